@@ -1,0 +1,156 @@
+"""Every error that kernellab raises.
+
+::
+
+    KernellabError
+    ├── UsageError              an option, argument or name that cannot be used; says what can
+    │   ├── UnknownTarget       a target that no backend of this Triton compiles for
+    │   ├── UnknownName         a kernel, version or id that the registry lacks (also a KeyError)
+    │   └── LaunchError         arguments, grid or tensors that the kernel cannot be launched with
+    │       └── CannotRun       a kernel that exceeds a limit of its target
+    ├── SourceError             a kernel whose source or globals cannot be taken along
+    ├── CompileError            Triton, LLVM or ptxas refused the kernel
+    ├── EffectsError            the effects of a kernel cannot be analysed (recursion)
+    ├── RunError                a launch failed while it ran
+    │   ├── OutOfBounds         an access outside the memory of the kernel's arguments
+    │   └── CheckFailed         an output differs from its reference
+    ├── WorkerError             a worker process did not answer
+    │   ├── WorkerDied          it was killed, or it exited
+    │   └── WorkerTimeout       the job took longer than its limit
+    └── StoreError              the database cannot be read or written
+
+A message says what failed, on which value, what was expected, and what to do about it.
+Errors of other libraries are translated where they enter, with ``raise ... from``.
+"""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position in source that the user wrote.
+
+    ``line`` counts from 1, ``column`` from 0; ``text`` is the source line, or None where it is not known.
+    """
+
+    file: str
+    line: int
+    column: int | None = None
+    text: str | None = None
+
+    def source_line(self) -> str:
+        return self.text if self.text is not None else linecache.getline(self.file, self.line).rstrip("\n")
+
+
+class KernellabError(Exception):
+    """The base of all errors of this package.
+
+    ``place`` is the source line responsible, where one is known. ``detail`` is the whole foreign message
+    (an MLIR diagnostic, a ptxas log), which is shown on request only.
+    """
+
+    def __init__(
+        self, message: str, *, place: Place | None = None, detail: str = "", kernel: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.place = place
+        self.detail = detail
+        self.kernel = kernel
+
+    def __str__(self) -> str:
+        return self.message
+
+    def lines(self, *, verbose: bool = False) -> list[str]:
+        """Return what a user is shown: the message, then file and line, the source line, and a caret."""
+        shown = [f"{type(self).__name__}: {self.message}"]
+        if self.place is not None:
+            shown.append(f"  {self.place.file}, line {self.place.line}")
+            shown += _pointed(self.place)
+        if verbose and self.detail:
+            shown += ["", *self.detail.rstrip().splitlines()]
+        return shown
+
+    def _render_traceback_(self) -> list[str]:
+        """Let IPython show those lines in place of a traceback through the lab and Triton."""
+        return self.lines()
+
+
+def _pointed(place: Place) -> list[str]:
+    source = place.source_line()
+    text = source.strip()
+    if not text:
+        return []
+    if place.column is None:
+        return [f"    {text}"]
+    indent = len(source) - len(source.lstrip())
+    return [f"    {text}", "    " + " " * max(0, min(place.column - indent, len(text))) + "^"]
+
+
+class UsageError(KernellabError):
+    """An option, argument or name that cannot be used."""
+
+
+class UnknownTarget(UsageError):
+    """A target that no backend of the installed Triton compiles for."""
+
+
+class UnknownName(UsageError, KeyError):
+    """A kernel name, version or id that the registry does not hold."""
+
+
+class LaunchError(UsageError):
+    """Arguments, a grid or tensors that the kernel cannot be launched with."""
+
+
+class CannotRun(LaunchError):
+    """A compiled kernel that exceeds a limit of its target."""
+
+
+class SourceError(KernellabError):
+    """A kernel whose source, or a global that it uses, cannot be taken along to another process."""
+
+
+class CompileError(KernellabError):
+    """Triton, LLVM or the assembler refused the kernel."""
+
+
+class EffectsError(KernellabError):
+    """The effects of a kernel cannot be analysed."""
+
+
+class RunError(KernellabError):
+    """A launch failed while it ran."""
+
+
+class OutOfBounds(RunError):
+    """A load, store or atomic outside the memory of the kernel's arguments."""
+
+
+class CheckFailed(RunError):
+    """An output differs from its reference by more than its dtype allows."""
+
+
+class WorkerError(KernellabError):
+    """A worker process did not answer."""
+
+
+class WorkerDied(WorkerError):
+    """A worker process was killed, or exited, before it answered."""
+
+
+class WorkerTimeout(WorkerError):
+    """A job took longer than its limit; its worker was stopped."""
+
+
+class StoreError(KernellabError):
+    """The database cannot be read or written."""
+
+
+def choice_message(parameter: str, got: object, choices: tuple[str, ...], *, owner: str = "") -> str:
+    """Return the uniform message for a value that is not among its choices."""
+    of = f" of {owner}" if owner else ""
+    return f"{parameter}{of} is {got!r}; expected one of {', '.join(choices)}."

@@ -1,0 +1,1 @@
+"""What Triton's IR says about a kernel: its graph, its effects, its locations."""
