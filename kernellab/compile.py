@@ -1,13 +1,59 @@
-"""Compiling a kernel: the result types."""
+"""Compiling a kernel: what is asked for, and what comes back.
+
+The work itself is done by a worker process, in `kernellab.build`.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
+from kernellab.errors import UsageError
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
+from kernellab.source import Binding, Closure, jsonable
 from kernellab.target import Target
+
+SCHEMA = 1
+TEXT_STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
+
+
+@dataclass(frozen=True, slots=True)
+class CompileJob:
+    """One kernel, specialized, for one target. Plain data, for a worker of any process.
+
+    ``signature`` gives the Triton type of each parameter (nested tuples for tuples), ``constants`` and ``attributes``
+    go by index path, ``options`` are the backend's; ``symbol`` is the name of the compiled kernel.
+    """
+
+    closure: Closure
+    symbol: str
+    signature: tuple[tuple[str, Any], ...]
+    constants: tuple[tuple[tuple[int, ...], Binding], ...]
+    attributes: tuple[tuple[tuple[int, ...], Any], ...]
+    options: tuple[tuple[str, Any], ...]
+    target: Target
+
+    def digest(self, triton_version: str) -> str:
+        """Return the hash that names the result: equal jobs have equal binaries and debug info."""
+        fields = {
+            "schema": SCHEMA,
+            "triton": triton_version,
+            "closure": self.closure.compile_digest,
+            "symbol": self.symbol,
+            "signature": jsonable(self.signature),
+            "constants": jsonable(self.constants),
+            "attributes": jsonable(self.attributes),
+            "options": jsonable(self.options),
+            "target": str(self.target),
+        }
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,46 +91,86 @@ class Parameter:
     specialization: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Compiled:
     """A kernel compiled for one target with one specialization and one set of options.
 
-    ``stages`` maps the name of each textual stage (``ttir``, ``ttgir``, ``llir``, ``ptx`` or ``amdgcn``) to its text,
-    ``stage_seconds`` to its compile time; ``binary`` is the cubin or hsaco. ``files`` maps the file names that
-    Triton gives these to their contents, metadata included, from which the loaded kernel is made. ``seconds`` is the
-    time of the compile that made it, ``from_cache`` whether that was an earlier one.
+    ``folder`` holds the files that Triton made, by its names for them: a text for each of ``ttir``, ``ttgir``,
+    ``llir`` and ``ptx`` or ``amdgcn``, the binary, and its metadata. ``stage_seconds`` are the compile times of the
+    stages, ``seconds`` that of the whole; ``from_cache`` tells that they are those of an earlier compile.
+    ``labels`` give the names under which the user knows the files in locations.
     """
 
     kernel: str
     target: Target
     parameters: tuple[Parameter, ...]
-    options: Mapping[str, object]
-    stages: Mapping[str, str]
-    binary: bytes
+    options: Mapping[str, Any]
     resources: Resources
     seconds: float
     stage_seconds: Mapping[str, float]
     graph: Graph
     effects: Effects
-    files: Mapping[str, bytes]
+    folder: Path
+    digest: str
+    labels: tuple[tuple[str, str], ...] = ()
     from_cache: bool = False
+
+    @cached_property
+    def stages(self) -> Mapping[str, str]:
+        """The text of each stage, from ``ttir`` down to ``ptx`` or ``amdgcn``."""
+        found = {path.suffix[1:]: path for path in sorted(self.folder.iterdir())}
+        return {stage: self._labelled(found[stage].read_text()) for stage in TEXT_STAGES if stage in found}
 
     @property
     def ttir(self) -> str:
-        return self.stages["ttir"]
+        return self._stage("ttir")
 
     @property
     def ttgir(self) -> str:
-        return self.stages["ttgir"]
+        return self._stage("ttgir")
 
     @property
     def llir(self) -> str:
-        return self.stages["llir"]
+        return self._stage("llir")
 
     @property
     def ptx(self) -> str:
-        return self.stages["ptx"]
+        return self._stage("ptx")
 
     @property
     def amdgcn(self) -> str:
-        return self.stages["amdgcn"]
+        return self._stage("amdgcn")
+
+    @cached_property
+    def sass(self) -> str:
+        """The machine code of an NVIDIA binary, disassembled, with source lines.
+
+        Raises:
+            UsageError: the target has none, or the disassembler cannot read the binary.
+        """
+        from kernellab._triton.binary import disassemble  # noqa: PLC0415 - keeps `import kernellab` light
+
+        text = disassemble(self.binary_path) if self.target.backend == "cuda" else None
+        if text is None:
+            raise UsageError(f"{self.kernel} has no SASS for {self.target}; see .ptx or .amdgcn.")
+        return self._labelled(text)
+
+    @property
+    def binary(self) -> bytes:
+        """The cubin or hsaco."""
+        return self.binary_path.read_bytes()
+
+    @property
+    def binary_path(self) -> Path:
+        return next(path for path in self.folder.iterdir() if path.suffix in {".cubin", ".hsaco"})
+
+    def _stage(self, stage: str) -> str:
+        if stage not in self.stages:
+            raise UsageError(f"{self.kernel} has no {stage} for {self.target}; it has {', '.join(self.stages)}.")
+        return self.stages[stage]
+
+    def _labelled(self, text: str) -> str:
+        for file, label in self.labels:
+            if file != label:
+                text = text.replace(f'{file}"', f'{label}"')
+        return text

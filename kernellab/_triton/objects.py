@@ -1,0 +1,75 @@
+"""What kind of Triton object a Python value is, and what it was declared with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.jit import JITCallable, JITFunction
+
+PyFunction = Callable[..., Any]
+
+
+def is_kernel(value: object) -> bool:
+    """Tell whether ``value`` is a jit function, or an autotuned or heuristics-wrapped one."""
+    return isinstance(value, JITFunction | Autotuner | Heuristics)
+
+
+def is_jit_function(value: object) -> bool:
+    return isinstance(value, JITFunction)
+
+
+def is_constexpr_function(value: object) -> bool:
+    """Tell whether ``value`` was made by ``@triton.constexpr_function``."""
+    return isinstance(value, JITCallable) and not isinstance(value, JITFunction)
+
+
+def jit_function(kernel: Any) -> Any:
+    """Return the jit function under the autotuners and heuristics of ``kernel``."""
+    while not isinstance(kernel, JITFunction):
+        kernel = kernel.fn
+    return kernel
+
+
+def constexpr_value(value: object) -> tuple[bool, object]:
+    """Return (True, the value inside) for a ``tl.constexpr``, else (False, ``value``)."""
+    return (True, value.value) if isinstance(value, tl.constexpr) else (False, value)
+
+
+def dtype_name(value: object) -> str | None:
+    """Return Triton's name of a scalar ``tl.dtype``, such as ``fp16``; None for anything else."""
+    return value.name if type(value) is tl.dtype else None
+
+
+def python_function(function: Any) -> PyFunction:
+    """Return the Python function that a jit function was made of."""
+    result: PyFunction = function.fn
+    return result
+
+
+def kernel_name(function: Any, constants: dict[tuple[int, ...], object], signature: dict[str, Any]) -> str:
+    """Return the symbol that Triton gives the kernel: its name, or what ``repr=`` makes of the specialization."""
+    from collections import namedtuple  # noqa: PLC0415 - the type that Triton hands to repr=
+
+    proxy = namedtuple("SpecializationProxy", ["constants", "signature"])  # noqa: PYI024
+    named = {function.arg_names[path[0]]: value for path, value in constants.items() if len(path) == 1}
+    return str(function.repr(proxy(named, signature)))
+
+
+def parameter_names(kernel: Any) -> tuple[str, ...]:
+    return tuple(jit_function(kernel).arg_names)
+
+
+def source_lines(function: PyFunction) -> tuple[list[str], int]:
+    """Return the lines of a function, decorators included, and the number of the first one."""
+    lines, first = inspect.getsourcelines(function)
+    return lines, max(first, 1)
+
+
+def version() -> str:
+    """Return the version of the installed Triton."""
+    return str(triton.__version__)

@@ -1,0 +1,153 @@
+"""What Triton makes of a kernel and its arguments: types, constants, assumptions and options, for any target.
+
+Follows `triton.runtime.jit.JITFunction.run` up to the compile, without asking a driver for anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from triton.runtime.jit import create_function_from_signature
+
+from kernellab._triton import objects
+from kernellab.errors import LaunchError, UsageError
+from kernellab.target import Target
+
+Path = tuple[int, ...]
+
+# Set by Triton for each launch, not by the user.
+_IMPLIED = ("debug", "instrumentation_mode", "fpsan_homomorphic_casts")
+
+
+@dataclass(frozen=True, slots=True)
+class Specialization:
+    """The compile-time face of a launch.
+
+    ``signature`` maps each parameter to its Triton type (nested tuples for tuples), ``constants`` index paths to
+    values, ``attributes`` index paths to what is assumed of the argument, ``options`` are the backend's. ``bound`` are
+    the arguments by name, defaults applied.
+    """
+
+    signature: Mapping[str, Any]
+    constants: Mapping[Path, Any]
+    attributes: Mapping[Path, Any]
+    options: Mapping[str, Any]
+    bound: Mapping[str, Any]
+
+
+def gpu_target(target: Target) -> Any:
+    return GPUTarget(target.backend, target.arch, target.warp_size)
+
+
+def target_of(gpu: Any) -> Target:
+    return Target(gpu.backend, gpu.arch, gpu.warp_size)
+
+
+def specialize(function: Any, target: Target, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Specialization:
+    """Return how Triton specializes a jit function for these arguments and options.
+
+    Raises:
+        LaunchError: an argument is missing, unknown, given twice, or of a type that no kernel takes.
+        UsageError: an option has a value that the target refuses.
+    """
+    backend = make_backend(gpu_target(target))
+    bind = create_function_from_signature(function.signature, function.params, backend)
+    keywords = dict(meta)
+    keywords["debug"] = keywords.get("debug", function.debug) or knobs.runtime.debug
+    keywords["instrumentation_mode"] = knobs.compilation.instrumentation_mode
+    if hasattr(knobs.compilation, "fpsan_homomorphic_casts"):
+        keywords["fpsan_homomorphic_casts"] = knobs.compilation.fpsan_homomorphic_casts
+    with translated_launch_errors(function, args, meta):
+        bound, specialization, options = bind(*args, **keywords)
+    try:
+        packed = function._pack_args(backend, keywords, bound, specialization, options)
+    except (KeyError, AssertionError, ValueError, TypeError) as exc:
+        raise option_error(function, exc, target) from exc
+    options, signature, constants, attributes = packed
+    return Specialization(signature, constants, attributes, dict(options.__dict__), dict(bound))
+
+
+def source_of(function: Any, signature: Mapping[str, Any], constants: Mapping[Path, Any], attributes: Any) -> Any:
+    return ASTSource(function, dict(signature), dict(constants), dict(attributes))
+
+
+class translated_launch_errors:  # noqa: N801 - reads as a statement
+    """Turn what Triton's binder raises for wrong arguments into a `LaunchError` that names them."""
+
+    def __init__(self, function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> None:
+        self.function, self.args, self.meta = function, args, meta
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
+        if isinstance(exc, TypeError | RuntimeError):
+            raise _launch_error(self.function, self.args, self.meta, exc) from exc
+
+
+def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with the number and names of the arguments, or None."""
+    names = function.arg_names
+    signature = call_text(function)
+    if len(args) > len(names):
+        return f"{function.__name__} takes {len(names)} arguments and got {len(args)}; it is declared as {signature}."
+    if twice := [name for name in names[: len(args)] if name in meta]:
+        return f"{function.__name__} got {twice[0]} by position and by name; give it once."
+    required = [p.name for p in function.params[len(args) :] if not p.has_default and p.name not in meta]
+    if required:
+        missing = ", ".join(required)
+        return f"{function.__name__} is launched without {missing}; it is declared as {signature}."
+    return None
+
+
+def call_text(function: Any) -> str:
+    return f"{function.__name__}({', '.join(function.arg_names)})"
+
+
+def _launch_error(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any], exc: Exception) -> LaunchError:
+    problem = launch_problem(function, args, meta)
+    if problem is None:
+        given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
+        odd = [f"{name} is a {type(v).__module__}.{type(v).__qualname__}" for name, v in given.items() if _is_odd(v)]
+        what = "; ".join(odd) or str(exc).splitlines()[0]
+        problem = f"{function.__name__} cannot take these arguments: {what}. Pass tensors, numbers, tuples or None."
+    return LaunchError(problem, kernel=function.__name__, detail=str(exc))
+
+
+def _is_odd(value: object) -> bool:
+    plain = value is None or isinstance(value, int | float | str | tuple) or hasattr(value, "data_ptr")
+    return not plain and not hasattr(value, "base") and not type(value).__module__.startswith(("triton", "kernellab"))
+
+
+def option_error(function: Any, exc: Exception, target: Target) -> UsageError:
+    """Return the error for options that the backend refuses, from what it raised."""
+    text = str(exc.args[0]) if exc.args else type(exc).__name__
+    if isinstance(exc, KeyError) and "unrecognised" in text:
+        unknown = text.split("Keyword argument ")[-1].split(" was ")[0]
+        choices = ", ".join([*function.arg_names, *option_names(target)])
+        return LaunchError(
+            f"{function.__name__} has no parameter or option {unknown!r}; expected one of {choices}.",
+            kernel=function.__name__,
+        )
+    return UsageError(f"{function.__name__} cannot be compiled for {target}: {text.rstrip('.')}.", kernel=function.__name__)
+
+
+def option_names(target: Target) -> tuple[str, ...]:
+    """Return the launch options that users set, such as ``num_warps``, of the backend of ``target``."""
+    known = make_backend(gpu_target(target)).parse_options({}).__dict__
+    usual = ("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "allow_fp8e4nv", "debug")
+    return tuple(name for name in usual if name in known)
+
+
+def supports(target: Target) -> bool:
+    """Tell whether the installed Triton has a backend for ``target``."""
+    try:
+        make_backend(gpu_target(target))
+    except RuntimeError:
+        return False
+    return True

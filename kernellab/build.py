@@ -1,0 +1,81 @@
+"""Inside a compile worker: one job from source text to a folder of stages, and its effects on the way."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kernellab._triton.binary import read_resources
+from kernellab._triton.compiling import Input, build, build_ttir
+from kernellab._triton.loading import load
+from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
+from kernellab.compile import CompileJob
+from kernellab.ir.graph import Graph
+
+SUMMARY = "kernellab.json"
+GRAPH = "graph.json"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """A job and the folder, existing and empty, that takes its files."""
+
+    job: CompileJob
+    folder: Path
+
+
+def compile_kernel(request: BuildRequest, progress: Callable[[Any], None]) -> None:
+    """Compile a job to its binary and write stages, metadata, graph and summary into the folder."""
+    job, folder = request.job, request.folder
+    begin = time.perf_counter()
+    built = build(_input(job), job.closure)
+    seconds = time.perf_counter() - begin
+    for name, content in built.files.items():
+        (folder / name).write_bytes(content)
+    ttir = next(name for name in built.files if name.endswith(".ttir"))
+    graph = graph_of_file(folder / ttir, flattened_parameters(dict(job.signature)))
+    metadata = json.loads(next(c for n, c in built.files.items() if n.endswith(".json")))
+    summary = {
+        "seconds": seconds,
+        "stage_seconds": dict(built.stage_seconds),
+        "shared_bytes": metadata["shared"],
+        "threads": metadata["num_warps"] * job.target.warp_size,
+        "binary": _binary_summary(folder, job),
+    }
+    (folder / GRAPH).write_text(_graph_json(graph))
+    (folder / SUMMARY).write_text(json.dumps(summary))
+
+
+def graph_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:
+    """Return the graph of a job's optimised TTIR, as JSON; nothing further is compiled."""
+    module, context = build_ttir(_input(job), job.closure)
+    return _graph_json(graph_of_module(module, context, flattened_parameters(dict(job.signature))))
+
+
+def _input(job: CompileJob) -> Input:
+    loaded = load(job.closure, name=job.symbol)
+    return Input(
+        function=loaded.kernel,
+        signature=dict(job.signature),
+        constants={path: loaded.value(binding) for path, binding in job.constants},
+        attributes=dict(job.attributes),
+        options=dict(job.options),
+        target=job.target,
+    )
+
+
+def _binary_summary(folder: Path, job: CompileJob) -> Mapping[str, int] | None:
+    if job.target.backend != "cuda":
+        return None
+    resources = read_resources(next(folder.glob("*.cubin")))
+    return None if resources is None else asdict(resources)
+
+
+def _graph_json(graph: Graph) -> str:
+    from kernellab.ir.serial import graph_to_json  # noqa: PLC0415 - placeholder import order
+
+    return graph_to_json(graph)

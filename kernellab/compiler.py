@@ -1,0 +1,275 @@
+"""From a kernel and its arguments to a compiled result: each job is built once, then found in memory or on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import uuid
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kernellab.build import GRAPH, SUMMARY, BuildRequest
+from kernellab.compile import Compiled, CompileJob, Parameter, Resources
+from kernellab.errors import CompileError, KernellabError, Place
+from kernellab.ir.effects import Effects, effects_of
+from kernellab.ir.graph import Graph
+from kernellab.ir.serial import graph_from_json
+from kernellab.occupancy import occupancy
+from kernellab.source import Constant, Constexpr, Dtype, FunctionRef, closure_of
+from kernellab.target import Target, limits_of, shared_bytes_limit
+from kernellab.worker import Job, Kind, Pool
+
+COMPILE_WORKER = Kind("compile", preload=("kernellab.build",))
+
+
+def compile_job(function: Any, target: Target, args: tuple[Any, ...], meta: Mapping[str, Any]) -> CompileJob:
+    """Return the job of compiling a jit function for these arguments.
+
+    Raises:
+        LaunchError, UsageError: the arguments or options do not fit the kernel.
+        SourceError: its source cannot be found.
+    """
+    from kernellab._triton.specialize import specialize  # noqa: PLC0415 - keeps `import kernellab` light
+
+    special = specialize(function, target, args, meta)
+    return job_of(function, target, special.signature, special.constants, special.attributes, special.options)
+
+
+def job_of(
+    function: Any,
+    target: Target,
+    signature: Mapping[str, Any],
+    constants: Mapping[tuple[int, ...], Any],
+    attributes: Mapping[tuple[int, ...], Any],
+    options: Mapping[str, Any],
+) -> CompileJob:
+    """Return the job for a specialization that Triton has already worked out."""
+    from kernellab._triton.objects import kernel_name  # noqa: PLC0415
+
+    paths = sorted(constants)
+    closure, bindings = closure_of(function, tuple(constants[path] for path in paths))
+    return CompileJob(
+        closure=closure,
+        symbol=kernel_name(function, dict(constants), dict(signature)),
+        signature=tuple(signature.items()),
+        constants=tuple(zip(paths, bindings, strict=True)),
+        attributes=tuple(sorted((path, tuple(map(tuple, value))) for path, value in attributes.items())),
+        options=tuple(sorted(options.items())),
+        target=target,
+    )
+
+
+@dataclass(slots=True)
+class Compiler:
+    """Compiles jobs on a pool of workers and keeps every result, in memory and under ``folder``."""
+
+    pool: Pool
+    folder: Path
+    timeout_s: float
+    _done: dict[str, Compiled] = field(default_factory=dict)
+    _graphs: dict[str, Graph] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def compile(self, job: CompileJob, timeout_s: float | None = None) -> Compiled:
+        """Return the compiled job: from memory, else from disk, else built by a worker.
+
+        Raises:
+            CompileError: with kernel, target and source line.
+            WorkerTimeout, WorkerDied: the compiler did not come back.
+        """
+        digest = job.digest(_triton_version())
+        known = self._done.get(digest)
+        if known is None:
+            known = self._from_disk(digest, job) or self._build(digest, job, timeout_s)
+            with self._lock:
+                self._done[digest] = replace(known, from_cache=True)
+        return known if known.labels == job.closure.labels else _relabelled(self._from_disk(digest, job), known)
+
+    def graph(self, job: CompileJob, timeout_s: float | None = None) -> Graph:
+        """Return the graph of the job's TTIR, compiling no further than that."""
+        digest = job.digest(_triton_version())
+        if digest in self._done and self._done[digest].labels == job.closure.labels:
+            return self._done[digest].graph
+        key = f"{digest}{job.closure.labels}"
+        if key not in self._graphs:
+            text = self._ask("kernellab.build:graph_of_job", job, job, timeout_s)
+            self._graphs[key] = graph_from_json(_labelled_json(text, job))
+        return self._graphs[key]
+
+    def effects(self, job: CompileJob, timeout_s: float | None = None) -> Effects:
+        """Return what the kernel does to its arguments, from its TTIR."""
+        return effects_of(self.graph(job, timeout_s))
+
+    def _build(self, digest: str, job: CompileJob, timeout_s: float | None) -> Compiled:
+        scratch = self.folder / f".{uuid.uuid4().hex}"
+        scratch.mkdir(parents=True)
+        try:
+            self._ask("kernellab.build:compile_kernel", BuildRequest(job, scratch), job, timeout_s)
+            final = self._path(digest)
+            final.parent.mkdir(exist_ok=True)
+            try:
+                os.replace(scratch, final)
+            except OSError:
+                if not final.is_dir():  # a second process may have built the same job; its result stays
+                    raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return replace(_read(final, digest, job), from_cache=False)
+
+    def _ask(self, handler: str, payload: Any, job: CompileJob, timeout_s: float | None) -> Any:
+        subject = f"Compiling {job.closure.name} for {job.target}"
+        try:
+            return self.pool.run(Job(handler, payload, subject), timeout_s or self.timeout_s)
+        except KernellabError as exc:
+            exc.kernel = exc.kernel or job.closure.name
+            exc.place = _labelled_place(exc.place or _first_line(job), job)
+            raise
+
+    def _from_disk(self, digest: str, job: CompileJob) -> Compiled | None:
+        folder = self._path(digest)
+        if not folder.is_dir():
+            return None
+        try:
+            return _read(folder, digest, job)
+        except (OSError, ValueError, KeyError) as exc:
+            warnings.warn(f"The compiled kernel in {folder} cannot be read ({exc}); it is compiled again.", stacklevel=2)
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+
+    def _path(self, digest: str) -> Path:
+        return self.folder / digest[:2] / digest
+
+
+def _relabelled(fresh: Compiled | None, known: Compiled) -> Compiled:
+    return known if fresh is None else fresh
+
+
+def _triton_version() -> str:
+    from kernellab._triton.objects import version  # noqa: PLC0415
+
+    return version()
+
+
+def _read(folder: Path, digest: str, job: CompileJob) -> Compiled:
+    summary = json.loads((folder / SUMMARY).read_text())
+    graph = graph_from_json(_labelled_json((folder / GRAPH).read_text(), job))
+    return Compiled(
+        kernel=job.closure.name,
+        target=job.target,
+        parameters=parameters_of(job),
+        options=dict(job.options),
+        resources=_resources(summary, job.target),
+        seconds=summary["seconds"],
+        stage_seconds=summary["stage_seconds"],
+        graph=graph,
+        effects=effects_of(graph),
+        folder=folder,
+        digest=digest,
+        labels=job.closure.labels,
+        from_cache=True,
+    )
+
+
+def _labelled_json(text: str, job: CompileJob) -> str:
+    for file, label in job.closure.labels:
+        if file != label:
+            text = text.replace(json.dumps(file), json.dumps(label))
+    return text
+
+
+def _labelled_place(place: Place, job: CompileJob) -> Place:
+    return replace(place, file=job.closure.label(place.file))
+
+
+def _first_line(job: CompileJob) -> Place:
+    entry = job.closure.functions[0]
+    return Place(entry.file, entry.first_line, None, entry.text.splitlines()[0])
+
+
+def _resources(summary: Mapping[str, Any], target: Target) -> Resources:
+    binary = summary["binary"]
+    shared, threads = summary["shared_bytes"], summary["threads"]
+    limits = limits_of(target)
+    why_not = _why_not(shared, threads, target)
+    share = None
+    if limits is not None and binary is not None and why_not is None:
+        share = occupancy(limits, threads=threads, registers=binary["registers"], shared_bytes=shared)
+    return Resources(
+        registers=binary and binary["registers"],
+        spill_bytes=binary and binary["stack_bytes"],
+        stack_bytes=binary and binary["stack_bytes"],
+        shared_bytes=shared,
+        threads=threads,
+        occupancy=share.share if share else None,
+        limiter=share.limiter if share else None,
+        fits=why_not is None,
+        why_not=why_not,
+    )
+
+
+def _why_not(shared: int, threads: int, target: Target) -> str | None:
+    limit = shared_bytes_limit(target)
+    if limit is not None and shared > limit:
+        return (
+            f"it needs {shared:,} bytes of shared memory per block and {target} has {limit:,}; "
+            "use smaller blocks or fewer stages"
+        )
+    limits = limits_of(target)
+    if limits is not None and threads > limits.threads_per_block:
+        return f"it needs {threads:,} threads per block and {target} has {limits.threads_per_block:,}; use fewer warps"
+    return None
+
+
+def parameters_of(job: CompileJob) -> tuple[Parameter, ...]:
+    """Return the parameters of a job with what Triton assumed of each argument, in words."""
+    constants, attributes = dict(job.constants), dict(job.attributes)
+    found = []
+    for index, (name, kind) in enumerate(job.signature):
+        words = _words((index,), kind, constants, attributes)
+        found.append(Parameter(name, _type_text(kind), words))
+    return tuple(found)
+
+
+def _type_text(kind: Any) -> str:
+    return f"({', '.join(map(_type_text, kind))})" if isinstance(kind, tuple) else str(kind)
+
+
+def _words(path: tuple[int, ...], kind: Any, constants: Mapping[Any, Any], attributes: Mapping[Any, Any]) -> str:
+    if isinstance(kind, tuple):
+        parts = [_words((*path, i), k, constants, attributes) for i, k in enumerate(kind)]
+        return "; ".join(f"[{i}] {part}" for i, part in enumerate(parts) if part)
+    if path in constants:
+        return _constant_text(constants[path])
+    assumed = [f"divisible by {value}" if key == "tt.divisibility" else f"{key.removeprefix('tt.')} {value}"
+               for key, value in attributes.get(path, ())]
+    return ", ".join(assumed)
+
+
+def _constant_text(binding: Any) -> str:
+    match binding:
+        case Constant(value):
+            return repr(value)
+        case Constexpr(inner):
+            return _constant_text(inner)
+        case Dtype(name):
+            return f"tl.{name}"
+        case FunctionRef():
+            return "a function"
+        case _:
+            return str(getattr(binding, "attribute", "") or binding)
+
+
+def check_fits(compiled: Compiled) -> None:
+    """Raise `CompileError` 's sibling for a launch of a kernel that its target cannot hold."""
+    if not compiled.resources.fits:
+        from kernellab.errors import CannotRun  # noqa: PLC0415
+
+        raise CannotRun(f"{compiled.kernel} cannot run on {compiled.target}: {compiled.resources.why_not}.", kernel=compiled.kernel)
+
+
+__all__ = ["COMPILE_WORKER", "CompileError", "Compiler", "check_fits", "compile_job", "job_of", "parameters_of"]

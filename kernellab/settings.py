@@ -1,0 +1,64 @@
+"""What a user sets from outside: the only reader of the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernellab.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Frozen settings, handed down from the `Lab`.
+
+    ``store`` is the folder of everything persistent, ``target`` what is compiled for where none is named (None: the
+    GPU if there is one), ``compile_workers`` the size of the compile pool, ``timeout_s`` the limit of a job.
+    """
+
+    store: Path
+    target: str | None = None
+    compile_workers: int = 1
+    timeout_s: float = 60.0
+
+
+def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings that ``KERNELLAB_STORE``, ``_TARGET``, ``_WORKERS`` and ``_TIMEOUT`` give.
+
+    Raises:
+        UsageError: a number is expected and something else is set.
+    """
+    environ = os.environ if environ is None else environ
+    store = environ.get("KERNELLAB_STORE")
+    return Settings(
+        store=Path(store).expanduser() if store else _default_store(),
+        target=environ.get("KERNELLAB_TARGET") or None,
+        compile_workers=int(_number(environ, "KERNELLAB_WORKERS", min(16, os.cpu_count() or 1))),
+        timeout_s=_number(environ, "KERNELLAB_TIMEOUT", 60.0),
+    )
+
+
+def child_environment(**extra: str) -> dict[str, str]:
+    """Return this process's environment with ``extra`` set, for a child process."""
+    return {**os.environ, **extra}
+
+
+def _default_store() -> Path:
+    from platformdirs import user_data_path  # noqa: PLC0415 - keeps `import kernellab` light
+
+    return user_data_path("kernellab", appauthor=False)
+
+
+def _number(environ: Mapping[str, str], name: str, default: float) -> float:
+    text = environ.get(name)
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if value <= 0:
+        raise UsageError(f"{name} is {text!r}; expected a positive number.")
+    return value
