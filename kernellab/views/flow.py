@@ -1,0 +1,131 @@
+"""How values flow into and out of the regions of a graph: loops, branches, blocks and calls.
+
+A *join* is a value without an operation that computes it: the argument of a block, or the result of an operation
+with regions. Its inflows are the values that it may be, which is all that a picture of the dataflow needs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kernellab.ir.graph import Block, Graph, Operation
+
+BRANCHES = frozenset({"cf.br", "cf.cond_br"})
+TERMINATORS = frozenset(
+    {"scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return", "tt.map_elementwise.return"}
+)
+FOLDED = frozenset({"tt.reduce", "tt.scan", "tt.map_elementwise"})
+_FOR_BOUNDS = 3  # scf.for: lower bound, upper bound and step stand before the initial values
+
+
+@dataclass(frozen=True, slots=True)
+class Inflow:
+    """A value that a join may be; ``back`` tells that it comes from the iteration before."""
+
+    value: int
+    back: bool
+
+
+_Join = tuple[int, int, bool]
+
+
+def inflows(graph: Graph) -> Mapping[int, tuple[Inflow, ...]]:
+    """Return the inflows of every join. A loop counts as entered, so its results come from its body alone."""
+    found: dict[int, dict[Inflow, None]] = defaultdict(dict)
+    for operation in graph.operations:
+        for target, source, back in _joins(graph, operation):
+            found[target][Inflow(source, back)] = None
+    return {target: tuple(sources) for target, sources in found.items()}
+
+
+def origins(value: int, joins: Mapping[int, tuple[Inflow, ...]], is_end: Callable[[int], bool]) -> tuple[Inflow, ...]:
+    """Follow joins back from a value to those that ``is_end`` accepts or that are no joins."""
+    found: dict[int, bool] = {}
+    seen: set[int] = set()
+
+    def follow(current: int, back: bool) -> None:
+        if current not in joins or is_end(current):
+            found[current] = found.get(current, True) and back
+            return
+        if current not in seen:
+            seen.add(current)
+            for inflow in joins[current]:
+                follow(inflow.value, back or inflow.back)
+
+    follow(value, False)
+    return tuple(Inflow(origin, back) for origin, back in found.items())
+
+
+def direct_operands(operation: Operation) -> tuple[int, ...]:
+    """Return the operands that an operation uses itself, without those that it only hands to a block."""
+    if operation.name == "scf.for":
+        return operation.operands[:_FOR_BOUNDS]
+    if operation.name == "cf.cond_br":
+        return operation.operands[:1]
+    return () if operation.name in ("cf.br", "scf.while") else operation.operands
+
+
+def is_folded(graph: Graph, block: int) -> bool:
+    """Return whether a block belongs to the combine function of a reduction or scan, which is drawn as one box."""
+    owner = graph.regions[graph.blocks[block].region].owner
+    return owner is not None and graph.operations[owner].name in FOLDED
+
+
+def _joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
+    if operation.name == "scf.for":
+        return _for_joins(graph, operation)
+    if operation.name == "scf.while":
+        return _while_joins(graph, operation)
+    if operation.name in BRANCHES:
+        return _branch_joins(graph, operation)
+    if operation.regions:
+        return _region_joins(graph, operation)
+    return iter(())
+
+
+def _for_joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
+    block = _blocks(graph, operation)[0]
+    carried = block.arguments[1:]
+    yielded = _terminator(graph, block).operands
+    yield from ((to, source, False) for to, source in zip(carried, operation.operands[_FOR_BOUNDS:], strict=False))
+    yield from ((to, source, True) for to, source in zip(carried, yielded, strict=False))
+    yield from ((to, source, False) for to, source in zip(operation.results, yielded, strict=False))
+
+
+def _while_joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
+    before, after = _blocks(graph, operation)[:2]
+    passed = _terminator(graph, before).operands[1:]  # scf.condition: the flag, then what both sides get
+    yielded = _terminator(graph, after).operands
+    yield from ((to, source, False) for to, source in zip(before.arguments, operation.operands, strict=False))
+    yield from ((to, source, True) for to, source in zip(before.arguments, yielded, strict=False))
+    yield from ((to, source, False) for to, source in zip(after.arguments, passed, strict=False))
+    yield from ((to, source, False) for to, source in zip(operation.results, passed, strict=False))
+
+
+def _branch_joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
+    passed = list(operation.operands[1:] if operation.name == "cf.cond_br" else operation.operands)
+    for successor in operation.successors:
+        block = graph.blocks[successor]
+        sources, passed = passed[: len(block.arguments)], passed[len(block.arguments) :]
+        back = successor <= operation.block
+        yield from ((to, source, back) for to, source in zip(block.arguments, sources, strict=False))
+
+
+def _region_joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
+    """Branches hand their yields out; an operation that is not known may hand any operand to any block argument."""
+    for block in _blocks(graph, operation):
+        for to in block.arguments:
+            yield from ((to, source, False) for source in operation.operands)
+        if block.operations:
+            yielded = _terminator(graph, block).operands
+            yield from ((to, source, False) for to, source in zip(operation.results, yielded, strict=False))
+
+
+def _blocks(graph: Graph, operation: Operation) -> list[Block]:
+    return [graph.blocks[block] for region in operation.regions for block in graph.regions[region].blocks]
+
+
+def _terminator(graph: Graph, block: Block) -> Operation:
+    return graph.operations[block.operations[-1]]

@@ -1,0 +1,171 @@
+"""The operation view: one box per operation of the TTIR, regions as frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kernellab.ir.effects import Effects
+from kernellab.ir.graph import Graph, Operation, Value
+from kernellab.views.access import Touch, touches
+from kernellab.views.diagram import Cluster, Diagram, Edge, Flow, Kind, Node, merged_edges, occupied
+from kernellab.views.flow import BRANCHES, FOLDED, TERMINATORS, Inflow, direct_operands, inflows, is_folded, origins
+from kernellab.views.labels import (
+    constants,
+    operation_tip,
+    operation_title,
+    place_words,
+    short_type,
+    shortened,
+    value_words,
+)
+
+
+def flow_of(value: Value) -> Flow:
+    """Return what an arrow from this value carries."""
+    if value.is_pointer:
+        return Flow.ADDRESS
+    return Flow.MASK if value.element == "i1" else Flow.VALUE
+
+
+def frame_label(operation: Operation, region: int) -> str:
+    """Return the words on the frame of a region: what kind of region it is, and its line."""
+    names = {"scf.for": ("loop",), "scf.while": ("while", "do"), "scf.if": ("if", "else")}
+    words = dict(enumerate(names.get(operation.name, ())))
+    word = words.get(operation.regions.index(region), operation.name)
+    place = place_words(operation.location)
+    return f"{word}, {place}" if place else word
+
+
+class OperationView:
+    """The parts of the picture for one graph: what `operation_diagram` puts together."""
+
+    def __init__(self, graph: Graph, effects: Effects | None, text: Mapping[int, str]) -> None:
+        self.graph = graph
+        self.text = text
+        self.touches: Mapping[int, Touch] = touches(graph, effects)
+        self.constants = constants(graph)
+        self.joins = inflows(graph)
+        self.heads = {
+            graph.blocks[graph.regions[operation.regions[0]].blocks[0]].arguments[0]: operation.index
+            for operation in graph.operations
+            if operation.name == "scf.for"
+        }
+
+    def clusters(self) -> Iterator[Cluster]:
+        graph = self.graph
+        for function in graph.functions:
+            if not function.is_kernel:
+                yield Cluster(f"r{function.region}", f"helper {function.name}")
+        for operation in graph.operations:
+            for region in operation.regions:
+                yield Cluster(f"r{region}", frame_label(operation, region), self.cluster_of(operation.block))
+
+    def cluster_of(self, block: int) -> str | None:
+        region = self.graph.blocks[block].region
+        if self.graph.regions[region].owner is None and region == self.graph.kernel.region:
+            return None
+        return f"r{region}"
+
+    def nodes(self) -> Iterator[Node]:
+        yield from self._arguments()
+        for operation in self.graph.operations:
+            if operation.name in TERMINATORS or operation.name == "arith.constant" or self._in_fold(operation):
+                continue
+            yield self._operation(operation)
+            for region in operation.regions if operation.name not in FOLDED else ():
+                for block in self.graph.regions[region].blocks:
+                    yield from self._block_arguments(block)
+
+    def _in_fold(self, operation: Operation) -> bool:
+        return is_folded(self.graph, operation.block)
+
+    def _arguments(self) -> Iterator[Node]:
+        for function in self.graph.functions:
+            cluster = None if function.is_kernel else f"r{function.region}"
+            for value, name in zip(function.arguments, function.parameters, strict=False):
+                known = self.graph.values[value]
+                kind = Kind.ARGUMENT if known.is_pointer else Kind.SCALAR
+                yield Node(f"v{value}", (name, short_type(known)), kind, f"argument {name}\n{known.type}", cluster)
+            for block in self.graph.regions[function.region].blocks[1:]:
+                yield from self._block_arguments(block, cluster)
+
+    def _block_arguments(self, block: int, cluster: str | None = None) -> Iterator[Node]:
+        for value in self.graph.blocks[block].arguments:
+            if value not in self.heads:
+                known = self.graph.values[value]
+                starts = [
+                    self.constants[flow.value] for flow in self.joins.get(value, ()) if flow.value in self.constants
+                ]
+                title = shortened(" ".join([known.name or "carried", *(f"← {start}" for start in starts[:1])]), 40)
+                lines = (title, short_type(known))
+                yield Node(
+                    f"v{value}",
+                    lines,
+                    Kind.CONTROL,
+                    f"carried value\n{value_words(known)}",
+                    self.cluster_of(block) or cluster,
+                )
+
+    def _operation(self, operation: Operation) -> Node:
+        touch = self.touches.get(operation.index)
+        line = operation.location.line
+        kind = touch.kind if touch else Kind.COMPUTE
+        cluster = self.cluster_of(operation.block)
+        title = operation_title(operation, self.constants, touch)
+        details = self._details(operation, touch)
+        if operation.name == "scf.for":
+            kind, cluster = Kind.CONTROL, f"r{operation.regions[0]}"
+            title, details = self._loop_words(operation)
+        elif operation.regions and operation.name not in FOLDED:
+            kind, details = Kind.CONTROL, []
+        elif operation.name in BRANCHES:
+            kind = Kind.CONTROL
+        tip = operation_tip(self.graph, operation, touch, self.text.get(line or 0, ""))
+        return Node(f"o{operation.index}", (title, *details), kind, tip, cluster, line)
+
+    def _details(self, operation: Operation, touch: Touch | None) -> list[str]:
+        """Return the name and type of the result; of what is stored, where there is no result."""
+        shown = operation.results[:1] or (operation.operands[1:2] if touch else ())
+        return [self._value_words(self.graph.values[index]) for index in shown]
+
+    def _value_words(self, value: Value) -> str:
+        return shortened(f"{value.name}  {short_type(value)}" if value.name else short_type(value), 44)
+
+    def _loop_words(self, operation: Operation) -> tuple[str, list[str]]:
+        block = self.graph.blocks[self.graph.regions[operation.regions[0]].blocks[0]]
+        variable = self.graph.values[block.arguments[0]].name or "…"
+        low, high, step = (self._bound(operand) for operand in operation.operands[:3])
+        return f"for {variable}", [f"{low} to {high}" + (f" by {step}" if step != "1" else "")]
+
+    def _bound(self, operand: int) -> str:
+        return self.constants.get(operand) or self.graph.values[operand].name or "…"
+
+    def edges(self) -> Iterator[Edge]:
+        for operation in self.graph.operations:
+            if operation.name not in TERMINATORS and not self._in_fold(operation):
+                for operand in direct_operands(operation):
+                    yield from self._into(f"o{operation.index}", Inflow(operand, back=False))
+        for value, sources in self.joins.items():
+            known = self.graph.values[value]
+            if known.operation is None and value not in self.heads and not is_folded(self.graph, known.block):
+                for source in sources:
+                    yield from self._into(f"v{value}", source)
+
+    def _into(self, head: str, flow: Inflow) -> Iterator[Edge]:
+        for origin in origins(flow.value, self.joins, lambda value: self.graph.values[value].operation is None):
+            value = self.graph.values[origin.value]
+            if origin.value in self.constants:
+                continue
+            tail = f"v{origin.value}" if value.operation is None else f"o{value.operation}"
+            if origin.value in self.heads:
+                tail = f"o{self.heads[origin.value]}"
+            yield Edge(tail, head, flow_of(value), value_words(value), flow.back or origin.back)
+
+
+def operation_diagram(graph: Graph, effects: Effects | None, text: Mapping[int, str]) -> Diagram:
+    """Return the picture of every operation. ``text`` gives source lines by number, for the tooltips."""
+    view = OperationView(graph, effects, text)
+    edges = merged_edges(view.edges())
+    touched = {edge.tail for edge in edges} | {edge.head for edge in edges}
+    nodes = tuple(node for node in view.nodes() if node.kind is not Kind.SCALAR or node.id in touched)
+    return Diagram(f"Operations of {graph.kernel.name}", nodes, edges, occupied(view.clusters(), nodes))
