@@ -1,19 +1,17 @@
-"""What a kernel does to the memory of each of its arguments: the result types."""
+"""What a kernel does to the memory of each of its arguments."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from kernellab.ir.graph import Location
+from kernellab.ir.control import refuse_recursion
+from kernellab.ir.dataflow import Analysis, Touch
+from kernellab.ir.graph import Graph, Location
+from kernellab.ir.operations import Access
+from kernellab.ir.provenance import Opaque, argument_in, arguments_of
 
-
-class Access(StrEnum):
-    """What an operation does to memory. An atomic reads and writes; it is counted as neither of the two."""
-
-    READ = "read"
-    WRITE = "write"
-    ATOMIC = "atomic"
+__all__ = ["Access", "Effects", "Site", "UnknownEffect", "effects_of", "union_of", "with_aliases"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +37,17 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class UnknownEffect:
-    """An operation that touches memory which no argument names, or one that the tables do not know."""
+    """An operation that touches memory which no argument names, or one that the tables do not know.
+
+    ``kind`` is None for an operation that is not known; ``arguments`` are those whose addresses flow into it.
+    """
 
     kind: Access | None
     operation: str
     index: int
     location: Location
     reason: str
+    arguments: frozenset[str] = frozenset()
 
     @property
     def line(self) -> int | None:
@@ -87,3 +89,104 @@ class Effects:
 
     def _touched(self, kind: Access) -> frozenset[str]:
         return frozenset(site.argument for site in self.sites if site.kind is kind)
+
+
+def effects_of(graph: Graph) -> Effects:
+    """Return what the kernel of a graph does to the memory of its arguments.
+
+    The answer holds for every launch with the types and constants of this graph. An argument that is reported may
+    stay untouched in one run (a branch not taken, a mask that is all false); one that is not reported is never
+    touched, unless ``unknown`` names an operation whose address could not be traced to an argument.
+
+    Raises:
+        EffectsError: a function of the kernel calls itself.
+    """
+    refuse_recursion(graph)
+    touches = Analysis(graph).kernel().touches
+    function = graph.kernel
+    pointers = [graph.values[value].is_pointer for value in function.arguments]
+    named = [name for name, is_pointer in zip(function.parameters, pointers, strict=True) if is_pointer]
+    return Effects(
+        arguments=tuple(dict.fromkeys(named)),
+        sites=_sites(graph, touches),
+        unknown=_unknown(graph, touches),
+    )
+
+
+def _sites(graph: Graph, touches: Sequence[Touch]) -> tuple[Site, ...]:
+    """Return one site per operation, kind and argument; certain if some call of it is certain."""
+    found: dict[tuple[int, int, Access], Site] = {}
+    for touch in touches:
+        argument = argument_in(touch.target)
+        if argument is None or touch.access is None:
+            continue
+        key = (touch.operation, argument, touch.access)
+        operation = graph.operations[touch.operation]
+        name = graph.kernel.parameters[argument]
+        site = Site(
+            name, touch.access, operation.name, operation.index, operation.location, touch.masked, touch.conditional
+        )
+        found[key] = _surer(found[key], site) if key in found else site
+    return tuple(found[key] for key in sorted(found))
+
+
+def _surer(one: Site, other: Site) -> Site:
+    return replace(one, masked=one.masked and other.masked, conditional=one.conditional and other.conditional)
+
+
+def _unknown(graph: Graph, touches: Sequence[Touch]) -> tuple[UnknownEffect, ...]:
+    found: dict[tuple[int, str, str], UnknownEffect] = {}
+    for touch in touches:
+        if touch.access is not None and argument_in(touch.target) is not None:
+            continue
+        operation = graph.operations[touch.operation]
+        names = frozenset(graph.kernel.parameters[each] for each in arguments_of([frozenset({touch.target})]))
+        reason = _reason(graph, touch)
+        effect = UnknownEffect(touch.access, operation.name, operation.index, operation.location, reason, names)
+        found[touch.operation, str(touch.access), reason] = effect
+    return tuple(found[key] for key in sorted(found))
+
+
+def _reason(graph: Graph, touch: Touch) -> str:
+    target = touch.target
+    if touch.access is None and isinstance(target, Opaque):
+        return target.reason
+    if isinstance(target, Opaque):
+        line = graph.operations[target.operation].location.line
+        return f"the address cannot be traced: {target.reason}" + (f" (line {line})" if line else "")
+    if target == ():
+        return "the address is an integer that derives from no argument"
+    return "the address is made up of " + ", ".join(sorted({graph.kernel.parameters[each] for each, _ in target}))
+
+
+def union_of(effects: Sequence[Effects]) -> Effects:
+    """Return the effects of a kernel that may run in any of several forms, such as the configs of an autotuner.
+
+    Sites that differ only in the index of their operation are one site; the index is that of the first form.
+    """
+    sites: dict[tuple[object, ...], Site] = {}
+    unknown: dict[tuple[object, ...], UnknownEffect] = {}
+    for each in effects:
+        for site in each.sites:
+            key = (site.argument, site.kind, site.operation, site.location, site.masked, site.conditional)
+            sites.setdefault(key, site)
+        for effect in each.unknown:
+            unknown.setdefault((effect.kind, effect.operation, effect.location, effect.reason), effect)
+    return Effects(
+        arguments=tuple(dict.fromkeys(name for each in effects for name in each.arguments)),
+        sites=tuple(sites.values()),
+        unknown=tuple(unknown.values()),
+        aliases=tuple(dict.fromkeys(group for each in effects for group in each.aliases)),
+    )
+
+
+def with_aliases(effects: Effects, memory: Sequence[tuple[str, object]]) -> Effects:
+    """Return ``effects`` with the groups of arguments that were the same tensor.
+
+    ``memory`` pairs the name of an argument with what identifies its memory, such as the address of its data.
+    """
+    groups: dict[object, list[str]] = {}
+    for name, identity in memory:
+        if name in effects.arguments:
+            groups.setdefault(identity, []).append(name)
+    return replace(effects, aliases=tuple(frozenset(group) for group in groups.values() if len(group) > 1))

@@ -17,13 +17,15 @@ class Location:
     """Where an operation or value comes from in the user's source.
 
     ``line`` counts from 1 and ``column`` as Triton gives it; ``name`` is the Python variable that a value was
-    assigned to. Each is None where the IR does not say.
+    assigned to. Of an operation that was inlined from a helper, these are the place in the helper, and ``caller`` is
+    the place that called it. Each is None where the IR does not say.
     """
 
     file: str | None = None
     line: int | None = None
     column: int | None = None
     name: str | None = None
+    caller: Location | None = None
 
 
 @dataclass(frozen=True, slots=True)

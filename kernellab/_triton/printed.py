@@ -1,0 +1,186 @@
+"""Reading the printed form of a Triton module for what the bindings of its operations do not tell.
+
+The bindings have no attribute enumeration, no branch successors and no location for an operation without results.
+The printed form has all three. It is read line by line: MLIR prints one operation per line, a region opens with a
+line that ends in ``{`` and closes with one that starts with ``}``.
+
+See https://mlir.llvm.org/docs/LangRef/ for the grammar, and the ``assemblyFormat`` of each operation for its words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kernellab._triton.locations import LocationTable
+from kernellab.ir.graph import Location
+
+_OPERATION = re.compile(r'(?:%[^=]*?= )?"?([A-Za-z_][\w$.]*)"?')
+_LABEL = re.compile(r"\^(\w+)")
+_KEYWORD = re.compile(r"\b([a-zA-Z_]\w*) = ([\w.]+)")
+_SYMBOL = re.compile(r'@("(?:[^"\\]|\\.)*"|[\w$.-]+)')
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+# The words that the printed form puts before the first operand, in order, as the attributes that they stand for.
+_LEADING_WORDS = {
+    "arith.cmpi": ("predicate",),
+    "arith.cmpf": ("predicate",),
+    "tt.get_program_id": ("axis",),
+    "tt.get_num_programs": ("axis",),
+    "tt.atomic_rmw": ("atomic_rmw_op", "sem", "scope"),
+    "tt.atomic_cas": ("sem", "scope"),
+    "tt.descriptor_reduce": ("kind",),
+}
+_LITERAL = {"arith.constant": "value", "tt.elementwise_inline_asm": "asm_string", "tt.print": "prefix"}
+_FREE_FORM = {"tt.func", "scf.for", "scf.while", "scf.if", "scf.condition"}
+
+
+@dataclass(slots=True)
+class PrintedOperation:
+    """One printed operation. ``labels`` are the block labels of its regions, in order, one tuple per region."""
+
+    name: str
+    depth: int
+    text: str
+    labels: list[list[str]] = field(default_factory=list)
+    closing: str = ""
+
+    @property
+    def successors(self) -> tuple[str, ...]:
+        return tuple(_LABEL.findall(self.text)) if self.name.startswith("cf.") else ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedModule:
+    """The operations of a module in the order of the print, without the module itself, and its locations."""
+
+    operations: tuple[PrintedOperation, ...]
+    locations: LocationTable
+
+    def location(self, operation: PrintedOperation) -> Location:
+        """Return the location that is printed at the end of an operation."""
+        text = operation.closing or operation.text
+        start = text.rfind(" loc(")
+        return self.locations.resolve(text[start + 5 : text.rfind(")")]) if start >= 0 else Location()
+
+
+def read_printed(text: str) -> PrintedModule:
+    """Return the operations and the location table of a printed module."""
+    operations: list[PrintedOperation] = []
+    aliases: dict[str, str] = {}
+    opened: list[PrintedOperation] = []
+    for raw in text.splitlines():
+        line = raw.strip()
+        if line.startswith("#"):
+            name, _, value = line.partition(" = ")
+            aliases[name] = value.removeprefix("loc(").removesuffix(")")
+        elif line.startswith("^"):
+            opened[-1].labels[-1].append(_label_of(line))
+        elif line.startswith("}"):
+            _close(opened, line)
+        elif line:
+            operation = _operation_of(line, len(opened))
+            operations.append(operation)
+            if line.endswith("{"):
+                operation.labels.append([])
+                opened.append(operation)
+    return PrintedModule(tuple(each for each in operations if each.depth), LocationTable(aliases))
+
+
+def _label_of(line: str) -> str:
+    match = _LABEL.match(line)
+    return match[1] if match else ""
+
+
+def _close(opened: list[PrintedOperation], line: str) -> None:
+    if line.endswith("{"):
+        opened[-1].labels.append([])
+    else:
+        opened.pop().closing = line
+
+
+def _operation_of(line: str, depth: int) -> PrintedOperation:
+    match = _OPERATION.match(line)
+    if match is None:
+        raise ValueError(f"printed IR: {line!r} is no operation; expected a name after the results.")
+    return PrintedOperation(match[1], depth, line[match.end() :])
+
+
+def attributes_of(operation: PrintedOperation) -> tuple[tuple[str, str], ...]:
+    """Return the attributes of an operation, sorted by name, with their values as they are printed."""
+    found: dict[str, str] = {}
+    text = operation.text.rpartition(" loc(")[0] or operation.text
+    if operation.labels:
+        text = text.rstrip("{( ")
+    if "@" in text:
+        symbol = _SYMBOL.search(text)
+        if symbol:
+            found["sym_name" if operation.name == "tt.func" else "callee"] = symbol[1].strip('"')
+    if operation.name in _LITERAL:
+        found[_LITERAL[operation.name]] = _literal(operation.name, text)
+    elif operation.name not in _FREE_FORM:
+        found.update(_words(operation.name, text))
+    if "{" in text and operation.name != "tt.func":
+        found.update(_dictionaries(text))
+    if "{" in operation.closing:
+        found.update(_dictionaries(operation.closing))
+    return tuple(sorted(found.items()))
+
+
+def _literal(name: str, text: str) -> str:
+    string = _STRING.search(text)
+    if name != "arith.constant" and string is not None:
+        return string[0][1:-1]
+    return text.rpartition(" : ")[0].strip() or text.strip()
+
+
+def _words(name: str, text: str) -> Iterator[tuple[str, str]]:
+    body = text.partition(" : ")[0].partition("{")[0]
+    if name in _LEADING_WORDS:
+        leading = body.partition("%")[0].replace(",", " ").split()
+        yield from zip(_LEADING_WORDS[name], leading, strict=False)
+    if "=" in body:
+        yield from _KEYWORD.findall(body)
+
+
+def _dictionaries(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the entries of every ``{...}`` of a line, at any place outside strings."""
+    depth, start, quoted = 0, 0, False
+    for position, character in enumerate(text):
+        if character == '"' and text[position - 1] != "\\":
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif character == "{":
+            depth += 1
+            start = position + 1 if depth == 1 else start
+        elif character == "}":
+            depth -= 1
+            if depth == 0:
+                yield from _entries(text[start:position])
+
+
+def _entries(body: str) -> Iterator[tuple[str, str]]:
+    for part in _split(body):
+        name, equals, value = part.partition(" = ")
+        yield name.strip(), value.strip() if equals else "unit"
+
+
+def _split(body: str) -> Iterator[str]:
+    """Yield the parts of ``body`` between commas outside strings and brackets."""
+    depth, start, quoted = 0, 0, False
+    for position, character in enumerate(body):
+        if character == '"' and body[position - 1] != "\\":
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif character in "<[({":
+            depth += 1
+        elif character in ">])}":
+            depth -= 1
+        elif character == "," and depth == 0:
+            yield body[start:position]
+            start = position + 1
+    if body[start:].strip():
+        yield body[start:]

@@ -1,0 +1,357 @@
+"""The dataflow analysis: what every value of a kernel can be, and so what every access touches.
+
+It is an abstract interpretation over `kernellab.ir.provenance`: a function is run on the alternatives of its
+arguments, each loop until nothing changes, each callee on what this call hands it. Calls with the same
+alternatives share one summary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from kernellab.ir.constants import Constants
+from kernellab.ir.control import Branching, branching_of
+from kernellab.ir.flow import Rules
+from kernellab.ir.graph import Function, Graph, Operation
+from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, flow_of
+from kernellab.ir.provenance import (
+    NUMBER,
+    UNDEFINED,
+    Alternative,
+    Alternatives,
+    Opaque,
+    address_of,
+    arguments_of,
+    mixed,
+    union,
+)
+
+_READING_CODE = re.compile(r"\b(?:ld|ldu|tex|tld4|suld|prefetch|(?:global|flat|buffer|s|scratch)_load)\w*\b")
+_WRITING_CODE = re.compile(r"\b(?:st|red|atom|sust|multimem|cp|call|mbarrier|\w*_(?:store|atomic\w*)|s_swappc)\w*\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """One operation that goes to memory at ``target``. ``access`` is None for an operation that is not known."""
+
+    operation: int
+    access: Access | None
+    target: Alternative
+    masked: bool
+    conditional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a function does when it is called with certain arguments."""
+
+    results: tuple[Alternatives, ...]
+    touches: tuple[Touch, ...]
+
+
+@dataclass(slots=True)
+class Analysis:
+    """The analysis of one graph; it keeps a summary per function and arguments."""
+
+    graph: Graph
+    constants: Constants = field(init=False)
+    rules: Rules = field(init=False)
+    _functions: dict[str, Function] = field(init=False)
+    _summaries: dict[tuple[str, tuple[Alternatives, ...]], Summary] = field(default_factory=dict)
+    _branching: dict[int, Branching] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.constants = Constants(self.graph)
+        self.rules = Rules(self.constants)
+        self._functions = {function.name: function for function in self.graph.functions}
+
+    def kernel(self) -> Summary:
+        """Return the summary of the kernel; argument i is called i."""
+        function = self.graph.kernel
+        addresses = [self.graph.values[value].is_pointer for value in function.arguments]
+        return self.summary(function, tuple(address_of(i) if each else NUMBER for i, each in enumerate(addresses)))
+
+    def callee(self, operation: Operation) -> Function | None:
+        """Return the function that a call goes to, or None where the module does not hold its body."""
+        function = self._functions.get(dict(operation.attributes).get("callee", ""))
+        return function if function is not None and self.graph.regions[function.region].blocks else None
+
+    def summary(self, function: Function, arguments: tuple[Alternatives, ...]) -> Summary:
+        key = (function.name, arguments)
+        if key not in self._summaries:
+            frame = _Frame(self)
+            results = frame.run(function, arguments)
+            self._summaries[key] = Summary(results, tuple(t for touches in frame.touches.values() for t in touches))
+        return self._summaries[key]
+
+    def branching(self, region: int) -> Branching:
+        if region not in self._branching:
+            self._branching[region] = branching_of(self.graph, region)
+        return self._branching[region]
+
+
+@dataclass(slots=True)
+class _Frame:
+    """One function being run: the alternatives of its values, and the touches of its operations so far.
+
+    An operation in a loop is run several times; the last time, its alternatives are the most.
+    """
+
+    analysis: Analysis
+    state: dict[int, Alternatives] = field(default_factory=dict)
+    touches: dict[int, list[Touch]] = field(default_factory=dict)
+    doubts: int = 0
+
+    def run(self, function: Function, arguments: tuple[Alternatives, ...]) -> tuple[Alternatives, ...]:
+        """Run a function to its fixed point and return what its results can be."""
+        graph = self.analysis.graph
+        branching = self.analysis.branching(function.region)
+        self.state.update(zip(function.arguments, arguments, strict=True))
+        blocks = graph.regions[function.region].blocks
+        reached = {blocks[0]}
+        returned: dict[int, list[Alternatives]] = {}
+        changed = True
+        while changed:
+            changed = False
+            for block in blocks:
+                if block not in reached:
+                    continue
+                doubtful = block not in branching.certain
+                self.doubts += doubtful
+                end = self._block(block)
+                self.doubts -= doubtful
+                if end.name == "tt.return":
+                    returned[block] = self._states(end.operands)
+                else:
+                    changed |= self._branch(end, reached)
+        columns = zip(*returned.values(), strict=True)
+        return tuple(union(column, -1) for column in columns)
+
+    def _branch(self, end: Operation, reached: set[int]) -> bool:
+        """Hand the operands of a branch to the blocks that it may go to; tell whether that brought anything new."""
+        graph = self.analysis.graph
+        first = 1 if end.name == "cf.cond_br" else 0
+        taken = self._taken(end)
+        changed = False
+        for position, successor in enumerate(end.successors):
+            arguments = graph.blocks[successor].arguments
+            values = self._states(end.operands[first : first + len(arguments)])
+            first += len(arguments)
+            if taken is not None and position != taken:
+                continue
+            changed |= successor not in reached
+            reached.add(successor)
+            changed |= self._join(arguments, values, end.index)
+        return changed
+
+    def _taken(self, end: Operation) -> int | None:
+        """Return the position of the only successor that a branch with a known condition goes to."""
+        condition = self.analysis.constants.integer(end.operands[0]) if end.name == "cf.cond_br" else None
+        return None if condition is None else int(not condition)
+
+    def _join(self, targets: Sequence[int], values: Sequence[Alternatives], operation: int) -> bool:
+        changed = False
+        for target, value in zip(targets, values, strict=True):
+            old = self.state.get(target, UNDEFINED)
+            new = union([old, value], operation)
+            if new != old:
+                self.state[target] = new
+                changed = True
+        return changed
+
+    def _states(self, values: Iterable[int]) -> list[Alternatives]:
+        return [self.state.get(value, UNDEFINED) for value in values]
+
+    def _block(self, block: int) -> Operation:
+        """Run the operations of a block in order and return its terminator."""
+        operations = self.analysis.graph.operations
+        operation = None
+        for index in self.analysis.graph.blocks[block].operations:
+            operation = operations[index]
+            if operation.name not in TERMINATORS:
+                self._operation(operation)
+        assert operation is not None
+        return operation
+
+    def _operation(self, operation: Operation) -> None:
+        name = operation.name
+        structured = _STRUCTURED.get(name)
+        if structured is not None:
+            structured(self, operation)
+            return
+        flow = flow_of(name)
+        operands = self._states(operation.operands)
+        if flow is not None:
+            results = self.analysis.rules.results(flow, operation, operands)
+            self.state.update(zip(operation.results, results, strict=True))
+        elif name in MEMORY:
+            self._memory(operation, operands)
+        elif name in FOREIGN_CODE:
+            self._foreign(operation, operands)
+        elif name not in SILENT:
+            self._unknown(operation, operands)
+
+    # Memory
+
+    def _memory(self, operation: Operation, operands: list[Alternatives]) -> None:
+        masked = self._masked(operation)
+        targets = operands[0] or frozenset({Opaque(operation.index, "it is undefined")})
+        self.touches[operation.index] = []
+        if masked is not None:
+            self._touch(operation, MEMORY[operation.name].access, targets, masked)
+        for result in operation.results:
+            is_pointer = self.analysis.graph.values[result].is_pointer
+            loaded = Opaque(operation.index, f"{operation.name} takes it from memory")
+            self.state[result] = frozenset({loaded}) if is_pointer else NUMBER
+
+    def _masked(self, operation: Operation) -> bool | None:
+        """Tell whether a mask or a bound can switch an access off, or return None where it is always off."""
+        row = MEMORY[operation.name]
+        if row.clipped or dict(operation.attributes).get("boundaryCheck", "array<i32>") != "array<i32>":
+            return True
+        if row.mask is None or len(operation.operands) <= row.mask:
+            return False
+        known = self.analysis.constants.integer(operation.operands[row.mask])
+        if known is None:
+            return True
+        return None if known == 0 else False
+
+    def _touch(self, operation: Operation, access: Access | None, targets: Iterable[Alternative], masked: bool) -> None:
+        self.touches[operation.index] += [
+            Touch(operation.index, access, target, masked, bool(self.doubts)) for target in targets
+        ]
+
+    # Code from outside, and operations that are not known
+
+    def _foreign(self, operation: Operation, operands: list[Alternatives]) -> None:
+        self.touches[operation.index] = []
+        attributes = dict(operation.attributes)
+        targets = {target for operand in operands for target in operand if target != ()}
+        code = attributes.get(FOREIGN_CODE[operation.name], "")
+        for access in _foreign_accesses(code, attributes.get("pure") == "true", operation.name):
+            self._touch(operation, access, targets, masked=False)
+        results = mixed(operands, operation.index, f"{operation.name} makes it from an address") or NUMBER
+        self.state.update((result, results) for result in operation.results)
+
+    def _unknown(self, operation: Operation, operands: list[Alternatives]) -> None:
+        arguments = arguments_of(operands)
+        value = Opaque(operation.index, f"{operation.name} is not in the tables of operations", arguments)
+        self.touches[operation.index] = [Touch(operation.index, None, value, False, bool(self.doubts))]
+        self.state.update((result, frozenset({value})) for result in operation.results)
+        for region in operation.regions:
+            for block in self.analysis.graph.regions[region].blocks:
+                self.state.update((each, frozenset({value})) for each in self.analysis.graph.blocks[block].arguments)
+                self.doubts += 1
+                self._block(block)
+                self.doubts -= 1
+
+    # Structured control flow
+
+    def _region(self, region: int, arguments: Sequence[Alternatives], *, doubtful: bool) -> Operation:
+        """Run the single block of a region and return its terminator."""
+        block = self.analysis.graph.blocks[self.analysis.graph.regions[region].blocks[0]]
+        self.state.update(zip(block.arguments, arguments, strict=True))
+        self.doubts += doubtful
+        end = self._block(block.index)
+        self.doubts -= doubtful
+        return end
+
+    def _for(self, operation: Operation) -> None:
+        start, stop, step = (self.analysis.constants.integer(each) for each in operation.operands[:3])
+        entered = None not in (start, stop, step) and start < stop and step > 0  # type: ignore[operator]
+        counter = self.state.get(operation.operands[0], UNDEFINED)
+        current = self._states(operation.operands[3:])
+        while True:
+            end = self._region(operation.regions[0], [counter, *current], doubtful=not entered)
+            yielded = self._states(end.operands)
+            joined = [union(pair, operation.index) for pair in zip(current, yielded, strict=True)]
+            if joined == current:
+                break
+            current = joined
+        self.state.update(zip(operation.results, yielded if entered else current, strict=True))
+
+    def _while(self, operation: Operation) -> None:
+        before, after = operation.regions
+        current = self._states(operation.operands)
+        while True:
+            condition = self._region(before, current, doubtful=False)
+            passed = self._states(condition.operands[1:])
+            end = self._region(after, passed, doubtful=True)
+            yielded = self._states(end.operands)
+            joined = [union(pair, operation.index) for pair in zip(current, yielded, strict=True)]
+            if joined == current:
+                break
+            current = joined
+        self.state.update(zip(operation.results, passed, strict=True))
+
+    def _if(self, operation: Operation) -> None:
+        known = self.analysis.constants.integer(operation.operands[0])
+        regions = [each for each in operation.regions if self.analysis.graph.regions[each].blocks]
+        if known is not None:
+            regions = regions[:1] if known else regions[1:]
+        yields = [self._states(self._region(each, [], doubtful=known is None).operands) for each in regions]
+        for position, result in enumerate(operation.results):
+            self.state[result] = union([each[position] for each in yields], operation.index)
+
+    def _combine(self, operation: Operation) -> None:
+        """Run the region of a reduction or scan, whose arguments are two partial results per operand."""
+        current = self._states(operation.operands)
+        while True:
+            end = self._region(operation.regions[0], [*current, *current], doubtful=False)
+            joined = [union(pair, operation.index) for pair in zip(current, self._states(end.operands), strict=True)]
+            if joined == current:
+                break
+            current = joined
+        self.state.update(zip(operation.results, current, strict=True))
+
+    def _map(self, operation: Operation) -> None:
+        """Run the region of a map; with ``pack`` n it has n arguments and n terms per operand and result."""
+        operands = self._states(operation.operands)
+        region = operation.regions[0]
+        count = len(self.analysis.graph.blocks[self.analysis.graph.regions[region].blocks[0]].arguments)
+        packed = [union(operands, operation.index)] * count if count != len(operands) else operands
+        terms = self._states(self._region(region, packed, doubtful=False).operands)
+        if len(terms) != len(operation.results):
+            terms = [union(terms, operation.index)] * len(operation.results)
+        self.state.update(zip(operation.results, terms, strict=True))
+
+    def _call(self, operation: Operation) -> None:
+        operands = self._states(operation.operands)
+        function = self.analysis.callee(operation)
+        if function is None:
+            self._unknown(operation, operands)
+            return
+        summary = self.analysis.summary(function, tuple(operands))
+        doubt = bool(self.doubts)
+        self.touches[operation.index] = [
+            replace(touch, conditional=True) if doubt else touch for touch in summary.touches
+        ]
+        results = summary.results or [UNDEFINED] * len(operation.results)
+        self.state.update(zip(operation.results, results, strict=True))
+
+
+def _foreign_accesses(code: str, pure: bool, name: str) -> tuple[Access, ...]:
+    """Return what code from outside may do to the memory at an address that it gets.
+
+    Inline assembly is looked through for instructions that go to memory. Pure code writes only where such an
+    instruction says so; impure code may do both unless it only reads.
+    """
+    inline = name == "tt.elementwise_inline_asm"
+    reads = not inline or _READING_CODE.search(code) is not None
+    writes = inline and _WRITING_CODE.search(code) is not None
+    if pure:
+        return (Access.READ,) * reads + (Access.WRITE,) * writes
+    return (Access.READ,) if inline and reads and not writes else (Access.READ, Access.WRITE)
+
+
+_STRUCTURED: dict[str, Callable[[_Frame, Operation], None]] = {
+    "scf.for": _Frame._for,
+    "scf.while": _Frame._while,
+    "scf.if": _Frame._if,
+    "tt.reduce": _Frame._combine,
+    "tt.scan": _Frame._combine,
+    "tt.map_elementwise": _Frame._map,
+    "tt.call": _Frame._call,
+}

@@ -1,0 +1,190 @@
+"""The table of operations: what each does to memory, and how the addresses among its operands reach its results.
+
+Whatever stands in none of these tables, and belongs to none of the pure dialects, is not known: it makes the answer
+unknown for the addresses that flow into it.
+
+The rows follow the ``arguments``, ``results`` and memory effects in Triton's ``TritonOps.td`` (3.6 to 3.9) and
+https://mlir.llvm.org/docs/Dialects/ for the other dialects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+from types import MappingProxyType
+
+
+class Access(StrEnum):
+    """What an operation does to memory. An atomic reads and writes; it is counted as neither of the two."""
+
+    READ = "read"
+    WRITE = "write"
+    ATOMIC = "atomic"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """An operation that touches memory at the address in operand 0.
+
+    ``mask`` is the operand that switches single lanes off, where there is one. ``clipped`` tells that lanes outside
+    the tensor that the operand describes are switched off. ``value`` is the operand that goes to memory.
+    """
+
+    access: Access
+    mask: int | None = None
+    value: int | None = None
+    clipped: bool = False
+
+
+MEMORY = MappingProxyType(
+    {
+        "tt.load": MemoryRow(Access.READ, mask=1),
+        "tt.store": MemoryRow(Access.WRITE, mask=2, value=1),
+        "tt.atomic_rmw": MemoryRow(Access.ATOMIC, mask=2, value=1),
+        "tt.atomic_cas": MemoryRow(Access.ATOMIC, value=2),
+        "tt.atomic_load": MemoryRow(Access.READ, mask=1),
+        "tt.atomic_store": MemoryRow(Access.WRITE, mask=2, value=1),
+        "tt.atomic_poll": MemoryRow(Access.READ),
+        "tt.descriptor_load": MemoryRow(Access.READ, clipped=True),
+        "tt.descriptor_gather": MemoryRow(Access.READ, clipped=True),
+        "tt.descriptor_store": MemoryRow(Access.WRITE, value=1, clipped=True),
+        "tt.descriptor_scatter": MemoryRow(Access.WRITE, value=3, clipped=True),
+        "tt.descriptor_reduce": MemoryRow(Access.ATOMIC, value=1, clipped=True),
+    }
+)
+
+
+class Flow(Enum):
+    """How addresses pass from operands to results."""
+
+    COPY = auto()
+    """Each result is any of the operands, or of the elements of one."""
+    FIRST = auto()
+    """Each result is operand 0, or an element of it; the other operands are offsets, shapes or indices."""
+    SELECT = auto()
+    """The result is operand 1 or operand 2."""
+    ADD = auto()
+    SUBTRACT = auto()
+    MULTIPLY = auto()
+    SHIFT_LEFT = auto()
+    OFFSET = auto()
+    """Operand 0 plus operand 1 times the size of what operand 0 points to."""
+    BITS = auto()
+    """Bits of operand 0 set or flipped by operand 1, as alignment and tagging do; the address stays in its memory."""
+    MASK = auto()
+    """Bits of operand 0 cleared by operand 1: aligned down, or cut to a small number."""
+    REMAINDER = auto()
+    """A number below operand 1: an index, no address."""
+    TRUNCATE = auto()
+    SPLIT = auto()
+    """The two halves of a join."""
+    NUMBER = auto()
+    """Never an address, whatever goes in."""
+    MIX = auto()
+    """A number; where an address goes in, one that can no longer be followed."""
+    UNDEFINED = auto()
+    """No value at all."""
+
+
+FLOWS = MappingProxyType(
+    {
+        "tt.splat": Flow.COPY,
+        "tt.unsplat": Flow.COPY,
+        "tt.broadcast": Flow.COPY,
+        "tt.expand_dims": Flow.COPY,
+        "tt.reshape": Flow.COPY,
+        "tt.trans": Flow.COPY,
+        "tt.bitcast": Flow.COPY,
+        "tt.ptr_to_int": Flow.COPY,
+        "tt.int_to_ptr": Flow.COPY,
+        "tt.join": Flow.COPY,
+        "tt.cat": Flow.COPY,
+        "ttg.convert_layout": Flow.COPY,
+        "builtin.unrealized_conversion_cast": Flow.COPY,
+        "arith.bitcast": Flow.COPY,
+        "arith.extsi": Flow.COPY,
+        "arith.extui": Flow.COPY,
+        "arith.index_cast": Flow.COPY,
+        "arith.index_castui": Flow.COPY,
+        "arith.maxsi": Flow.COPY,
+        "arith.maxui": Flow.COPY,
+        "arith.minsi": Flow.COPY,
+        "arith.minui": Flow.COPY,
+        "tt.split": Flow.SPLIT,
+        "tt.gather": Flow.FIRST,
+        "tt.advance": Flow.FIRST,
+        "tt.make_tensor_ptr": Flow.FIRST,
+        "tt.make_tensor_descriptor": Flow.FIRST,
+        "arith.select": Flow.SELECT,
+        "arith.addi": Flow.ADD,
+        "arith.subi": Flow.SUBTRACT,
+        "arith.muli": Flow.MULTIPLY,
+        "arith.shli": Flow.SHIFT_LEFT,
+        "tt.addptr": Flow.OFFSET,
+        "arith.ori": Flow.BITS,
+        "arith.xori": Flow.BITS,
+        "arith.andi": Flow.MASK,
+        "arith.remsi": Flow.REMAINDER,
+        "arith.remui": Flow.REMAINDER,
+        "arith.trunci": Flow.TRUNCATE,
+        "arith.constant": Flow.NUMBER,
+        "arith.cmpi": Flow.NUMBER,
+        "arith.cmpf": Flow.NUMBER,
+        "tt.get_program_id": Flow.NUMBER,
+        "tt.get_num_programs": Flow.NUMBER,
+        "tt.make_range": Flow.NUMBER,
+        "tt.histogram": Flow.NUMBER,
+        "ub.poison": Flow.UNDEFINED,
+        "tt.dot": Flow.MIX,
+        "tt.dot_scaled": Flow.MIX,
+        "tt.fp_to_fp": Flow.MIX,
+        "tt.clampf": Flow.MIX,
+        "tt.mulhiui": Flow.MIX,
+        "tt.precise_sqrt": Flow.MIX,
+        "tt.precise_divf": Flow.MIX,
+        "tt.approx_divf": Flow.MIX,
+    }
+)
+
+PURE_DIALECTS = frozenset({"arith", "math"})
+"""Every operation of theirs is free of memory effects; those not listed in `FLOWS` mix."""
+
+SILENT = frozenset(
+    {
+        "tt.print",
+        "tt.assert",
+        "llvm.intr.assume",
+        "ttg.barrier",
+        "gpu.barrier",
+        "tt.grid_dependency_wait",
+        "tt.grid_dependency_launch_dependents",
+        "ub.unreachable",
+    }
+)
+"""Operations without results that touch no argument's memory: they print, check, assume or wait."""
+
+TERMINATORS = frozenset(
+    {
+        "tt.return",
+        "tt.reduce.return",
+        "tt.scan.return",
+        "tt.map_elementwise.return",
+        "scf.yield",
+        "scf.condition",
+        "cf.br",
+        "cf.cond_br",
+        "ub.unreachable",
+    }
+)
+"""Operations that end a block; the operation or function that owns the block reads their operands."""
+
+FOREIGN_CODE = MappingProxyType({"tt.elementwise_inline_asm": "asm_string", "tt.extern_elementwise": "symbol"})
+"""Operations that run code from outside, with the attribute that tells which."""
+
+
+def flow_of(name: str) -> Flow | None:
+    """Return how addresses pass through an operation, or None where the tables do not know it."""
+    flow = FLOWS.get(name)
+    if flow is None and name.partition(".")[0] in PURE_DIALECTS:
+        return Flow.MIX
+    return flow
