@@ -1,0 +1,90 @@
+# `make` lists the targets. Everything is installed into .venv, on first use and again when pyproject.toml changes.
+
+PYTHON ?= python3
+VENV   ?= .venv
+# Where a CPU build of torch comes from, if none is at hand (pip's find-links).
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# `make UV=1 ...` installs by uv in place of pip.
+UV     ?=
+JOBS   ?= 2
+
+PY  := $(VENV)/bin/python
+PIP := $(if $(UV),uv pip install --quiet --python $(PY),$(PY) -m pip install -qq)
+TRITON_VENV = .venv-$(VERSION)
+TRITON_TESTS ?= tests --ignore=tests/browser --ignore=tests/notebooks
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check unit notebooks browser lab test-gpu test-triton bench clean distclean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed-demo  ## run the quickstart notebook and write build/quickstart.html
+	@$(VENV)/bin/kernellab demo
+
+test: check notebooks browser unit  ## everything: lint, types, notebooks, browser and unit tests
+
+check: $(VENV)/.installed-test  ## ruff and mypy
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+unit: $(VENV)/.installed-test  ## unit tests alone
+	$(PY) -m pytest -n $(JOBS) --dist loadfile tests --ignore=tests/browser
+
+notebooks: $(VENV)/.installed-test  ## execute the notebooks and compare what they pin
+	$(PY) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout 300 notebooks
+
+browser: $(VENV)/.installed-test  ## the notebooks in JupyterLab in Chromium (skips without one)
+	$(PY) -m pytest -m browser tests/browser
+
+test-gpu: $(VENV)/.installed-test  ## tests that need a CUDA GPU (skip without one)
+	$(PY) -m pytest -m gpu tests
+
+test-triton: $(VENV)/.installed-test  ## unit tests against another Triton: make test-triton VERSION=3.6.0
+	@test -n "$(VERSION)" || { echo "Say which Triton: make test-triton VERSION=3.6.0"; exit 2; }
+	$(MAKE) $(TRITON_VENV)/.installed VERSION=$(VERSION)
+	$(TRITON_VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile -p no:cacheprovider $(TRITON_TESTS)
+
+lab: $(VENV)/.installed-lab  ## open JupyterLab on the notebooks
+	$(VENV)/bin/jupyter lab notebooks
+
+bench: $(VENV)/.installed-demo  ## measure what %%triton adds; writes benchmarks/results/
+	$(PY) benchmarks/magic.py
+
+clean:  ## remove what was built and cached
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
+
+distclean: clean  ## remove the environments too
+	rm -rf $(VENV) .venv-*
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "kernellab needs Python 3.11 or newer, and $(PYTHON) is not: try make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(if $(UV),uv venv --quiet --python $(PYTHON) $(VENV),$(PYTHON) -m venv $(VENV)) || { \
+	  echo "No virtual environment could be made; on Debian and Ubuntu install python3-venv, then remove $(VENV)"; exit 1; }
+
+# Without a GPU the default torch of Linux would bring gigabytes of CUDA along; the CPU build is a tenth of that.
+$(VENV)/.torch: | $(PY)
+	@if $(PY) -c 'import torch' 2>/dev/null; then :; \
+	elif command -v nvidia-smi >/dev/null; then echo "GPU found: installing torch with CUDA"; $(PIP) 'torch>=2.11' 'triton>=3.6,<3.10'; \
+	else echo "No GPU found: installing the CPU build of torch"; \
+	  $(PIP) --no-deps --no-index 'torch==2.13.*' 2>/dev/null \
+	  || $(PIP) --no-deps --index-url $(TORCH_INDEX) 'torch==2.13.*' \
+	  || { echo "No CPU build of torch at $(TORCH_INDEX): name another place, make TORCH_INDEX=..., or install torch into $(VENV)"; exit 1; }; fi
+	@touch $@
+
+$(VENV)/.installed-%: pyproject.toml | $(VENV)/.torch
+	@echo "Installing kernellab[$*] into $(VENV); the first time takes some minutes"
+	@$(PIP) -e '.[$*]'
+	@touch $@
+
+# Another Triton in front of everything that .venv holds; numpy 2.4 breaks the interpreter of Triton 3.6.
+.venv-%/.installed: $(VENV)/.installed-test
+	@echo "Installing triton $* into .venv-$*"
+	@$(PY) -m venv $(if $(UV),--without-pip,) .venv-$*
+	@.venv-$*/bin/python -m pip install -qq --no-deps 'triton==$*' $(if $(filter 3.6.%,$*),'numpy<2.4',)
+	@$(PY) -c "import sysconfig; print('import site; site.addsitedir(' + repr(sysconfig.get_path('purelib')) + ')')" \
+	  > "$$(.venv-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth"
+	@touch $@

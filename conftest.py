@@ -1,0 +1,30 @@
+"""What all tests and notebooks share: a store of their own; GPU tests skip where there is no GPU."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep all that tests persist, also in the kernels and servers they start, out of the user's store."""
+    if "KERNELLAB_STORE" not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="kernellab-tests-")
+        os.environ["KERNELLAB_STORE"] = folder.name
+        config.add_cleanup(folder.cleanup)
+        config.add_cleanup(lambda: os.environ.pop("KERNELLAB_STORE"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if "gpu" in item.keywords]
+    if marked and not _has_gpu():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="no CUDA GPU"))
+
+
+def _has_gpu() -> bool:
+    import torch  # noqa: PLC0415 - takes a second, which only GPU tests should pay for
+
+    return torch.cuda.is_available()

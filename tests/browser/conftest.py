@@ -1,0 +1,163 @@
+"""A JupyterLab of its own, and a Chromium that opens notebooks in it.
+
+The notebooks start without outputs, so that whatever shows was made by this run. Nothing sleeps: a page is ready when
+Lab's own model of the notebook says that every cell ran and the kernel is idle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+CHROMIUM = os.environ.get("CHROME") or shutil.which("chromium") or shutil.which("google-chrome")
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+SETTINGS = {
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    # Cells outside of the window stay in the document, so that all of them can be looked at.
+    "notebook-extension/tracker": {"windowingMode": "none"},
+}
+START_TIMEOUT_S = 60
+RUN_TIMEOUT_MS = 180_000
+
+RUN_ALL = """async () => {
+  const panel = jupyterapp.shell.currentWidget;
+  await panel.context.ready;
+  await panel.sessionContext.ready;
+  await jupyterapp.commands.execute('notebook:run-all-cells');
+}"""
+ALL_RAN = """() => {
+  const panel = jupyterapp.shell.currentWidget;
+  const ran = cell => cell.type !== 'code' || !cell.sharedModel.source.trim() || cell.executionCount;
+  return panel.sessionContext.session.kernel.status === 'idle' && [...panel.content.model.cells].every(ran);
+}"""
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on the PATH (and CHROME names none)")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def jupyterlab(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the address of a running JupyterLab whose root holds the notebooks."""
+    root = tmp_path_factory.mktemp("lab")
+    _write_notebooks(root)
+    _write_settings(root / ".settings")
+    port = _free_port()
+    with open(root / "server.log", "wb") as log:
+        server = subprocess.Popen(
+            _command(root, port), cwd=root, env=_environment(root), stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        _wait_until_up(server, f"http://127.0.0.1:{port}/api", root / "server.log")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        try:
+            server.wait(15)
+        except subprocess.TimeoutExpired:
+            server.kill()
+
+
+@pytest.fixture
+def run_notebook(jupyterlab: str, chromium: Any, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
+    """Open a notebook in a page, run all of it, and return the page; every page leaves a screenshot in tmp_path."""
+    pages = []
+
+    def run(name: str) -> Any:
+        page = chromium.new_page(viewport={"width": 1100, "height": 900})
+        page.set_default_timeout(RUN_TIMEOUT_MS)
+        pages.append(page)
+        page.goto(f"{jupyterlab}/doc/tree/{name}?reset")
+        page.wait_for_function("() => window.jupyterapp?.shell?.currentWidget?.context?.isReady")
+        page.evaluate(RUN_ALL)
+        page.wait_for_function(ALL_RAN)
+        return page
+
+    yield run
+    for number, page in enumerate(pages):
+        page.screenshot(path=str(tmp_path / f"page-{number}.png"))
+        page.close()
+
+
+def _write_notebooks(root: Path) -> None:
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        notebook = nbformat.read(path, as_version=4)
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+        nbformat.write(notebook, root / path.name)
+
+
+def _write_settings(folder: Path) -> None:
+    for name, values in SETTINGS.items():
+        path = folder / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(values), encoding="utf-8")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _command(root: Path, port: int) -> list[str]:
+    return [
+        *(sys.executable, "-m", "jupyter", "lab", "--no-browser", "--ip=127.0.0.1", f"--port={port}"),
+        *("--ServerApp.port_retries=0", "--IdentityProvider.token=", "--ServerApp.password="),
+        *("--ServerApp.allow_root=True", "--ServerApp.disable_check_xsrf=True", f"--ServerApp.root_dir={root}"),
+        "--LabApp.expose_app_in_browser=True",
+    ]
+
+
+def _environment(root: Path) -> dict[str, str]:
+    folders = {
+        "JUPYTER_CONFIG_DIR": ".config",
+        "JUPYTER_DATA_DIR": ".data",
+        "JUPYTER_RUNTIME_DIR": ".runtime",
+        "JUPYTERLAB_SETTINGS_DIR": ".settings",
+        "JUPYTERLAB_WORKSPACES_DIR": ".workspaces",
+        "IPYTHONDIR": ".ipython",
+        "KERNELLAB_STORE": ".store",
+    }
+    return {**os.environ, **{name: str(root / folder) for name, folder in folders.items()}}
+
+
+def _wait_until_up(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while server.poll() is None and time.monotonic() < deadline:
+        try:
+            urllib.request.urlopen(address, timeout=2).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise RuntimeError(f"JupyterLab did not start:\n{log.read_text(encoding='utf-8')}")
