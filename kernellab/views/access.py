@@ -8,24 +8,12 @@ from dataclasses import dataclass
 
 from kernellab.ir.effects import Access, Effects
 from kernellab.ir.graph import Graph
+from kernellab.ir.operations import MEMORY
 from kernellab.views.diagram import Kind
 
 VERBS = {Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates atomically"}
-PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
 KINDS = {Access.READ: Kind.READ, Access.WRITE: Kind.WRITE, Access.ATOMIC: Kind.ATOMIC}
 _STRENGTH = (Access.READ, Access.WRITE, Access.ATOMIC)
-
-_BY_NAME = {
-    "tt.load": Access.READ,
-    "tt.descriptor_load": Access.READ,
-    "tt.descriptor_gather": Access.READ,
-    "tt.store": Access.WRITE,
-    "tt.descriptor_store": Access.WRITE,
-    "tt.descriptor_scatter": Access.WRITE,
-    "tt.descriptor_reduce": Access.ATOMIC,
-    "tt.atomic_rmw": Access.ATOMIC,
-    "tt.atomic_cas": Access.ATOMIC,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +53,8 @@ def touches(graph: Graph, effects: Effects | None) -> Mapping[int, Touch]:
         if gap.kind is not None:
             _ = arguments[gap.index][gap.kind]
     for operation in graph.operations:
-        if operation.name in _BY_NAME and operation.index not in arguments:
-            _ = arguments[operation.index][_BY_NAME[operation.name]]
+        if operation.name in MEMORY and operation.index not in arguments:
+            _ = arguments[operation.index][MEMORY[operation.name].access]
     return {
         index: Touch({kind: tuple(names) for kind, names in arguments.get(index, {}).items()}, unknown.get(index, ""))
         for index in sorted({*arguments, *unknown})

@@ -1,0 +1,186 @@
+"""What the card says, in words: numbers, times, sizes, and the sentences that the text and the HTML share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernellab.compile import Compiled, Resources
+from kernellab.ir.effects import Access, UnknownEffect
+from kernellab.report import ArgumentReport, Check, KernelReport
+from kernellab.run import Finding
+
+PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
+MARKS = {Access.READ: "▽", Access.WRITE: "△", Access.ATOMIC: "⬡"}
+_PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
+_KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One number of the card with its name; ``alarm`` where it calls for attention, ``share`` from 0 to 1 as a bar."""
+
+    name: str
+    value: str
+    detail: str = ""
+    alarm: bool = False
+    share: float | None = None
+
+
+def seconds_words(seconds: float) -> str:
+    """Return a time with three digits at most: ``1.24 s``, ``312 ms``, ``41 us``."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= scale * 0.9995 or unit == "us":
+            number = seconds / scale
+            return f"{number:,.0f} {unit}" if number >= 99.95 else f"{number:.3g} {unit}"
+    raise AssertionError("unreachable: the last unit takes everything")
+
+
+def bytes_words(count: int) -> str:
+    """Return a size: whole KiB where it is so, bytes otherwise."""
+    if count >= _KIB and count % _KIB == 0:
+        return f"{count // _KIB:,} KiB"
+    return f"{count:,} B"
+
+
+def plural(count: int, word: str) -> str:
+    """Return ``1 launch`` or ``1,200 launches``."""
+    ending = "" if count == 1 else "es" if word.endswith("ch") else "s"
+    return f"{count:,} {word}{ending}"
+
+
+def lines_words(lines: tuple[int, ...]) -> str:
+    """Return ``line 8`` or ``lines 8, 9``; "" where the lines are not known."""
+    known = sorted(set(lines))
+    if not known:
+        return ""
+    return f"line{'s' if len(known) > 1 else ''} {', '.join(map(str, known))}"
+
+
+def compile_words(compiled: Compiled) -> str:
+    return "compiled earlier" if compiled.from_cache else f"compiled in {seconds_words(compiled.seconds)}"
+
+
+def option_words(compiled: Compiled) -> list[str]:
+    """Return the options that shape a launch: warps, stages, and what differs from the usual."""
+    options = compiled.options
+    words = [plural(value, name) for name, value in _counted(compiled)]
+    clusters = options.get("num_ctas", 1)
+    if isinstance(clusters, int) and clusters > 1:
+        words.append(plural(clusters, "CTA"))
+    if options.get("maxnreg"):
+        words.append(f"maxnreg {options['maxnreg']}")
+    return words
+
+
+def _counted(compiled: Compiled) -> list[tuple[str, int]]:
+    pairs = (("warp", compiled.options.get("num_warps")), ("stage", compiled.options.get("num_stages")))
+    return [(name, value) for name, value in pairs if isinstance(value, int)]
+
+
+def run_words(report: KernelReport) -> list[str]:
+    """Return how the kernel ran: where, how long, the grid and the number of launches."""
+    words = []
+    if report.run is not None:
+        place = _PLACES.get(report.run.where, f"on {report.run.where}")
+        words.append(f"ran {place} in {seconds_words(report.run.seconds)}")
+    grid = report.grid or (report.run.grid if report.run else None)
+    if grid is not None:
+        words.append(f"grid {grid_words(grid)}")
+    if report.launches > 1:
+        words.append(plural(report.launches, "launch"))
+    return words or ["not launched"]
+
+
+def grid_words(grid: tuple[int, int, int]) -> str:
+    """Return the grid without trailing ones: ``1,024`` or ``8 x 4``."""
+    x, y, z = grid
+    sizes = [x] if (y, z) == (1, 1) else [x, y] if z == 1 else [x, y, z]
+    return " x ".join(f"{size:,}" for size in sizes)
+
+
+def header_words(report: KernelReport) -> list[str]:
+    """Return the facts of the card's second line, in order."""
+    compiled = report.compiled
+    config = [report.config] if report.config else option_words(compiled)
+    return [str(compiled.target), compile_words(compiled), *config, *run_words(report)]
+
+
+def access_words(kind: Access, lines: tuple[int, ...]) -> str:
+    """Return ``read, line 8``."""
+    return ", ".join(part for part in (PAST[kind], lines_words(lines)) if part)
+
+
+def untouched_words(argument: ArgumentReport, *, complete: bool) -> str:
+    """Return what stands in place of the accesses of an argument that has none."""
+    if argument.lines is None:
+        return ""
+    return "untouched" if complete else "not known"
+
+
+def changed_words(argument: ArgumentReport) -> str:
+    """Return ``1,024 of 1,024 changed``, or "" without a run or for an argument that holds no memory."""
+    if argument.changed is None or argument.elements is None:
+        return ""
+    if argument.changed == 0:
+        return "unchanged"
+    return f"{argument.changed:,} of {argument.elements:,} changed"
+
+
+def unknown_words(effect: UnknownEffect) -> str:
+    """Return a sentence on an effect that the analysis could not pin to an argument."""
+    what = {None: "touches", Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates"}[effect.kind]
+    place = f" in line {effect.line}" if effect.line is not None else ""
+    return f"{effect.operation}{place} {what} memory that no argument names: {effect.reason}"
+
+
+def resource_facts(resources: Resources) -> tuple[Fact, ...]:
+    """Return registers, spills, stack, shared memory and occupancy; "not known" where the tools cannot tell."""
+    known = "not known"
+    registers, spills, stack = resources.registers, resources.spill_bytes, resources.stack_bytes
+    occupancy = known if resources.occupancy is None else f"{resources.occupancy:.0%}"
+    limit = f"limited by {resources.limiter}" if resources.limiter else ""
+    return (
+        Fact(
+            "registers", known if registers is None else str(registers), "per thread" if registers is not None else ""
+        ),
+        Fact("spills", known if spills is None else bytes_words(spills) if spills else "none", "", bool(spills)),
+        Fact("stack", known if stack is None else bytes_words(stack) if stack else "none"),
+        Fact("shared memory", bytes_words(resources.shared_bytes) if resources.shared_bytes else "none"),
+        Fact("threads", f"{resources.threads:,}", "per program"),
+        Fact("occupancy", occupancy, limit, share=resources.occupancy),
+    )
+
+
+def cannot_run_words(compiled: Compiled) -> str:
+    """Return why the kernel cannot run on its target, or ""."""
+    resources = compiled.resources
+    if resources.fits:
+        return ""
+    return f"cannot run on {compiled.target}: {resources.why_not or 'it exceeds a limit of the target'}"
+
+
+def check_words(check: Check) -> str:
+    """Return whether an output equals its reference."""
+    output = f"{check.argument} " if check.argument else ""
+    if check.equal:
+        return f"{output}equals {check.expression}: yes, largest error {check.max_error:.2g}"
+    return (
+        f"{output}differs from {check.expression}: {check.mismatched:,} of {check.elements:,} elements are off by more "
+        f"than {check.tolerance:.2g}, the largest error is {check.max_error:.2g}"
+    )
+
+
+def finding_words(finding: Finding) -> str:
+    """Return what a checked run saw, with argument, line and program."""
+    place = [finding.kind.value.replace("_", " ")]
+    if finding.argument:
+        place.append(f"of {finding.argument}")
+    if finding.line is not None:
+        place.append(f"in line {finding.line}")
+    place.append(f"by program {finding.program}")
+    return f"{' '.join(place)}: {finding.detail}"
+
+
+def notes(report: KernelReport) -> tuple[str, ...]:
+    """Return the remarks on the kernel and on its run, each once."""
+    return tuple(dict.fromkeys((*report.notes, *(report.run.notes if report.run else ()))))
