@@ -14,8 +14,8 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FIL
 
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "settings", "target", "config"}),
-    frozenset({"source", "store", "worker", "_triton"}),
-    frozenset({"ir", "compile", "run"}),
+    frozenset({"source", "store", "worker", "serve", "_triton"}),
+    frozenset({"ir", "compile", "build", "compiler", "occupancy", "run", "launch", "interpret", "gpu"}),
     frozenset({"tune", "registry", "report"}),
     frozenset({"views", "export"}),
     frozenset({"lab"}),

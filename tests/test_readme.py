@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+ROOT = Path(__file__).parents[1]
+SNIPPETS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+LINKS = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
+
+
+def test_every_snippet_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(SNIPPETS) >= 5
+    shell = InteractiveShell.instance()
+    try:
+        for snippet in SNIPPETS:
+            shell.run_cell(snippet, store_history=True).raise_error()
+        shown = capsys.readouterr().out
+    finally:
+        shell.run_line_magic("unload_ext", "kernellab")
+        InteractiveShell.clear_instance()
+    assert "add_kernel@1" in shown
+    assert "hip:gfx942 ['ttir', 'ttgir', 'llir', 'amdgcn']" in shown
+    assert "careless_kernel" in shown
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_every_link_of_the_readme_leads_to_a_file(link: str) -> None:
+    assert (ROOT / link).exists()
