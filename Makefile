@@ -50,6 +50,7 @@ lab: $(VENV)/.installed-lab  ## open JupyterLab on the notebooks
 	$(VENV)/bin/jupyter lab notebooks
 
 bench: $(VENV)/.installed-demo  ## measure what %%triton adds; writes benchmarks/results/
+	$(PY) benchmarks/import_time.py
 	$(PY) benchmarks/magic.py
 
 clean:  ## remove what was built and cached
