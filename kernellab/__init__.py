@@ -1,0 +1,51 @@
+"""Write, understand, tune and keep Triton GPU kernels without leaving the notebook.
+
+In a notebook: ``%load_ext kernellab``, then cells that begin with ``%%triton``. In a program: `Lab`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from kernellab import errors
+from kernellab.errors import KernellabError
+
+if TYPE_CHECKING:
+    from kernellab.lab import Lab
+
+__version__ = "0.1.0"
+__all__ = ["KernellabError", "Lab", "__version__", "current_lab", "errors"]
+
+
+class _Session:
+    """The lab that ``%load_ext kernellab`` made for this shell."""
+
+    lab: Lab | None = None
+
+
+def current_lab() -> Lab | None:
+    """Return the lab that ``%load_ext kernellab`` made for this shell, or None where the extension is not loaded."""
+    return _Session.lab
+
+
+def set_current_lab(lab: Lab | None) -> None:
+    """Make ``lab`` the one of this shell."""
+    _Session.lab = lab
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Load the extension: called by ``%load_ext kernellab``."""
+    importlib.import_module("kernellab.ipython").load_ipython_extension(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Unload the extension: called by ``%unload_ext kernellab``."""
+    importlib.import_module("kernellab.ipython").unload_ipython_extension(shell)
+
+
+def __getattr__(name: str) -> Any:
+    """Import `Lab` only when it is asked for, so that ``import kernellab`` stays light."""
+    if name == "Lab":
+        return importlib.import_module("kernellab.lab").Lab
+    raise AttributeError(f"module 'kernellab' has no attribute {name!r}")

@@ -15,7 +15,7 @@ from typing import Any
 
 from kernellab.build import GRAPH, SUMMARY, BuildRequest
 from kernellab.compile import Compiled, CompileJob, Parameter, Resources
-from kernellab.errors import CompileError, KernellabError, Place
+from kernellab.errors import KernellabError, Place
 from kernellab.ir.effects import Effects, effects_of
 from kernellab.ir.graph import Graph
 from kernellab.ir.serial import graph_from_json
@@ -264,12 +264,6 @@ def _constant_text(binding: Any) -> str:
             return str(getattr(binding, "attribute", "") or binding)
 
 
-def check_fits(compiled: Compiled) -> None:
-    """Raise `CompileError` 's sibling for a launch of a kernel that its target cannot hold."""
-    if not compiled.resources.fits:
-        from kernellab.errors import CannotRun  # noqa: PLC0415
-
-        raise CannotRun(f"{compiled.kernel} cannot run on {compiled.target}: {compiled.resources.why_not}.", kernel=compiled.kernel)
-
-
-__all__ = ["COMPILE_WORKER", "CompileError", "Compiler", "check_fits", "compile_job", "job_of", "parameters_of"]
+def triton_files(compiled: Compiled) -> dict[str, str]:
+    """Return the paths of the files that Triton's own handle of a kernel is made from, by Triton's names for them."""
+    return {path.name: str(path) for path in compiled.folder.iterdir() if path.name not in {GRAPH, SUMMARY}}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kernellab.compile import Compiled
-from kernellab.ir.effects import Access
+from kernellab.compile import Compiled, Parameter
+from kernellab.ir.effects import Access, Effects
 from kernellab.run import Run
 
 
@@ -61,9 +61,14 @@ class KernelReport:
     launches: int
     grid: tuple[int, int, int] | None
     run: Run | None
-    check: Check | None = None
+    checks: tuple[Check, ...] = ()
     config: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def check(self) -> Check | None:
+        """The check to look at first: one that failed, else the first."""
+        return min(self.checks, key=lambda check: check.equal, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +78,37 @@ class CellReport:
     kernels: tuple[KernelReport, ...]
     hints: tuple[str, ...] = ()
     show: str | None = None
+
+
+def argument_reports(compiled: Compiled, elements: Mapping[str, int], run: Run | None) -> tuple[ArgumentReport, ...]:
+    """Return the rows of the card; each member of a tuple that holds memory has a row of its own.
+
+    ``elements`` maps each argument that holds memory to its number of elements.
+    """
+    return tuple(row for parameter in compiled.parameters for row in _rows(parameter, compiled.effects, elements, run))
+
+
+def _rows(
+    parameter: Parameter, effects: Effects, elements: Mapping[str, int], run: Run | None
+) -> Iterator[ArgumentReport]:
+    members = [name for name in effects.arguments if name == parameter.name or name.startswith(f"{parameter.name}[")]
+    if parameter.name not in members:
+        yield ArgumentReport(parameter.name, parameter.type, parameter.specialization, None)
+    for name in members:
+        plain = name == parameter.name
+        yield ArgumentReport(
+            name=name,
+            type=parameter.type if plain else "member",
+            specialization=parameter.specialization if plain else "",
+            lines=_lines(effects, name),
+            changed=run.changed.get(name) if run is not None else None,
+            elements=elements.get(name),
+        )
+
+
+def _lines(effects: Effects, argument: str) -> Mapping[Access, tuple[int, ...]]:
+    found: dict[Access, set[int]] = {}
+    for site in effects.sites:
+        if site.argument == argument:
+            found.setdefault(site.kind, set()).update(() if site.line is None else (site.line,))
+    return {kind: tuple(sorted(found[kind])) for kind in Access if kind in found}

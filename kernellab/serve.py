@@ -29,6 +29,10 @@ def serve(connection: Connection) -> None:
         connection.send(_answer(job, connection))
 
 
+def ready(payload: object, progress: object) -> None:
+    """Answer at once: the process has imported what it needs."""
+
+
 def _answer(job: Job, connection: Connection) -> tuple[str, object]:
     try:
         module, _, name = job.handler.partition(":")

@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Literal
@@ -338,25 +338,51 @@ def _decorators(python: Any) -> str:
 
 
 def _digest(closure: Closure, *, position: bool) -> str:
-    fields = [
+    parts = [
         [f.name, f.kind, f.text, f.noinline, jsonable(f.bindings), [f.file, f.first_line] if position else None]
         for f in closure.functions
     ]
-    text = json.dumps({"schema": SCHEMA, "functions": fields}, sort_keys=True, separators=(",", ":"))
+    text = json.dumps({"schema": SCHEMA, "functions": parts}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+_BINDINGS: dict[str, type] = {
+    cls.__name__: cls for cls in (Constant, Constexpr, Dtype, FunctionRef, Import, Members, Opaque, Function, Closure)
+}
+_CONTAINERS: dict[str, type] = {"tuple": tuple, "list": list}
+
+
 def jsonable(value: object) -> object:
-    """Return a value as unambiguous JSON: a list that begins with its type."""
-    if isinstance(value, Constant):
-        return ["constant", jsonable(value.value)]
-    if isinstance(value, Constexpr):
-        return ["constexpr", jsonable(value.inner)]
-    if isinstance(value, Dtype | FunctionRef | Import | Members | Opaque):
-        parts = [getattr(value, name) for name in type(value).__slots__]
-        return [type(value).__name__, *map(jsonable, parts)]
+    """Return a value as unambiguous JSON: a list that begins with the type."""
+    if type(value).__name__ in _BINDINGS:
+        return [type(value).__name__, *(jsonable(getattr(value, field.name)) for field in fields(value))]  # type: ignore[arg-type]
     if isinstance(value, tuple | list):
         return [type(value).__name__, *map(jsonable, value)]
     if isinstance(value, dict):
         return ["dict", *sorted(([jsonable(k), jsonable(v)] for k, v in value.items()), key=repr)]
-    return [type(value).__name__, value.hex() if isinstance(value, float | bytes) else value]
+    if isinstance(value, float | bytes):
+        return [type(value).__name__, value.hex()]
+    return value if value is None or isinstance(value, bool | int | str) else [type(value).__name__, str(value)]
+
+
+def from_jsonable(value: Any) -> Any:
+    """Return what `jsonable` wrote."""
+    if not isinstance(value, list):
+        return value
+    kind, *rest = value
+    if kind in _BINDINGS:
+        return _BINDINGS[kind](*map(from_jsonable, rest))
+    if kind in _CONTAINERS:
+        return _CONTAINERS[kind](map(from_jsonable, rest))
+    if kind == "dict":
+        return {from_jsonable(k): from_jsonable(v) for k, v in rest}
+    return {"float": float.fromhex, "bytes": bytes.fromhex}[kind](rest[0])
+
+
+def closure_to_jsonable(closure: Closure) -> object:
+    return {"schema": SCHEMA, "closure": jsonable(closure)}
+
+
+def closure_from_jsonable(value: dict[str, Any]) -> Closure:
+    closure: Closure = from_jsonable(value["closure"])
+    return closure

@@ -211,6 +211,11 @@ class Pool:
         for worker in self.workers:
             worker.start()
 
+    def wait_ready(self, timeout_s: float) -> None:
+        """Return once every process answers."""
+        for worker in self.workers:
+            worker.run(Job("kernellab.serve:ready", None, "Starting a worker"), timeout_s)
+
     def run(self, job: Job, timeout_s: float, progress: Progress | None = None) -> Any:
         """Run a job on the next free worker; see `Worker.run`."""
         with self._borrowed() as worker:

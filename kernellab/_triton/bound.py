@@ -1,0 +1,155 @@
+"""Kernels bound to a lab: drop-in subclasses of Triton's own classes that route launches and compiles through it.
+
+A bound kernel is a `JITFunction` (or `Autotuner`, or `Heuristics`) for everyone: helpers may call it, `torch.compile`
+accepts it, its attributes are Triton's. It overrides ``run``, and hands Triton another compile function through the
+attribute that `JITFunction.create_binder` sets for that purpose.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from triton.compiler import CompiledKernel
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.errors import OutOfResources
+from triton.runtime.jit import JITFunction
+
+from kernellab.errors import CannotRun
+
+
+class Runtime(Protocol):
+    """What a bound kernel asks of its lab."""
+
+    def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
+        """Compile an `ASTSource`; return the paths of what Triton made, by its names for them, and their hash."""
+
+    def launch(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
+        """Launch ``kernel``, which finishes by calling its ``launch_with_triton``."""
+
+    def is_offline(self) -> bool:
+        """Tell whether launches go to the interpreter."""
+
+
+class BoundKernel(JITFunction):  # type: ignore[misc]
+    """A jit function bound to a lab."""
+
+    runtime: Runtime
+
+    def create_binder(self) -> Any:
+        caches = super().create_binder()
+        self.compile = self._compile
+        return caches
+
+    def run(self, *args: Any, grid: Any, warmup: bool, **meta: Any) -> Any:
+        return self.runtime.launch(self, args, meta, grid, warmup)
+
+    def launch_with_triton(self, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
+        """Specialize, find or compile, and launch, all as Triton does.
+
+        Raises:
+            CannotRun: the compiled kernel exceeds a limit of the device.
+        """
+        self._forget_changed_globals()
+        try:
+            return super().run(*args, grid=grid, warmup=warmup, **meta)
+        except OutOfResources as exc:
+            what = f"it needs {exc.required:,} of {exc.name} and the limit is {exc.limit:,}"
+            message = f"{self.__name__} cannot run on this target: {what}. Use smaller blocks, fewer stages or warps."
+            raise CannotRun(message, kernel=self.__name__) from exc
+
+    def _compile(self, src: Any, target: Any = None, options: Any = None, _env_vars: Any = None) -> Any:
+        files, digest = self.runtime.compiled_files(src, target, options)
+        return CompiledKernel(src, files, digest)
+
+    def _forget_changed_globals(self) -> None:
+        """Drop all compiled forms once a global that they hold has a new value; Triton alone refuses to go on."""
+        absent = object()
+        changed = any(scope.get(name, absent) != value for (name, _), (value, scope) in self.used_global_vals.items())
+        if changed:
+            _reset_hashes(self, set())
+            self.device_caches.clear()
+
+
+class BoundAutotuner(Autotuner):  # type: ignore[misc]
+    """An autotuned kernel bound to a lab. Without a GPU, the first config that fits the target is taken."""
+
+    runtime: Runtime
+    _chosen: bool = False
+
+    def run(self, *args: Any, **meta: Any) -> Any:
+        self._chosen = False
+        return super().run(*args, **meta)
+
+    def _bench(self, *args: Any, config: Any, **meta: Any) -> Any:
+        if not self.runtime.is_offline():
+            return super()._bench(*args, config=config, **meta)
+        fits = not self._chosen and self._fits(args, config, meta)
+        self._chosen = self._chosen or fits
+        return [0.0 if fits else float("inf")] * 3
+
+    def _fits(self, args: tuple[Any, ...], config: Any, meta: dict[str, Any]) -> bool:
+        compiled = self.fn.warmup(*args, **{**meta, **config.all_kwargs()})
+        try:
+            return compiled is not None and callable(compiled.run)
+        except OutOfResources:
+            return False
+
+
+class BoundHeuristics(Heuristics):  # type: ignore[misc]
+    """A kernel with heuristics, bound to a lab. It computes its values and passes them on, as Triton's does."""
+
+    runtime: Runtime
+
+
+_BOUND: tuple[tuple[type, type], ...] = (
+    (JITFunction, BoundKernel),
+    (Autotuner, BoundAutotuner),
+    (Heuristics, BoundHeuristics),
+)
+
+
+def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
+    """Bind a kernel that this process just defined: the object stays the same one for all who hold it."""
+    for plain, bound in _BOUND:
+        if isinstance(kernel, plain):
+            if not isinstance(kernel, bound):
+                kernel.__class__ = bound
+            kernel.runtime = runtime
+    if not isinstance(kernel, JITFunction):
+        bind_in_place(kernel.fn, runtime)
+    return kernel
+
+
+def bound_copy(kernel: Any, runtime: Runtime) -> Any:
+    """Return a bound twin of a kernel that belongs to another module, which keeps its own."""
+    twin = copy.copy(kernel)
+    if isinstance(twin, JITFunction):
+        twin.device_caches = defaultdict(twin.create_binder)
+        twin.used_global_vals = {}
+        twin.hash = None
+        twin.pre_run_hooks = list(kernel.pre_run_hooks)
+    else:
+        twin.fn = bound_copy(kernel.fn, runtime)
+    if isinstance(twin, Autotuner):
+        twin.cache = {}
+    return bind_in_place(twin, runtime)
+
+
+def is_bound(kernel: object) -> bool:
+    return isinstance(kernel, tuple(bound for _, bound in _BOUND))
+
+
+def _reset_hashes(function: Any, seen: set[int]) -> None:
+    """Make a jit function and all helpers that it reaches compute their hash and used globals afresh."""
+    if id(function) in seen:
+        return
+    seen.add(id(function))
+    function.hash = None
+    function.used_global_vals = {}
+    for value in function.fn.__globals__.values():
+        if isinstance(value, JITFunction):
+            _reset_hashes(value, seen)
+

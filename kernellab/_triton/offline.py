@@ -1,0 +1,166 @@
+"""A driver for a machine without a GPU: plain Triton compiles for the chosen target and launches on the interpreter.
+
+Triton asks its active driver for the target, the device and its limits, for `load_binary` and for a launcher; this one
+answers from the binary, from the table of limits, and with a launcher that calls back. Each target has a device number
+of its own, because Triton keeps compiled kernels and limits by device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from triton.backends.driver import DriverBase
+from triton.runtime.driver import driver
+
+from kernellab._triton.binary import read_resources
+from kernellab._triton.specialize import gpu_target, target_of
+from kernellab.target import Target, limits_of, shared_bytes_limit
+
+Interpret = Callable[[Any, Mapping[str, Any], tuple[int, int, int]], None]
+
+_UNLIMITED = 2**31 - 1
+_MAX_THREADS = 1024
+
+
+def gpu_target_of_machine() -> Target | None:
+    """Return the target of the GPU that Triton would use by itself, or None where there is none."""
+    try:
+        return target_of(driver.default.get_current_target())
+    except RuntimeError:
+        return None
+
+
+def activate(offline: OfflineDriver) -> None:
+    driver.set_active(offline)
+
+
+def deactivate(offline: OfflineDriver) -> None:
+    """Give the place of the active driver back, if ``offline`` holds it."""
+    if driver._active is offline:
+        driver.set_active(None)
+
+
+class OfflineDriver(DriverBase):  # type: ignore[misc]
+    """Stands in for a GPU of any supported target."""
+
+    def __init__(self, target: Target, interpret: Interpret) -> None:
+        super().__init__()
+        self.utils = _Utils(self)
+        self._interpret = interpret
+        self._targets = [target]
+        self._current = 0
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return False
+
+    @property
+    def target(self) -> Target:
+        return self._targets[self._current]
+
+    def use(self, target: Target) -> None:
+        """Make ``target`` the current one."""
+        if target not in self._targets:
+            self._targets.append(target)
+        self._current = self._targets.index(target)
+
+    def target_of_device(self, device: int) -> Target:
+        return self._targets[device]
+
+    def launcher_cls(self, src: Any, metadata: Any) -> Callable[..., None]:
+        function = src.fn
+
+        def launch(x: int, y: int, z: int, stream: int, handle: Any, packed: Any, info: Any, enter: Any, leave: Any, *args: Any) -> None:
+            if enter is not None:
+                enter(info)
+            if min(x, y, z) > 0:
+                self._interpret(function, dict(zip(function.arg_names, args, strict=True)), (x, y, z))
+            if leave is not None:
+                leave(info)
+
+        return launch
+
+    def get_current_target(self) -> Any:
+        return gpu_target(self.target)
+
+    def get_current_device(self) -> int:
+        return self._current
+
+    def set_current_device(self, device: int) -> None:
+        self._current = device
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> Any:
+        import torch  # noqa: PLC0415 - most sessions never ask
+
+        return torch.device("cpu")
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        raise NotImplementedError("the offline driver compiles no launchers")
+
+    def get_benchmarker(self) -> Callable[..., Sequence[float]]:
+        return _time_once
+
+    def get_device_interface(self) -> Any:
+        import torch  # noqa: PLC0415
+
+        return torch.cpu
+
+    def get_empty_cache_for_benchmark(self) -> None:
+        return None
+
+    def clear_cache(self, cache: object) -> None:
+        return None
+
+
+class _Utils:
+    """The part of a driver that Triton calls its utils."""
+
+    def __init__(self, owner: OfflineDriver) -> None:
+        self._owner = owner
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        target = self._owner.target_of_device(device)
+        limits = limits_of(target)
+        return {
+            "max_shared_mem": shared_bytes_limit(target) or _UNLIMITED,
+            "max_num_regs": limits.registers_per_multiprocessor if limits else 65536,
+            "multiprocessor_count": 132,
+            "warpSize": target.warp_size,
+            "sm_clock_rate": 1_000_000,
+            "mem_clock_rate": 1_000_000,
+            "mem_bus_width": 1024,
+        }
+
+    def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[str, str, int, int, int]:
+        """Return module, function, registers, spills in 32-bit words, and the most threads per block."""
+        registers, spills = _binary_usage(binary) if self._owner.target_of_device(device).backend == "cuda" else (0, 0)
+        digest = hashlib.sha256(binary).hexdigest()
+        return digest, name, registers, spills, _MAX_THREADS
+
+    def unload_module(self, module: str) -> None:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _binary_usage(binary: bytes) -> tuple[int, int]:
+    with tempfile.TemporaryDirectory(prefix="kernellab-") as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(binary)
+        usage = read_resources(path)
+    return (usage.registers, usage.stack_bytes // 4) if usage else (0, 0)
+
+
+def _time_once(call: Callable[[], object], *, quantiles: Sequence[float] = (0.5,), **_: object) -> list[float]:
+    """Return the milliseconds of one call for each quantile: on the interpreter a repeat says nothing more."""
+    begin = time.perf_counter()
+    call()
+    return [(time.perf_counter() - begin) * 1e3] * len(quantiles)

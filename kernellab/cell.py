@@ -1,0 +1,213 @@
+"""Running a cell of plain Triton: statement by statement, its kernels bound as they are defined."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from kernellab.check import compare
+from kernellab.compile import Compiled
+from kernellab.errors import CheckFailed, UsageError
+from kernellab.gpu import memory_of
+from kernellab.lab import Lab
+from kernellab.report import CellReport, Check, KernelReport, argument_reports
+from kernellab.runtime import LaunchRecord, Recorder
+from kernellab.source import closure_of
+
+Namespace = MutableMapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CellOptions:
+    """What the options of ``%%triton`` ask for.
+
+    ``name`` is the name under which the cell's kernel is entered; ``args`` the arguments of a compile without a launch;
+    ``check`` an expression that the kernel's output is compared with; ``show`` the stage to open.
+    """
+
+    name: str | None = None
+    target: str | None = None
+    show: str | None = None
+    run: bool = True
+    args: str | None = None
+    check: str | None = None
+    timeout_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Cell:
+    """A cell while it runs."""
+
+    lab: Lab
+    namespace: Namespace
+    file: str
+    defined: dict[str, Any] = field(default_factory=dict)
+
+
+def run_cell(
+    lab: Lab, text: str, namespace: Namespace, file: str, options: CellOptions, show: Callable[[Any], None]
+) -> CellReport:
+    """Execute a cell in ``namespace`` and report on its kernels.
+
+    ``file`` is the name that tracebacks and IR locations give the cell; line 1 of it is the line of the magic. The
+    value of a last expression goes to ``show``. What was defined before an error stays defined.
+
+    Raises:
+        KernellabError: a kernel does not compile, cannot be launched, fails, or fails its check.
+        Exception: whatever the cell's own Python raises, as it is.
+    """
+    __tracebackhide__ = True
+    source = f"\n{text}"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    provide_modules(namespace)
+    cell = _Cell(lab, namespace, file)
+    with lab.compiling_for(options.target), lab.recording(timeout_s=options.timeout_s, run=options.run) as recorder:
+        for code, is_value in _statements(source, file):
+            value = eval(code, namespace)  # noqa: S307 - the user's own cell
+            _bind_new(cell)
+            if is_value and not _is_launch_result(value):
+                show(value)
+        if options.name:
+            _enter_as(cell, options.name)
+        if options.args is not None:
+            _compile_with(cell, options.args)
+        checks = _checked(cell, recorder, options)
+    reports = [_kernel_report(lab, record, checks.get(id(record), ())) for record in recorder.records.values()]
+    return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show)
+
+
+def provide_modules(namespace: Namespace) -> None:
+    """Give the cell ``triton``, ``tl`` and ``torch`` where it has no such names yet."""
+    import torch  # noqa: PLC0415 - keeps `import kernellab` light
+    import triton  # noqa: PLC0415
+    import triton.language as tl  # noqa: PLC0415
+
+    for name, module in {"triton": triton, "tl": tl, "torch": torch}.items():
+        namespace.setdefault(name, module)
+
+
+def _statements(source: str, file: str) -> Iterator[tuple[CodeType, bool]]:
+    tree = ast.parse(source, file)
+    for index, node in enumerate(tree.body):
+        if index == len(tree.body) - 1 and isinstance(node, ast.Expr):
+            yield compile(ast.Expression(node.value), file, "eval", dont_inherit=True), True
+        else:
+            yield compile(ast.Module([node], []), file, "exec", dont_inherit=True), False
+
+
+def _bind_new(cell: _Cell) -> None:
+    """Bind the kernels that the last statement defined, and enter them in the side table."""
+    from kernellab._triton.bound import bind_in_place, is_bound  # noqa: PLC0415
+    from kernellab._triton.objects import is_kernel, jit_function  # noqa: PLC0415
+
+    for name, value in list(cell.namespace.items()):
+        if is_kernel(value) and not is_bound(value) and jit_function(value).fn.__code__.co_filename == cell.file:
+            bind_in_place(value, cell.lab.launches)
+            cell.lab.kernels.add(value)
+            cell.defined[name] = value
+
+
+def _is_launch_result(value: object) -> bool:
+    return value is None or type(value).__name__ == "CompiledKernel"
+
+
+def _enter_as(cell: _Cell, name: str) -> None:
+    kernels = _launchable(cell)
+    if not kernels:
+        raise UsageError(f"--name {name}: the cell defines no kernel.")
+    cell.lab.kernels.add(next(reversed(kernels.values())), name=name)
+
+
+def _compile_with(cell: _Cell, args: str) -> None:
+    kernels = _launchable(cell)
+    if not kernels:
+        raise UsageError("--args: the cell defines no kernel that takes arguments.")
+    try:
+        given = eval(f"(lambda *args, **meta: (args, meta))({args})", dict(cell.namespace))  # noqa: S307
+    except Exception as exc:
+        raise UsageError(f"--args {args!r} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
+    for kernel in kernels.values():
+        kernel.warmup(*given[0], grid=(1,), **given[1])
+
+
+def _launchable(cell: _Cell) -> dict[str, Any]:
+    """Return the kernels of the cell that no other kernel of it uses as a helper, by name."""
+    used = {f.name for kernel in cell.defined.values() for f in closure_of(kernel)[0].functions[1:]}
+    return {name: kernel for name, kernel in cell.defined.items() if name not in used}
+
+
+def require_checks(report: CellReport) -> None:
+    """Raise `CheckFailed` for the first output of a cell that differs from its reference."""
+    for kernel in report.kernels:
+        check = kernel.check
+        if check is not None and not check.equal:
+            raise CheckFailed(
+                f"{check.argument} of {kernel.compiled.kernel} differs from {check.expression}: {check.mismatched:,} of "
+                f"{check.elements:,} elements, by at most {check.max_error:.3g} where {check.tolerance:.3g} is allowed.",
+                kernel=kernel.compiled.kernel,
+            )
+
+
+def _checked(cell: _Cell, recorder: Recorder, options: CellOptions) -> Mapping[int, tuple[Check, ...]]:
+    if options.check is None or not options.run:
+        return {}
+    launched = [record for record in recorder.records.values() if record.launches]
+    if not launched:
+        raise UsageError(f"--check {options.check!r}: the cell launches no kernel.")
+    record = launched[-1]
+    outputs = {name: t for name, t in memory_of(record.arguments).items() if name in record.compiled.effects.mutated}
+    reference = eval(options.check, cell.namespace)  # type: ignore[arg-type]  # noqa: S307
+    return {id(record): tuple(compare(options.check, reference, outputs))}
+
+
+def _kernel_report(lab: Lab, record: LaunchRecord, checks: tuple[Check, ...]) -> KernelReport:
+    from kernellab._triton.decorators import best_config  # noqa: PLC0415
+
+    closure, _ = closure_of(record.kernel)
+    entry = closure.functions[0]
+    elements = {name: tensor.numel() for name, tensor in memory_of(record.arguments).items()}
+    outer = lab.kernels.owner_of(record.kernel)
+    compiled = _compiled_for_target(lab, record)
+    return KernelReport(
+        label=lab.kernels.label_of(record.kernel),
+        source=entry.text,
+        file=closure.label(entry.file),
+        first_line=entry.first_line,
+        compiled=compiled,
+        arguments=argument_reports(compiled, elements, record.run),
+        launches=record.launches,
+        grid=record.grid,
+        run=record.run,
+        checks=checks,
+        config=best_config(outer),
+        notes=_notes(record),
+    )
+
+
+def _compiled_for_target(lab: Lab, record: LaunchRecord) -> Compiled:
+    """Return what the card shows: on a machine with a GPU, another target may be asked for than what was launched."""
+    if record.compiled.target == lab.target:
+        return record.compiled
+    options = {name: record.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
+    return lab.compile(record.kernel, target=str(lab.target), **{**options, **record.arguments})
+
+
+def _notes(record: LaunchRecord) -> tuple[str, ...]:
+    if record.grid is not None and 0 in record.grid:
+        return (f"the grid {record.grid} is empty: nothing was launched",)
+    return ()
+
+
+def _hints(cell: _Cell, recorder: Recorder) -> Iterator[str]:
+    """Yield how to launch each kernel that the cell defines and neither launches nor compiles."""
+    seen = {id(cell.lab.kernels.owner_of(record.kernel)) for record in recorder.records.values()}
+    for name, kernel in _launchable(cell).items():
+        if id(kernel) not in seen:
+            yield (
+                f"{name} is defined and not launched: launch it with {name}[grid]({', '.join(kernel.arg_names)}), "
+                f'or compile it with %%triton --args "...".'
+            )

@@ -1,0 +1,229 @@
+"""The lab: one short method per verb. It holds all state: target, workers, compiled kernels, the side table."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kernellab.compile import Compiled
+from kernellab.compiler import COMPILE_WORKER, Compiler, compile_job
+from kernellab.errors import CannotRun, LaunchError, UsageError
+from kernellab.interpret import INTERPRET_WORKER, Interpreter
+from kernellab.ir.effects import Effects, union_of, with_aliases
+from kernellab.ir.graph import Graph
+from kernellab.runtime import Launches, LaunchRecord, Recorder, checked_grid
+from kernellab.registry import Registry
+from kernellab.run import Run
+from kernellab.settings import read_settings
+from kernellab.source import Closure
+from kernellab.store import Store
+from kernellab.target import DEFAULT_TARGET, Target, parse_target
+from kernellab.worker import Pool, Worker
+
+
+class Lab:
+    """A place to compile, explain and run kernels.
+
+    ``target`` is what is compiled for: ``cuda:90``, ``hip:gfx942``; None means the GPU if there is one, else
+    ``cuda:90``. ``store`` is the folder of everything persistent, ``":memory:"``, or None for the default place.
+    No process is started before it is needed, or before `start`.
+
+    Raises:
+        UnknownTarget: Triton has no backend for ``target``.
+    """
+
+    def __init__(self, target: str | None = None, store: str | Path | None = None) -> None:
+        self.settings = read_settings()
+        self._scratch = tempfile.TemporaryDirectory(prefix="kernellab-") if store == ":memory:" else None
+        folder = Path(self._scratch.name) if self._scratch else Path(store) if store else self.settings.store
+        self._wanted = parse_target(wanted) if (wanted := target or self.settings.target) else None
+        self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
+        self._interpreter = Interpreter(Worker(INTERPRET_WORKER), self.settings.timeout_s)
+        self._resolving = threading.RLock()
+        self._launches: Launches | None = None
+        self._twins: dict[int, tuple[Any, Any]] = {}
+        self.compiler = Compiler(self._pool, folder / "artifacts", self.settings.timeout_s)
+        self.kernels = Registry(Store(None if self._scratch else folder), self._revived)
+
+    def start(self, wait: bool = False) -> None:
+        """Start the workers and load the slow libraries in the background, or before returning if ``wait``."""
+        self._pool.start()
+        if self.launches.is_offline():
+            self._interpreter.start()
+        thread = threading.Thread(target=_warm_views, daemon=True)
+        thread.start()
+        if wait:
+            thread.join()
+            self._pool.wait_ready(self.settings.timeout_s)
+
+    def close(self) -> None:
+        """Stop all workers and close the store."""
+        self._pool.close()
+        self._interpreter.close()
+        self.kernels.store.close()
+        if self._launches is not None and self._launches.offline is not None:
+            from kernellab._triton.offline import deactivate  # noqa: PLC0415 - keeps `import kernellab` light
+
+            deactivate(self._launches.offline)
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def target(self) -> Target:
+        """What is compiled for where a call names no target."""
+        return self.launches.target
+
+    def use_target(self, target: str) -> Target:
+        """Compile for ``target`` from now on. With a GPU, launches stay on it and the cards show ``target``."""
+        return self.launches.use(self._parsed(target))
+
+    @property
+    def launches(self) -> Launches:
+        """The runtime of this lab's kernels; on first use, this finds out whether there is a GPU."""
+        with self._resolving:
+            if self._launches is None:
+                self._launches = self._resolved()
+            return self._launches
+
+    def bind(self, kernel: Any) -> Any:
+        """Return the drop-in kernel that a cell would have bound: a twin of ``kernel`` that launches through this lab.
+
+        Raises:
+            UsageError: ``kernel`` is not a Triton kernel.
+        """
+        from kernellab._triton.bound import bound_copy, is_bound  # noqa: PLC0415
+
+        _require_kernel(kernel)
+        if is_bound(kernel) and kernel.runtime is self.launches:
+            return kernel
+        original, twin = self._twins.get(id(kernel), (None, None))
+        if original is not kernel:
+            twin = bound_copy(kernel, self.launches)
+            self._twins[id(kernel)] = (kernel, twin)
+            self.launches.activate()
+        return twin
+
+    def compile(self, kernel: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Compiled:
+        """Compile a kernel for these arguments; of an autotuned one, the first config.
+
+        A kernel that exceeds the limits of the target is compiled all the same; its ``resources.fits`` is False.
+
+        Raises:
+            LaunchError, UsageError: the arguments or options do not fit the kernel.
+            CompileError: the compiler refused it.
+        """
+        variant = next(_variants(kernel, args, meta))
+        return self.compiler.compile(compile_job(variant.function, self._parsed(target), args, variant.meta))
+
+    def effects(self, kernel: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Effects:
+        """Return what a kernel does to the memory of each argument; of an autotuned one, the union over its configs."""
+        wanted = self._parsed(target)
+        found = list(_variants(kernel, args, meta))
+        jobs = [compile_job(variant.function, wanted, args, variant.meta) for variant in found]
+        effects = union_of([self.compiler.effects(job) for job in jobs])
+        return with_aliases(effects, _addresses(_named(found[0].function, args, meta)))
+
+    def graph(self, kernel: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Graph:
+        """Return the dataflow graph of a kernel's TTIR; of an autotuned one, that of the first config."""
+        variant = next(_variants(kernel, args, meta))
+        return self.compiler.graph(compile_job(variant.function, self._parsed(target), args, variant.meta))
+
+    def run(self, kernel: Any, grid: Any, /, *args: Any, timeout_s: float = 60.0, **meta: Any) -> Run:
+        """Launch a kernel once and return what it did.
+
+        Raises:
+            KernellabError: it does not compile, cannot run on the target, or fails while it runs.
+        """
+        bound = self.bind(kernel)
+        with self.recording(timeout_s=timeout_s) as recorder:
+            bound[grid](*args, **meta)
+        return _last_run(recorder, bound)
+
+    @contextmanager
+    def recording(self, *, timeout_s: float | None = None, run: bool = True) -> Iterator[Recorder]:
+        """Record the launches of this thread; with ``run`` false, compile them only."""
+        with self.launches.recording(timeout_s=timeout_s, run=run) as recorder:
+            yield recorder
+
+    @contextmanager
+    def compiling_for(self, target: str | None) -> Iterator[None]:
+        """Compile for ``target`` inside a with statement; None changes nothing."""
+        before = self.target
+        self.launches.use(self._parsed(target))
+        try:
+            yield
+        finally:
+            self.launches.use(before)
+
+    def _parsed(self, target: str | None) -> Target:
+        return self.target if target is None else parse_target(target)
+
+    def _resolved(self) -> Launches:
+        from kernellab._triton import offline  # noqa: PLC0415
+
+        gpu = offline.gpu_target_of_machine()
+        if gpu is not None and self._wanted in {None, gpu}:
+            return Launches(self.compiler, self._interpreter.run, gpu)
+        target = self._wanted or parse_target(DEFAULT_TARGET)
+        launches = Launches(self.compiler, self._interpreter.run, target)
+        launches.offline = offline.OfflineDriver(target, launches.interpreted)
+        launches.activate()
+        return launches
+
+    def _revived(self, closure: Closure) -> Any:
+        from kernellab._triton.loading import load  # noqa: PLC0415
+
+        return self.bind(load(closure).kernel)
+
+
+def _require_kernel(kernel: Any) -> None:
+    from kernellab._triton.objects import is_kernel  # noqa: PLC0415
+
+    if not is_kernel(kernel):
+        raise UsageError(f"{kernel!r} is not a Triton kernel; pass a function decorated with @triton.jit.")
+
+
+def _variants(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Any]:
+    from kernellab._triton.decorators import variants  # noqa: PLC0415
+
+    _require_kernel(kernel)
+    return variants(kernel, args, meta)
+
+
+def _named(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> dict[str, Any]:
+    return {**dict(zip(function.arg_names, args, strict=False)), **{k: v for k, v in meta.items() if k in function.arg_names}}
+
+
+def _addresses(arguments: Mapping[str, Any]) -> list[tuple[str, object]]:
+    from kernellab.gpu import memory_of  # noqa: PLC0415
+
+    return [(name, tensor.data_ptr()) for name, tensor in memory_of(arguments).items()]
+
+
+def _last_run(recorder: Recorder, kernel: Any) -> Run:
+    records = list(recorder.records.values())
+    if not records:
+        raise LaunchError(f"{kernel!r} launched nothing.")
+    record: LaunchRecord = records[-1]
+    if record.run is not None:
+        return record.run
+    name = record.compiled.kernel
+    return Run(name, record.grid or (0, 1, 1), 0.0, {}, (), "nowhere", notes=("the grid is empty: nothing was launched",))
+
+
+def _warm_views() -> None:
+    from kernellab.views.graphviz import warm  # noqa: PLC0415
+
+    warm()

@@ -1,0 +1,147 @@
+"""The side table: every kernel of the lab under an id, a name and a version, and the constant arguments of launches.
+
+Ids go to kernels and kernels to ids in constant time, as in the side tables that graph compilers keep beside a graph
+that can hold plain numbers only. What the table holds is also in the store, so a name outlives the session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.errors import UnknownName
+from kernellab.source import Closure, closure_of
+from kernellab.store import Store, Version
+
+Revive = Callable[[Closure], Any]
+
+
+@dataclass(slots=True)
+class Registry:
+    """Kernels by id, name and version. ``revive`` makes a launchable kernel of a closure from the store."""
+
+    store: Store
+    revive: Revive
+    _kernels: dict[int, Any] = field(default_factory=dict)
+    _versions: dict[int, tuple[weakref.ref[Any], Version]] = field(default_factory=dict)
+    _current: dict[str, Version] = field(default_factory=dict)
+    _constants: list[Mapping[str, Any]] = field(default_factory=list)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def add(self, kernel: Any, name: str | None = None) -> Version:
+        """Enter a kernel, under ``name`` or its own; it is in the store when this returns.
+
+        Unchanged source gives the version it had before. The jit function under autotuners and heuristics is found
+        by the same entry.
+
+        Raises:
+            SourceError: the source of the kernel cannot be found.
+        """
+        closure, _ = closure_of(kernel)
+        version = self.store.add(closure, _version_digest(closure), name or closure.name)
+        self._enter(kernel, version)
+        return version
+
+    def version_of(self, kernel: Any) -> Version:
+        """Return id, name and version of a kernel of this session.
+
+        Raises:
+            UnknownName: it was never entered.
+        """
+        held, version = self._versions.get(id(kernel), (None, None))
+        if version is None or held is None or held() is not kernel:
+            name = getattr(kernel, "__name__", type(kernel).__name__)
+            raise UnknownName(f"{name} is not in the registry; enter it with lab.kernels.add({name}).")
+        return version
+
+    def label_of(self, kernel: Any) -> str:
+        """Return ``name@version`` of a kernel, or its bare name where it was never entered."""
+        _, version = self._versions.get(id(kernel), (None, None))
+        return kernel.__name__ if version is None else version.label
+
+    def owner_of(self, kernel: Any) -> Any:
+        """Return the entered kernel, decorators and all, that ``kernel`` is or is the jit function of."""
+        _, version = self._versions.get(id(kernel), (None, None))
+        return kernel if version is None else self._kernels[version.id]
+
+    def __getitem__(self, key: str | int) -> Any:
+        """Return a launchable kernel by name, ``name@version`` or id.
+
+        A bare name is the version that this session defined last, else the newest in the store.
+        """
+        version = self._by_id(key) if isinstance(key, int) else self._by_label(key)
+        with self._lock:
+            if version.id not in self._kernels:
+                self._enter(self.revive(version.closure), version)
+            return self._kernels[version.id]
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            self[key]  # type: ignore[index]
+        except UnknownName:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[Version]:
+        return iter(self.store.versions())
+
+    def add_constants(self, constants: Mapping[str, Any]) -> int:
+        """Keep the constant arguments of a launch; return their id."""
+        with self._lock:
+            self._constants.append(dict(constants))
+            return len(self._constants) - 1
+
+    def constants(self, number: int) -> Mapping[str, Any]:
+        """Return the constant arguments that `add_constants` kept.
+
+        Raises:
+            UnknownName: there is no such id.
+        """
+        with self._lock:
+            if not 0 <= number < len(self._constants):
+                raise UnknownName(f"No constant arguments have the id {number}; {len(self._constants)} are kept.")
+            return self._constants[number]
+
+    def _enter(self, kernel: Any, version: Version) -> None:
+        with self._lock:
+            self._kernels[version.id] = kernel
+            for layer in _layers(kernel):
+                self._versions[id(layer)] = (weakref.ref(layer), version)
+            self._current[version.name] = version
+
+    def _by_id(self, number: int) -> Version:
+        version = self.store.by_id(number)
+        if version is None:
+            raise UnknownName(f"No kernel has the id {number}; %triton_ls lists them.")
+        return version
+
+    def _by_label(self, label: str) -> Version:
+        name, _, number = label.partition("@")
+        version = None
+        if not number:
+            version = self._current.get(name) or self.store.find(name)
+        elif number.isdigit():
+            version = self.store.find(name, int(number))
+        if version is None:
+            known = ", ".join(sorted({v.label for v in self if v.name == name} or {v.name for v in self}))
+            raise UnknownName(f"No kernel is called {label!r}; known are {known or 'none yet'}.")
+        return version
+
+
+def _layers(kernel: Any) -> Iterator[Any]:
+    """Yield a kernel and what its decorators wrap, down to the jit function."""
+    from kernellab._triton.objects import is_jit_function  # noqa: PLC0415 - keeps `import kernellab` light
+
+    yield kernel
+    while not is_jit_function(kernel):
+        kernel = kernel.fn
+        yield kernel
+
+
+def _version_digest(closure: Closure) -> str:
+    """Two versions differ when what they compute differs, or how they are decorated (their configs)."""
+    return hashlib.sha256(f"{closure.digest}\n{closure.decorators}".encode()).hexdigest()
