@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from triton._C.libtriton import ir
-from triton.compiler import ASTSource, make_backend
+from triton.compiler import make_backend
 
 from kernellab._triton.assemble import RawBlock, RawModule, RawOperation, assemble
 from kernellab._triton.printed import read_printed
+from kernellab._triton.specialize import Specialization, gpu_target, source_of
 from kernellab.errors import CompileError, UsageError
 from kernellab.ir.graph import Graph
+from kernellab.target import Target
 
 Parameters = Sequence[tuple[str, str]]
 
@@ -83,25 +85,27 @@ def load_context(backend: Any = None) -> Any:
     return context
 
 
-def raw_module(fn: Any, specialization: Any, target: Any) -> tuple[Any, Any, Callable[[Any], Any]]:
-    """Build the raw TTIR of a kernel: the module, its context, and the function that runs the ttir stage on it.
+def raw_module(
+    function: Any, special: Specialization, target: Target
+) -> tuple[Any, Any, Callable[[Any], Any]]:
+    """Build the raw TTIR of a jit function: the module, its context, and the function that runs the ttir stage on it.
 
-    ``specialization`` has the ``signature``, ``constexprs``, ``attrs`` and ``options`` of the kernel, as
-    ``triton.compiler.ASTSource`` takes them; ``target`` is Triton's own ``GPUTarget``. No driver is asked.
+    No driver is asked, and errors of the compiler come through as Triton raises them.
     """
-    options = specialization.options
-    backend = make_backend(target)
+    device = gpu_target(target)
+    backend = make_backend(device)
+    options = backend.parse_options(dict(special.options))
     context = load_context(backend)
-    source = ASTSource(fn, specialization.signature, specialization.constexprs, specialization.attrs)
+    source = source_of(function, special.signature, special.constants, special.attributes)
     codegen = backend.get_codegen_implementation(options)
-    module = source.make_ir(target, options, codegen, backend.get_module_map(), context)
+    module = source.make_ir(device, options, codegen, backend.get_module_map(), context)
 
-    def optimise(raw: Any) -> Any:
+    def optimised(raw: Any) -> Any:
         stages: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
         backend.add_stages(stages, options, source.language)
         return stages["ttir"](raw, {})
 
-    return module, context, optimise
+    return module, context, optimised
 
 
 def _parsed(path: Path) -> tuple[Any, Any]:

@@ -28,6 +28,9 @@ from kernellab.ir.provenance import (
     union,
 )
 
+_REORDERS = frozenset({"tt.trans", "tt.reshape", "tt.broadcast", "tt.gather", "tt.cat", "ttg.convert_layout"})
+"""Operations that may move elements between the halves of the last dimension, also where the shape stays."""
+
 _READING_CODE = re.compile(r"\b(?:ld|ldu|tex|tld4|suld|prefetch|(?:global|flat|buffer|s|scratch)_load)\w*\b")
 _WRITING_CODE = re.compile(r"\b(?:st|red|atom|sust|multimem|cp|call|mbarrier|\w*_(?:store|atomic\w*)|s_swappc)\w*\b")
 
@@ -186,12 +189,31 @@ class _Frame:
         if flow is not None:
             results = self.analysis.rules.results(flow, operation, operands)
             self.state.update(zip(operation.results, results, strict=True))
+        elif name == "tt.split":
+            for side, result in enumerate(operation.results):
+                self.state[result] = self._half(operation.operands[0], side)
         elif name in MEMORY:
             self._memory(operation, operands)
         elif name in FOREIGN_CODE:
             self._foreign(operation, operands)
         elif name not in SILENT:
             self._unknown(operation, operands)
+
+    def _half(self, value: int, side: int) -> Alternatives:
+        """Return what one side of the last dimension of ``value`` can be: of a join, of that side's operand alone."""
+        graph = self.analysis.graph
+        index = graph.values[value].operation
+        operation = None if index is None else graph.operations[index]
+        if operation is not None and operation.name == "tt.join":
+            return self.state.get(operation.operands[side], UNDEFINED)
+        flow = None if operation is None else flow_of(operation.name)
+        shape = graph.values[value].shape
+        if operation is None or flow is None or any(graph.values[each].shape != shape for each in operation.operands):
+            return self.state.get(value, UNDEFINED)
+        if operation.name in _REORDERS:
+            return self.state.get(value, UNDEFINED)
+        halves = [self._half(each, side) for each in operation.operands]
+        return self.analysis.rules.results(flow, operation, halves)[0]
 
     # Memory
 

@@ -37,8 +37,6 @@ class Rules:
 
     def results(self, flow: Flow, operation: Operation, operands: Sequence[Alternatives]) -> list[Alternatives]:
         """Return what each result of ``operation`` can be."""
-        if flow is Flow.SPLIT:
-            return self._split(operation, operands)
         rule = _RULES[flow]
         return [rule(self, operation, operands)] * len(operation.results)
 
@@ -53,9 +51,6 @@ class Rules:
         if condition is not None:
             return operands[1] if condition else operands[2]
         return union(operands[1:], operation.index)
-
-    def _split(self, operation: Operation, operands: Sequence[Alternatives]) -> list[Alternatives]:
-        return [operands[0]] * len(operation.results)
 
     def _add(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
         return _scaled(operation, operands[0], operands[1], 1)

@@ -76,8 +76,6 @@ class Flow(Enum):
     REMAINDER = auto()
     """A number below operand 1: an index, no address."""
     TRUNCATE = auto()
-    SPLIT = auto()
-    """The two halves of a join."""
     NUMBER = auto()
     """Never an address, whatever goes in."""
     MIX = auto()
@@ -110,7 +108,6 @@ FLOWS = MappingProxyType(
         "arith.maxui": Flow.COPY,
         "arith.minsi": Flow.COPY,
         "arith.minui": Flow.COPY,
-        "tt.split": Flow.SPLIT,
         "tt.gather": Flow.FIRST,
         "tt.advance": Flow.FIRST,
         "tt.make_tensor_ptr": Flow.FIRST,

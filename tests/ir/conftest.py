@@ -1,0 +1,56 @@
+"""The graphs of the suite's kernels, and the truth about them, each worked out once for all tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernellab._triton.mlir import flattened_parameters, graph_of_module, raw_module
+from kernellab._triton.specialize import specialize
+from kernellab.ir.graph import Graph
+from kernellab.target import parse_target
+from tests.ir.expected import Case, unwrapped
+
+ROOT = Path(__file__).parents[2]
+
+
+def graphs_of(kernel: Any, arguments: Mapping[str, Any], target: str = "cuda:90", **meta: Any) -> tuple[Graph, Graph]:
+    """Return the graph of a kernel's raw TTIR, and that of its optimised TTIR."""
+    device = parse_target(target)
+    special = specialize(unwrapped(kernel), device, (), {**arguments, **meta, "sanitize_overflow": False})
+    module, context, optimised = raw_module(unwrapped(kernel), special, device)
+    parameters = flattened_parameters(special.signature)
+    raw = graph_of_module(module, context, parameters)
+    return raw, graph_of_module(optimised(module), context, parameters)
+
+
+@cache
+def graphs_of_case(case: Case, target: str = "cuda:90") -> tuple[Graph, Graph]:
+    return graphs_of(case.kernel, case.arguments(), target, **case.constants(), **case.options)
+
+
+def run_truth(program: str, given: str = "") -> Any:
+    """Run a module of this folder in an interpreter process and return the JSON that it prints."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    command = [sys.executable, "-W", "ignore", "-m", f"tests.ir.{program}"]
+    done = subprocess.run(command, input=given, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="session")
+def truth() -> Mapping[str, Any]:
+    return run_truth("truth")
+
+
+@pytest.fixture(scope="session")
+def graphs() -> Callable[..., tuple[Graph, Graph]]:
+    return graphs_of_case
