@@ -76,7 +76,7 @@ def run_cell(
         if options.args is not None:
             _compile_with(cell, options.args)
         checks = _checked(cell, recorder, options)
-    reports = [_kernel_report(lab, record, checks.get(id(record), ())) for record in recorder.records.values()]
+        reports = [_kernel_report(lab, record, checks.get(id(record), ())) for record in recorder.records.values()]
     return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show)
 
 

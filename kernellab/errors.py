@@ -49,8 +49,10 @@ class KernellabError(Exception):
     """The base of all errors of this package.
 
     ``place`` is the source line responsible, where one is known. ``detail`` is the whole foreign message
-    (an MLIR diagnostic, a ptxas log), which is shown on request only.
+    (an MLIR diagnostic, a ptxas log), which is shown only where ``verbose`` is set.
     """
+
+    verbose = False
 
     def __init__(
         self, message: str, *, place: Place | None = None, detail: str = "", kernel: str | None = None
@@ -76,7 +78,7 @@ class KernellabError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Let IPython show those lines in place of a traceback through the lab and Triton."""
-        return self.lines()
+        return self.lines(verbose=self.verbose)
 
 
 def _pointed(place: Place) -> list[str]:

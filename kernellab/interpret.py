@@ -1,8 +1,99 @@
 """Launches on the CPU, in the interpreter worker."""
-from kernellab.worker import Kind
-INTERPRET_WORKER = Kind("interpret", preload=(), environment=(("TRITON_INTERPRET", "1"),))
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kernellab.errors import Place
+from kernellab.packed import Finding, InterpretJob, Outcome
+from kernellab.packing import packed
+from kernellab.run import Run
+from kernellab.source import Closure, closure_of
+from kernellab.worker import Failure, Job, Kind, Worker
+
+INTERPRET_WORKER = Kind(
+    "interpret",
+    preload=("kernellab._triton.interpreter.handler",),
+    environment=(("TRITON_INTERPRET", "1"),),
+)
+_HANDLER = "kernellab._triton.interpreter.handler:interpret"
+
+Progress = Callable[[tuple[int, int]], None]
+
+
 class Interpreter:
-    def __init__(self, worker, timeout_s): self.worker=worker; self.timeout_s=timeout_s
-    def start(self): pass
-    def close(self): pass
-    def run(self, function, arguments, grid, timeout_s=None): raise NotImplementedError
+    """Runs launches in one worker process. ``timeout_s`` limits a launch that brings no limit of its own."""
+
+    def __init__(self, worker: Worker, timeout_s: float) -> None:
+        self.worker = worker
+        self.timeout_s = timeout_s
+
+    def start(self) -> None:
+        """Start the process, without waiting for it."""
+        self.worker.start()
+
+    def close(self) -> None:
+        self.worker.close()
+
+    def run(
+        self,
+        function: Any,
+        arguments: Mapping[str, Any],
+        grid: tuple[int, int, int],
+        timeout_s: float | None = None,
+        *,
+        uninitialised: frozenset[str] = frozenset(),
+        progress: Progress | None = None,
+    ) -> Run:
+        """Run a launch of a jit function on CPU tensors; ``arguments`` holds every parameter by name.
+
+        The tensors change only after a clean run. ``uninitialised`` names arguments whose contents count as never
+        written; ``progress`` is called now and then with (programs done, programs in all).
+
+        Raises:
+            LaunchError: an argument cannot be taken to another process.
+            OutOfBounds, RunError: the kernel failed; the tensors are as they were.
+            WorkerTimeout, WorkerDied: it did not end, or ended its process.
+        """
+        constants = {name: value for name, value in arguments.items() if _stays_constant(function, name, value)}
+        closure, bindings = closure_of(function, tuple(constants.values()))
+        values = {name: value for name, value in arguments.items() if name not in constants}
+        with packed(values, grid, uninitialised=uninitialised) as taken:
+            job = InterpretJob(closure, taken.launch, tuple(zip(constants, bindings, strict=True)))
+            work = Job(_HANDLER, job, f"kernel {closure.name}")
+            outcome: Outcome = self.worker.run(work, timeout_s or self.timeout_s, progress)
+            if outcome.failure is not None:
+                raise _shown(outcome.failure, closure).exception()
+            changed = taken.unpack(outcome)
+        return Run(
+            kernel=closure.name,
+            grid=grid,
+            seconds=outcome.seconds,
+            changed=changed,
+            findings=tuple(_shown_finding(finding, closure) for finding in outcome.findings),
+            where="interpreter",
+            output=outcome.output,
+            notes=outcome.notes,
+        )
+
+
+def _stays_constant(function: Any, name: str, value: object) -> bool:
+    """Tell whether an argument is a constant of the kernel's source: a constexpr, or a function passed as a value."""
+    from kernellab._triton import objects  # noqa: PLC0415 - keeps `import kernellab` light
+
+    parameter = next((parameter for parameter in function.params if parameter.name == name), None)
+    return (parameter is not None and parameter.is_constexpr) or objects.is_jit_function(value)
+
+
+def _shown(failure: Failure, closure: Closure) -> Failure:
+    if failure.place is None:
+        return failure
+    place = failure.place
+    shown = Place(closure.label(place.file), place.line, place.column, place.text)
+    return dataclasses.replace(failure, place=shown)
+
+
+def _shown_finding(finding: Finding, closure: Closure) -> Finding:
+    return finding if finding.file is None else dataclasses.replace(finding, file=closure.label(finding.file))

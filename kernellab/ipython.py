@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import linecache
+import traceback
 from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
@@ -55,6 +57,9 @@ class TritonMagics(Magics):  # type: ignore[misc]
         except KernellabError as exc:
             exc.verbose = given.verbose
             raise
+        except SyntaxError as exc:
+            exc._render_traceback_ = lambda: traceback.format_exception_only(exc)  # type: ignore[attr-defined]
+            raise
         _deliver(self.shell, report, given)
 
     @line_magic
@@ -94,7 +99,7 @@ def _report_bundle(report: CellReport, include: object = None, exclude: object =
     return {
         "text/plain": card_text(report),
         "text/html": card_html(report),
-        SUMMARY_MIME: summary_json(report),
+        SUMMARY_MIME: json.loads(summary_json(report)),
     }
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
 
 from kernellab.compile import Compiled
@@ -58,6 +59,7 @@ class CheckedGrid:
         self.value: Grid3 | None = None
         self.arguments: Mapping[str, Any] = {}
         self.user_error: Exception | None = None
+        self.user_traceback: TracebackType | None = None
 
     def __call__(self, bound: Mapping[str, Any]) -> Grid3:
         self.arguments = bound
@@ -65,6 +67,7 @@ class CheckedGrid:
             given = self.grid(bound) if callable(self.grid) else self.grid
         except Exception as exc:
             self.user_error = exc
+            self.user_traceback = exc.__traceback__ and exc.__traceback__.tb_next
             raise
         self.value = checked_grid(given, self.kernel.__name__)
         return self.value
@@ -118,6 +121,7 @@ class Launches:
             LaunchError: the arguments or the grid do not fit.
             KernellabError: it does not compile, or fails on the interpreter.
         """
+        __tracebackhide__ = True
         self.activate()
         recorder = self._recorder
         if warmup or (recorder is not None and not recorder.run):
@@ -164,6 +168,7 @@ class Launches:
         return getattr(self._local, "recorder", None)
 
     def _recorded(self, recorder: Recorder, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any) -> Any:
+        __tracebackhide__ = True
         checked = CheckedGrid(kernel, grid)
         self._local.run = None
         if self.is_offline():
@@ -179,6 +184,7 @@ class Launches:
         self, recorder: Recorder, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid
     ) -> tuple[Any, Run | None]:
         """Launch on the GPU; the first launch of a specialization is compared with what its outputs held before."""
+        __tracebackhide__ = True
         handle = self._through_triton(kernel, args, meta, grid, True)
         compiled = self._compiled.get(handle.hash) if handle is not None else None
         if compiled is None or (id(kernel), compiled.digest) in recorder.records:
@@ -191,13 +197,14 @@ class Launches:
         )
 
     def _through_triton(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid, warmup: bool) -> Any:
+        __tracebackhide__ = True
         try:
             return kernel.launch_with_triton(args, meta, grid, warmup)
         except KernellabError:
             raise
         except Exception as exc:
             if exc is grid.user_error:
-                raise
+                raise exc.with_traceback(grid.user_traceback)  # the user's own frames, without Triton's
             error = self._translated(kernel, args, meta, exc)
             if error is None:
                 raise

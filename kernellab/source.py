@@ -111,6 +111,9 @@ class Closure:
     decorators: str = ""
     labels: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
+    def __hash__(self) -> int:
+        return hash(self.compile_digest)  # a constant may be a list, which has no hash of its own
+
     @property
     def name(self) -> str:
         return self.functions[0].name

@@ -44,6 +44,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         return caches
 
     def run(self, *args: Any, grid: Any, warmup: bool, **meta: Any) -> Any:
+        __tracebackhide__ = True
         return self.runtime.launch(self, args, meta, grid, warmup)
 
     def launch_with_triton(self, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
@@ -118,6 +119,8 @@ def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
             if not isinstance(kernel, bound):
                 kernel.__class__ = bound
             kernel.runtime = runtime
+    if isinstance(kernel, JITFunction):
+        kernel.device_caches = defaultdict(kernel.create_binder)  # Triton's own factory is bound to the base class
     if not isinstance(kernel, JITFunction):
         bind_in_place(kernel.fn, runtime)
     return kernel
@@ -127,7 +130,6 @@ def bound_copy(kernel: Any, runtime: Runtime) -> Any:
     """Return a bound twin of a kernel that belongs to another module, which keeps its own."""
     twin = copy.copy(kernel)
     if isinstance(twin, JITFunction):
-        twin.device_caches = defaultdict(twin.create_binder)
         twin.used_global_vals = {}
         twin.hash = None
         twin.pre_run_hooks = list(kernel.pre_run_hooks)

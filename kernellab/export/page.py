@@ -1,0 +1,56 @@
+"""A notebook as one HTML file that opens from disk, without a network and without scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+{style}
+</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+</body>
+</html>
+"""
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { margin: 0; font: 16px/1.55 system-ui, sans-serif; background: Canvas; color: CanvasText; }
+main { max-width: 60rem; margin: 0 auto; padding: 1rem 1.25rem 4rem; }
+pre, code { font-family: "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: 0.82rem; }
+h1, h2, h3 { line-height: 1.25; }
+a.anchor-link, .prompt, .jp-InputPrompt, .jp-OutputPrompt, .jp-Collapser { display: none; }
+.highlight, .jp-InputArea-editor { border-radius: 6px; }
+.highlight { background: color-mix(in srgb, CanvasText 5%, Canvas); padding: 0.1rem 0.8rem; overflow-x: auto; }
+.output_area pre, .jp-OutputArea-output pre { overflow-x: auto; white-space: pre-wrap; margin: 0.5rem 0; }
+.output_error pre, .jp-RenderedText[data-mime-type="application/vnd.jupyter.stderr"] pre {
+  background: color-mix(in srgb, #d33 14%, Canvas); padding: 0.5rem 0.8rem; border-radius: 6px; }
+table.dataframe { border-collapse: collapse; font-size: 0.85rem; }
+table.dataframe th, table.dataframe td { padding: 0.2rem 0.6rem; text-align: right; border: 0; }
+table.dataframe tbody tr { border-top: 1px solid color-mix(in srgb, CanvasText 15%, Canvas); }
+"""
+
+
+def notebook_page(notebook: Any, title: str) -> str:
+    """Return an executed notebook as one HTML page.
+
+    Raises:
+        ModuleNotFoundError: nbconvert, which the extra ``demo`` brings, is not installed.
+    """
+    from nbconvert import HTMLExporter  # noqa: PLC0415 - only here
+    from pygments.formatters import HtmlFormatter  # noqa: PLC0415
+
+    body, _ = HTMLExporter(template_name="basic").from_notebook_node(notebook)
+    light = HtmlFormatter(style="default", nobackground=True).get_style_defs(".highlight")
+    dark = HtmlFormatter(style="github-dark", nobackground=True).get_style_defs(".highlight")
+    style = f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n{_STYLE}"
+    return _PAGE.format(title=title, style=style, body=body)
