@@ -17,7 +17,7 @@ from kernellab.views.stages import STAGE_NAMES, stage_text
 from kernellab.views.style import card_css
 
 _OPEN_OPERATIONS_AT_MOST = 40
-_SHRINK_TO = 0.62  # a wide graph shrinks to this before it scrolls
+_SHRINK_TO = 0.68  # a wide graph shrinks to this before it scrolls
 
 
 def card_html(report: CellReport, *, graphs: bool = True) -> str:
@@ -52,7 +52,7 @@ def _kernel(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone:
 def _header(report: KernelReport) -> str:
     name, _, version = report.label.partition("@")
     tail = f'<span class="kl-version">@{escape(version)}</span>' if version else ""
-    facts = "".join(f"<span>{escape(word)}</span>" for word in wording.header_words(report))
+    facts = " ".join(f"<span>{escape(word)}</span>" for word in wording.header_words(report))
     title = f'<span class="kl-name">{escape(name)}{tail}</span>'
     return f'<div class="kl-head">{title}<span class="kl-facts">{facts}</span></div>'
 
@@ -67,9 +67,8 @@ def _messages(report: KernelReport) -> Iterator[str]:
         yield _message(style, f"{finding.severity}: {wording.finding_words(finding)}")
     for effect in report.compiled.effects.unknown:
         yield _message("kl-note kl-warn", f"unknown: {wording.unknown_words(effect)}")
-    if report.check is not None:
-        style = "kl-note kl-good" if report.check.equal else "kl-alert"
-        yield _message(style, wording.check_words(report.check))
+    for check in report.checks:
+        yield _message("kl-note kl-good" if check.equal else "kl-alert", wording.check_words(check))
     for note in wording.notes(report):
         yield _message("kl-note", note)
 
@@ -95,7 +94,8 @@ def _argument(argument: ArgumentReport, report: KernelReport, *, ran: bool) -> s
     ]
     if ran:
         cells.append(f"<td>{escape(wording.changed_words(argument))}</td>")
-    return f"<tr>{''.join(cells)}</tr>"
+    plain = ' class="kl-plain"' if argument.lines is None else ""
+    return f"<tr{plain}>{''.join(cells)}</tr>"
 
 
 def _accesses(argument: ArgumentReport, report: KernelReport) -> str:

@@ -32,7 +32,10 @@ class Flow(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A box. The first of ``lines`` is its title, the others are set smaller; ``source_line`` counts from 1."""
+    """A box. The first of ``lines`` is its title, the others are set smaller; ``source_line`` counts from 1.
+
+    ``unsure`` marks a box that touches memory which no argument names.
+    """
 
     id: str
     lines: tuple[str, ...]
@@ -40,6 +43,7 @@ class Node:
     tip: str
     cluster: str | None = None
     source_line: int | None = None
+    unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,9 +117,9 @@ def _arrow(edge: Edge, points: tuple[Point, ...]) -> str:
 def _box(node: Node, center: Point) -> str:
     x, y = center
     width, height = box_size(node)
-    color = COLORS[node.kind]
+    color = COLORS[Kind.UNKNOWN if node.unsure else node.kind]
     strong = node.kind not in (Kind.COMPUTE, Kind.SCALAR, Kind.CONTROL)
-    dash = ' stroke-dasharray="4 2"' if node.kind in (Kind.CONTROL, Kind.SCALAR) else ""
+    dash = ' stroke-dasharray="4 2"' if node.unsure or node.kind in (Kind.CONTROL, Kind.SCALAR) else ""
     outline = (
         f'<path d="{_outline(node.kind, x, y, width / 2, height / 2)}" fill="{color}" '
         f'fill-opacity="{".2" if strong else ".1"}" stroke="{color}" stroke-width="{"1.6" if strong else "1"}"{dash}/>'

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kernellab.ir.graph import Block, Graph, Operation
+from kernellab.ir.graph import Block, Graph, Operation, Value
 
 BRANCHES = frozenset({"cf.br", "cf.cond_br"})
 TERMINATORS = frozenset(
@@ -40,8 +40,18 @@ def inflows(graph: Graph) -> Mapping[int, tuple[Inflow, ...]]:
     return {target: tuple(sources) for target, sources in found.items()}
 
 
-def origins(value: int, joins: Mapping[int, tuple[Inflow, ...]], is_end: Callable[[int], bool]) -> tuple[Inflow, ...]:
-    """Follow joins back from a value to those that ``is_end`` accepts or that are no joins."""
+def origins(
+    graph: Graph,
+    joins: Mapping[int, tuple[Inflow, ...]],
+    consumer: Operation | Value,
+    value: int,
+    is_end: Callable[[int], bool],
+) -> tuple[Inflow, ...]:
+    """Follow joins back from a value to those that ``is_end`` accepts or that are no joins.
+
+    An origin is ``back`` when the consumer gets it from an earlier iteration of a loop that it stands in itself.
+    """
+    home = set(owners(graph, consumer.block))
     found: dict[int, bool] = {}
     seen: set[int] = set()
 
@@ -51,20 +61,49 @@ def origins(value: int, joins: Mapping[int, tuple[Inflow, ...]], is_end: Callabl
             return
         if current not in seen:
             seen.add(current)
+            loop = graph.regions[graph.blocks[graph.values[current].block].region].owner
             for inflow in joins[current]:
-                follow(inflow.value, back or inflow.back)
+                follow(inflow.value, back or (inflow.back and loop in home))
 
     follow(value, False)
     return tuple(Inflow(origin, back) for origin, back in found.items())
 
 
-def direct_operands(operation: Operation) -> tuple[int, ...]:
+def owners(graph: Graph, block: int) -> Iterator[int | None]:
+    """Yield the operations around a block from the inside out, and None for the function."""
+    owner = graph.regions[graph.blocks[block].region].owner
+    while owner is not None:
+        yield owner
+        owner = graph.regions[graph.blocks[graph.operations[owner].block].region].owner
+    yield None
+
+
+def direct_operands(graph: Graph, operation: Operation) -> tuple[int, ...]:
     """Return the operands that an operation uses itself, without those that it only hands to a block."""
     if operation.name == "scf.for":
         return operation.operands[:_FOR_BOUNDS]
     if operation.name == "cf.cond_br":
         return operation.operands[:1]
-    return () if operation.name in ("cf.br", "scf.while") else operation.operands
+    if operation.name == "scf.while":
+        return _terminator(graph, _blocks(graph, operation)[0]).operands[:1]
+    return () if operation.name == "cf.br" else operation.operands
+
+
+def controlled(graph: Graph, operation: Operation) -> Iterator[Operation]:
+    """Yield the first operation of each block that an operation decides to run, but of a ``for``, which has a variable."""
+    if operation.name in BRANCHES:
+        blocks = [graph.blocks[block] for block in operation.successors]
+    elif operation.name == "scf.while":
+        blocks = _blocks(graph, operation)[1:]
+    elif operation.name in FOLDED or operation.name == "scf.for":
+        blocks = []
+    else:
+        blocks = _blocks(graph, operation)
+    for block in blocks:
+        inner = (graph.operations[index] for index in block.operations)
+        first = next((each for each in inner if each.name not in (*TERMINATORS, "arith.constant")), None)
+        if first is not None:
+            yield first
 
 
 def is_folded(graph: Graph, block: int) -> bool:
@@ -80,7 +119,7 @@ def _joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
         return _while_joins(graph, operation)
     if operation.name in BRANCHES:
         return _branch_joins(graph, operation)
-    if operation.regions:
+    if operation.regions and operation.name not in FOLDED:
         return _region_joins(graph, operation)
     return iter(())
 

@@ -13,6 +13,7 @@ from kernellab.views.dot import to_dot
 from kernellab.views.drawing import draw
 from kernellab.views.graphviz import lay_out, warm
 from kernellab.views.operations import operation_diagram
+from kernellab.views.places import SourceText, main_file
 from kernellab.views.source_view import source_diagram
 from kernellab.views.tree import draw_tree
 
@@ -45,7 +46,8 @@ def svg(
 
     ``effects`` name the arguments at loads and stores. ``view`` is "operations" or "source"; by default the number of
     operations decides. ``argument`` keeps what leads from that argument and to it. ``text`` maps line numbers of the
-    kernel's file to source text. Where no layout engine works, the picture is an indented list.
+    kernel's file to source text, for when that file is not at hand. Where no layout engine works, the picture is an
+    indented list.
 
     Raises:
         UsageError: the graph has no such view or argument.
@@ -68,7 +70,7 @@ def diagram_of(
     if chosen not in tuple(View):
         raise UsageError(choice_message("view", chosen, tuple(View)))
     build = operation_diagram if chosen == View.OPERATIONS else source_diagram
-    diagram = build(graph, effects, text or {})
+    diagram = build(graph, effects, SourceText(main_file(graph), text or {}))
     return diagram if argument is None else _slice(diagram, graph, effects, argument)
 
 

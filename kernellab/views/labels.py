@@ -6,12 +6,14 @@ import re
 import struct
 from collections.abc import Mapping
 
-from kernellab.ir.graph import Graph, Location, Operation, Value
+from kernellab.ir.graph import Graph, Operation, Value
 from kernellab.views.access import Touch
+from kernellab.views.flow import FOLDED
+from kernellab.views.places import SourceText, place_of
 
 _DENSE = re.compile(r"dense<(.*)>")
 _HEX_FLOATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
-_DETAILS = ("predicate", "axis", "atomic_rmw_op", "callee", "order")
+_DETAILS = ("predicate", "axis", "atomic_rmw_op", "order")
 
 
 def short_type(value: Value) -> str:
@@ -46,16 +48,20 @@ def constants(graph: Graph) -> Mapping[int, str]:
     }
 
 
-def operation_title(operation: Operation, known: Mapping[int, str], touch: Touch | None) -> str:
+def operation_title(graph: Graph, operation: Operation, known: Mapping[int, str], touch: Touch | None) -> str:
     """Return ``addi 1024`` or ``load x_ptr``: the name without its dialect, constants and what matters of the rest."""
     parts = [operation.name.rpartition(".")[2]]
     attributes = dict(operation.attributes)
     if operation.name == "tt.make_range" and {"start", "end"} <= attributes.keys():
         parts.append(f"{_bare(attributes['start'])}..{_bare(attributes['end'])}")
-    parts += [_bare(attributes[name]) for name in _DETAILS if name in attributes and not attributes[name].isspace()]
-    if touch is None:
+    combined = combiner(graph, operation)
+    parts += [f"{combined},"] if combined else []
+    parts += [f"axis {_bare(attributes['axis'])}"] if operation.regions and "axis" in attributes else []
+    parts += [plain_name(_bare(attributes["callee"]))] if "callee" in attributes else []
+    parts += [_bare(attributes[name]) for name in _DETAILS if name in attributes and not operation.regions]
+    if touch is None and not operation.regions:
         parts += [known[operand] for operand in operation.operands if operand in known]
-    else:
+    if touch is not None:
         parts += [", ".join(names) for names in touch.arguments.values() if names]
         parts += ["?"] if touch.unknown else []
     return shortened(" ".join(parts), 40)
@@ -65,14 +71,15 @@ def _bare(attribute: str) -> str:
     return attribute.partition(" : ")[0].strip('"@ ')
 
 
+def plain_name(symbol: str) -> str:
+    """Return the name of a helper as the user wrote it, without its module and the types of its arguments."""
+    written = re.match(r"(?:\w+\.)*?(\w+?)__", symbol)
+    return written[1] if written else symbol
+
+
 def shortened(text: str, limit: int) -> str:
     """Return the text, cut with an ellipsis where it is longer than ``limit`` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def place_words(location: Location) -> str:
-    """Return ``line 12``, or "" where the line is not known."""
-    return "" if location.line is None else f"line {location.line}"
 
 
 def value_words(value: Value) -> str:
@@ -80,7 +87,7 @@ def value_words(value: Value) -> str:
     return f"{value.name}: {value.type}" if value.name else value.type
 
 
-def operation_tip(graph: Graph, operation: Operation, touch: Touch | None, text: str = "") -> str:
+def operation_tip(graph: Graph, operation: Operation, touch: Touch | None, source: SourceText) -> str:
     """Return what hovering over an operation tells: its name, results, memory effect and source line."""
     attributes = ", ".join(f"{name}={value}" for name, value in operation.attributes)
     lines = [operation.name + (f"  {{{shortened(attributes, 100)}}}" if attributes else "")]
@@ -88,7 +95,27 @@ def operation_tip(graph: Graph, operation: Operation, touch: Touch | None, text:
     if touch is not None:
         lines.append(touch.words())
         lines += [touch.unknown] if touch.unknown else []
-    place = place_words(operation.location)
-    if place:
-        lines.append(f"{place}: {text.strip()}" if text.strip() else place)
-    return "\n".join(lines)
+    place = place_of(operation.location)
+    lines.append(": ".join(part for part in (source.words(place), source.line(place)) if part))
+    return "\n".join(line for line in lines if line)
+
+
+def combiner(graph: Graph, operation: Operation) -> str:
+    """Return what a reduction or scan combines with: ``addf``, ``maxnumf``; "" for any other operation."""
+    if operation.name not in FOLDED:
+        return ""
+    names = [
+        graph.operations[index].name.rpartition(".")[2]
+        for region in operation.regions
+        for block in graph.regions[region].blocks
+        for index in graph.blocks[block].operations[:-1]
+    ]
+    return "+".join(names) if len(names) <= 2 else ""
+
+
+def loop_variable(graph: Graph, operation: Operation, source: SourceText) -> str:
+    """Return the name of the variable of an ``scf.for``, from the IR or from the source line."""
+    block = graph.blocks[graph.regions[operation.regions[0]].blocks[0]]
+    named = graph.values[block.arguments[0]].name
+    written = re.match(r"for\s+(\w+)\s+in\b", source.line(place_of(operation.location)))
+    return named or (written[1] if written else "")

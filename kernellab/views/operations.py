@@ -8,16 +8,28 @@ from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, Operation, Value
 from kernellab.views.access import Touch, touches
 from kernellab.views.diagram import Cluster, Diagram, Edge, Flow, Kind, Node, merged_edges, occupied
-from kernellab.views.flow import BRANCHES, FOLDED, TERMINATORS, Inflow, direct_operands, inflows, is_folded, origins
+from kernellab.views.flow import (
+    BRANCHES,
+    FOLDED,
+    TERMINATORS,
+    Inflow,
+    controlled,
+    direct_operands,
+    inflows,
+    is_folded,
+    origins,
+)
 from kernellab.views.labels import (
     constants,
+    loop_variable,
     operation_tip,
     operation_title,
-    place_words,
+    plain_name,
     short_type,
     shortened,
     value_words,
 )
+from kernellab.views.places import SourceText, place_of
 
 
 def flow_of(value: Value) -> Flow:
@@ -27,21 +39,21 @@ def flow_of(value: Value) -> Flow:
     return Flow.MASK if value.element == "i1" else Flow.VALUE
 
 
-def frame_label(operation: Operation, region: int) -> str:
+def frame_label(operation: Operation, region: int, source: SourceText) -> str:
     """Return the words on the frame of a region: what kind of region it is, and its line."""
     names = {"scf.for": ("loop",), "scf.while": ("while", "do"), "scf.if": ("if", "else")}
     words = dict(enumerate(names.get(operation.name, ())))
     word = words.get(operation.regions.index(region), operation.name)
-    place = place_words(operation.location)
+    place = source.words(place_of(operation.location))
     return f"{word}, {place}" if place else word
 
 
 class OperationView:
     """The parts of the picture for one graph: what `operation_diagram` puts together."""
 
-    def __init__(self, graph: Graph, effects: Effects | None, text: Mapping[int, str]) -> None:
+    def __init__(self, graph: Graph, effects: Effects | None, source: SourceText) -> None:
         self.graph = graph
-        self.text = text
+        self.source = source
         self.touches: Mapping[int, Touch] = touches(graph, effects)
         self.constants = constants(graph)
         self.joins = inflows(graph)
@@ -55,10 +67,12 @@ class OperationView:
         graph = self.graph
         for function in graph.functions:
             if not function.is_kernel:
-                yield Cluster(f"r{function.region}", f"helper {function.name}")
+                yield Cluster(f"r{function.region}", f"helper {plain_name(function.name)}")
         for operation in graph.operations:
             for region in operation.regions:
-                yield Cluster(f"r{region}", frame_label(operation, region), self.cluster_of(operation.block))
+                yield Cluster(
+                    f"r{region}", frame_label(operation, region, self.source), self.cluster_of(operation.block)
+                )
 
     def cluster_of(self, block: int) -> str | None:
         region = self.graph.blocks[block].region
@@ -96,7 +110,7 @@ class OperationView:
                 starts = [
                     self.constants[flow.value] for flow in self.joins.get(value, ()) if flow.value in self.constants
                 ]
-                title = shortened(" ".join([known.name or "carried", *(f"← {start}" for start in starts[:1])]), 40)
+                title = shortened(" ".join([self._carried_name(value), *(f"← {start}" for start in starts[:1])]), 40)
                 lines = (title, short_type(known))
                 yield Node(
                     f"v{value}",
@@ -106,12 +120,17 @@ class OperationView:
                     self.cluster_of(block) or cluster,
                 )
 
+    def _carried_name(self, value: int) -> str:
+        """Return the variable that a block argument stands for: its own name, or that of what flows into it."""
+        values = [value, *(flow.value for flow in reversed(self.joins.get(value, ())))]
+        return next((name for each in values if (name := self.graph.values[each].name)), "carried")
+
     def _operation(self, operation: Operation) -> Node:
         touch = self.touches.get(operation.index)
-        line = operation.location.line
+        line = place_of(operation.location).line
         kind = touch.kind if touch else Kind.COMPUTE
         cluster = self.cluster_of(operation.block)
-        title = operation_title(operation, self.constants, touch)
+        title = operation_title(self.graph, operation, self.constants, touch)
         details = self._details(operation, touch)
         if operation.name == "scf.for":
             kind, cluster = Kind.CONTROL, f"r{operation.regions[0]}"
@@ -120,8 +139,9 @@ class OperationView:
             kind, details = Kind.CONTROL, []
         elif operation.name in BRANCHES:
             kind = Kind.CONTROL
-        tip = operation_tip(self.graph, operation, touch, self.text.get(line or 0, ""))
-        return Node(f"o{operation.index}", (title, *details), kind, tip, cluster, line)
+        tip = operation_tip(self.graph, operation, touch, self.source)
+        unsure = touch is not None and bool(touch.unknown)
+        return Node(f"o{operation.index}", (title, *details), kind, tip, cluster, line, unsure)
 
     def _details(self, operation: Operation, touch: Touch | None) -> list[str]:
         """Return the name and type of the result; of what is stored, where there is no result."""
@@ -132,27 +152,35 @@ class OperationView:
         return shortened(f"{value.name}  {short_type(value)}" if value.name else short_type(value), 44)
 
     def _loop_words(self, operation: Operation) -> tuple[str, list[str]]:
-        block = self.graph.blocks[self.graph.regions[operation.regions[0]].blocks[0]]
-        variable = self.graph.values[block.arguments[0]].name or "…"
-        low, high, step = (self._bound(operand) for operand in operation.operands[:3])
-        return f"for {variable}", [f"{low} to {high}" + (f" by {step}" if step != "1" else "")]
-
-    def _bound(self, operand: int) -> str:
-        return self.constants.get(operand) or self.graph.values[operand].name or "…"
+        """Return the title of a loop, and its bounds where all of them have a name or are constants."""
+        title = f"for {loop_variable(self.graph, operation, self.source)}".rstrip()
+        bounds = [
+            self.constants.get(value) or self.graph.values[value].name
+            for value in direct_operands(self.graph, operation)
+        ]
+        if None in bounds:
+            return title, []
+        low, high, step = bounds
+        return title, [f"{low} to {high}" + (f" by {step}" if step != "1" else "")]
 
     def edges(self) -> Iterator[Edge]:
         for operation in self.graph.operations:
             if operation.name not in TERMINATORS and not self._in_fold(operation):
-                for operand in direct_operands(operation):
-                    yield from self._into(f"o{operation.index}", Inflow(operand, back=False))
+                for operand in direct_operands(self.graph, operation):
+                    yield from self._into(f"o{operation.index}", operation, Inflow(operand, back=False))
+                for first in controlled(self.graph, operation):
+                    yield Edge(f"o{operation.index}", f"o{first.index}", Flow.CONTROL, "")
         for value, sources in self.joins.items():
             known = self.graph.values[value]
             if known.operation is None and value not in self.heads and not is_folded(self.graph, known.block):
                 for source in sources:
-                    yield from self._into(f"v{value}", source)
+                    yield from self._into(f"v{value}", known, source)
 
-    def _into(self, head: str, flow: Inflow) -> Iterator[Edge]:
-        for origin in origins(flow.value, self.joins, lambda value: self.graph.values[value].operation is None):
+    def _into(self, head: str, consumer: Operation | Value, flow: Inflow) -> Iterator[Edge]:
+        def is_end(value: int) -> bool:
+            return self.graph.values[value].operation is None
+
+        for origin in origins(self.graph, self.joins, consumer, flow.value, is_end):
             value = self.graph.values[origin.value]
             if origin.value in self.constants:
                 continue
@@ -162,9 +190,9 @@ class OperationView:
             yield Edge(tail, head, flow_of(value), value_words(value), flow.back or origin.back)
 
 
-def operation_diagram(graph: Graph, effects: Effects | None, text: Mapping[int, str]) -> Diagram:
-    """Return the picture of every operation. ``text`` gives source lines by number, for the tooltips."""
-    view = OperationView(graph, effects, text)
+def operation_diagram(graph: Graph, effects: Effects | None, source: SourceText) -> Diagram:
+    """Return the picture of every operation. ``source`` gives the text of lines, for the tooltips."""
+    view = OperationView(graph, effects, source)
     edges = merged_edges(view.edges())
     touched = {edge.tail for edge in edges} | {edge.head for edge in edges}
     nodes = tuple(node for node in view.nodes() if node.kind is not Kind.SCALAR or node.id in touched)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import linecache
 import math
-from collections import defaultdict
 from dataclasses import dataclass
 
 from kernellab.ir.graph import Graph, Operation
 from kernellab.report import KernelReport
 from kernellab.views.access import Touch, merged, touches
-from kernellab.views.source_view import main_file
+from kernellab.views.flow import TERMINATORS
+from kernellab.views.places import main_file, place_of
 
 _LOOP_TRIPS = 8  # what a loop whose trip count is not looked at counts for
 _LOOPS = frozenset({"scf.for", "scf.while"})
@@ -22,12 +22,13 @@ _ELEMENT_BYTES = {"i1": 1, "bf16": 2, "index": 8}
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """One line of a kernel.
+    """One line of a kernel or of a helper that it uses.
 
     ``operations`` is the number of TTIR operations that it became, ``heat`` its share of the estimated work from 0 to
-    1 on a logarithmic scale, ``bytes`` what its loads, stores and atomics move each time it is executed.
+    1, ``bytes`` what its loads, stores and atomics move each time it is executed. ``file`` is "" for the kernel's own.
     """
 
+    file: str
     number: int
     text: str
     operations: int
@@ -38,43 +39,42 @@ class SourceLine:
 
 
 def source_text(report: KernelReport) -> dict[int, str]:
-    """Return source lines by number: the kernel's own, and those of its file that its helpers came from."""
-    text = {report.first_line + index: line for index, line in enumerate(report.source.splitlines())}
-    for operation in report.compiled.graph.operations:
-        line = operation.location.line
-        if line is not None and line not in text and operation.location.file == report.file:
-            text[line] = linecache.getline(report.file, line).rstrip("\n")
-    return text
+    """Return the lines of the kernel's own text by their numbers."""
+    return {report.first_line + index: line for index, line in enumerate(report.source.splitlines())}
 
 
 def annotated(report: KernelReport) -> tuple[SourceLine, ...]:
-    """Return the kernel's lines in order, then the lines of helpers in the same file."""
-    graph, effects = report.compiled.graph, report.compiled.effects
-    touched = touches(graph, effects)
-    by_line: dict[int, list[Operation]] = defaultdict(list)
-    file = main_file(graph)
+    """Return the kernel's lines in order, then the lines of helpers that became operations."""
+    graph = report.compiled.graph
+    touched = touches(graph, report.compiled.effects)
+    own, file = source_text(report), main_file(graph)
+    groups: dict[tuple[str, int], list[Operation]] = {("", number): [] for number in own}
     for operation in graph.operations:
-        line = operation.location.line
-        if line is not None and operation.location.file == file:
-            by_line[line].append(operation)
-    work = {line: sum(_work(graph, operation) for operation in group) for line, group in by_line.items()}
-    most = max(work.values(), default=0)
+        place = place_of(operation.location)
+        if place.line is not None and operation.name not in TERMINATORS:
+            name = "" if place.file == file else place.file or ""
+            groups.setdefault((name, place.line), []).append(operation)
+    work = {key: sum(_work(graph, operation) for operation in group) for key, group in groups.items()}
+    most = max(work.values(), default=0.0)
     return tuple(
         SourceLine(
+            name,
             number,
-            text,
-            len(by_line.get(number, ())),
-            _heat(work.get(number, 0), most),
-            merged(touched[op.index] for op in by_line.get(number, ()) if op.index in touched),
-            sum(moved_bytes(graph, op) for op in by_line.get(number, ()) if op.index in touched),
-            "\n".join(printed(graph, op) for op in by_line.get(number, ())),
+            own.get(number, "")
+            if not name and number in own
+            else linecache.getline(name or file or "", number).rstrip(),
+            len(group),
+            _heat(work[name, number], most),
+            merged(touched[operation.index] for operation in group if operation.index in touched),
+            sum(moved_bytes(graph, operation) for operation in group if operation.index in touched),
+            "\n".join(printed(graph, operation) for operation in group),
         )
-        for number, text in sorted(source_text(report).items())
+        for (name, number), group in sorted(groups.items())
     )
 
 
 def _heat(work: float, most: float) -> float:
-    return math.log1p(work) / math.log1p(most) if most else 0.0
+    return math.sqrt(work / most) if most else 0.0
 
 
 def _work(graph: Graph, operation: Operation) -> float:

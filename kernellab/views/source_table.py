@@ -9,7 +9,7 @@ from kernellab.ir.effects import Access
 from kernellab.views.access import Touch
 from kernellab.views.badge import badge
 from kernellab.views.source import SourceLine
-from kernellab.views.wording import PAST, bytes_words
+from kernellab.views.wording import bytes_words
 
 _DARKEST = 0.42
 
@@ -21,11 +21,11 @@ def source_table(lines: tuple[SourceLine, ...]) -> str:
 
 
 def _with_gaps(lines: tuple[SourceLine, ...]) -> Iterator[tuple[SourceLine, bool]]:
-    """Yield each line, and whether lines that are not shown lie before it."""
-    before: int | None = None
+    """Yield each line, and whether lines that are not shown, or another file, lie before it."""
+    before: SourceLine | None = None
     for line in lines:
-        yield line, before is not None and line.number != before + 1
-        before = line.number
+        yield line, before is not None and (line.file != before.file or line.number != before.number + 1)
+        before = line
 
 
 def _row(line: SourceLine, *, gap: bool) -> str:
@@ -34,18 +34,16 @@ def _row(line: SourceLine, *, gap: bool) -> str:
     count = str(line.operations) if line.operations else ""
     cells = (
         f'<td class="kl-no">{line.number}</td><td class="kl-ops"{heat}>{count}</td>'
-        f'<td>{escape(line.text) or " "}</td><td class="kl-by">{_badges(line.touch, line.bytes)}</td>'
+        f'<td class="kl-by">{_badges(line.touch, line.bytes)}</td><td>{escape(line.text) or " "}</td>'
     )
-    above = '<tr><td class="kl-no">⋮</td><td></td><td></td><td></td></tr>\n' if gap else ""
+    above = f'<tr><td class="kl-no">⋮</td><td></td><td></td><td>{escape(line.file)}</td></tr>\n' if gap else ""
     return f"{above}<tr{title}>{cells}</tr>"
 
 
 def _badges(touch: Touch | None, moved: int) -> str:
     if touch is None:
         return ""
-    parts = [
-        badge(kind, ", ".join(touch.arguments[kind]), word=PAST[kind]) for kind in Access if kind in touch.arguments
-    ]
+    parts = [badge(kind, ", ".join(touch.arguments[kind])) for kind in Access if kind in touch.arguments]
     if touch.unknown:
         parts.append(f'<span class="kl-badge kl-unknown"><b>?</b> {escape(touch.unknown)}</span>')
     size = f'<span class="kl-dim">{bytes_words(moved)}</span>' if moved else ""

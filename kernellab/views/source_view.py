@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from kernellab.ir.effects import Effects
-from kernellab.ir.graph import Graph, Operation
+from kernellab.ir.graph import Graph, Location, Operation
 from kernellab.views.access import Touch, merged, touches
-from kernellab.views.diagram import Cluster, Diagram, Edge, Kind, Node, merged_edges, occupied
-from kernellab.views.flow import FOLDED, TERMINATORS, direct_operands, inflows, is_folded, origins
-from kernellab.views.labels import constants, short_type, shortened, value_words
+from kernellab.views.diagram import Cluster, Diagram, Edge, Flow, Kind, Node, merged_edges, occupied
+from kernellab.views.flow import FOLDED, TERMINATORS, controlled, direct_operands, inflows, is_folded, origins
+from kernellab.views.labels import constants, plain_name, short_type, shortened, value_words
 from kernellab.views.operations import flow_of, frame_label
+from kernellab.views.places import SourceText, place_of
 
 _TEXT_LIMIT = 40
 
@@ -23,8 +24,7 @@ class _Line:
     """A box being gathered: the operations of one source line within one frame."""
 
     key: str
-    file: str | None
-    line: int | None
+    place: Location
     cluster: str | None
     operations: list[Operation] = field(default_factory=list)
 
@@ -32,13 +32,12 @@ class _Line:
 class SourceView:
     """The parts of the picture for one graph: what `source_diagram` puts together."""
 
-    def __init__(self, graph: Graph, effects: Effects | None, text: Mapping[int, str]) -> None:
+    def __init__(self, graph: Graph, effects: Effects | None, source: SourceText) -> None:
         self.graph = graph
-        self.text = text
+        self.source = source
         self.touches = touches(graph, effects)
         self.constants = constants(graph)
         self.joins = inflows(graph)
-        self.file = main_file(graph)
         self.frames = {
             region: f"r{region}"
             for operation in graph.operations
@@ -52,8 +51,9 @@ class SourceView:
 
     def _is_frame(self, operation: Operation, region: int) -> bool:
         """A region is worth a frame when it spans source lines other than that of its owner."""
-        lines = {inner.location.line for inner in self._inside(region) if inner.name not in TERMINATORS}
-        return bool(lines - {operation.location.line, None})
+        here = place_of(operation.location)
+        places = [place_of(inner.location) for inner in self._inside(region) if inner.name not in TERMINATORS]
+        return any(place.line is not None and (place.file, place.line) != (here.file, here.line) for place in places)
 
     def _inside(self, region: int) -> Iterator[Operation]:
         for block in self.graph.regions[region].blocks:
@@ -75,11 +75,9 @@ class SourceView:
         for operation in self.graph.operations:
             if operation.name in TERMINATORS or operation.name == "arith.constant":
                 continue
-            place, frame = operation.location, self.frame_of(operation.block)
-            key = f"{place.line}@{frame}" if place.line is not None else f"o{operation.index}"
-            if place.file != self.file and place.line is not None:
-                key = f"{place.file}:{key}"
-            line = self.lines.setdefault(key, _Line(f"n{len(self.lines)}", place.file, place.line, frame))
+            place, frame = place_of(operation.location), self.frame_of(operation.block)
+            key = f"{place.file}:{place.line}@{frame}" if place.line is not None else f"o{operation.index}"
+            line = self.lines.setdefault(key, _Line(f"n{len(self.lines)}", place, frame))
             line.operations.append(operation)
             self.line_of[operation.index] = line.key
             if operation.name == "scf.for":
@@ -89,11 +87,13 @@ class SourceView:
     def clusters(self) -> Iterator[Cluster]:
         for function in self.graph.functions:
             if not function.is_kernel:
-                yield Cluster(f"r{function.region}", f"helper {function.name}")
+                yield Cluster(f"r{function.region}", f"helper {plain_name(function.name)}")
         for operation in self.graph.operations:
             for region in operation.regions:
                 if region in self.frames:
-                    yield Cluster(self.frames[region], frame_label(operation, region), self.frame_of(operation.block))
+                    yield Cluster(
+                        self.frames[region], frame_label(operation, region, self.source), self.frame_of(operation.block)
+                    )
 
     def nodes(self) -> Iterator[Node]:
         for function in self.graph.functions:
@@ -107,15 +107,16 @@ class SourceView:
 
     def _node(self, line: _Line) -> Node:
         touch = merged(self.touches[op.index] for op in line.operations if op.index in self.touches)
-        text = self.text.get(line.line or 0, "").strip() if line.file == self.file else ""
-        number = "" if line.line is None else f"{line.line}  "
-        title = number + shortened(text or self._summary(line), _TEXT_LIMIT)
+        text = self.source.line(line.place)
+        number = self.source.words(line.place).removeprefix("line ")
+        title = f"{number}  {shortened(text or self._summary(line), _TEXT_LIMIT)}".strip()
         details = [part for part in (touch.words() if touch else "", self._result(line)) if part]
         kind = touch.kind if touch else Kind.COMPUTE
         if touch is None and any(op.regions and op.name not in FOLDED for op in line.operations):
             kind, details = Kind.CONTROL, []
         lines = (title, " · ".join(details)) if details else (title,)
-        return Node(line.key, lines, kind, self._tip(line, text, touch), line.cluster, line.line)
+        unsure = touch is not None and bool(touch.unknown)
+        return Node(line.key, lines, kind, self._tip(line, text, touch), line.cluster, line.place.line, unsure)
 
     def _summary(self, line: _Line) -> str:
         """Stand in for a source line whose text is not at hand."""
@@ -136,9 +137,7 @@ class SourceView:
         return ""
 
     def _tip(self, line: _Line, text: str, touch: Touch | None) -> str:
-        where = "" if line.line is None else f"line {line.line}"
-        if line.file != self.file and line.file:
-            where += f" of {line.file}"
+        where = self.source.words(line.place)
         counted: dict[str, int] = defaultdict(int)
         for operation in line.operations:
             counted[operation.name] += 1
@@ -151,8 +150,10 @@ class SourceView:
             head = self.line_of.get(operation.index)
             if head is None or is_folded(self.graph, operation.block):
                 continue
-            for operand in direct_operands(operation):
-                yield from self._into(head, operand)
+            for operand in direct_operands(self.graph, operation):
+                yield from self._into(head, operation, operand)
+            for first in controlled(self.graph, operation):
+                yield Edge(head, self.line_of[first.index], Flow.CONTROL, "")
 
     def order(self) -> Iterator[tuple[str, str]]:
         """Yield pairs of boxes of which the first goes above: what follows a loop, and one load after another."""
@@ -176,8 +177,8 @@ class SourceView:
                 inner = [self.frames[region] for region in operation.regions if region in self.frames]
                 last = next((by_frame[frame][-1].key for frame in reversed(inner) if by_frame[frame]), last)
 
-    def _into(self, head: str, operand: int) -> Iterator[Edge]:
-        for origin in origins(operand, self.joins, lambda value: value in self.heads):
+    def _into(self, head: str, consumer: Operation, operand: int) -> Iterator[Edge]:
+        for origin in origins(self.graph, self.joins, consumer, operand, lambda value: value in self.heads):
             value = self.graph.values[origin.value]
             if origin.value in self.constants:
                 continue
@@ -188,18 +189,9 @@ class SourceView:
             yield Edge(tail, head, flow_of(value), value_words(value), origin.back)
 
 
-def main_file(graph: Graph) -> str | None:
-    """Return the file that most operations come from."""
-    counted: dict[str, int] = defaultdict(int)
-    for operation in graph.operations:
-        if operation.location.file is not None:
-            counted[operation.location.file] += 1
-    return max(counted, key=lambda file: counted[file], default=None)
-
-
-def source_diagram(graph: Graph, effects: Effects | None, text: Mapping[int, str]) -> Diagram:
-    """Return the picture by source line. ``text`` gives source lines by number."""
-    view = SourceView(graph, effects, text)
+def source_diagram(graph: Graph, effects: Effects | None, source: SourceText) -> Diagram:
+    """Return the picture by source line. ``source`` gives the text of lines."""
+    view = SourceView(graph, effects, source)
     edges = merged_edges(view.edges())
     touched = {edge.tail for edge in edges} | {edge.head for edge in edges}
     nodes = tuple(node for node in view.nodes() if node.kind is not Kind.SCALAR or node.id in touched)

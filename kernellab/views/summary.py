@@ -14,6 +14,7 @@ class KernelSummary:
     """One kernel. ``reads``, ``writes`` and ``atomics`` name arguments; ``complete`` tells whether they are all.
 
     ``where`` is None when the kernel was not launched, ``equal`` None when nothing was compared.
+    ``max_error`` is that of the check to look at first.
     """
 
     label: str

@@ -137,7 +137,7 @@ def resource_facts(resources: Resources) -> tuple[Fact, ...]:
     """Return registers, spills, stack, shared memory and occupancy; "not known" where the tools cannot tell."""
     known = "not known"
     registers, spills, stack = resources.registers, resources.spill_bytes, resources.stack_bytes
-    occupancy = known if resources.occupancy is None else f"{resources.occupancy:.0%}"
+    occupancy = known if resources.occupancy is None else f"{resources.occupancy * 100:.3g}%"
     limit = f"limited by {resources.limiter}" if resources.limiter else ""
     return (
         Fact(

@@ -1,0 +1,58 @@
+"""Where an operation stands in the user's own source, and the text of that line."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kernellab.ir.graph import Graph, Location
+
+_LIBRARY = ("triton/language/", "triton\\language\\", "triton/experimental/", "triton\\experimental\\")
+
+
+def place_of(location: Location) -> Location:
+    """Return the innermost place of a chain of calls that is not inside Triton's own library."""
+    place = location
+    while place.caller is not None and (place.line is None or _is_library(place.file)):
+        place = place.caller
+    return place
+
+
+def _is_library(file: str | None) -> bool:
+    return file is not None and any(part in file for part in _LIBRARY)
+
+
+def main_file(graph: Graph) -> str | None:
+    """Return the file that the kernel itself stands in."""
+    places = [graph.values[value].location for value in graph.kernel.arguments]
+    places += [place_of(operation.location) for operation in graph.operations]
+    return next((place.file for place in places if place.file is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """The text of source lines: ``own`` for lines of ``file``, what Python can still read for all others."""
+
+    file: str | None
+    own: Mapping[int, str] = field(default_factory=dict)
+
+    def line(self, place: Location) -> str:
+        """Return the stripped text of a line, or "" where there is none."""
+        if place.file is None or place.line is None:
+            return ""
+        if place.file == self.file and place.line in self.own:
+            return self.own[place.line].strip()
+        return linecache.getline(place.file, place.line).strip()
+
+    def words(self, place: Location) -> str:
+        """Return ``line 12``, ``line 12 of other.py``, or "" where the line is not known."""
+        if place.line is None:
+            return ""
+        of = f" of {short_file(place.file)}" if place.file not in (self.file, None) else ""
+        return f"line {place.line}{of}"
+
+
+def short_file(file: str | None) -> str:
+    """Return a file's name without its folders; ``In[5]`` stays as it is."""
+    return (file or "").replace("\\", "/").rpartition("/")[2]
