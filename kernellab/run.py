@@ -4,37 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
+from kernellab.packed import Finding, FindingKind, Severity
 
-class FindingKind(StrEnum):
-    """What a checked run can find."""
-
-    OUT_OF_BOUNDS = "out_of_bounds"
-    OUTSIDE_VIEW = "outside_view"
-    UNINITIALISED_READ = "uninitialised_read"
-    RACE = "race"
-    ADDRESS_OVERFLOW = "address_overflow"
-    OVERLAP = "overlap"
-
-
-class Severity(StrEnum):
-    ERROR = "error"
-    WARNING = "warning"
-    NOTE = "note"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that a checked run saw. ``program`` is a program id (x, y, z); ``line`` a line of ``file``."""
-
-    kind: FindingKind
-    severity: Severity
-    argument: str | None
-    file: str | None
-    line: int | None
-    program: tuple[int, int, int]
-    detail: str
+__all__ = ["Finding", "FindingKind", "Run", "Severity"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,44 @@
+"""What an interpreter worker is asked to do. Importing this module makes Triton's interpreter the checked one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import triton.language as tl
+
+from kernellab._triton.interpreter.execute import Progress, execute
+from kernellab._triton.interpreter.language import checked_builder
+from kernellab._triton.loading import Loaded, load
+from kernellab.packed import InterpretJob, Outcome
+from kernellab.source import Closure
+
+_KERNELS_KEPT = 64
+
+checked_builder()
+
+
+def interpret(job: InterpretJob, progress: Any) -> Outcome:
+    """Run a launch. ``progress`` is called with (programs done, programs of the launch)."""
+    loaded = _loaded(_Source(job.closure.compile_digest, job.closure))
+    constants = {name: _plain(loaded.value(binding)) for name, binding in job.constants}
+    report: Progress | None = None if progress is None else lambda done, total: progress((done, total))
+    return execute(loaded.kernel, job.launch, report, constants=constants)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A closure as a key: by its digest, since the constants in it need not be hashable."""
+
+    digest: str
+    closure: Closure = field(compare=False)
+
+
+@lru_cache(_KERNELS_KEPT)
+def _loaded(source: _Source) -> Loaded:
+    return load(source.closure)
+
+
+def _plain(value: object) -> object:
+    return value.value if isinstance(value, tl.constexpr) else value

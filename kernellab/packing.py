@@ -1,0 +1,285 @@
+"""Takes the arguments of a launch to another process and back.
+
+Every storage is copied once into one block of memory that both processes map; the tensors of the user change only
+after a clean run, and only where the kernel changed something.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import numbers
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from kernellab.errors import LaunchError
+from kernellab.packed import (
+    ArgumentSpec,
+    Block,
+    DescriptorSpec,
+    DtypeSpec,
+    Launch,
+    Outcome,
+    ScalarSpec,
+    StorageSpec,
+    TensorSpec,
+    TupleSpec,
+    tensors_of,
+)
+
+# Storages keep their alignment up to this many bytes, and lie at least that far apart.
+_ALIGNMENT = 256
+_CHUNK_BYTES = 1 << 24
+
+_TRITON_DTYPES = {
+    "bool": "i1",
+    "uint8": "u8",
+    "int8": "i8",
+    "int16": "i16",
+    "uint16": "u16",
+    "int32": "i32",
+    "uint32": "u32",
+    "int64": "i64",
+    "uint64": "u64",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    "float8_e4m3fnuz": "fp8e4b8",
+    "float8_e5m2fnuz": "fp8e5b16",
+}
+
+
+@dataclass(slots=True)
+class Packed:
+    """Arguments that were taken along: the launch as data, and what is needed to bring results back."""
+
+    launch: Launch
+    _storages: list[Any]
+    _mapping: mmap.mmap
+    _file: IO[bytes]
+
+    def unpack(self, outcome: Outcome) -> dict[str, int]:
+        """Copy what a clean run changed into the user's tensors.
+
+        Returns the number of changed elements per argument that holds memory; elements count as changed when their
+        bits differ. After a failure nothing is copied.
+        """
+        tensors = [found for name, spec in self.launch.arguments for found in tensors_of(name, spec)]
+        if outcome.failure is not None:
+            return dict.fromkeys((name for name, _ in tensors), 0)
+        changed = {
+            name: self._changed_elements(spec) if spec.storage in outcome.written else 0 for name, spec in tensors
+        }
+        for index in outcome.written:
+            self._copy_back(index)
+        return changed
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._mapping.close()
+        self._file.close()
+
+    def _worker_bytes(self, index: int) -> Any:
+        import numpy as np  # noqa: PLC0415 - keeps `import kernellab` light
+
+        spec = self.launch.storages[index]
+        return np.frombuffer(self._mapping, np.uint8, spec.size_bytes, spec.offset_bytes)
+
+    def _changed_elements(self, spec: TensorSpec) -> int:
+        import numpy as np  # noqa: PLC0415
+
+        if not spec.span_bytes:
+            return 0
+        window = slice(spec.offset_bytes, spec.offset_bytes + spec.span_bytes)
+        before, after = _bytes_of(self._storages[spec.storage])[window], self._worker_bytes(spec.storage)[window]
+        bits = np.dtype(f"V{spec.itemsize}") if spec.itemsize not in {1, 2, 4, 8} else np.dtype(f"u{spec.itemsize}")
+        strides = tuple(stride * spec.itemsize for stride in spec.strides)
+        views = (np.lib.stride_tricks.as_strided(_as(flat, bits), spec.shape, strides) for flat in (before, after))
+        return int(np.count_nonzero(np.not_equal(*views)))
+
+    def _copy_back(self, index: int) -> None:
+        before, after = _bytes_of(self._storages[index]), self._worker_bytes(index)
+        for start in range(0, before.size, _CHUNK_BYTES):
+            old, new = before[start : start + _CHUNK_BYTES], after[start : start + _CHUNK_BYTES]
+            different = old != new
+            if different.any():
+                old[different] = new[different]
+
+
+@contextlib.contextmanager
+def packed(
+    arguments: Mapping[str, object], grid: tuple[int, int, int], *, uninitialised: frozenset[str] = frozenset()
+) -> Iterator[Packed]:
+    """Yield the arguments of a launch as data, and give their memory back at the end.
+
+    ``arguments`` are bound by name: CPU tensors, ``TensorDescriptor``s, numbers, strings, None, dtypes of
+    ``triton.language``, and tuples of such. Values of constexprs that are none of these are left out by the caller.
+
+    Raises:
+        LaunchError: an argument cannot be taken along (another device, sparse, ...), or there is no room for it.
+    """
+    packer = _Packer()
+    specs = tuple((name, packer.spec(name, value)) for name, value in arguments.items())
+    _check_names(uninitialised, specs)
+    file, path, mapping = _block(max(packer.size_bytes, 1))
+    launch = Launch(grid, specs, Block(path, len(mapping)), tuple(packer.specs), uninitialised)
+    result = Packed(launch, packer.storages, mapping, file)
+    try:
+        for index, storage in enumerate(packer.storages):
+            result._worker_bytes(index)[...] = _bytes_of(storage)
+        yield result
+    finally:
+        result.close()
+
+
+def _check_names(uninitialised: frozenset[str], specs: tuple[tuple[str, ArgumentSpec], ...]) -> None:
+    known = {name for name, _ in specs} | {found for name, spec in specs for found, _ in tensors_of(name, spec)}
+    for name in sorted(uninitialised - known):
+        raise LaunchError(f"uninitialised names {name!r}; expected one of {', '.join(sorted(known))}.")
+
+
+@dataclass(slots=True)
+class _Packer:
+    """Lays storages out in the block, each once."""
+
+    specs: list[StorageSpec] = field(default_factory=list)
+    storages: list[Any] = field(default_factory=list)
+    size_bytes: int = 0
+    _known: dict[int, int] = field(default_factory=dict)
+
+    def spec(self, name: str, value: Any) -> ArgumentSpec:
+        """Return how an argument travels."""
+        if value is None or isinstance(value, bool | int | float | str):
+            return ScalarSpec(_plain(value))
+        if isinstance(value, tuple):
+            items = tuple(self.spec(f"{name}[{i}]", item) for i, item in enumerate(value))
+            return TupleSpec(items, type(value).__name__, getattr(value, "_fields", None))
+        if _is_descriptor(value):
+            return self._descriptor(name, value)
+        if hasattr(value, "data_ptr"):
+            return self._tensor(name, value)
+        return _other(name, value)
+
+    def _tensor(self, name: str, value: Any) -> TensorSpec:
+        tensor, dtype = (value.base, str(value.dtype)) if _is_reinterpreted(value) else (value, None)
+        _check_tensor(name, tensor)
+        if dtype is None:
+            torch_name = str(tensor.dtype).removeprefix("torch.")
+            if torch_name not in _TRITON_DTYPES:
+                raise LaunchError(f"{name} is a tensor of {tensor.dtype}, which Triton has no type for.")
+            dtype = _TRITON_DTYPES[torch_name]
+        return TensorSpec(
+            storage=self._storage(tensor.untyped_storage()),
+            offset_bytes=tensor.storage_offset() * tensor.element_size(),
+            shape=tuple(map(int, tensor.shape)),
+            strides=tuple(map(int, tensor.stride())),
+            dtype=dtype,
+            itemsize=tensor.element_size(),
+        )
+
+    def _descriptor(self, name: str, value: Any) -> DescriptorSpec:
+        return DescriptorSpec(
+            base=self._tensor(name, value.base),
+            shape=tuple(map(int, value.shape)),
+            strides=tuple(map(int, value.strides)),
+            block_shape=tuple(map(int, value.block_shape)),
+            padding=str(value.padding),
+            round_f32_to_tf32=bool(getattr(value, "round_f32_to_tf32", False)),
+        )
+
+    def _storage(self, storage: Any) -> int:
+        address = storage.data_ptr()
+        if storage._cdata in self._known:
+            return self._known[storage._cdata]
+        index = self._known[storage._cdata] = len(self.specs)
+        offset = self.size_bytes + _ALIGNMENT + (address - self.size_bytes) % _ALIGNMENT
+        self.specs.append(StorageSpec(offset, storage.nbytes(), address))
+        self.storages.append(storage)
+        self.size_bytes = offset + storage.nbytes() + _ALIGNMENT
+        return index
+
+
+def _plain(value: Any) -> bool | int | float | str | None:
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return None
+
+
+def _other(name: str, value: Any) -> ArgumentSpec:
+    kind = type(value)
+    if kind.__module__.startswith("triton.") and kind.__name__ == "dtype":
+        return DtypeSpec(value.name)
+    if kind.__module__.startswith("triton.") and kind.__name__ == "constexpr":
+        return _Packer().spec(name, value.value)
+    if isinstance(value, numbers.Integral):
+        return ScalarSpec(int(value))
+    if isinstance(value, numbers.Real):
+        return ScalarSpec(float(value))
+    raise LaunchError(
+        f"{name} is a {kind.__module__}.{kind.__qualname__}, which cannot be an argument of a kernel; "
+        "expected a tensor, a TensorDescriptor, a number, None, or a tuple of such."
+    )
+
+
+def _is_descriptor(value: Any) -> bool:
+    return all(hasattr(value, name) for name in ("base", "block_shape", "strides", "padding"))
+
+
+def _is_reinterpreted(value: Any) -> bool:
+    """Tell whether a value comes from ``triton.reinterpret``: a tensor under another type."""
+    return type(value).__name__ == "TensorWrapper" and hasattr(value, "base")
+
+
+def _check_tensor(name: str, tensor: Any) -> None:
+    device = getattr(getattr(tensor, "device", None), "type", None)
+    if device == "meta" or type(tensor).__name__ == "FakeTensor":
+        raise LaunchError(f"{name} is a tensor without data (device {device}); give it data with torch.empty_like.")
+    if device != "cpu":
+        raise LaunchError(f"{name} is a tensor on {device}, and the kernel runs on the CPU; pass {name}.cpu().")
+    layout = str(getattr(tensor, "layout", "torch.strided"))
+    if layout != "torch.strided" or getattr(tensor, "is_nested", False):
+        raise LaunchError(f"{name} is a tensor of layout {layout}; a kernel takes dense ones: pass {name}.to_dense().")
+    if getattr(tensor, "is_quantized", False):
+        raise LaunchError(f"{name} is a quantized tensor; pass {name}.int_repr() and its scale.")
+
+
+def _bytes_of(storage: Any) -> Any:
+    """Return the bytes of a storage as a numpy array that shares its memory."""
+    import torch  # noqa: PLC0415
+
+    return torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+
+
+def _as(flat: Any, dtype: Any) -> Any:
+    """View bytes as elements; ``flat`` may be followed by less than one more element."""
+    return flat[: flat.size // dtype.itemsize * dtype.itemsize].view(dtype)
+
+
+def _block(size_bytes: int) -> tuple[IO[bytes], str, mmap.mmap]:
+    """Return memory that another process can map by its path and that no crash can leave behind."""
+    file, path = _anonymous_file()
+    try:
+        os.posix_fallocate(file.fileno(), 0, size_bytes)
+        return file, path, mmap.mmap(file.fileno(), size_bytes)
+    except OSError as exc:
+        file.close()
+        raise LaunchError(
+            f"There is no room for a copy of the arguments ({size_bytes / 2**20:.0f} MiB): {exc.strerror or exc}. "
+            "Pass smaller tensors."
+        ) from exc
+
+
+def _anonymous_file() -> tuple[IO[bytes], str]:
+    """Open a file in memory, or a deleted one in the folder for temporary files where the system has no such thing."""
+    try:
+        file: IO[bytes] = os.fdopen(os.memfd_create("kernellab"), "r+b")
+    except (AttributeError, OSError):
+        file = tempfile.TemporaryFile(prefix="kernellab-")  # noqa: SIM115 - closed by `Packed.close`
+    return file, f"/proc/{os.getpid()}/fd/{file.fileno()}"
