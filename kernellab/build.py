@@ -14,7 +14,7 @@ from kernellab._triton.compiling import Input, build, build_ttir
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
 from kernellab.compile import CompileJob
-from kernellab.ir.graph import Graph
+from kernellab.ir.serial import graph_to_json
 
 SUMMARY = "kernellab.json"
 GRAPH = "graph.json"
@@ -46,14 +46,14 @@ def compile_kernel(request: BuildRequest, progress: Callable[[Any], None]) -> No
         "threads": metadata["num_warps"] * job.target.warp_size,
         "binary": _binary_summary(folder, job),
     }
-    (folder / GRAPH).write_text(_graph_json(graph))
+    (folder / GRAPH).write_text(graph_to_json(graph))
     (folder / SUMMARY).write_text(json.dumps(summary))
 
 
 def graph_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:
     """Return the graph of a job's optimised TTIR, as JSON; nothing further is compiled."""
     module, context = build_ttir(_input(job), job.closure)
-    return _graph_json(graph_of_module(module, context, flattened_parameters(dict(job.signature))))
+    return graph_to_json(graph_of_module(module, context, flattened_parameters(dict(job.signature))))
 
 
 def _input(job: CompileJob) -> Input:
@@ -73,9 +73,3 @@ def _binary_summary(folder: Path, job: CompileJob) -> Mapping[str, int] | None:
         return None
     resources = read_resources(next(folder.glob("*.cubin")))
     return None if resources is None else asdict(resources)
-
-
-def _graph_json(graph: Graph) -> str:
-    from kernellab.ir.serial import graph_to_json  # noqa: PLC0415 - placeholder import order
-
-    return graph_to_json(graph)

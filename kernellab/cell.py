@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -18,7 +18,7 @@ from kernellab.report import CellReport, Check, KernelReport, argument_reports
 from kernellab.runtime import LaunchRecord, Recorder
 from kernellab.source import closure_of
 
-Namespace = MutableMapping[str, Any]
+Namespace = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def run_cell(
     cell = _Cell(lab, namespace, file)
     with lab.compiling_for(options.target), lab.recording(timeout_s=options.timeout_s, run=options.run) as recorder:
         for code, is_value in _statements(source, file):
-            value = eval(code, namespace)  # noqa: S307 - the user's own cell
+            value = eval(code, namespace)
             _bind_new(cell)
             if is_value and not _is_launch_result(value):
                 show(value)
@@ -82,9 +82,9 @@ def run_cell(
 
 def provide_modules(namespace: Namespace) -> None:
     """Give the cell ``triton``, ``tl`` and ``torch`` where it has no such names yet."""
-    import torch  # noqa: PLC0415 - keeps `import kernellab` light
-    import triton  # noqa: PLC0415
-    import triton.language as tl  # noqa: PLC0415
+    import torch  # keeps `import kernellab` light
+    import triton
+    import triton.language as tl
 
     for name, module in {"triton": triton, "tl": tl, "torch": torch}.items():
         namespace.setdefault(name, module)
@@ -101,8 +101,8 @@ def _statements(source: str, file: str) -> Iterator[tuple[CodeType, bool]]:
 
 def _bind_new(cell: _Cell) -> None:
     """Bind the kernels that the last statement defined, and enter them in the side table."""
-    from kernellab._triton.bound import bind_in_place, is_bound  # noqa: PLC0415
-    from kernellab._triton.objects import is_kernel, jit_function  # noqa: PLC0415
+    from kernellab._triton.bound import bind_in_place, is_bound
+    from kernellab._triton.objects import is_kernel, jit_function
 
     for name, value in list(cell.namespace.items()):
         if is_kernel(value) and not is_bound(value) and jit_function(value).fn.__code__.co_filename == cell.file:
@@ -127,7 +127,7 @@ def _compile_with(cell: _Cell, args: str) -> None:
     if not kernels:
         raise UsageError("--args: the cell defines no kernel that takes arguments.")
     try:
-        given = eval(f"(lambda *args, **meta: (args, meta))({args})", dict(cell.namespace))  # noqa: S307
+        given = eval(f"(lambda *args, **meta: (args, meta))({args})", dict(cell.namespace))
     except Exception as exc:
         raise UsageError(f"--args {args!r} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
     for kernel in kernels.values():
@@ -146,8 +146,9 @@ def require_checks(report: CellReport) -> None:
         check = kernel.check
         if check is not None and not check.equal:
             raise CheckFailed(
-                f"{check.argument} of {kernel.compiled.kernel} differs from {check.expression}: {check.mismatched:,} of "
-                f"{check.elements:,} elements, by at most {check.max_error:.3g} where {check.tolerance:.3g} is allowed.",
+                f"{check.argument} of {kernel.compiled.kernel} differs from {check.expression}: "
+                f"{check.mismatched:,} of {check.elements:,} elements, by at most {check.max_error:.3g} "
+                f"where {check.tolerance:.3g} is allowed.",
                 kernel=kernel.compiled.kernel,
             )
 
@@ -160,12 +161,12 @@ def _checked(cell: _Cell, recorder: Recorder, options: CellOptions) -> Mapping[i
         raise UsageError(f"--check {options.check!r}: the cell launches no kernel.")
     record = launched[-1]
     outputs = {name: t for name, t in memory_of(record.arguments).items() if name in record.compiled.effects.mutated}
-    reference = eval(options.check, cell.namespace)  # type: ignore[arg-type]  # noqa: S307
+    reference = eval(options.check, cell.namespace)
     return {id(record): tuple(compare(options.check, reference, outputs))}
 
 
 def _kernel_report(lab: Lab, record: LaunchRecord, checks: tuple[Check, ...]) -> KernelReport:
-    from kernellab._triton.decorators import best_config  # noqa: PLC0415
+    from kernellab._triton.decorators import best_config
 
     closure, _ = closure_of(record.kernel)
     entry = closure.functions[0]

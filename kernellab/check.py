@@ -32,11 +32,13 @@ def compare(expression: str, reference: Any, outputs: dict[str, Any]) -> list[Ch
             f"--check {expression!r} gives {len(references)} values and the kernel writes {names}; "
             "give one value per written argument, as a tuple in the order of the arguments."
         )
-    return [_compared(expression, name, got, want) for (name, got), want in zip(outputs.items(), references, strict=True)]
+    return [
+        _compared(expression, name, got, want) for (name, got), want in zip(outputs.items(), references, strict=True)
+    ]
 
 
 def _compared(expression: str, name: str, got: Any, want: Any) -> Check:
-    import torch  # noqa: PLC0415 - keeps `import kernellab` light
+    import torch  # keeps `import kernellab` light
 
     want = torch.as_tensor(want, device=got.device)
     if want.numel() != got.numel():

@@ -31,15 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _demo(given: argparse.Namespace) -> int:
-    from kernellab.demo import demonstrate, summary_text  # noqa: PLC0415 - each command loads what it needs
+    from kernellab.demo import demonstrate, summary_text  # each command loads what it needs
 
     print(summary_text(demonstrate(given.notebook, given.page, sys.stdout)))
     return 0
 
 
 def _ls(given: argparse.Namespace) -> int:
-    from kernellab.settings import read_settings  # noqa: PLC0415
-    from kernellab.store import Store  # noqa: PLC0415
+    from kernellab.settings import read_settings
+    from kernellab.store import Store
 
     store = Store(read_settings().store)
     for version in store.versions():

@@ -148,7 +148,7 @@ class Compiled:
         Raises:
             UsageError: the target has none, or the disassembler cannot read the binary.
         """
-        from kernellab._triton.binary import disassemble  # noqa: PLC0415 - keeps `import kernellab` light
+        from kernellab._triton.binary import disassemble  # keeps `import kernellab` light
 
         text = disassemble(self.binary_path) if self.target.backend == "cuda" else None
         if text is None:

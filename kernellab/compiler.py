@@ -34,7 +34,7 @@ def compile_job(function: Any, target: Target, args: tuple[Any, ...], meta: Mapp
         LaunchError, UsageError: the arguments or options do not fit the kernel.
         SourceError: its source cannot be found.
     """
-    from kernellab._triton.specialize import specialize  # noqa: PLC0415 - keeps `import kernellab` light
+    from kernellab._triton.specialize import specialize  # keeps `import kernellab` light
 
     special = specialize(function, target, args, meta)
     return job_of(function, target, special.signature, special.constants, special.attributes, special.options)
@@ -49,7 +49,7 @@ def job_of(
     options: Mapping[str, Any],
 ) -> CompileJob:
     """Return the job for a specialization that Triton has already worked out."""
-    from kernellab._triton.objects import kernel_name  # noqa: PLC0415
+    from kernellab._triton.objects import kernel_name
 
     paths = sorted(constants)
     closure, bindings = closure_of(function, tuple(constants[path] for path in paths))
@@ -137,7 +137,9 @@ class Compiler:
         try:
             return _read(folder, digest, job)
         except (OSError, ValueError, KeyError) as exc:
-            warnings.warn(f"The compiled kernel in {folder} cannot be read ({exc}); it is compiled again.", stacklevel=2)
+            warnings.warn(
+                f"The compiled kernel in {folder} cannot be read ({exc}); it is compiled again.", stacklevel=2
+            )
             shutil.rmtree(folder, ignore_errors=True)
             return None
 
@@ -150,7 +152,7 @@ def _relabelled(fresh: Compiled | None, known: Compiled) -> Compiled:
 
 
 def _triton_version() -> str:
-    from kernellab._triton.objects import version  # noqa: PLC0415
+    from kernellab._triton.objects import version
 
     return version()
 
@@ -245,8 +247,10 @@ def _words(path: tuple[int, ...], kind: Any, constants: Mapping[Any, Any], attri
         return "; ".join(f"[{i}] {part}" for i, part in enumerate(parts) if part)
     if path in constants:
         return _constant_text(constants[path])
-    assumed = [f"divisible by {value}" if key == "tt.divisibility" else f"{key.removeprefix('tt.')} {value}"
-               for key, value in attributes.get(path, ())]
+    assumed = [
+        f"divisible by {value}" if key == "tt.divisibility" else f"{key.removeprefix('tt.')} {value}"
+        for key, value in attributes.get(path, ())
+    ]
     return ", ".join(assumed)
 
 

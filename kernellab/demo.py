@@ -31,7 +31,7 @@ def demonstrate(notebook: Path, page: Path, out: TextIO) -> Demonstration:
         UsageError: there is no such notebook.
         KernellabError: a cell failed that is not meant to.
     """
-    import nbformat  # noqa: PLC0415 - only here
+    import nbformat  # only here
 
     if not notebook.is_file():
         raise UsageError(f"There is no notebook {str(notebook)!r}; run the demo from a clone, or name one.")
@@ -53,8 +53,8 @@ def summary_text(result: Demonstration) -> str:
 
 
 def _execute(document: Any, folder: Path, out: TextIO) -> None:
-    from nbclient import NotebookClient  # noqa: PLC0415
-    from nbclient.exceptions import CellExecutionError  # noqa: PLC0415
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
 
     total = sum(cell.cell_type == "code" for cell in document.cells)
     done: list[int] = []
@@ -118,4 +118,3 @@ def _resources(kernel: dict[str, Any]) -> str:
     if kernel["registers"] is None:
         return f"registers not known, {shared}"
     return f"{kernel['registers']} registers, {kernel['spill_bytes']:,} bytes spilled, {shared}"
-

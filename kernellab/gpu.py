@@ -17,7 +17,7 @@ def observed(
     What the kernel may write is copied before, where the free memory allows it, and compared bit by bit after.
     ``seconds`` is the time on the device, without the compile.
     """
-    import torch  # noqa: PLC0415 - only where there is a GPU
+    import torch  # only where there is a GPU
 
     tensors = {name: tensor for name, tensor in memory_of(arguments).items() if tensor.is_cuda}
     written = compiled.effects.mutated if not compiled.effects.unknown else frozenset(tensors)
@@ -25,7 +25,7 @@ def observed(
     needed = sum(tensor.numel() * tensor.element_size() for tensor in candidates.values())
     affordable = needed < torch.cuda.mem_get_info()[0] // 2
     before = {name: tensor.clone() for name, tensor in candidates.items()} if affordable else {}
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     begin.record()
     handle = launch()
     end.record()
@@ -58,7 +58,7 @@ def memory_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _changed(before: Any, after: Any) -> int:
-    import torch  # noqa: PLC0415
+    import torch
 
     as_integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[before.element_size()]
     return int((before.contiguous().view(as_integer) != after.contiguous().view(as_integer)).sum())

@@ -53,12 +53,14 @@ class TritonMagics(Magics):  # type: ignore[misc]
         __tracebackhide__ = True
         given = parse_argstring(self.triton, line)
         try:
-            report = run_cell(self.lab, cell, self.shell.user_ns, _register_cell(self.shell, cell), _options(given), display)
+            place = _register_cell(self.shell, cell)
+            report = run_cell(self.lab, cell, self.shell.user_ns, place, _options(given), display)
         except KernellabError as exc:
             exc.verbose = given.verbose
             raise
         except SyntaxError as exc:
-            exc._render_traceback_ = lambda: traceback.format_exception_only(exc)  # type: ignore[attr-defined]
+            shown = traceback.format_exception_only(exc)
+            exc._render_traceback_ = lambda: shown  # type: ignore[attr-defined]
             raise
         _deliver(self.shell, report, given)
 

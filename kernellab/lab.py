@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -13,13 +12,13 @@ from typing import Any
 
 from kernellab.compile import Compiled
 from kernellab.compiler import COMPILE_WORKER, Compiler, compile_job
-from kernellab.errors import CannotRun, LaunchError, UsageError
+from kernellab.errors import LaunchError, UsageError
 from kernellab.interpret import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
-from kernellab.runtime import Launches, LaunchRecord, Recorder, checked_grid
 from kernellab.registry import Registry
 from kernellab.run import Run
+from kernellab.runtime import Launches, LaunchRecord, Recorder
 from kernellab.settings import read_settings
 from kernellab.source import Closure
 from kernellab.store import Store
@@ -42,7 +41,8 @@ class Lab:
         self.settings = read_settings()
         self._scratch = tempfile.TemporaryDirectory(prefix="kernellab-") if store == ":memory:" else None
         folder = Path(self._scratch.name) if self._scratch else Path(store) if store else self.settings.store
-        self._wanted = parse_target(wanted) if (wanted := target or self.settings.target) else None
+        wanted = target or self.settings.target
+        self._wanted = parse_target(wanted) if wanted else None
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
         self._interpreter = Interpreter(Worker(INTERPRET_WORKER), self.settings.timeout_s)
         self._resolving = threading.RLock()
@@ -68,7 +68,7 @@ class Lab:
         self._interpreter.close()
         self.kernels.store.close()
         if self._launches is not None and self._launches.offline is not None:
-            from kernellab._triton.offline import deactivate  # noqa: PLC0415 - keeps `import kernellab` light
+            from kernellab._triton.offline import deactivate  # keeps `import kernellab` light
 
             deactivate(self._launches.offline)
         if self._scratch is not None:
@@ -77,7 +77,9 @@ class Lab:
     def __enter__(self) -> Lab:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     @property
@@ -103,7 +105,7 @@ class Lab:
         Raises:
             UsageError: ``kernel`` is not a Triton kernel.
         """
-        from kernellab._triton.bound import bound_copy, is_bound  # noqa: PLC0415
+        from kernellab._triton.bound import bound_copy, is_bound
 
         _require_kernel(kernel)
         if is_bound(kernel) and kernel.runtime is self.launches:
@@ -171,7 +173,7 @@ class Lab:
         return self.target if target is None else parse_target(target)
 
     def _resolved(self) -> Launches:
-        from kernellab._triton import offline  # noqa: PLC0415
+        from kernellab._triton import offline
 
         gpu = offline.gpu_target_of_machine()
         if gpu is not None and self._wanted in {None, gpu}:
@@ -183,31 +185,32 @@ class Lab:
         return launches
 
     def _revived(self, closure: Closure) -> Any:
-        from kernellab._triton.loading import load  # noqa: PLC0415
+        from kernellab._triton.loading import load
 
         return self.bind(load(closure).kernel)
 
 
 def _require_kernel(kernel: Any) -> None:
-    from kernellab._triton.objects import is_kernel  # noqa: PLC0415
+    from kernellab._triton.objects import is_kernel
 
     if not is_kernel(kernel):
         raise UsageError(f"{kernel!r} is not a Triton kernel; pass a function decorated with @triton.jit.")
 
 
 def _variants(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Any]:
-    from kernellab._triton.decorators import variants  # noqa: PLC0415
+    from kernellab._triton.decorators import variants
 
     _require_kernel(kernel)
     return variants(kernel, args, meta)
 
 
 def _named(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> dict[str, Any]:
-    return {**dict(zip(function.arg_names, args, strict=False)), **{k: v for k, v in meta.items() if k in function.arg_names}}
+    by_name = {name: value for name, value in meta.items() if name in function.arg_names}
+    return {**dict(zip(function.arg_names, args, strict=False)), **by_name}
 
 
 def _addresses(arguments: Mapping[str, Any]) -> list[tuple[str, object]]:
-    from kernellab.gpu import memory_of  # noqa: PLC0415
+    from kernellab.gpu import memory_of
 
     return [(name, tensor.data_ptr()) for name, tensor in memory_of(arguments).items()]
 
@@ -220,10 +223,11 @@ def _last_run(recorder: Recorder, kernel: Any) -> Run:
     if record.run is not None:
         return record.run
     name = record.compiled.kernel
-    return Run(name, record.grid or (0, 1, 1), 0.0, {}, (), "nowhere", notes=("the grid is empty: nothing was launched",))
+    empty = ("the grid is empty: nothing was launched",)
+    return Run(name, record.grid or (0, 1, 1), 0.0, {}, (), "nowhere", notes=empty)
 
 
 def _warm_views() -> None:
-    from kernellab.views.graphviz import warm  # noqa: PLC0415
+    from kernellab.views.graphviz import warm
 
     warm()

@@ -134,7 +134,7 @@ class Registry:
 
 def _layers(kernel: Any) -> Iterator[Any]:
     """Yield a kernel and what its decorators wrap, down to the jit function."""
-    from kernellab._triton.objects import is_jit_function  # noqa: PLC0415 - keeps `import kernellab` light
+    from kernellab._triton.objects import is_jit_function  # keeps `import kernellab` light
 
     yield kernel
     while not is_jit_function(kernel):

@@ -42,12 +42,23 @@ class Recorder:
     run: bool = True
     records: dict[tuple[int, str], LaunchRecord] = field(default_factory=dict)
 
-    def note(self, kernel: Any, compiled: Compiled, arguments: Mapping[str, Any], grid: Grid3 | None, run: Run | None) -> None:
+    def note(
+        self, kernel: Any, compiled: Compiled, arguments: Mapping[str, Any], grid: Grid3 | None, run: Run | None
+    ) -> None:
         key = (id(kernel), compiled.digest)
         record = self.records.setdefault(key, LaunchRecord(kernel, compiled, arguments))
         record.arguments, record.grid = arguments, grid or record.grid
         record.launches += grid is not None
         record.run = run or record.run
+
+
+class GridFailed(Exception):
+    """Carries an exception of the user's own grid function through Triton. ``trace`` begins in the user's code."""
+
+    def __init__(self, error: Exception, trace: TracebackType | None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.trace = trace
 
 
 class CheckedGrid:
@@ -58,17 +69,13 @@ class CheckedGrid:
         self.grid = grid
         self.value: Grid3 | None = None
         self.arguments: Mapping[str, Any] = {}
-        self.user_error: Exception | None = None
-        self.user_traceback: TracebackType | None = None
 
     def __call__(self, bound: Mapping[str, Any]) -> Grid3:
         self.arguments = bound
         try:
             given = self.grid(bound) if callable(self.grid) else self.grid
         except Exception as exc:
-            self.user_error = exc
-            self.user_traceback = exc.__traceback__ and exc.__traceback__.tb_next
-            raise
+            raise GridFailed(exc, exc.__traceback__ and exc.__traceback__.tb_next) from exc
         self.value = checked_grid(given, self.kernel.__name__)
         return self.value
 
@@ -81,14 +88,16 @@ def checked_grid(grid: Any, name: str) -> Grid3:
     """
     extents = (grid,) if isinstance(grid, int) else grid
     if not isinstance(extents, tuple | list) or not 1 <= len(extents) <= 3:
-        raise LaunchError(f"The grid of {name} is {grid!r}; expected one to three integers, such as (64,).", kernel=name)
+        raise LaunchError(
+            f"The grid of {name} is {grid!r}; expected one to three integers, such as (64,).", kernel=name
+        )
     try:
         numbers = tuple(extent.__index__() for extent in extents)
     except AttributeError:
         raise LaunchError(f"The grid of {name} is {grid!r}; its extents must be integers.", kernel=name) from None
     if min(numbers) < 0:
         raise LaunchError(f"The grid of {name} is {grid!r}; an extent cannot be negative.", kernel=name)
-    return (*numbers, 1, 1)[:3]  # type: ignore[return-value]
+    return (*numbers, 1, 1)[:3]
 
 
 @dataclass(slots=True)
@@ -107,7 +116,7 @@ class Launches:
 
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
         """Compile an `ASTSource` in a worker, for Triton's own launch path."""
-        from kernellab._triton.specialize import target_of  # noqa: PLC0415 - keeps `import kernellab` light
+        from kernellab._triton.specialize import target_of  # keeps `import kernellab` light
 
         job = job_of(src.fn, target_of(target), src.signature, src.constants, src.attrs, options or {})
         compiled = self.compiler.compile(job)
@@ -137,12 +146,13 @@ class Launches:
     def interpreted(self, function: Any, arguments: Mapping[str, Any], grid: Grid3) -> None:
         """Run a launch that the offline driver was handed."""
         recorder = self._recorder
-        self._local.run = self.interpret(function, arguments, grid, recorder and recorder.timeout_s)
+        timeout_s = None if recorder is None else recorder.timeout_s
+        self._local.run = self.interpret(function, arguments, grid, timeout_s)
 
     def activate(self) -> None:
         """Make the offline driver Triton's active one, where this lab has one."""
         if self.offline is not None:
-            from kernellab._triton.offline import activate  # noqa: PLC0415
+            from kernellab._triton.offline import activate
 
             activate(self.offline)
 
@@ -189,29 +199,33 @@ class Launches:
         compiled = self._compiled.get(handle.hash) if handle is not None else None
         if compiled is None or (id(kernel), compiled.digest) in recorder.records:
             return self._through_triton(kernel, args, meta, grid, False), None
-        from kernellab.gpu import observed  # noqa: PLC0415 - needs torch
+        from kernellab.gpu import observed  # needs torch
 
         arguments = _bound_arguments(kernel, args, meta)
         return observed(
             compiled, arguments, lambda: self._through_triton(kernel, args, meta, grid, False), lambda: grid.value
         )
 
-    def _through_triton(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid, warmup: bool) -> Any:
+    def _through_triton(
+        self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid, warmup: bool
+    ) -> Any:
         __tracebackhide__ = True
         try:
             return kernel.launch_with_triton(args, meta, grid, warmup)
         except KernellabError:
             raise
-        except Exception as exc:
-            if exc is grid.user_error:
-                raise exc.with_traceback(grid.user_traceback)  # the user's own frames, without Triton's
+        except GridFailed as failed:
+            raise failed.error.with_traceback(failed.trace) from None
+        except (TypeError, KeyError, ValueError, AssertionError, RuntimeError) as exc:
             error = self._translated(kernel, args, meta, exc)
             if error is None:
                 raise
             raise error from exc
 
-    def _translated(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> KernellabError | None:
-        from kernellab._triton.specialize import launch_problem, option_error  # noqa: PLC0415
+    def _translated(
+        self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception
+    ) -> KernellabError | None:
+        from kernellab._triton.specialize import launch_problem, option_error
 
         problem = launch_problem(kernel, args, meta)
         if problem is not None:
@@ -226,7 +240,9 @@ class Launches:
 
     def _wrong_device(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> str:
         arguments = _bound_arguments(kernel, args, meta)
-        on_cpu = [name for name, value in arguments.items() if getattr(getattr(value, "device", None), "type", "") == "cpu"]
+        on_cpu = [
+            name for name, value in arguments.items() if getattr(getattr(value, "device", None), "type", "") == "cpu"
+        ]
         names = ", ".join(on_cpu) or "an argument"
         return f"{names} of {kernel.__name__} is on the CPU and the kernel runs on a GPU; move it with .to('cuda')."
 

@@ -46,7 +46,7 @@ def child_environment(**extra: str) -> dict[str, str]:
 
 
 def _default_store() -> Path:
-    from platformdirs import user_data_path  # noqa: PLC0415 - keeps `import kernellab` light
+    from platformdirs import user_data_path  # keeps `import kernellab` light
 
     return user_data_path("kernellab", appauthor=False)
 

@@ -141,7 +141,7 @@ def closure_of(kernel: Any, arguments: tuple[Any, ...] = ()) -> tuple[Closure, t
     Raises:
         SourceError: the source of the kernel or of a helper cannot be found.
     """
-    from kernellab._triton import objects  # noqa: PLC0415 - keeps `import kernellab` light
+    from kernellab._triton import objects  # keeps `import kernellab` light
 
     function = objects.jit_function(kernel)
     collector = _Collector()
@@ -202,7 +202,7 @@ class _Collector:
 
     def bind(self, value: Any, name: str = "", node: ast.AST | None = None) -> Binding:
         """Return how a worker gets ``value``, which the code ``node`` calls ``name``."""
-        from kernellab._triton import objects  # noqa: PLC0415
+        from kernellab._triton import objects
 
         is_constexpr, inner = objects.constexpr_value(value)
         if is_constexpr:
@@ -245,7 +245,7 @@ def is_plain(value: object) -> bool:
         return type(value) in {type(None), bool, int, float, str, bytes}
     if type(value) in {tuple, list}:
         return all(map(is_plain, value))  # type: ignore[call-overload]
-    return type(value) is dict and all(is_plain(k) and is_plain(v) for k, v in value.items())  # type: ignore[attr-defined]
+    return type(value) is dict and all(is_plain(k) and is_plain(v) for k, v in value.items())
 
 
 def is_installed(module: str) -> bool:
@@ -312,7 +312,7 @@ def _is_name(node: ast.AST, name: str) -> bool:
 
 
 def _lines(python: Any) -> tuple[list[str], int]:
-    from kernellab._triton import objects  # noqa: PLC0415
+    from kernellab._triton import objects
 
     try:
         return objects.source_lines(python)

@@ -69,9 +69,7 @@ class Store:
                 "SELECT ?, COALESCE(MAX(version), 0) + 1, ?, ?, ? FROM versions WHERE name = ?",
                 (name, digest, text, time.time(), name),
             )
-            row = cursor.execute(
-                "SELECT * FROM versions WHERE name = ? AND digest = ?", (name, digest)
-            ).fetchone()
+            row = cursor.execute("SELECT * FROM versions WHERE name = ? AND digest = ?", (name, digest)).fetchone()
         return _version(row)
 
     def find(self, name: str, version: int | None = None) -> Version | None:
@@ -121,13 +119,17 @@ class Store:
                 return self._in_memory(exc)
             aside = self.path.with_name(f"{FILE}.{uuid.uuid4().hex[:8]}.aside")
             self.path.rename(aside)
-            warnings.warn(f"The kernel store {self.path} cannot be used ({exc}); it was set aside as {aside}.", stacklevel=3)
+            warnings.warn(
+                f"The kernel store {self.path} cannot be used ({exc}); it was set aside as {aside}.", stacklevel=3
+            )
             return _connected(str(self.path))
         except OSError as exc:
             return self._in_memory(exc)
 
     def _in_memory(self, exc: Exception) -> sqlite3.Connection:
-        warnings.warn(f"The kernel store {self.path} cannot be opened ({exc}); kernels are kept in memory.", stacklevel=4)
+        warnings.warn(
+            f"The kernel store {self.path} cannot be opened ({exc}); kernels are kept in memory.", stacklevel=4
+        )
         self.path = None
         return _connected(":memory:")
 

@@ -46,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How the processes of one kind are started: the modules they import first and what they find in the environment."""
+    """How the processes of one kind are started: modules they import first, variables they find in the environment."""
 
     name: str
     preload: tuple[str, ...]
@@ -251,7 +251,9 @@ def _spawn(kind: Kind) -> _Process:
             stdout=log,
             stderr=log,
             pass_fds=[theirs.fileno()],
-            env=child_environment(PYTHONPATH=os.pathsep.join(p or os.getcwd() for p in sys.path), **dict(kind.environment)),
+            env=child_environment(
+                PYTHONPATH=os.pathsep.join(p or os.getcwd() for p in sys.path), **dict(kind.environment)
+            ),
             start_new_session=True,
         )
     return _Process(popen, Connection(ours.detach()), log)

@@ -105,7 +105,7 @@ class BoundHeuristics(Heuristics):  # type: ignore[misc]
     runtime: Runtime
 
 
-_BOUND: tuple[tuple[type, type], ...] = (
+_BOUND: tuple[tuple[Any, Any], ...] = (
     (JITFunction, BoundKernel),
     (Autotuner, BoundAutotuner),
     (Heuristics, BoundHeuristics),
@@ -114,11 +114,10 @@ _BOUND: tuple[tuple[type, type], ...] = (
 
 def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
     """Bind a kernel that this process just defined: the object stays the same one for all who hold it."""
-    for plain, bound in _BOUND:
-        if isinstance(kernel, plain):
-            if not isinstance(kernel, bound):
-                kernel.__class__ = bound
-            kernel.runtime = runtime
+    bound = next(bound for plain, bound in _BOUND if isinstance(kernel, plain))
+    if not isinstance(kernel, bound):
+        kernel.__class__ = bound
+    kernel.runtime = runtime
     if isinstance(kernel, JITFunction):
         kernel.device_caches = defaultdict(kernel.create_binder)  # Triton's own factory is bound to the base class
     if not isinstance(kernel, JITFunction):
@@ -154,4 +153,3 @@ def _reset_hashes(function: Any, seen: set[int]) -> None:
     for value in function.fn.__globals__.values():
         if isinstance(value, JITFunction):
             _reset_hashes(value, seen)
-

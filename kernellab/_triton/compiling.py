@@ -114,7 +114,8 @@ def compile_error(exc: BaseException, closure: Closure, target: Target) -> Compi
         entry = closure.functions[0]
         place = Place(entry.file, entry.first_line, 0, entry.text.splitlines()[0])
     message = _message(chain[-1])
-    return CompileError(f"{closure.name} does not compile for {target}: {message}", place=place, detail=str(exc), kernel=closure.name)
+    text = f"{closure.name} does not compile for {target}: {message}"
+    return CompileError(text, place=place, detail=str(exc), kernel=closure.name)
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:

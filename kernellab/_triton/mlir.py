@@ -85,9 +85,7 @@ def load_context(backend: Any = None) -> Any:
     return context
 
 
-def raw_module(
-    function: Any, special: Specialization, target: Target
-) -> tuple[Any, Any, Callable[[Any], Any]]:
+def raw_module(function: Any, special: Specialization, target: Target) -> tuple[Any, Any, Callable[[Any], Any]]:
     """Build the raw TTIR of a jit function: the module, its context, and the function that runs the ttir stage on it.
 
     No driver is asked, and errors of the compiler come through as Triton raises them.

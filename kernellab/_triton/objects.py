@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -42,7 +42,7 @@ def constexpr_value(value: object) -> tuple[bool, object]:
 
 def dtype_name(value: object) -> str | None:
     """Return Triton's name of a scalar ``tl.dtype``, such as ``fp16``; None for anything else."""
-    return value.name if type(value) is tl.dtype else None
+    return str(value.name) if isinstance(value, tl.dtype) and type(value) is tl.dtype else None
 
 
 def python_function(function: Any) -> PyFunction:
@@ -51,13 +51,17 @@ def python_function(function: Any) -> PyFunction:
     return result
 
 
+class _SpecializationProxy(NamedTuple):
+    """What Triton hands to ``repr=``."""
+
+    constants: dict[str, object]
+    signature: dict[str, Any]
+
+
 def kernel_name(function: Any, constants: dict[tuple[int, ...], object], signature: dict[str, Any]) -> str:
     """Return the symbol that Triton gives the kernel: its name, or what ``repr=`` makes of the specialization."""
-    from collections import namedtuple  # noqa: PLC0415 - the type that Triton hands to repr=
-
-    proxy = namedtuple("SpecializationProxy", ["constants", "signature"])  # noqa: PYI024
     named = {function.arg_names[path[0]]: value for path, value in constants.items() if len(path) == 1}
-    return str(function.repr(proxy(named, signature)))
+    return str(function.repr(_SpecializationProxy(named, signature)))
 
 
 def parameter_names(kernel: Any) -> tuple[str, ...]:

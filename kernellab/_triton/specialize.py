@@ -5,7 +5,8 @@ Follows `triton.runtime.jit.JITFunction.run` up to the compile, without asking a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,6 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
-from kernellab._triton import objects
 from kernellab.errors import LaunchError, UsageError
 from kernellab.target import Target
 
@@ -62,7 +62,7 @@ def specialize(function: Any, target: Target, args: tuple[Any, ...], meta: Mappi
     keywords["instrumentation_mode"] = knobs.compilation.instrumentation_mode
     if hasattr(knobs.compilation, "fpsan_homomorphic_casts"):
         keywords["fpsan_homomorphic_casts"] = knobs.compilation.fpsan_homomorphic_casts
-    with translated_launch_errors(function, args, meta):
+    with _launch_errors(function, args, meta):
         bound, specialization, options = bind(*args, **keywords)
     try:
         packed = function._pack_args(backend, keywords, bound, specialization, options)
@@ -76,18 +76,13 @@ def source_of(function: Any, signature: Mapping[str, Any], constants: Mapping[Pa
     return ASTSource(function, dict(signature), dict(constants), dict(attributes))
 
 
-class translated_launch_errors:  # noqa: N801 - reads as a statement
+@contextmanager
+def _launch_errors(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[None]:
     """Turn what Triton's binder raises for wrong arguments into a `LaunchError` that names them."""
-
-    def __init__(self, function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> None:
-        self.function, self.args, self.meta = function, args, meta
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
-        if isinstance(exc, TypeError | RuntimeError):
-            raise _launch_error(self.function, self.args, self.meta, exc) from exc
+    try:
+        yield
+    except (TypeError, RuntimeError) as exc:
+        raise _launch_error(function, args, meta, exc) from exc
 
 
 def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> str | None:
@@ -134,7 +129,8 @@ def option_error(function: Any, exc: Exception, target: Target) -> UsageError:
             f"{function.__name__} has no parameter or option {unknown!r}; expected one of {choices}.",
             kernel=function.__name__,
         )
-    return UsageError(f"{function.__name__} cannot be compiled for {target}: {text.rstrip('.')}.", kernel=function.__name__)
+    message = f"{function.__name__} cannot be compiled for {target}: {text.rstrip('.')}."
+    return UsageError(message, kernel=function.__name__)
 
 
 def option_names(target: Target) -> tuple[str, ...]:

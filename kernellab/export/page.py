@@ -46,8 +46,8 @@ def notebook_page(notebook: Any, title: str) -> str:
     Raises:
         ModuleNotFoundError: nbconvert, which the extra ``demo`` brings, is not installed.
     """
-    from nbconvert import HTMLExporter  # noqa: PLC0415 - only here
-    from pygments.formatters import HtmlFormatter  # noqa: PLC0415
+    from nbconvert import HTMLExporter  # only here
+    from pygments.formatters import HtmlFormatter
 
     body, _ = HTMLExporter(template_name="basic").from_notebook_node(notebook)
     light = HtmlFormatter(style="default", nobackground=True).get_style_defs(".highlight")
