@@ -15,7 +15,7 @@ from kernellab.ir.constants import Constants
 from kernellab.ir.control import Branching, branching_of
 from kernellab.ir.flow import Rules
 from kernellab.ir.graph import Function, Graph, Operation
-from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, flow_of
+from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, Flow, flow_of
 from kernellab.ir.provenance import (
     NUMBER,
     UNDEFINED,
@@ -28,7 +28,8 @@ from kernellab.ir.provenance import (
     union,
 )
 
-_REORDERS = frozenset({"tt.trans", "tt.reshape", "tt.broadcast", "tt.gather", "tt.cat", "ttg.convert_layout"})
+_LANEWISE = frozenset({Flow.COPY, Flow.SELECT, Flow.ADD, Flow.SUBTRACT, Flow.OFFSET, Flow.MULTIPLY, Flow.NUMBER})
+_REORDERS = frozenset({"tt.trans", "tt.reshape", "tt.cat"})
 """Operations that may move elements between the halves of the last dimension, also where the shape stays."""
 
 _READING_CODE = re.compile(r"\b(?:ld|ldu|tex|tld4|suld|prefetch|(?:global|flat|buffer|s|scratch)_load)\w*\b")
@@ -208,9 +209,9 @@ class _Frame:
             return self.state.get(operation.operands[side], UNDEFINED)
         flow = None if operation is None else flow_of(operation.name)
         shape = graph.values[value].shape
-        if operation is None or flow is None or any(graph.values[each].shape != shape for each in operation.operands):
+        if operation is None or flow not in _LANEWISE or operation.name in _REORDERS:
             return self.state.get(value, UNDEFINED)
-        if operation.name in _REORDERS:
+        if any(graph.values[each].shape != shape for each in operation.operands):
             return self.state.get(value, UNDEFINED)
         halves = [self._half(each, side) for each in operation.operands]
         return self.analysis.rules.results(flow, operation, halves)[0]

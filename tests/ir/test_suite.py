@@ -12,6 +12,8 @@ from tests.ir.conftest import graphs_of_case
 from tests.ir.expected import Case, Fact, all_cases
 from tests.ir.truth import ELSEWHERE
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*make_block_ptr is deprecated.*:UserWarning")
+
 CASES = all_cases()
 RUN = [case for case in CASES if case.interpreted]
 FORMS = pytest.mark.parametrize("form", [0, 1], ids=["raw", "optimised"])

@@ -65,7 +65,7 @@ def run_case(recorder: Recorder, case: Any) -> dict[str, Any]:
 
 def recorder_in_place() -> Recorder:
     """Put a recorder in the place of the C interpreter, for the rest of this process."""
-    import triton.runtime.interpreter as interpreter
+    from triton.runtime import interpreter
 
     recorder = Recorder(interpreter._interpreter)
     interpreter._interpreter = recorder
