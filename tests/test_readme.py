@@ -7,8 +7,10 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 ROOT = Path(__file__).parents[1]
-SNIPPETS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
-LINKS = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+SNIPPETS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+PROSE = re.sub(r"^```.*?^```$", "", TEXT, flags=re.MULTILINE | re.DOTALL)
+LINKS = re.findall(r"\]\((?!https?:|#)([^)#]+)", PROSE)
 
 
 def test_every_snippet_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
