@@ -16,7 +16,7 @@ from kernellab.views.source_table import source_table
 from kernellab.views.stages import STAGE_NAMES, stage_text
 from kernellab.views.style import card_css
 
-_OPEN_OPERATIONS_AT_MOST = 40
+_OPEN_OPERATIONS_AT_MOST = 24
 _SHRINK_TO = 0.68  # a wide graph shrinks to this before it scrolls
 
 

@@ -23,6 +23,7 @@ from tests.kernels.matmul import matmul_case
 from tests.kernels.softmax import softmax_case
 from tests.views import kernels
 
+TARGET = parse_target("cuda:90")
 RESOURCES = Resources(40, 0, 0, 4096, 128, 0.75, "registers", fits=True)
 
 
@@ -51,19 +52,23 @@ def launches() -> Mapping[str, tuple[Any, tuple[Any, ...], Mapping[str, Any]]]:
     return found
 
 
+def ttir_of(kernel: Any, arguments: tuple[Any, ...], meta: Mapping[str, Any]) -> tuple[Any, Any, Mapping[str, Any]]:
+    """Return the module after the ttir stage, its context, and the signature."""
+    special = specialize(kernel, TARGET, arguments, {**meta, "sanitize_overflow": False})
+    module, context, optimised = raw_module(kernel, special, TARGET)
+    return optimised(module), context, special.signature
+
+
 @cache
 def compiled_of(name: str, folder: Path) -> Compiled:
-    kernel, arguments, meta = launches()[name]
-    target = parse_target("cuda:90")
-    special = specialize(kernel, target, arguments, {**meta, "sanitize_overflow": False})
-    module, context, optimised = raw_module(kernel, special, target)
-    ttir = optimised(module)
-    graph = graph_of_module(ttir, context, flattened_parameters(special.signature))
+    kernel = launches()[name][0]
+    ttir, context, signature = ttir_of(*launches()[name])
+    graph = graph_of_module(ttir, context, flattened_parameters(signature))
     (folder / f"{name}.ttir").write_text(str(ttir))
     return Compiled(
         kernel=kernel.__name__,
-        target=target,
-        parameters=tuple(Parameter(key, str(kind), "") for key, kind in special.signature.items()),
+        target=TARGET,
+        parameters=tuple(Parameter(key, str(kind), "") for key, kind in signature.items()),
         options={"num_warps": 4, "num_stages": 3},
         resources=RESOURCES,
         seconds=0.3124,
