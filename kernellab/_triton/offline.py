@@ -7,7 +7,6 @@ of its own, because Triton keeps compiled kernels and limits by device.
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -141,14 +140,13 @@ class _Utils:
             "mem_bus_width": 1024,
         }
 
-    def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[str, str, int, int, int]:
-        """Return module, function, registers, spills in 32-bit words, and the most threads per block."""
-        registers, spills = _binary_usage(binary) if self._owner.target_of_device(device).backend == "cuda" else (0, 0)
-        digest = hashlib.sha256(binary).hexdigest()
-        return digest, name, registers, spills, _MAX_THREADS
+    def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[None, str, int, int, int]:
+        """Return module, function, registers, spills in 32-bit words, and the most threads per block.
 
-    def unload_module(self, module: str) -> None:
-        return None
+        There is no module: Triton would ask the driver that is active when the kernel is collected to unload it.
+        """
+        registers, spills = _binary_usage(binary) if self._owner.target_of_device(device).backend == "cuda" else (0, 0)
+        return None, name, registers, spills, _MAX_THREADS
 
 
 @lru_cache(maxsize=4096)
