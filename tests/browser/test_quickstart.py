@@ -21,6 +21,8 @@ OUTPUTS = """() => jupyterapp.shell.currentWidget.content.widgets.filter(w => w.
     graphs: widget.outputArea.node.querySelectorAll('svg').length,
   };
 })"""
+# A screenshot shows no more of a card than the window does.
+TALL_ENOUGH = {"width": 1100, "height": 2400}
 OVERFLOWING = """() => [...document.querySelectorAll('.jp-RenderedHTMLCommon')].filter(
   output => output.scrollWidth > output.clientWidth + 1).length"""
 
@@ -33,6 +35,7 @@ def test_quickstart_shows_cards_in_jupyterlab(run_notebook: Callable[[str], Any]
     explained = [cell for cell in cells if cell["magic"] and cell["id"] not in FAIL_ON_PURPOSE]
     assert len(explained) >= 8
     assert [cell["id"] for cell in explained if cell["graphs"] == 0] == []
+    page.set_viewport_size(TALL_ENOUGH)
     for theme in ("JupyterLab Light", "JupyterLab Dark"):
         page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
         page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
