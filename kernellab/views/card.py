@@ -67,8 +67,8 @@ def _messages(report: KernelReport) -> Iterator[str]:
         yield _message(style, f"{finding.severity}: {wording.finding_words(finding)}")
     for effect in report.compiled.effects.unknown:
         yield _message("kl-note kl-warn", f"unknown: {wording.unknown_words(effect)}")
-    for check in report.checks:
-        yield _message("kl-note kl-good" if check.equal else "kl-alert", wording.check_words(check))
+    for equal, words in wording.check_words(report.checks):
+        yield _message("kl-note kl-good" if equal else "kl-alert", words)
     for note in wording.notes(report):
         yield _message("kl-note", note)
 

@@ -49,7 +49,7 @@ def _messages(report: KernelReport) -> Iterator[str]:
     if report.run is not None:
         messages += [f"{finding.severity}: {wording.finding_words(finding)}" for finding in report.run.findings]
     messages += [f"unknown: {wording.unknown_words(effect)}" for effect in report.compiled.effects.unknown]
-    messages += [wording.check_words(check) for check in report.checks]
+    messages += [words for _, words in wording.check_words(report.checks)]
     messages += [f"note: {note}" for note in wording.notes(report)]
     for message in messages:
         yield from _wrapped(message, _INDENT) if message else ()

@@ -138,7 +138,8 @@ def resource_facts(resources: Resources) -> tuple[Fact, ...]:
     known = "not known"
     registers, spills, stack = resources.registers, resources.spill_bytes, resources.stack_bytes
     occupancy = known if resources.occupancy is None else f"{resources.occupancy * 100:.3g}%"
-    limit = f"limited by {resources.limiter}" if resources.limiter else ""
+    full = resources.occupancy is not None and resources.occupancy >= 1
+    limit = f"limited by {resources.limiter}" if resources.limiter and not full else ""
     return (
         Fact(
             "registers", known if registers is None else str(registers), "per thread" if registers is not None else ""
@@ -159,15 +160,27 @@ def cannot_run_words(compiled: Compiled) -> str:
     return f"cannot run on {compiled.target}: {resources.why_not or 'it exceeds a limit of the target'}"
 
 
-def check_words(check: Check) -> str:
-    """Return whether an output equals its reference."""
-    output = f"{check.argument} " if check.argument else ""
-    if check.equal:
-        return f"{output}equals {check.expression}: yes, largest error {check.max_error:.2g}"
+def check_words(checks: tuple[Check, ...]) -> tuple[tuple[bool, str], ...]:
+    """Return a verdict and its sentence for each output that differs, and one for those that equal a reference."""
+    equal: dict[str, list[Check]] = {}
+    for check in checks:
+        if check.equal:
+            equal.setdefault(check.expression, []).append(check)
+    differing = [(False, _differing_words(check)) for check in checks if not check.equal]
+    return (*differing, *((True, _equal_words(expression, group)) for expression, group in equal.items()))
+
+
+def _equal_words(expression: str, checks: list[Check]) -> str:
+    outputs = ", ".join(check.argument for check in checks)
+    verb = "equals" if len(checks) == 1 else "equal"
+    return f"{outputs} {verb} {expression}: yes, largest error {max(check.max_error for check in checks):.2g}".strip()
+
+
+def _differing_words(check: Check) -> str:
     return (
-        f"{output}differs from {check.expression}: {check.mismatched:,} of {check.elements:,} elements are off by more "
-        f"than {check.tolerance:.2g}, the largest error is {check.max_error:.2g}"
-    )
+        f"{check.argument} differs from {check.expression}: {check.mismatched:,} of {check.elements:,} elements are off "
+        f"by more than {check.tolerance:.2g}, the largest error is {check.max_error:.2g}"
+    ).strip()
 
 
 def finding_words(finding: Finding) -> str:

@@ -150,6 +150,15 @@ def test_the_check_is_told(report: Reports, equal: bool, words: str) -> None:
     assert words in " ".join(card_text(cell).split())
 
 
+def test_outputs_that_equal_one_reference_share_a_sentence(report: Reports) -> None:
+    errors = {"x_ptr": 0.5, "out_ptr": 0.25}
+    checks = tuple(Check("expected", name, True, error, 1.0, 0, 100) for name, error in errors.items())
+    wrong = Check("expected", "y_ptr", False, 2.0, 1.0, 3, 100)
+    text = card_text(cell_of(report("add", checks=(*checks, wrong))))
+    assert "x_ptr, out_ptr equal expected: yes, largest error 0.5" in text
+    assert "y_ptr differs from expected: 3 of 100 elements" in text
+
+
 def test_findings_are_told_with_argument_line_and_program(report: Reports) -> None:
     kernel = report("add")
     finding = Finding(
