@@ -93,7 +93,8 @@ def _argument(argument: ArgumentReport, report: KernelReport, *, ran: bool) -> s
         f"<td>{_accesses(argument, report)}</td>",
     ]
     if ran:
-        cells.append(f"<td>{escape(wording.changed_words(argument))}</td>")
+        style = "" if argument.changed else ' class="kl-dim"'
+        cells.append(f"<td{style}>{escape(wording.changed_words(argument))}</td>")
     plain = ' class="kl-plain"' if argument.lines is None else ""
     return f"<tr{plain}>{''.join(cells)}</tr>"
 

@@ -77,7 +77,7 @@ def _emit_cluster(
 
 def _ranks(diagram: Diagram) -> list[str]:
     arguments = [node.id for node in diagram.nodes if node.kind in (Kind.ARGUMENT, Kind.SCALAR) and not node.cluster]
-    tails = {edge.tail for edge in diagram.edges}
+    tails = {edge.tail for edge in diagram.edges} | {above for above, _ in diagram.order}
     stores = [
         node.id
         for node in diagram.nodes

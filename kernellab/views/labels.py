@@ -68,7 +68,9 @@ def operation_title(graph: Graph, operation: Operation, known: Mapping[int, str]
 
 
 def _bare(attribute: str) -> str:
-    return attribute.partition(" : ")[0].strip('"@ ')
+    """Return an attribute without its type: ``8 : i32`` is 8, ``array<i32: 1, 0>`` is 1, 0."""
+    array = re.fullmatch(r"array<\w+: (.*)>", attribute)
+    return array[1] if array else attribute.partition(" : ")[0].strip('"@ ')
 
 
 def plain_name(symbol: str) -> str:

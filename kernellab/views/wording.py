@@ -177,10 +177,9 @@ def _equal_words(expression: str, checks: list[Check]) -> str:
 
 
 def _differing_words(check: Check) -> str:
-    return (
-        f"{check.argument} differs from {check.expression}: {check.mismatched:,} of {check.elements:,} elements are off "
-        f"by more than {check.tolerance:.2g}, the largest error is {check.max_error:.2g}"
-    ).strip()
+    count = f"{check.mismatched:,} of {check.elements:,} elements"
+    errors = f"are off by more than {check.tolerance:.2g}, the largest error is {check.max_error:.2g}"
+    return f"{check.argument} differs from {check.expression}: {count} {errors}".strip()
 
 
 def finding_words(finding: Finding) -> str:
