@@ -87,8 +87,10 @@ class _Assembly:
     def graph(self, functions: list[RawOperation], parameters: Sequence[tuple[str, str]] | None) -> Graph:
         for block in self.raw.blocks:
             self._blocks_of.setdefault(block.region, []).append(block)
-        # The walk visits functions in the order of the print, but the block of the module is theirs too.
         found = tuple(self._function(each, parameters) for each in functions)
+        if self._position != len(self.printed.operations):
+            name = self.printed.operations[self._position].name
+            raise CompileError(f"TTIR: the printed module has an operation {name!r} that the walk did not meet.")
         for index, operands in self._fixups:
             operation = self.operations[index]
             assert operation is not None
@@ -117,8 +119,7 @@ class _Assembly:
         assert printed is not None
         attributes = dict(attributes_of(printed))
         region = self._region(raw.regions[0], None, printed, 0, 2)
-        entry = self.blocks[self._first_block(region)]
-        arguments = entry.arguments if entry is not None else ()
+        arguments = self._entry_arguments(region)
         is_kernel = "private" not in printed.text.partition("@")[0]
         return Function(
             name=attributes["sym_name"],
@@ -129,17 +130,17 @@ class _Assembly:
             noinline="noinline = true" in printed.text,
         )
 
-    def _first_block(self, region: int) -> int:
+    def _entry_arguments(self, region: int) -> tuple[int, ...]:
+        """Return the arguments of the entry block; a function that is only declared has none."""
         found = self.regions[region]
-        assert found is not None
-        return found.blocks[0]
+        entry = self.blocks[found.blocks[0]] if found is not None and found.blocks else None
+        return entry.arguments if entry is not None else ()
 
     def _region(self, key: int, owner: int | None, printed: PrintedOperation | None, position: int, depth: int) -> int:
         index = len(self.regions)
         self.regions.append(None)
         raw_blocks = self._blocks_of.get(key, [])
         labels = self._labels(raw_blocks, printed, position)
-        first = len(self.blocks)
         indices: list[int] = []
         by_label: dict[str, int] = {}
         pending: list[tuple[int, PrintedOperation]] = []
@@ -149,7 +150,6 @@ class _Assembly:
         for operation_index, text in pending:
             self._connect(operation_index, tuple(by_label[label] for label in text.successors))
         self.regions[index] = Region(index, owner, tuple(indices))
-        assert not indices or indices[0] == first
         return index
 
     @staticmethod
@@ -186,7 +186,7 @@ class _Assembly:
         self.operations[index] = Operation(
             index=index,
             name=raw.name,
-            operands=(),
+            operands=self._operands(index, raw.operands),
             results=results,
             regions=regions,
             successors=(),
@@ -194,11 +194,17 @@ class _Assembly:
             location=location,
             block=block,
         )
-        if raw.operands:
-            self._fixups.append((index, raw.operands))
         if printed is not None and printed.name.startswith("cf."):
             pending.append((index, printed))
         return index
+
+    def _operands(self, index: int, keys: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the indices of operands; one that a later block defines is filled in at the end."""
+        try:
+            return tuple([self._value_of[key] for key in keys])
+        except KeyError:
+            self._fixups.append((index, keys))
+            return ()
 
     def _connect(self, index: int, successors: tuple[int, ...]) -> None:
         operation = self.operations[index]

@@ -15,7 +15,7 @@ from kernellab.errors import CompileError
 from kernellab.ir.graph import Value
 
 _MEMBER = re.compile(r"\.(\d+)")
-_DESCRIPTOR_PART = re.compile(r"\.(?:shape|stride|padding|round|[a-z_]+)(?:\.\d+)?$")
+_DESCRIPTOR_PART = re.compile(r"\.[A-Za-z]\w*(?:\.\d+)?$")
 
 
 def argument_names(arguments: Sequence[Value], parameters: Sequence[tuple[str, str]] | None) -> tuple[str, ...]:
@@ -46,16 +46,20 @@ def _rank(kind: str) -> int:
 
 
 def _names_from_locations(arguments: Sequence[Value]) -> tuple[str, ...]:
-    """Name arguments by the locations of their values: ``outs.1`` (from 3.8), or ``outs`` for each member (before)."""
+    """Name arguments by the locations of their values.
+
+    From 3.8 on these are ``outs.1`` for the member of a tuple and ``desc.shape.0`` for what a descriptor brings along;
+    before, every argument has the name of its parameter, so that several of one name are members of a tuple, or a
+    descriptor with what it brings along.
+    """
     written = [value.name or f"arg{position}" for position, value in enumerate(arguments)]
+    first = dict(reversed(list(zip(written, arguments, strict=True))))
     count = Counter(written)
     seen: Counter[str] = Counter()
     names: list[str] = []
-    for value, name in zip(arguments, written, strict=True):
-        first = next(other for other, text in zip(arguments, written, strict=True) if text == name)
-        if count[name] > 1 and not first.type.startswith("!tt.tensordesc"):
-            names.append(f"{name}[{seen[name]}]")
-        else:
-            names.append(_MEMBER.sub(r"[\1]", _DESCRIPTOR_PART.sub("", name)))
-        seen[name] += value is not None
+    for name in written:
+        plain = _MEMBER.sub(r"[\1]", _DESCRIPTOR_PART.sub("", name))
+        is_member = count[name] > 1 and plain == name and not first[name].type.startswith("!tt.tensordesc")
+        names.append(f"{name}[{seen[name]}]" if is_member else plain)
+        seen[name] += 1
     return tuple(names)

@@ -21,6 +21,7 @@ _LABEL = re.compile(r"\^(\w+)")
 _KEYWORD = re.compile(r"\b([a-zA-Z_]\w*) = ([\w.]+)")
 _SYMBOL = re.compile(r'@("(?:[^"\\]|\\.)*"|[\w$.-]+)')
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_ESCAPE = re.compile(r"\\([0-9A-F]{2}|\\)")
 
 # The words that the printed form puts before the first operand, in order, as the attributes that they stand for.
 _LEADING_WORDS = {
@@ -131,7 +132,7 @@ def attributes_of(operation: PrintedOperation) -> tuple[tuple[str, str], ...]:
 def _literal(name: str, text: str) -> str:
     string = _STRING.search(text)
     if name != "arith.constant" and string is not None:
-        return string[0][1:-1]
+        return _ESCAPE.sub(lambda each: chr(int(each[1], 16)) if each[1] != "\\" else "\\", string[0][1:-1])
     return text.rpartition(" : ")[0].strip() or text.strip()
 
 
@@ -145,10 +146,13 @@ def _words(name: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _dictionaries(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the entries of every ``{...}`` of a line, at any place outside strings."""
+    """Yield the entries of every ``{...}`` of a line, at any place outside strings.
+
+    MLIR prints a quote inside a string as its code, so that every quote opens or closes one.
+    """
     depth, start, quoted = 0, 0, False
     for position, character in enumerate(text):
-        if character == '"' and text[position - 1] != "\\":
+        if character == '"':
             quoted = not quoted
         elif quoted:
             continue
@@ -171,7 +175,7 @@ def _split(body: str) -> Iterator[str]:
     """Yield the parts of ``body`` between commas outside strings and brackets."""
     depth, start, quoted = 0, 0, False
     for position, character in enumerate(body):
-        if character == '"' and body[position - 1] != "\\":
+        if character == '"':
             quoted = not quoted
         elif quoted:
             continue

@@ -7,13 +7,13 @@ alternatives share one summary.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernellab.ir.constants import Constants
 from kernellab.ir.control import Branching, branching_of
 from kernellab.ir.flow import Rules
+from kernellab.ir.foreign import foreign_accesses
 from kernellab.ir.graph import Function, Graph, Operation
 from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, Flow, flow_of
 from kernellab.ir.provenance import (
@@ -31,9 +31,6 @@ from kernellab.ir.provenance import (
 _LANEWISE = frozenset({Flow.COPY, Flow.SELECT, Flow.ADD, Flow.SUBTRACT, Flow.OFFSET, Flow.MULTIPLY, Flow.NUMBER})
 _REORDERS = frozenset({"tt.trans", "tt.reshape", "tt.cat"})
 """Operations that may move elements between the halves of the last dimension, also where the shape stays."""
-
-_READING_CODE = re.compile(r"\b(?:ld|ldu|tex|tld4|suld|prefetch|(?:global|flat|buffer|s|scratch)_load)\w*\b")
-_WRITING_CODE = re.compile(r"\b(?:st|red|atom|sust|multimem|cp|call|mbarrier|\w*_(?:store|atomic\w*)|s_swappc)\w*\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +249,8 @@ class _Frame:
         self.touches[operation.index] = []
         attributes = dict(operation.attributes)
         targets = {target for operand in operands for target in operand if target != ()}
-        code = attributes.get(FOREIGN_CODE[operation.name], "")
-        for access in _foreign_accesses(code, attributes.get("pure") == "true", operation.name):
+        code = attributes.get("asm_string")
+        for access in foreign_accesses(code, pure=attributes.get("pure") == "true"):
             self._touch(operation, access, targets, masked=False)
         results = mixed(operands, operation.index, f"{operation.name} makes it from an address") or NUMBER
         self.state.update((result, results) for result in operation.results)
@@ -353,20 +350,6 @@ class _Frame:
         ]
         results = summary.results or [UNDEFINED] * len(operation.results)
         self.state.update(zip(operation.results, results, strict=True))
-
-
-def _foreign_accesses(code: str, pure: bool, name: str) -> tuple[Access, ...]:
-    """Return what code from outside may do to the memory at an address that it gets.
-
-    Inline assembly is looked through for instructions that go to memory. Pure code writes only where such an
-    instruction says so; impure code may do both unless it only reads.
-    """
-    inline = name == "tt.elementwise_inline_asm"
-    reads = not inline or _READING_CODE.search(code) is not None
-    writes = inline and _WRITING_CODE.search(code) is not None
-    if pure:
-        return (Access.READ,) * reads + (Access.WRITE,) * writes
-    return (Access.READ,) if inline and reads and not writes else (Access.READ, Access.WRITE)
 
 
 _STRUCTURED: dict[str, Callable[[_Frame, Operation], None]] = {

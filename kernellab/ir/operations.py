@@ -175,8 +175,8 @@ TERMINATORS = frozenset(
 )
 """Operations that end a block; the operation or function that owns the block reads their operands."""
 
-FOREIGN_CODE = MappingProxyType({"tt.elementwise_inline_asm": "asm_string", "tt.extern_elementwise": "symbol"})
-"""Operations that run code from outside, with the attribute that tells which."""
+FOREIGN_CODE = frozenset({"tt.elementwise_inline_asm", "tt.extern_elementwise"})
+"""Operations that run code from outside."""
 
 
 def flow_of(name: str) -> Flow | None:
