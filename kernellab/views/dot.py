@@ -32,7 +32,7 @@ def to_dot(diagram: Diagram) -> str:
     """Return the DOT text of a diagram; edges carry ``id=e0``, ``e1``, ... in their order."""
     lines = [
         "digraph kernel {",
-        "compound=true; newrank=true; ranksep=.28; nodesep=.16;",
+        "newrank=true; ranksep=.28; nodesep=.16;",
         'node [shape=box,fixedsize=true,label=""];',
         "edge [arrowsize=.5];",
     ]
@@ -87,6 +87,10 @@ def _ranks(diagram: Diagram) -> list[str]:
     for rank, ids in (("source", arguments), ("sink", stores)):
         if ids:
             lines.append(f"{{rank={rank}; " + " ".join(f'"{identity}";' for identity in ids) + "}")
+    # With newrank, "source" only makes the ranks equal; what depends on nothing is held below by unseen edges.
+    heads = {edge.head for edge in diagram.edges} | {below for _, below in diagram.order} | set(arguments)
+    roots = [node.id for node in diagram.nodes if node.id not in heads]
+    lines += [f'"{arguments[0]}" -> "{root}" [style=invis,weight=0];' for root in roots if arguments]
     return lines
 
 
