@@ -175,7 +175,7 @@ class SourceView:
                 yield last, line.key
             for operation in line.operations:
                 inner = [self.frames[region] for region in operation.regions if region in self.frames]
-                last = next((by_frame[frame][-1].key for frame in reversed(inner) if by_frame[frame]), last)
+                last = next((by_frame[frame][-1].key for frame in reversed(inner) if frame in by_frame), last)
 
     def _into(self, head: str, consumer: Operation, operand: int) -> Iterator[Edge]:
         for origin in origins(self.graph, self.joins, consumer, operand, lambda value: value in self.heads):

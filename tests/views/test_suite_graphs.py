@@ -1,0 +1,38 @@
+"""The graphs of every kernel of the effects suite, raw and optimised, drawn both ways."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from kernellab.ir.effects import effects_of
+from kernellab.views.diagram import Kind
+from kernellab.views.dot import to_dot
+from kernellab.views.drawing import draw
+from kernellab.views.graph import View, diagram_of
+from kernellab.views.graphviz import lay_out
+from tests.ir.conftest import graphs_of_case
+from tests.ir.expected import Case, all_cases
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*make_block_ptr is deprecated.*:UserWarning")
+
+MARKED = {Kind.READ, Kind.WRITE, Kind.ATOMIC, Kind.UNKNOWN}
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
+def test_every_touched_argument_is_marked_and_everything_has_a_place(case: Case) -> None:
+    for graph in graphs_of_case(case):
+        effects = effects_of(graph)
+        touched = {site.argument for site in effects.sites}
+        for view in View:
+            diagram = diagram_of(graph, effects, view=view)
+            shown = " ".join(" ".join((*node.lines, node.tip)) for node in diagram.nodes if node.kind in MARKED)
+            assert {name for name in touched if name not in shown} == set()
+            assert any(node.unsure for node in diagram.nodes) == bool(effects.unknown)
+            layout = lay_out(to_dot(diagram))
+            assert layout is not None
+            assert {node.id for node in diagram.nodes} == set(layout.nodes)
+            assert {cluster.id for cluster in diagram.clusters} == set(layout.clusters)
+            assert len(layout.edges) == len(diagram.edges)
+            ElementTree.fromstring(draw(diagram, layout))
