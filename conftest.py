@@ -25,6 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _has_gpu() -> bool:
-    import torch  # noqa: PLC0415 - takes a second, which only GPU tests should pay for
+    import torch  # takes a second, which only GPU tests should pay for
 
     return torch.cuda.is_available()

@@ -29,7 +29,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_every_error_derives_from_the_one_base_and_is_drawn_in_the_tree() -> None:
-    from kernellab import errors  # noqa: PLC0415
+    from kernellab import errors
 
     classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
     assert len(classes) > 10
