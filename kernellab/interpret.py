@@ -81,7 +81,7 @@ class Interpreter:
 
 def _stays_constant(function: Any, name: str, value: object) -> bool:
     """Tell whether an argument is a constant of the kernel's source: a constexpr, or a function passed as a value."""
-    from kernellab._triton import objects  # noqa: PLC0415 - keeps `import kernellab` light
+    from kernellab._triton import objects  # keeps `import kernellab` light
 
     parameter = next((parameter for parameter in function.params if parameter.name == name), None)
     return (parameter is not None and parameter.is_constexpr) or objects.is_jit_function(value)

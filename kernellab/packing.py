@@ -86,13 +86,13 @@ class Packed:
         self._file.close()
 
     def _worker_bytes(self, index: int) -> Any:
-        import numpy as np  # noqa: PLC0415 - keeps `import kernellab` light
+        import numpy as np
 
         spec = self.launch.storages[index]
         return np.frombuffer(self._mapping, np.uint8, spec.size_bytes, spec.offset_bytes)
 
     def _changed_elements(self, spec: TensorSpec) -> int:
-        import numpy as np  # noqa: PLC0415
+        import numpy as np
 
         if not spec.span_bytes:
             return 0
@@ -252,7 +252,7 @@ def _check_tensor(name: str, tensor: Any) -> None:
 
 def _bytes_of(storage: Any) -> Any:
     """Return the bytes of a storage as a numpy array that shares its memory."""
-    import torch  # noqa: PLC0415
+    import torch
 
     return torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
 

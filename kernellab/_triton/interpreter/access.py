@@ -215,7 +215,8 @@ class CheckedBuilder(Arithmetic):
         where = "pid " + str(self.grid_idx)
         for value in values:
             data = value.data.item() if value.data.size == 1 else value.data
-            shown = np.array2string(np.asarray(data), formatter={"int": _hex}) if hex else str(data)
+            formatter: Any = {"int_kind": _hex}
+            shown = np.array2string(np.asarray(data), formatter=formatter) if hex else str(data)
             self.print_line(" ".join(part for part in (where, prefix.strip(), shown) if part))
 
     def create_extern_elementwise(

@@ -74,7 +74,7 @@ def _value(spec: ArgumentSpec, parameter: inspect.Parameter, pointers: Any) -> A
 def _tuple(spec: TupleSpec, items: list[Any]) -> Any:
     if spec.fields is None:
         return tuple(items)
-    return namedtuple(spec.type_name, spec.fields)(*items)  # type: ignore[misc] # noqa: PYI024
+    return namedtuple(spec.type_name, spec.fields)(*items)
 
 
 def _pointer(spec: TensorSpec, region: Region) -> Any:

@@ -79,7 +79,7 @@ def execute(
         memory = CheckedMemory(launch, address)
         builder.memory = memory
         builder.set_grid_dim(*launch.grid)
-        builder.set_grid_idx(0, 0, 0) if all(launch.grid) else None
+        builder.grid_idx = (0, 0, 0)
         started = time.perf_counter()
         try:
             failure = _run(kernel, launch, memory, progress, constants or {})
@@ -108,7 +108,7 @@ def _run(
     except Exception as exc:  # noqa: BLE001 - whatever a kernel raises becomes data
         if survey.fault is None:
             return _failure(exc, name, memory.program)
-    return _out_of_bounds(survey, launch, name)
+    return _out_of_bounds(survey, memory, launch, name)
 
 
 def _run_grid(
@@ -163,7 +163,7 @@ def _note_fault(survey: _Survey, fault: AccessFault, memory: CheckedMemory) -> N
     )
 
 
-def _out_of_bounds(survey: _Survey, launch: Launch, kernel: str) -> Failure | None:
+def _out_of_bounds(survey: _Survey, memory: CheckedMemory, launch: Launch, kernel: str) -> Failure | None:
     if survey.fault is None:
         return None
     total = launch.grid[0] * launch.grid[1] * launch.grid[2]
@@ -172,6 +172,9 @@ def _out_of_bounds(survey: _Survey, launch: Launch, kernel: str) -> Failure | No
         f"{kernel}: {survey.fault.message}. Affected: {at_least}{counted(survey.lanes, 'lane')} in "
         f"{survey.programs} of {counted(total, 'program')}."
     )
+    overflow = memory.findings.line_of(FindingKind.ADDRESS_OVERFLOW, survey.fault.argument)
+    if overflow is not None:
+        message += f" A 32-bit offset overflowed at line {overflow[1]}: compute it in tl.int64."
     return Failure("OutOfBounds", message, survey.place, kernel=kernel)
 
 

@@ -35,9 +35,16 @@ def _in_double(function: Callable[..., Array]) -> External:
     return lambda *arrays: function(*(array.astype(np.float64) for array in arrays)).astype(arrays[0].dtype)
 
 
+def _leading_zeros(values: Array) -> Array:
+    bits = values.itemsize * 8
+    unsigned = values.view(f"u{values.itemsize}")
+    counted: Array = np.vectorize(lambda v: bits - int(v).bit_length(), otypes=[np.int32])(unsigned)
+    return counted
+
+
 _NUMPY_NAMES = (
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh sqrt cbrt floor ceil trunc rint fmod hypot copysign "
-    "nextafter ldexp"
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh sqrt cbrt floor ceil trunc rint fmod hypot "
+    "copysign nextafter ldexp"
 )
 _FUNCTIONS: dict[str, External] = {
     **{name: getattr(np, name) for name in _NUMPY_NAMES.split()},
@@ -79,7 +86,7 @@ _FUNCTIONS: dict[str, External] = {
     "isfinited": lambda x: np.isfinite(x).astype(np.int32),
     "signbit": lambda x: np.signbit(x).astype(np.int32),
     "popc": lambda x: np.bitwise_count(x.view(f"u{x.itemsize}")).astype(np.int32),
-    "clz": lambda x: _leading_zeros(x),
+    "clz": _leading_zeros,
     "mulhi": lambda x, y: (x.astype(np.int64) * y.astype(np.int64) >> 32).astype(x.dtype),
     "umulhi": lambda x, y: (x.astype(np.uint64) * y.astype(np.uint64) >> np.uint64(32)).astype(x.dtype),
     "float_as_int": lambda x: x.view(np.int32),
@@ -119,18 +126,8 @@ def external_function(symbol: str) -> External | None:
 def _cuda(name: str) -> External | None:
     if name in _INTEGER_SUFFIX:
         return _FUNCTIONS[_INTEGER_SUFFIX[name]]
-    for candidate in (
-        name,
-        name.removesuffix("f"),
-        re.sub(r"^fast_(\w+)f$", r"fast_\1", name),
-        re.sub("^([df])(?=(?:div|mul|add|sub|sqrt|rcp)_rn)", "", name),
-    ):
+    plain = re.sub("^[df](?=(?:div|mul|add|sub|sqrt|rcp)_rn)", "", name)
+    for candidate in (name, name.removesuffix("f"), plain):
         if candidate in _FUNCTIONS:
             return _FUNCTIONS[candidate]
     return None
-
-
-def _leading_zeros(values: Array) -> Array:
-    bits = values.itemsize * 8
-    unsigned = values.view(f"u{values.itemsize}")
-    return np.vectorize(lambda v: bits - int(v).bit_length(), otypes=[np.int32])(unsigned)

@@ -12,7 +12,7 @@ from kernellab._triton.interpreter.handles import Array
 from kernellab._triton.interpreter.places import current_line
 from kernellab._triton.interpreter.regions import Region
 
-# tl.load(pointer, mask), tl.store(pointer, value, mask)
+# Where tl.load and tl.store take the mask by position.
 _MASK_POSITION = {"load": 1, "store": 2}
 
 
@@ -112,8 +112,22 @@ def _mask_source(file: str, line: int, access: str) -> str | None:
     if not calls:
         return None
     call = min(calls, key=lambda node: (node.end_lineno or 0) - node.lineno)
-    for keyword in call.keywords:
-        if keyword.arg == "mask":
-            return ast.unparse(keyword.value)
+    mask = next((keyword.value for keyword in call.keywords if keyword.arg == "mask"), None)
     position = _MASK_POSITION.get(access)
-    return ast.unparse(call.args[position]) if position is not None and len(call.args) > position else None
+    if mask is None and position is not None and len(call.args) > position:
+        mask = call.args[position]
+    return None if mask is None else ast.unparse(_definition(mask, tree, line))
+
+
+def _definition(mask: ast.expr, tree: ast.Module, line: int) -> ast.expr:
+    """Return what a mask given by name was last set to before ``line``, as the text stands."""
+    if not isinstance(mask, ast.Name):
+        return mask
+    assignments = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and node.lineno < line
+        and any(isinstance(target, ast.Name) and target.id == mask.id for target in node.targets)
+    ]
+    return max(assignments, key=lambda node: node.lineno).value if assignments else mask

@@ -50,6 +50,10 @@ class Findings:
             record.last_program = program
             record.programs += 1
 
+    def line_of(self, kind: FindingKind, argument: str | None) -> tuple[str, int] | None:
+        """Return the line of the first finding of a kind about an argument."""
+        return next((key[3] for key in self._records if (key[0], key[2]) == (kind, argument)), None)
+
     def finished(self) -> tuple[Finding, ...]:
         return tuple(_finding(key, record) for key, record in self._records.items())
 

@@ -8,9 +8,11 @@ every call of a helper; here it is patched once, for good.
 from __future__ import annotations
 
 import ast
+import importlib
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,8 @@ from kernellab._triton.interpreter.dtypes import numpy_dtype
 from kernellab._triton.interpreter.handles import Handle
 
 _REPLACED = {"range": "_kernellab_range", "max": "_kernellab_max", "min": "_kernellab_min"}
-_EXTRA_LIBRARIES = ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice")
+_CUDA_LIBRARY = "triton.language.extra.cuda.libdevice"
+_LIBRARY_STUBS = "triton.language.extra.libdevice"
 
 
 @cache
@@ -32,11 +35,12 @@ def checked_builder() -> CheckedBuilder:
     """Return the builder of this process, after making every interpreted function use it."""
     builder = CheckedBuilder()
     upstream.interpreter_builder = builder
-    upstream.interpreter_semantic = TritonSemantic(builder)
+    upstream.TritonSemantic = _Semantic
+    upstream.interpreter_semantic = _Semantic(builder)
     upstream.TensorHandle = Handle
     upstream._get_np_dtype = numpy_dtype
     upstream._validate_np_data_size = lambda data, dtype: True
-    upstream.FunctionRewriter.ast_transformer = _Transformer()
+    upstream.FunctionRewriter._transform_ast = _transformed
     upstream.FunctionRewriter._find_def = _first_def
     upstream.InterpretedFunction.__call__ = _call
     for name, replacement in (("range", loop), ("max", _extreme("maximum", max)), ("min", _extreme("minimum", min))):
@@ -49,7 +53,9 @@ def prepare(function: Any) -> Callable[..., Any]:
     """Return the Python function that interprets a kernel, with builtins that it imported by name made usable."""
     namespace = function.fn.__globals__
     for name, value in list(namespace.items()):
-        if tl.core.is_builtin(value) and not isinstance(value, type):
+        if getattr(value, "__module__", None) == _LIBRARY_STUBS:
+            namespace[name] = getattr(sys.modules[_LIBRARY_STUBS], value.__name__, value)
+        elif tl.core.is_builtin(value) and not isinstance(value, type):
             namespace[name] = _with_semantic(value)
     rewritten: Callable[..., Any] = function.rewrite()
     return rewritten
@@ -90,9 +96,9 @@ def _plain(value: Any) -> Any:
 def _patch_language(builder: CheckedBuilder) -> None:
     everything = SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
     scope = upstream._patch_lang(everything)
-    for module in _extra_modules():
-        upstream._patch_builtin(module, builder, scope)
+    _patch_library(builder, scope)
     tl.tensor.__index__ = _index
+    tl.dtype.to_ir = lambda dtype, builder: dtype
     for language in (tl, tl.core):
         language.reduce = reductions.reduce
         language.associative_scan = reductions.associative_scan
@@ -102,14 +108,13 @@ def _patch_language(builder: CheckedBuilder) -> None:
         language.static_print = lambda *values, **options: _static_print(builder, *values)
 
 
-def _extra_modules() -> Iterator[ModuleType]:
-    import importlib  # noqa: PLC0415 - some versions lack some of these
-
-    for name in _EXTRA_LIBRARIES:
-        try:
-            yield importlib.import_module(name)
-        except ImportError:
-            continue
+def _patch_library(builder: CheckedBuilder, scope: Any) -> None:
+    """Make the functions of libdevice callable, those of the target-independent module too, which are stubs."""
+    library, stubs = importlib.import_module(_CUDA_LIBRARY), importlib.import_module(_LIBRARY_STUBS)
+    upstream._patch_builtin(library, builder, scope)
+    for name in vars(stubs):
+        if not name.startswith("_") and hasattr(library, name):
+            setattr(stubs, name, getattr(library, name))
 
 
 def _static_print(builder: CheckedBuilder, *values: Any) -> None:
@@ -144,8 +149,40 @@ def _first_def(rewriter: Any, lines: list[str]) -> int:
     return next((i for i, line in enumerate(lines, start=1) if line.strip().startswith("def ")), 0)
 
 
+class _Format(str):
+    """The name of a format, for Triton before 3.8 also with the attribute that a ``tl.constexpr`` has."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> str:
+        return str(self)
+
+
+class _Semantic(TritonSemantic):  # type: ignore[misc]
+    def dot_scaled(
+        self, lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, rhs_scale: Any, rhs_format: Any, *rest: Any
+    ) -> Any:
+        formats = _Format(_plain(lhs_format)), _Format(_plain(rhs_format))
+        return super().dot_scaled(lhs, lhs_scale, formats[0], rhs, rhs_scale, formats[1], *rest)
+
+
+_transform_as_triton_does = upstream.FunctionRewriter._transform_ast
+
+
+def _transformed(rewriter: Any, source: str) -> ast.AST:
+    """Rewrite a function. Names of builtins that its module defines itself are left alone."""
+    rewriter.ast_transformer = _Transformer(frozenset(_REPLACED) - rewriter.fn.__globals__.keys())
+    tree: ast.AST = _transform_as_triton_does(rewriter, source)
+    return tree
+
+
 class _Transformer(upstream.ASTTransformer):  # type: ignore[misc]
     """Triton's rewriting of a kernel, and the builtins that mean something else in one."""
+
+    def __init__(self, builtins: frozenset[str]) -> None:
+        super().__init__()
+        self.builtins = builtins
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:  # noqa: N802 - the name that ast looks for
         node.targets = [self.visit(target) for target in node.targets]
@@ -155,6 +192,6 @@ class _Transformer(upstream.ASTTransformer):  # type: ignore[misc]
 
     def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
         self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id in _REPLACED:
+        if isinstance(node.func, ast.Name) and node.func.id in self.builtins:
             node.func.id = _REPLACED[node.func.id]
         return node

@@ -98,10 +98,8 @@ def _contiguous(values: Floats) -> Floats:
 
 def _bf16(values: Floats, toward_zero: bool) -> Floats:
     bits = _contiguous(values).view(np.uint32)
-    if toward_zero:
-        up = bits
-    else:
-        up = bits + (((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF))
+    half = ((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF)
+    up = bits if toward_zero else bits + half
     nan = np.isnan(values)
     if nan.any():
         up = np.where(nan, bits | _QUIET, up)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import triton.language as tl
+from triton.runtime import interpreter as upstream
 
 from kernellab._triton.interpreter.builder import wrap
 from kernellab._triton.interpreter.handles import Array
@@ -55,7 +56,7 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = Fal
 def map_elementwise(scalar_fn: Any, *arguments: Any, pack: int = 1, **ignored: Any) -> Any:
     """Call ``scalar_fn`` on the elements, ``pack`` of each argument at a time, one call after the other."""
     pack = _plain(pack)
-    arguments = tuple(a if isinstance(a, tl.tensor) else tl.to_tensor(a) for a in arguments)
+    arguments = tuple(a if isinstance(a, tl.tensor) else upstream.interpreter_semantic.to_tensor(a) for a in arguments)
     blocks = np.broadcast_arrays(*(_array(argument) for argument in arguments))
     shape = blocks[0].shape
     columns = [block.reshape(-1, pack) for block in blocks]
@@ -70,7 +71,7 @@ def map_elementwise(scalar_fn: Any, *arguments: Any, pack: int = 1, **ignored: A
 
 def _packed(rows: list[Any], shape: tuple[int, ...]) -> Any:
     first = rows[0][0]
-    dtype = first.dtype if isinstance(first, tl.tensor) else tl.to_tensor(first).dtype
+    dtype = first.dtype if isinstance(first, tl.tensor) else upstream.interpreter_semantic.to_tensor(first).dtype
     values = [_array(item).item() if isinstance(item, tl.tensor) else _plain(item) for row in rows for item in row]
     return _tensor(wrap(np.array(values), dtype).data.reshape(shape), dtype)
 

@@ -18,7 +18,10 @@ _E8M0_NAN = 255
 
 
 def scaled_operand(value: Handle, scale: Handle | None, element_format: Any, *, k_pack: bool, is_rhs: bool) -> Array:
-    """Return an operand with its scales applied. ``is_rhs``: K is the second to last axis, scales come as (N, K / group)."""
+    """Return an operand with its scales applied.
+
+    The left one has K last; of the right one, K is the second to last axis, and its scales come as (N, K / group).
+    """
     data = value.data
     if element_format == upstream._ir.ScaleDotElemTypeTY.E2M1:
         along_k = -2 if is_rhs else -1

@@ -1,0 +1,271 @@
+"""The language runs on the CPU and computes what torch computes, without a false alarm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from kernellab.run import Run
+from tests.interpreter import features
+
+Launch = Callable[..., Run]
+
+
+@pytest.fixture(name="quiet")
+def quiet_launch(launch: Launch) -> Launch:
+    """Return a launch that must find nothing."""
+
+    def run(*args: Any, **named: Any) -> Run:
+        result = launch(*args, **named)
+        assert result.findings == ()
+        return result
+
+    return run
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape))).to(dtype)
+
+
+def test_sort_topk_and_flip(quiet: Launch) -> None:
+    x, out = random(2, 32), torch.zeros(2, 32)
+    quiet(features.sort_rows, (2,), x, out, 32)
+    assert torch.equal(out, x.sort(1).values)
+    best = torch.zeros(8)
+    quiet(features.topk, (1,), x, best, 32, 8)
+    assert torch.equal(best, x[0].topk(8).values)
+    turned = torch.zeros(32)
+    quiet(features.flip, (1,), x, turned, 32)
+    assert torch.equal(turned, x[0].flip(0))
+
+
+def test_histogram_drops_masked_and_foreign_values(quiet: Launch) -> None:
+    x = torch.tensor([0, 1, 1, 3, 9, -1, 2, 0], dtype=torch.int32)
+    out = torch.zeros(4, dtype=torch.int32)
+    quiet(features.block_histogram, (1,), x, out, 7, 8, 4)
+    assert out.tolist() == [1, 2, 1, 1]
+
+
+def test_gather(quiet: Launch) -> None:
+    x, out = random(4, 8), torch.zeros(4, 8)
+    index = torch.randint(0, 4, (4, 8), dtype=torch.int32)
+    quiet(features.gather_rows, (1,), x, index, out, 4, 8)
+    assert torch.equal(out, x.gather(0, index.long()))
+
+
+def test_reductions(quiet: Launch) -> None:
+    x, out = random(4, 8), torch.zeros(8, 4)
+    quiet(features.reductions, (1,), x, out, 4, 8)
+    expected = [x.sum(1), x.amax(1), x.amin(1), x.argmax(1).float(), x.argmin(1).float(), x.prod(1), x.sum(1)]
+    torch.testing.assert_close(out[:7], torch.stack(expected))
+    assert (out[7] == x.max()).all()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scan_with_a_combine_function_of_tuples(quiet: Launch, reverse: bool) -> None:
+    a, b, out = random(16) * 0.5, random(16), torch.zeros(16)
+    quiet(features.linear_recurrence, (1,), a, b, out, 16, reverse)
+    order = range(15, -1, -1) if reverse else range(16)
+    state, expected = 0.0, [0.0] * 16
+    for i in order:
+        state = state * a[i].item() + b[i].item()
+        expected[i] = state
+    torch.testing.assert_close(out, torch.tensor(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_scan_with_an_if_decides_per_element(quiet: Launch) -> None:
+    x, out = random(16), torch.zeros(16)
+    quiet(features.running_max_with_if, (1,), x, out, 16)
+    assert torch.equal(out, x.cummax(0).values)
+
+
+def test_cumsum_and_cumprod(quiet: Launch) -> None:
+    x, out = random(16), torch.zeros(3, 16)
+    quiet(features.cumulative, (1,), x, out, 16)
+    torch.testing.assert_close(out, torch.stack([x.cumsum(0), x.flip(0).cumsum(0).flip(0), x.cumprod(0)]))
+
+
+def test_while_loop_and_early_return(quiet: Launch) -> None:
+    x, out = torch.tensor([1, 2, 7, 27], dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
+    quiet(features.collatz, (4,), x, out)
+    assert out.tolist() == [0, 1, 16, 111]
+    values, doubled = random(4), torch.zeros(4)
+    run = quiet(features.early_return, (9,), values, doubled, 3)
+    assert torch.equal(doubled[:3], values[:3] * 2)
+    assert run.changed == {"x": 0, "out": 3}
+
+
+def test_tuples_of_tensors(quiet: Launch) -> None:
+    inputs, outs = (random(8), random(8) + 1), (torch.zeros(8), torch.zeros(8))
+    run = quiet(features.tuple_arguments, (1,), inputs, outs, 8)
+    assert torch.equal(outs[1], inputs[1] + 1)
+    assert run.changed == {"inputs[0]": 0, "inputs[1]": 0, "outs[0]": 8, "outs[1]": 8}
+
+
+def test_descriptors(quiet: Launch) -> None:
+    x, out = random(20, 24), torch.zeros(20, 24)
+    quiet(features.copy_by_descriptor, (2, 2), x, out, 20, 24, 16)
+    assert torch.equal(out, x * 2)
+    y, z = random(8, 8), torch.zeros(8, 8)
+    quiet(features.add_by_host_descriptor, (2,), *(TensorDescriptor(t, [8, 8], [8, 1], [4, 8]) for t in (y, z)), 4)
+    assert torch.equal(z, y + 1)
+
+
+def test_descriptor_atomic_add(quiet: Launch) -> None:
+    x, out = random(16, 8), torch.zeros(8, 8)
+    quiet(features.accumulate_by_descriptor, (2,), x, out, 8)
+    torch.testing.assert_close(out, x[:8] + x[8:])
+
+
+def test_atomics(quiet: Launch) -> None:
+    ints = torch.tensor([0, -5, 9, 0, -1, 0, 77, 2], dtype=torch.int32)
+    floats, olds = torch.tensor([0.0, -9.0, 9.0]), torch.zeros(4, dtype=torch.int32)
+    quiet(features.all_atomics, (4,), ints, floats, olds)
+    assert ints.tolist() == [6, 3, 0, 15, -16, 15, 3, 4]
+    assert floats.tolist() == [2.0, 0.5, -2.5]
+    assert olds.tolist() == [77, 0, 1, 2]
+
+
+def test_what_a_lock_orders_is_no_race(quiet: Launch) -> None:
+    x, out, lock = random(4, 8), torch.zeros(8), torch.zeros(1, dtype=torch.int32)
+    quiet(features.locked_sum, (4,), x, out, lock, 8)
+    torch.testing.assert_close(out, x.sum(0))
+
+
+def test_what_a_counter_orders_is_no_race(quiet: Launch) -> None:
+    x, out = random(4, 8), torch.zeros(1)
+    quiet(features.last_one_sums, (4,), x, torch.zeros(4), out, torch.zeros(1, dtype=torch.int32), 4, 8, 4)
+    torch.testing.assert_close(out, x.sum().reshape(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int8])
+def test_dot(quiet: Launch, dtype: torch.dtype) -> None:
+    a, b = (random(16, 32) * 3).to(dtype), (random(32, 16) * 3).to(dtype)
+    out = torch.zeros(16, 16, dtype=torch.int32 if dtype == torch.int8 else torch.float32)
+    quiet(features.dot_of_types, (1,), a, b, out, 16, 16, 32)
+    torch.testing.assert_close(out, (a.double() @ b.double()).to(out.dtype), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(torch.float8_e4m3fn, "e4m3"), (torch.float8_e5m2, "e5m2")])
+def test_scaled_dot(quiet: Launch, dtype: torch.dtype, name: str) -> None:
+    a, b, out = random(32, 64).to(dtype), random(64, 32).to(dtype), torch.zeros(32, 32)
+    a_scale, b_scale = (torch.randint(120, 134, (32, 2), dtype=torch.uint8) for _ in range(2))
+    quiet(features.scaled_dot, (1,), a, a_scale, b, b_scale, out, 32, 32, 64, name)
+    left, right = (torch.exp2(s.float() - 127).repeat_interleave(32, 1) for s in (a_scale, b_scale))
+    torch.testing.assert_close(out, (a.float() * left) @ (b.float() * right.T), rtol=1e-4, atol=1e-3)
+
+
+def test_join_split_interleave_and_transpose(quiet: Launch) -> None:
+    x, out = random(8), torch.zeros(32)
+    quiet(features.join_and_split, (1,), x, out, 8)
+    assert torch.equal(out, torch.cat([x, x + 100, torch.stack([x, x + 100], 1).flatten()]))
+    block, turned = random(4, 8), torch.zeros(8, 4)
+    quiet(features.permute, (1,), block, turned, 4, 8)
+    assert torch.equal(turned, block.T)
+
+
+def test_math_functions(quiet: Launch) -> None:
+    v, out = random(16).abs() + 0.1, torch.zeros(4, 16)
+    quiet(features.math_functions, (1,), v, out, 16)
+    expected = [
+        v.exp() + v.log() + v.sqrt() + v.rsqrt(),
+        v.sin() + v.cos() + v.erf() + v.exp2() + v.log2(),
+        v.sigmoid() + v.floor() + v.ceil() + v,
+        v * v + v + v.clamp(0.5, 1.5) + v.clamp(min=1) + v.clamp(max=1),
+    ]
+    torch.testing.assert_close(out, torch.stack(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_functions_of_libdevice(quiet: Launch) -> None:
+    v, out = random(16).abs() + 0.1, torch.zeros(2, 16)
+    quiet(features.library_functions, (1,), v, out, 16)
+    rounded = (v + 0.5).floor()
+    expected = [
+        v.tanh() + v**1.5 + v.expm1() + v.log1p(),
+        v.rsqrt() + v.erf() + torch.atan2(v, torch.tensor(2.0)) + rounded,
+    ]
+    torch.testing.assert_close(out, torch.stack(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_map_elementwise(quiet: Launch) -> None:
+    x, out = torch.tensor([-2.0, 0.0, 3.0, -0.5]), torch.zeros(4)
+    quiet(features.elementwise_by_scalar_function, (1,), x, out, 4)
+    assert torch.equal(out, x.sign())
+
+
+def test_random_numbers_are_uniform_normal_and_quiet(quiet: Launch) -> None:
+    out = torch.zeros(2, 1024)
+    quiet(features.random_numbers, (1,), out, 42, 1024)
+    assert out[0].min() >= 0
+    assert out[0].max() < 1
+    assert abs(out[0].mean() - 0.5) < 0.05
+    assert abs(out[1].std() - 1) < 0.1
+
+
+def test_loop_variables_are_tensors(quiet: Launch) -> None:
+    x, out = random(4, 8), torch.zeros(8)
+    quiet(features.loop_variable_methods, (1,), x, out, 32, 8)
+    torch.testing.assert_close(out, x.sum(0) + 1)
+
+
+def test_builtin_max_and_min_work_on_blocks(quiet: Launch) -> None:
+    x, y, out = random(8), random(8).flip(0), torch.zeros(8)
+    quiet(features.builtin_extremes, (1,), x, y, out, 8)
+    torch.testing.assert_close(out, (x - y).abs() + 8)
+
+
+def test_integer_operations_follow_c(quiet: Launch) -> None:
+    a = torch.tensor([7, -7, 7, -7, 2**31 - 1, -(2**31), 100, 0], dtype=torch.int32)
+    b = torch.tensor([2, 2, -2, -2, 3, 7, 100, 5], dtype=torch.int32)
+    out = torch.zeros(5, 8, dtype=torch.int32)
+    quiet(features.integer_operations, (1,), a, b, out, 8)
+    assert torch.equal(out[0], torch.div(a, b, rounding_mode="trunc"))
+    assert torch.equal(out[1], torch.fmod(a, b))
+    assert torch.equal(out[2], (a << 2) ^ (a >> 1) | (b & 3))
+    assert torch.equal(out[3], torch.where(a > b, a, -b))
+    high = [(x % 2**32) * (y % 2**32) >> 32 for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    assert [v % 2**32 for v in out[4].tolist()] == high
+
+
+def test_scalars_have_the_types_that_a_launch_gives_them(quiet: Launch) -> None:
+    out = torch.zeros(6, dtype=torch.float64)
+    quiet(features.scalar_types, (1,), out, 0.5, 2**40, -3, True, None, 3)
+    assert out.tolist() == [0.5, 2**40 + 1, -3, 3, 4, 1.5]
+
+
+def test_constexprs_may_be_types_strings_and_functions(quiet: Launch) -> None:
+    x, out = random(8), torch.zeros(8, dtype=torch.float16)
+    quiet(features.typed_by_constexpr, (1,), x, out, tl.float16, "double", 8)
+    assert torch.equal(out, (x * 2).half())
+    squared = torch.zeros(8)
+    quiet(features.applied, (1,), x, squared, features.multiply, 8)
+    assert torch.equal(squared, x * x)
+
+
+def test_grids_of_three_dimensions_and_swizzling(quiet: Launch) -> None:
+    out = torch.zeros(12, dtype=torch.int32)
+    quiet(features.grid_of_three, (2, 3, 2), out, 2, 3)
+    assert out.tolist() == [x + 10 * y + 100 * z + 12000 for z in range(2) for y in range(3) for x in range(2)]
+    order = torch.zeros(12, dtype=torch.int32)
+    quiet(features.swizzled, (12,), order, 4, 3)
+    assert sorted(order.tolist()) == list(range(12))
+
+
+def test_deliberate_wrapping_is_no_overflow_of_an_address(quiet: Launch) -> None:
+    keys, out = torch.arange(8, dtype=torch.int32) * 12345, torch.zeros(24, dtype=torch.int32)
+    quiet(features.wrapping_hash, (1,), keys, out, 8, 16)
+    assert out[8:].sum() == 8
+
+
+def test_views_of_one_storage_stay_views(quiet: Launch) -> None:
+    whole = torch.zeros(4, 8)
+    inputs = (random(8), random(8) + 1)
+    run = quiet(features.tuple_arguments, (1,), inputs, (whole[1], whole[3]), 8)
+    assert torch.equal(whole[3], inputs[1] + 1)
+    assert not whole[0].any()
+    assert run.changed["outs[0]"] == run.changed["outs[1]"] == 8

@@ -1,0 +1,199 @@
+"""Kernels with one planted bug each. The line of the bug ends in ``# bug``."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy_without_mask(x, out, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + offs)  # bug
+    tl.store(out + offs, values, mask=offs < n)
+
+
+@triton.jit
+def store_without_mask(x, out, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + offs, mask=offs < n)
+    tl.store(out + offs, values)  # bug
+
+
+@triton.jit
+def load_at(x, out, offset):
+    tl.store(out, tl.load(x + offset))  # bug
+
+
+@triton.jit
+def store_at(x, out, offset):
+    tl.store(out + offset, 1.0)  # bug
+
+
+@triton.jit
+def atomic_at(x, out, offset):
+    tl.atomic_add(out + offset, 1.0)  # bug
+
+
+@triton.jit
+def cas_at(flags, offset):
+    tl.atomic_cas(flags + offset, 0, 1)  # bug
+
+
+@triton.jit
+def wrong_mask(x, out, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + offs, mask=offs <= n)  # bug
+    tl.store(out + offs, values, mask=offs < n)
+
+
+@triton.jit
+def wrong_stride(x, out, rows, columns, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    offs = tl.arange(0, BLOCK)
+    mask = offs < columns
+    values = tl.load(x + row * stride + offs, mask=mask)  # bug
+    tl.store(out + row * columns + offs, values, mask=mask)
+
+
+@triton.jit
+def first_of_next(x, out, n):
+    pid = tl.program_id(0)
+    tl.store(out + pid, tl.load(x + pid - 1))  # bug
+
+
+@triton.jit
+def descriptor_too_large(x, out, rows, columns, BLOCK: tl.constexpr):
+    desc = tl.make_tensor_descriptor(x, [rows + 1, columns], [columns, 1], [BLOCK, BLOCK])
+    values = desc.load([rows - 4, 0])  # bug
+    offs = tl.arange(0, BLOCK)
+    tl.store(out + offs[:, None] * BLOCK + offs[None, :], values)
+
+
+@triton.jit
+def descriptor_store_too_large(out, rows, columns, BLOCK: tl.constexpr):
+    desc = tl.make_tensor_descriptor(out, [rows * 2, columns], [columns, 1], [BLOCK, BLOCK])
+    desc.store([rows - 4, 0], tl.zeros((BLOCK, BLOCK), tl.float32))  # bug
+
+
+@triton.jit
+def host_descriptor(desc, out, row, BLOCK: tl.constexpr):
+    values = desc.load([row, 0])  # bug
+    offs = tl.arange(0, BLOCK)
+    tl.store(out + offs[:, None] * BLOCK + offs[None, :], values)
+
+
+@triton.jit
+def accumulate(x, out, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    mask = offs < n
+    total = tl.load(out + offs, mask=mask)  # bug
+    tl.store(out + offs, total + tl.load(x + offs, mask=mask), mask=mask)
+
+
+@triton.jit
+def atomics_on_uninitialised(x, out, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    tl.atomic_add(out + offs % 4, tl.load(x + offs, mask=mask), mask=mask)  # bug
+
+
+@triton.jit
+def sum_without_atomic(x, out, n, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    offs = pid * BLOCK + tl.arange(0, BLOCK)
+    total = tl.sum(tl.load(x + offs, mask=offs < n, other=0.0))
+    tl.store(out, total + pid)  # bug
+
+
+@triton.jit
+def same_value(out, n):
+    tl.store(out, n)  # bug
+
+
+@triton.jit
+def overlapping_blocks(out, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    offs = pid * (BLOCK - 1) + tl.arange(0, BLOCK)
+    tl.store(out + offs, pid.to(tl.float32) + tl.zeros((BLOCK,), tl.float32))  # bug
+
+
+@triton.jit
+def neighbour_in_place(x, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    offs = pid * BLOCK + tl.arange(0, BLOCK)
+    left = tl.load(x + offs - 1, mask=offs > 0, other=0.0)  # bug
+    tl.store(x + offs, left)
+
+
+@triton.jit
+def row_of_large_matrix(x, out, row, stride, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    start = row * stride  # bug
+    tl.store(out + offs, tl.load(x + start + offs))
+
+
+@triton.jit
+def index_in_loop(x, out, stride, count, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for k in range(count, count + 1):
+        total += tl.load(x + k * stride + offs)  # bug
+    tl.store(out + offs, total)
+
+
+@triton.jit
+def shifted_copy(x, out, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    tl.store(out + offs, tl.load(x + offs, mask=mask), mask=mask)  # bug
+
+
+@triton.jit
+def pointer_table(table, out, known):
+    pointer = tl.load(table).to(tl.pointer_type(tl.float32))
+    tl.store(out, tl.load(pointer))  # bug
+
+
+@triton.jit
+def asserting(x, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.device_assert(tl.load(x + offs) > 0, "x must be positive")  # bug
+
+
+@triton.jit
+def helper(x, offs):
+    return tl.load(x + offs)  # bug
+
+
+@triton.jit
+def bug_in_helper(x, out, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out + offs, helper(x, offs))
+
+
+@triton.jit
+def no_such_name(x):
+    tl.store(x, undefined_name)  # bug # noqa: F821
+
+
+@triton.jit
+def shapes_that_do_not_fit(x):
+    tl.store(x, tl.sum(tl.arange(0, 4)[:, None] + tl.zeros((8, 8), tl.int32)))  # bug
+
+
+@triton.jit
+def inline_assembly(x):
+    value = tl.load(x)
+    asm = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [value], tl.float32, is_pure=True, pack=1)  # bug
+    tl.store(x, asm)
+
+
+@triton.jit
+def reads_the_view_of_another(x, y, out, n):
+    tl.store(out, tl.load(x + n))  # bug
+
+
+@triton.jit
+def printing(x):
+    tl.device_print("value", tl.load(x))

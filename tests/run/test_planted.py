@@ -1,0 +1,281 @@
+"""Planted bugs: each one is found, is named in the user's words, and leaves the tensors as they were."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from kernellab.errors import KernellabError, LaunchError, OutOfBounds, RunError
+from kernellab.run import Run
+from tests.run import planted
+
+Launch = Callable[..., Run]
+
+
+def line_of_bug(kernel: Any) -> int:
+    lines, first = inspect.getsourcelines(kernel.fn)
+    return first + next(i for i, line in enumerate(lines) if "# bug" in line)
+
+
+def block(*shape: int) -> torch.Tensor:
+    return torch.arange(torch.Size(shape).numel(), dtype=torch.float32).reshape(shape)
+
+
+def failure(launch: Launch, kernel: Any, grid: tuple[int, ...], *args: Any, **named: Any) -> KernellabError:
+    """Launch, expect an error at the line of the bug, and check that no tensor changed."""
+    tensors = [arg.base if isinstance(arg, TensorDescriptor) else arg for arg in args]
+    tensors = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)]
+    before = [tensor.clone() for tensor in tensors]
+    with pytest.raises(RunError) as caught:
+        launch(kernel, grid, *args, **named)
+    for tensor, old in zip(tensors, before, strict=True):
+        assert torch.equal(tensor, old)
+    assert caught.value.place is not None
+    assert caught.value.place.file == inspect.getsourcefile(kernel.fn)
+    assert caught.value.place.line == line_of_bug(kernel)
+    assert "# bug" in caught.value.place.source_line()
+    return caught.value
+
+
+def shifted_views() -> tuple[torch.Tensor, torch.Tensor, int]:
+    whole = block(16)
+    return whole[:8], whole[4:12], 8
+
+
+OUT_OF_BOUNDS = {
+    "load past the end": (
+        planted.copy_without_mask,
+        (2,),
+        (block(100), block(100), 100),
+        {"BLOCK": 64},
+        "load of x",
+        "element 100 (byte 400)",
+    ),
+    "store past the end": (
+        planted.store_without_mask,
+        (2,),
+        (block(100), block(100), 100),
+        {"BLOCK": 64},
+        "store of out",
+        "element 100 (byte 400)",
+    ),
+    "load far away": (planted.load_at, (1,), (block(4), block(4), 10**8), {}, "load of x", "element 100000000"),
+    "load just before": (planted.load_at, (1,), (block(4), block(4), -1), {}, "load of x", "element -1 (byte -4)"),
+    "store one past": (planted.store_at, (1,), (block(4), block(4), 4), {}, "store of out", "element 4 (byte 16)"),
+    "store far away": (planted.store_at, (1,), (block(4), block(4), 2**40), {}, "store of out", f"element {2**40}"),
+    "atomic one past": (planted.atomic_at, (1,), (block(4), block(4), 4), {}, "atomic of out", "element 4 (byte 16)"),
+    "atomic far before": (
+        planted.atomic_at,
+        (1,),
+        (block(4), block(4), -(10**9)),
+        {},
+        "atomic of out",
+        "element -1000000000",
+    ),
+    "compare and swap": (
+        planted.cas_at,
+        (1,),
+        (torch.zeros(2, dtype=torch.int32), 2),
+        {},
+        "atomic of flags",
+        "element 2 (byte 8)",
+    ),
+    "a mask that is off by one": (
+        planted.wrong_mask,
+        (1,),
+        (block(100), block(100), 100),
+        {"BLOCK": 128},
+        "load of x",
+        "mask: offs <= n",
+    ),
+    "a wrong stride": (
+        planted.wrong_stride,
+        (4,),
+        (block(4, 10), block(4, 10), 4, 10, 16),
+        {"BLOCK": 16},
+        "load of x",
+        "element 40",
+    ),
+    "a negative offset": (planted.first_of_next, (4,), (block(4), block(4), 4), {}, "load of x", "element -1"),
+    "a descriptor that promises too much": (
+        planted.descriptor_too_large,
+        (1,),
+        (block(8, 8), block(8, 8), 8, 8),
+        {"BLOCK": 8},
+        "load of x",
+        "element 64",
+    ),
+    "a descriptor store": (
+        planted.descriptor_store_too_large,
+        (1,),
+        (block(8, 8), 8, 8),
+        {"BLOCK": 8},
+        "store of out",
+        "element 64",
+    ),
+    "an empty argument": (planted.load_at, (1,), (torch.empty(0), block(1), 0), {}, "load of x", "no elements"),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_BOUNDS)
+def test_an_access_out_of_bounds_is_an_error_that_says_where(launch: Launch, name: str) -> None:
+    kernel, grid, args, named, access, position = OUT_OF_BOUNDS[name]
+    error = failure(launch, kernel, grid, *args, **named)
+    assert isinstance(error, OutOfBounds)
+    assert access in error.message
+    assert position in error.message
+    assert kernel.__name__ in error.message
+
+
+def test_an_out_of_bounds_error_counts_lanes_and_programs(launch: Launch) -> None:
+    error = failure(launch, planted.copy_without_mask, (4,), block(100), block(256), 256, BLOCK=64)
+    assert "28 of 64 active lanes, no mask" in error.message
+    assert "Program (1, 0, 0)" in error.message
+    assert "Affected: 156 lanes in 3 of 4 programs." in error.message
+
+
+def test_a_bug_in_a_helper_is_shown_at_the_helper(launch: Launch) -> None:
+    with pytest.raises(OutOfBounds) as caught:
+        launch(planted.bug_in_helper, (1,), block(4), block(8), BLOCK=8)
+    assert caught.value.place is not None
+    assert caught.value.place.line == line_of_bug(planted.helper)
+
+
+def test_a_host_descriptor_of_a_wrong_shape_is_found(launch: Launch) -> None:
+    base = block(8, 8)
+    desc = TensorDescriptor(base, [16, 8], [8, 1], [8, 8])
+    error = failure(launch, planted.host_descriptor, (1,), desc, block(8, 8), 4, BLOCK=8)
+    assert "load of desc" in error.message
+
+
+def test_an_access_inside_another_argument_is_an_error(launch: Launch) -> None:
+    whole = block(32)
+    error = failure(launch, planted.reads_the_view_of_another, (1,), whole[:16], whole[16:], block(1), 20)
+    assert "inside y" in error.message
+
+
+def test_an_access_outside_the_view_but_inside_the_storage_is_a_finding(launch: Launch) -> None:
+    whole, out = block(32), block(1)
+    run = launch(planted.reads_the_view_of_another, (1,), whole[:16], block(2), out, 20)
+    assert out.item() == 20
+    (finding,) = run.findings
+    assert (finding.kind, finding.severity, finding.argument) == ("outside_view", "warning", "x")
+    assert finding.line == line_of_bug(planted.reads_the_view_of_another)
+
+
+def test_a_pointer_read_from_memory_is_followed_into_an_argument_only(launch: Launch) -> None:
+    known, out, stranger = block(4) + 7, block(1), block(4)
+    launch(planted.pointer_table, (1,), torch.tensor([known.data_ptr()]), out, known)
+    assert out.item() == 7
+    error = failure(launch, planted.pointer_table, (1,), torch.tensor([stranger.data_ptr()]), out, known)
+    assert "in no argument" in error.message
+
+
+WARNINGS = {
+    "uninitialised read": (
+        planted.accumulate,
+        (1,),
+        lambda: (block(8), block(8), 8),
+        {"BLOCK": 8, "uninitialised": ("out",)},
+        "uninitialised_read",
+        "out",
+    ),
+    "atomics on uninitialised memory": (
+        planted.atomics_on_uninitialised,
+        (2,),
+        lambda: (block(16), block(4), 16),
+        {"BLOCK": 8, "uninitialised": ("out",)},
+        "uninitialised_read",
+        "out",
+    ),
+    "race of stores": (
+        planted.sum_without_atomic,
+        (4,),
+        lambda: (block(32), block(1), 32),
+        {"BLOCK": 8},
+        "race",
+        "out",
+    ),
+    "race at block edges": (planted.overlapping_blocks, (3,), lambda: (block(64),), {"BLOCK": 8}, "race", "out"),
+    "race of a store and a load": (planted.neighbour_in_place, (4,), lambda: (block(32),), {"BLOCK": 8}, "race", "x"),
+    "overlap of shifted views": (planted.shifted_copy, (1,), shifted_views, {"BLOCK": 8}, "overlap", "out"),
+}
+
+
+@pytest.mark.parametrize("name", WARNINGS)
+def test_a_suspicious_access_is_a_warning(launch: Launch, name: str) -> None:
+    kernel, grid, make, named, kind, argument = WARNINGS[name]
+    run = launch(kernel, grid, *make(), **named)
+    assert {(f.kind, f.severity, f.argument, f.line) for f in run.findings} == {
+        (kind, "warning", argument, line_of_bug(kernel))
+    }
+
+
+def test_a_race_names_both_programs(launch: Launch) -> None:
+    run = launch(planted.sum_without_atomic, (2,), block(16), block(1), 16, BLOCK=8)
+    (finding,) = run.findings
+    assert finding.program == (1, 0, 0)
+    assert "(1, 0, 0)" in finding.detail
+    assert "(0, 0, 0)" in finding.detail
+
+
+def test_two_programs_writing_the_same_value_are_a_note(launch: Launch) -> None:
+    run = launch(planted.same_value, (3,), torch.zeros(1, dtype=torch.int32), 5)
+    assert [(f.kind, f.severity) for f in run.findings] == [("race", "note")]
+
+
+@pytest.mark.parametrize("kernel", [planted.row_of_large_matrix, planted.index_in_loop])
+def test_a_wrapped_32_bit_offset_is_an_error_that_names_the_overflow(launch: Launch, kernel: Any) -> None:
+    args = (block(64), block(8), 3, 2**30) if kernel is planted.row_of_large_matrix else (block(64), block(8), 2**30, 3)
+    with pytest.raises(OutOfBounds) as caught:
+        launch(kernel, (1,), *args, BLOCK=8)
+    assert "overflow" in caught.value.message
+
+
+def test_a_wrapped_offset_that_stays_in_bounds_is_a_warning(launch: Launch) -> None:
+    run = launch(planted.row_of_large_matrix, (1,), block(64), block(8), 4, 2**30, BLOCK=8)
+    (finding,) = run.findings
+    assert (finding.kind, finding.severity, finding.argument) == ("address_overflow", "warning", "x")
+    assert finding.line == line_of_bug(planted.row_of_large_matrix)
+
+
+def test_a_failed_device_assert_is_an_error(launch: Launch) -> None:
+    error = failure(launch, planted.asserting, (2,), block(16), 16, BLOCK=8)
+    assert "x must be positive" in error.message
+    assert "1 of 8 lanes" in error.message
+
+
+@pytest.mark.parametrize("kernel", [planted.no_such_name, planted.shapes_that_do_not_fit])
+def test_an_exception_in_a_kernel_names_its_line_and_nothing_of_the_interpreter(launch: Launch, kernel: Any) -> None:
+    error = failure(launch, kernel, (1,), block(1))
+    assert "InterpreterError" not in error.message
+    assert "TensorHandle" not in error.message
+
+
+def test_what_only_a_gpu_can_do_is_refused_by_name(launch: Launch) -> None:
+    error = failure(launch, planted.inline_assembly, (1,), block(1))
+    assert "the CPU interpreter cannot run inline assembly" in error.message
+
+
+def test_device_print_arrives_with_the_run(launch: Launch) -> None:
+    run = launch(planted.printing, (2,), block(1) + 1.5)
+    assert run.output == "pid (0, 0, 0) value: 1.5\npid (1, 0, 0) value: 1.5\n"
+
+
+@pytest.mark.parametrize(
+    ("tensor", "remedy"),
+    [
+        (torch.empty(4, device="meta"), "torch.empty_like"),
+        (torch.eye(3).to_sparse(), "to_dense"),
+        (torch.zeros(3, dtype=torch.complex64), "no type"),
+        (object(), "expected a tensor"),
+    ],
+)
+def test_an_argument_that_cannot_travel_is_refused_with_a_remedy(launch: Launch, tensor: Any, remedy: str) -> None:
+    with pytest.raises(LaunchError, match=remedy):
+        launch(planted.printing, (1,), tensor)
