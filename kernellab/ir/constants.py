@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from kernellab.ir.graph import Graph
+from kernellab.ir.graph import Graph, Operation
 
 _THROUGH = frozenset(
     {
@@ -36,6 +36,13 @@ class Constants:
         if value not in self._known:
             self._known[value] = self._find(value)
         return self._known[value]
+
+    def rounds(self, loop: Operation) -> int | None:
+        """Return how often the body of an ``scf.for`` runs, or None where its bounds or step are not known."""
+        start, stop, step = (self.integer(each) for each in loop.operands[:3])
+        if start is None or stop is None or step is None or step <= 0:
+            return None
+        return max(0, -(-(stop - start) // step))
 
     def _find(self, value: int) -> int | None:
         index = self.graph.values[value].operation

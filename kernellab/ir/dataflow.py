@@ -162,8 +162,11 @@ class _Frame:
                 changed = True
         return changed
 
+    def _state(self, value: int) -> Alternatives:
+        return self.state.get(value, UNDEFINED)
+
     def _states(self, values: Iterable[int]) -> list[Alternatives]:
-        return [self.state.get(value, UNDEFINED) for value in values]
+        return [self._state(value) for value in values]
 
     def _block(self, block: int) -> Operation:
         """Run the operations of a block in order and return its terminator."""
@@ -185,7 +188,7 @@ class _Frame:
         flow = flow_of(name)
         operands = self._states(operation.operands)
         if flow is not None:
-            results = self.analysis.rules.results(flow, operation, operands)
+            results = self.analysis.rules.results(flow, operation, operands, self._state)
             self.state.update(zip(operation.results, results, strict=True))
         elif name == "tt.split":
             for side, result in enumerate(operation.results):
@@ -207,11 +210,11 @@ class _Frame:
         flow = None if operation is None else flow_of(operation.name)
         shape = graph.values[value].shape
         if operation is None or flow not in _LANEWISE or operation.name in _REORDERS:
-            return self.state.get(value, UNDEFINED)
+            return self._state(value)
         if any(graph.values[each].shape != shape for each in operation.operands):
-            return self.state.get(value, UNDEFINED)
+            return self._state(value)
         halves = [self._half(each, side) for each in operation.operands]
-        return self.analysis.rules.results(flow, operation, halves)[0]
+        return self.analysis.rules.results(flow, operation, halves, self._state)[0]
 
     # Memory
 
@@ -279,18 +282,18 @@ class _Frame:
         return end
 
     def _for(self, operation: Operation) -> None:
-        start, stop, step = (self.analysis.constants.integer(each) for each in operation.operands[:3])
-        entered = None not in (start, stop, step) and start < stop and step > 0  # type: ignore[operator]
-        counter = self.state.get(operation.operands[0], UNDEFINED)
+        rounds = self.analysis.constants.rounds(operation)
+        counter = self._state(operation.operands[0])
         current = self._states(operation.operands[3:])
-        while True:
-            end = self._region(operation.regions[0], [counter, *current], doubtful=not entered)
+        yielded = current
+        while rounds != 0:
+            end = self._region(operation.regions[0], [counter, *current], doubtful=rounds is None)
             yielded = self._states(end.operands)
             joined = [union(pair, operation.index) for pair in zip(current, yielded, strict=True)]
-            if joined == current:
+            if joined == current or rounds == 1:
                 break
             current = joined
-        self.state.update(zip(operation.results, yielded if entered else current, strict=True))
+        self.state.update(zip(operation.results, current if rounds is None else yielded, strict=True))
 
     def _while(self, operation: Operation) -> None:
         before, after = operation.regions

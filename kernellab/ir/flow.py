@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernellab.ir.constants import Constants
 from kernellab.ir.graph import Operation
@@ -21,12 +21,15 @@ from kernellab.ir.provenance import (
     scaled_sum,
     union,
 )
+from kernellab.ir.symbols import Sums
 
 SMALL_NUMBER = 1 << 20
 """A number below this is an index or a tag, even when it was cut out of an address."""
 
 _BITS = re.compile(r"[a-z]*?(\d+)")
-_POINTEE_BITS = re.compile(r"!tt\.ptr<(?:[a-z]*?)(\d+)")
+
+State = Callable[[int], Alternatives]
+"""What a value can be, as far as the analysis has come."""
 
 
 @dataclass(slots=True)
@@ -34,11 +37,33 @@ class Rules:
     """The rules for one graph. Each takes an operation and its operands' alternatives, and gives the results'."""
 
     constants: Constants
+    sums: Sums = field(init=False)
 
-    def results(self, flow: Flow, operation: Operation, operands: Sequence[Alternatives]) -> list[Alternatives]:
+    def __post_init__(self) -> None:
+        self.sums = Sums(self.constants)
+
+    def results(
+        self, flow: Flow, operation: Operation, operands: Sequence[Alternatives], state: State
+    ) -> list[Alternatives]:
         """Return what each result of ``operation`` can be."""
-        rule = _RULES[flow]
-        return [rule(self, operation, operands)] * len(operation.results)
+        if flow in _ARITHMETIC:
+            return [self._arithmetic(flow, operation, operands, state)]
+        return [_RULES[flow](self, operation, operands)] * len(operation.results)
+
+    def _arithmetic(
+        self, flow: Flow, operation: Operation, operands: Sequence[Alternatives], state: State
+    ) -> Alternatives:
+        """Return the sum of an operation's terms; where one operand is no address, the terms need not be known."""
+        left, right = operands
+        if left == NUMBER == right or (right == NUMBER and flow in _KEEPS_FIRST):
+            return left
+        terms = self.sums.of(operation.results[0])
+        if operation.results[0] in terms:
+            return mixed(operands, operation.index, f"{operation.name} makes it from an address")
+        total = NUMBER
+        for value, factor in terms.items():
+            total = _scaled(operation, total, state(value), factor)
+        return total
 
     def _copy(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
         return operands[0] if len(operands) == 1 else union(operands, operation.index)
@@ -51,35 +76,6 @@ class Rules:
         if condition is not None:
             return operands[1] if condition else operands[2]
         return union(operands[1:], operation.index)
-
-    def _add(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-        return _scaled(operation, operands[0], operands[1], 1)
-
-    def _subtract(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-        return _scaled(operation, operands[0], operands[1], -1)
-
-    def _offset(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-        if operands[1] == NUMBER:
-            return operands[0]
-        value = self.constants.graph.values[operation.operands[0]]
-        bits = _POINTEE_BITS.search(value.element)
-        if bits is None:
-            return mixed(operands, operation.index, "its offset is an address")
-        return _scaled(operation, operands[0], operands[1], max(1, int(bits[1]) // 8))
-
-    def _multiply(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-        left, right = (self.constants.integer(each) for each in operation.operands)
-        if right is not None:
-            return _scaled(operation, NUMBER, operands[0], right)
-        if left is not None:
-            return _scaled(operation, NUMBER, operands[1], left)
-        return self._mix(operation, operands)
-
-    def _shift_left(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-        distance = self.constants.integer(operation.operands[1])
-        if distance is None or not 0 <= distance < 64:
-            return self._mix(operation, operands)
-        return _scaled(operation, NUMBER, operands[0], 1 << distance)
 
     def _bits(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
         index = operation.index
@@ -120,17 +116,15 @@ def _one_of(one: Linear, other: Linear, operation: int) -> Alternative:
     return one or other
 
 
+_ARITHMETIC = frozenset({Flow.ADD, Flow.SUBTRACT, Flow.MULTIPLY, Flow.SHIFT_LEFT, Flow.OFFSET})
+_KEEPS_FIRST = frozenset({Flow.ADD, Flow.SUBTRACT, Flow.OFFSET})
+
 _Rule = Callable[[Rules, Operation, Sequence[Alternatives]], Alternatives]
 
 _RULES: dict[Flow, _Rule] = {
     Flow.COPY: Rules._copy,
     Flow.FIRST: Rules._first,
     Flow.SELECT: Rules._select,
-    Flow.ADD: Rules._add,
-    Flow.SUBTRACT: Rules._subtract,
-    Flow.MULTIPLY: Rules._multiply,
-    Flow.SHIFT_LEFT: Rules._shift_left,
-    Flow.OFFSET: Rules._offset,
     Flow.BITS: Rules._bits,
     Flow.MASK: Rules._mask,
     Flow.REMAINDER: Rules._remainder,

@@ -141,19 +141,10 @@ def _times(graph: Graph, constants: Constants, operation: Operation) -> int | No
     region = graph.regions[graph.blocks[operation.block].region]
     while region.owner is not None:
         owner = graph.operations[region.owner]
-        count = _rounds(constants, owner)
+        count = constants.rounds(owner) if owner.name == "scf.for" else None
         if count is None:
             return None
         times *= count
         region = graph.regions[graph.blocks[owner.block].region]
     alone = len(region.blocks) == 1 and region.index == graph.kernel.region
     return times if alone else None
-
-
-def _rounds(constants: Constants, owner: Operation) -> int | None:
-    if owner.name != "scf.for":
-        return None
-    start, stop, step = (constants.integer(each) for each in owner.operands[:3])
-    if start is None or stop is None or not step:
-        return None
-    return max(0, -(-(stop - start) // step))

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,20 +37,20 @@ def graphs_of_case(case: Case, target: str = "cuda:90") -> tuple[Graph, Graph]:
     return graphs_of(case.kernel, case.arguments(), target, **case.constants(), **case.options)
 
 
-def run_truth(program: str, given: str = "") -> Any:
-    """Run a module of this folder in an interpreter process and return the JSON that it prints."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    command = [sys.executable, "-W", "ignore", "-m", f"tests.ir.{program}"]
-    done = subprocess.run(command, input=given, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+def interpreter_command(program: str) -> list[str]:
+    """Return the command that runs a module of this folder."""
+    return [sys.executable, "-W", "ignore", "-m", f"tests.ir.{program}"]
+
+
+def interpreter_environment() -> dict[str, str]:
+    return {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
 
 
 @pytest.fixture(scope="session")
 def truth() -> Mapping[str, Any]:
-    return run_truth("truth")
-
-
-@pytest.fixture(scope="session")
-def graphs() -> Callable[..., tuple[Graph, Graph]]:
-    return graphs_of_case
+    """The facts that every interpreted case of the suite shows when it runs."""
+    done = subprocess.run(
+        interpreter_command("truth"), env=interpreter_environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
