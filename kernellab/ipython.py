@@ -129,9 +129,12 @@ def _unquoted(text: str | None) -> str | None:
 def _register_cell(shell: Any, cell: str) -> str:
     """Return the cell's name, ``In[5]``, known to linecache and to IPython's tracebacks."""
     number = max(len(shell.user_ns.get("In", [""])) - 1, 0)
-    file = f"In[{number}]"
     text = f"\n{cell}"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    entry = (len(text), None, text.splitlines(keepends=True))
+    file = f"In[{number}]"
+    while file in linecache.cache and linecache.cache[file][:3] != entry:
+        file += "'"  # a cell that runs without history has no number of its own
+    linecache.cache[file] = (*entry, file)
     # Private, and optional: without it, a traceback says "File In[5]:3" and not "Cell In[5], line 3".
     getattr(shell.compile, "_filename_map", {})[file] = number
     return file

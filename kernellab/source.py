@@ -148,7 +148,7 @@ def closure_of(kernel: Any, arguments: tuple[Any, ...] = ()) -> tuple[Closure, t
     collector.add(function, "jit")
     bound = tuple(collector.bind(argument) for argument in arguments)
     collector.resolve()
-    decorators = _decorators(objects.python_function(function))
+    decorators = _decorators(function)
     return Closure(tuple(collector.done), decorators, tuple(sorted(collector.labels.items()))), bound
 
 
@@ -174,7 +174,7 @@ class _Collector:
 
     def _function(self, owner: Any, kind: FunctionKind) -> Function:
         python = owner if isinstance(owner, FunctionType) else owner.fn
-        text, first_line, node = _definition(python)
+        text, first_line, node = _definition(owner)
         actual = python.__code__.co_filename
         file = f"{CELL_PREFIX}{python.__name__}" if is_cell_file(actual) else actual
         while self.labels.get(file, actual) != actual:
@@ -311,31 +311,31 @@ def _is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _lines(python: Any) -> tuple[list[str], int]:
+def _lines(owner: Any) -> tuple[list[str], int]:
     from kernellab._triton import objects
 
     try:
-        return objects.source_lines(python)
+        return objects.source_lines(owner)
     except (OSError, TypeError) as exc:
         raise SourceError(
-            f"The source of {python.__qualname__} cannot be found; define it in a cell or in a file.",
-            kernel=python.__name__,
+            f"The source of {owner.__qualname__} cannot be found; define it in a cell or in a file.",
+            kernel=owner.__name__,
         ) from exc
 
 
-def _definition(python: Any) -> tuple[str, int, ast.FunctionDef]:
+def _definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
     """Return the text of a function from its ``def`` on, the line of that in its file, and its syntax tree."""
-    lines, first = _lines(python)
+    lines, first = _lines(owner)
     text = textwrap.dedent("".join(lines))
     node = next((n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)), None)
     if node is None:
-        raise SourceError(f"{python.__qualname__} is not defined by a def statement.", kernel=python.__name__)
+        raise SourceError(f"{owner.__qualname__} is not defined by a def statement.", kernel=owner.__name__)
     body = text.splitlines(keepends=True)[node.lineno - 1 : node.end_lineno]
     return "".join(body), first + node.lineno - 1, node
 
 
-def _decorators(python: Any) -> str:
-    text = textwrap.dedent("".join(_lines(python)[0]))
+def _decorators(owner: Any) -> str:
+    text = textwrap.dedent("".join(_lines(owner)[0]))
     node = next(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef))
     return "".join(text.splitlines(keepends=True)[: node.lineno - 1])
 

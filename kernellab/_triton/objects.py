@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITCallable, JITFunction
-
-PyFunction = Callable[..., Any]
 
 
 def is_kernel(value: object) -> bool:
@@ -45,12 +42,6 @@ def dtype_name(value: object) -> str | None:
     return str(value.name) if isinstance(value, tl.dtype) and type(value) is tl.dtype else None
 
 
-def python_function(function: Any) -> PyFunction:
-    """Return the Python function that a jit function was made of."""
-    result: PyFunction = function.fn
-    return result
-
-
 class _SpecializationProxy(NamedTuple):
     """What Triton hands to ``repr=``."""
 
@@ -68,8 +59,13 @@ def parameter_names(kernel: Any) -> tuple[str, ...]:
     return tuple(jit_function(kernel).arg_names)
 
 
-def source_lines(function: PyFunction) -> tuple[list[str], int]:
-    """Return the lines of a function, decorators included, and the number of the first one."""
+def source_lines(function: Any) -> tuple[list[str], int]:
+    """Return the lines of a function, decorators included, and the number of the first one.
+
+    Those of a jit function are the ones it was defined with, whatever has become of the file or cell since.
+    """
+    if isinstance(function, JITCallable):
+        return list(function.raw_src), max(function.starting_line_number, 1)
     lines, first = inspect.getsourcelines(function)
     return lines, max(first, 1)
 

@@ -33,14 +33,11 @@ def add_into(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def spill(x_ptr, out_ptr, stride, BLOCK: tl.constexpr, ROWS: tl.constexpr):
-    columns = tl.arange(0, BLOCK)
-    rows = tl.arange(0, ROWS)
-    tile = tl.load(x_ptr + rows[:, None] * stride + columns[None, :])
-    total = tl.zeros((ROWS, BLOCK), tl.float32)
-    for i in range(8):
-        total += tl.sort(tile * (i + 1.0), dim=1)
-    tl.store(out_ptr + rows[:, None] * stride + columns[None, :], total * tile)
+def greedy(x_ptr, out_ptr, N: tl.constexpr, M: tl.constexpr):
+    rows, columns, few = tl.arange(0, N), tl.arange(0, M), tl.arange(0, 16)
+    left = tl.load(x_ptr + rows[:, None] * M + columns[None, :])
+    right = tl.load(x_ptr + columns[:, None] * 16 + few[None, :])
+    tl.store(out_ptr + rows[:, None] * 16 + few[None, :], tl.dot(left, right))
 
 
 @triton.autotune(configs=[triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256})], key=["n"])
@@ -79,15 +76,12 @@ def test_a_compile_error_points_at_the_line(lab: kernellab.Lab) -> None:
 
 
 def test_too_much_shared_memory_is_refused_before_the_launch(lab: kernellab.Lab) -> None:
-    case = CASES["matmul_float32"]
-    arguments = case.fresh_arguments("cuda")
-    meta = {**case.meta, "BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "num_stages": 4}
-    compiled = lab.compile(case.kernel, **arguments, **meta)
+    x, out = torch.ones(2**18, device="cuda", dtype=torch.float16), torch.zeros(2**18, device="cuda")
+    compiled = lab.compile(greedy, x, out, N=128, M=1024, num_warps=8)
     assert not compiled.resources.fits
     with pytest.raises(CannotRun, match="shared memory"):
-        lab.run(case.kernel, case.grid, **arguments, **meta)
-    x = torch.ones(8, device="cuda")
-    assert float(x.sum()) == 8
+        lab.run(greedy, (1,), x, out, N=128, M=1024, num_warps=8)
+    assert float(x[:8].sum()) == 8
 
 
 def test_an_autotuned_kernel_runs(lab: kernellab.Lab) -> None:
@@ -119,9 +113,10 @@ def test_resources_are_those_of_the_loaded_kernel(lab: kernellab.Lab, name: str)
 
 
 def test_spills_are_those_of_the_loaded_kernel(lab: kernellab.Lab) -> None:
-    x, out = torch.rand(64, 512, device="cuda"), torch.zeros(64, 512, device="cuda")
-    meta = {"BLOCK": 512, "ROWS": 64, "num_warps": 4}
-    handle = lab.bind(spill)[(1,)](x, out, 512, **meta)
-    resources = lab.compile(spill, x, out, 512, **meta).resources
+    case = CASES["matmul-float16"]
+    arguments = case.fresh_arguments("cuda")
+    meta = {**case.meta, "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 32, "num_stages": 2, "num_warps": 4}
+    handle = lab.bind(case.kernel)[case.grid](**arguments, **meta)
+    resources = lab.compile(case.kernel, **arguments, **meta).resources
     assert handle.n_spills > 0
     assert resources.spill_bytes == handle.n_spills * 4
