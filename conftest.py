@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import tempfile
 
@@ -15,6 +16,10 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["KERNELLAB_STORE"] = folder.name
         config.add_cleanup(folder.cleanup)
         config.add_cleanup(lambda: os.environ.pop("KERNELLAB_STORE"))
+
+
+def pytest_report_header() -> str:
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("triton", "torch", "numpy"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
