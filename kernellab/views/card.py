@@ -11,8 +11,11 @@ from kernellab.run import Severity
 from kernellab.views import wording
 from kernellab.views.badge import badge
 from kernellab.views.graph import OPERATIONS_AT_MOST, View, svg
+from kernellab.views.places import SourceText, main_file
 from kernellab.views.source import annotated, source_text
 from kernellab.views.source_table import source_table
+from kernellab.views.stage_lines import stage_lines
+from kernellab.views.stage_table import stage_table
 from kernellab.views.stages import STAGE_NAMES, stage_text
 from kernellab.views.style import card_css
 
@@ -52,7 +55,10 @@ def _kernel(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone:
 def _header(report: KernelReport) -> str:
     name, _, version = report.label.partition("@")
     tail = f'<span class="kl-version">@{escape(version)}</span>' if version else ""
-    facts = " ".join(f"<span>{escape(word)}</span>" for word in wording.header_words(report))
+    tips = {wording.compile_words(report.compiled): wording.stage_words(report.compiled)}
+    facts = " ".join(
+        f'<span title="{escape(tips.get(word, ""))}">{escape(word)}</span>' for word in wording.header_words(report)
+    ).replace(' title=""', "")
     title = f'<span class="kl-name">{escape(name)}{tail}</span>'
     return f'<div class="kl-head">{title}<span class="kl-facts">{facts}</span></div>'
 
@@ -161,15 +167,12 @@ def _source(report: KernelReport, shown: frozenset[str]) -> str:
 
 
 def _stages(report: KernelReport, shown: frozenset[str]) -> Iterator[str]:
+    source = SourceText(main_file(report.compiled.graph), source_text(report))
     for name in STAGE_NAMES:
         if name in shown:
-            text = stage_text(report.compiled, name)
-            yield _details(
-                name.upper(),
-                f"{text.count(chr(10)) + 1:,} lines",
-                f'<pre class="kl-pre">{escape(text)}</pre>',
-                is_open=True,
-            )
+            lines = stage_lines(name, stage_text(report.compiled, name))
+            detail = f"{wording.plural(len(lines), 'line')}; at the left the source line that each comes from"
+            yield _details(name.upper(), detail, stage_table(lines, source), is_open=True)
 
 
 def _details(title: str, detail: str, body: str, *, is_open: bool) -> str:

@@ -14,12 +14,13 @@ _LIBRARY = ("triton/language/", "triton\\language\\", "triton/experimental/", "t
 def place_of(location: Location) -> Location:
     """Return the innermost place of a chain of calls that is not inside Triton's own library."""
     place = location
-    while place.caller is not None and (place.line is None or _is_library(place.file)):
+    while place.caller is not None and (place.line is None or is_library(place.file)):
         place = place.caller
     return place
 
 
-def _is_library(file: str | None) -> bool:
+def is_library(file: str | None) -> bool:
+    """Return whether a file is part of Triton's own library of kernel functions."""
     return file is not None and any(part in file for part in _LIBRARY)
 
 
@@ -41,15 +42,19 @@ class SourceText:
         """Return the stripped text of a line, or "" where there is none."""
         if place.file is None or place.line is None:
             return ""
-        if place.file == self.file and place.line in self.own:
+        if self.is_own(place) and place.line in self.own:
             return self.own[place.line].strip()
         return linecache.getline(place.file, place.line).strip()
+
+    def is_own(self, place: Location) -> bool:
+        """Return whether a place is in ``file``; some stages know only the last part of a path."""
+        return place.file == self.file or (bool(place.file) and place.file == short_file(self.file))
 
     def words(self, place: Location) -> str:
         """Return ``line 12``, ``line 12 of other.py``, or "" where the line is not known."""
         if place.line is None:
             return ""
-        of = f" of {short_file(place.file)}" if place.file not in (self.file, None) else ""
+        of = "" if place.file is None or self.is_own(place) else f" of {short_file(place.file)}"
         return f"line {place.line}{of}"
 
 

@@ -60,6 +60,11 @@ def compile_words(compiled: Compiled) -> str:
     return "compiled earlier" if compiled.from_cache else f"compiled in {seconds_words(compiled.seconds)}"
 
 
+def stage_words(compiled: Compiled) -> str:
+    """Return how long each stage of the compile took, or "" where that is not known."""
+    return ", ".join(f"{name} {seconds_words(seconds)}" for name, seconds in compiled.stage_seconds.items())
+
+
 def option_words(compiled: Compiled) -> list[str]:
     """Return the options that shape a launch: warps, stages, and what differs from the usual."""
     options = compiled.options

@@ -64,7 +64,8 @@ def compiled_of(name: str, folder: Path) -> Compiled:
     kernel = launches()[name][0]
     ttir, context, signature = ttir_of(*launches()[name])
     graph = graph_of_module(ttir, context, flattened_parameters(signature))
-    (folder / f"{name}.ttir").write_text(str(ttir))
+    (folder / name).mkdir()
+    (folder / name / f"{name}.ttir").write_text(str(ttir))
     return Compiled(
         kernel=kernel.__name__,
         target=TARGET,
@@ -75,7 +76,7 @@ def compiled_of(name: str, folder: Path) -> Compiled:
         stage_seconds={},
         graph=graph,
         effects=effects_of(graph),
-        folder=folder,
+        folder=folder / name,
         digest=name,
     )
 
