@@ -126,12 +126,17 @@ def _compile_with(cell: _Cell, args: str) -> None:
     kernels = _launchable(cell)
     if not kernels:
         raise UsageError("--args: the cell defines no kernel that takes arguments.")
-    try:
-        given = eval(f"(lambda *args, **meta: (args, meta))({args})", dict(cell.namespace))
-    except Exception as exc:
-        raise UsageError(f"--args {args!r} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
+    given, meta = _evaluated("--args", args, f"(lambda *args, **meta: (args, meta))({args})", cell.namespace)
     for kernel in kernels.values():
-        kernel.warmup(*given[0], grid=(1,), **given[1])
+        kernel.warmup(*given, grid=(1,), **meta)
+
+
+def _evaluated(option: str, text: str, expression: str, namespace: Namespace) -> Any:
+    """Return the value of an option's expression in the cell's namespace."""
+    try:
+        return eval(expression, dict(namespace))
+    except Exception as exc:
+        raise UsageError(f"{option} {text!r} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
 
 
 def _launchable(cell: _Cell) -> dict[str, Any]:
@@ -161,7 +166,7 @@ def _checked(cell: _Cell, recorder: Recorder, options: CellOptions) -> Mapping[i
         raise UsageError(f"--check {options.check!r}: the cell launches no kernel.")
     record = launched[-1]
     outputs = {name: t for name, t in memory_of(record.arguments).items() if name in record.compiled.effects.mutated}
-    reference = eval(options.check, cell.namespace)
+    reference = _evaluated("--check", options.check, options.check, cell.namespace)
     return {id(record): tuple(compare(options.check, reference, outputs))}
 
 
