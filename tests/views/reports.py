@@ -64,7 +64,7 @@ def compiled_of(name: str, folder: Path) -> Compiled:
     kernel = launches()[name][0]
     ttir, context, signature = ttir_of(*launches()[name])
     graph = graph_of_module(ttir, context, flattened_parameters(signature))
-    (folder / name).mkdir()
+    (folder / name).mkdir(exist_ok=True)
     (folder / name / f"{name}.ttir").write_text(str(ttir))
     return Compiled(
         kernel=kernel.__name__,
