@@ -128,12 +128,12 @@ class SourceView:
         return f"{', '.join(names)} = {words}" if names else words
 
     def _result(self, line: _Line) -> str:
-        """Return the type of the last tensor that the line makes or stores."""
+        """Return the type of the tensor that the line makes in the end, or stores; "" for a scalar."""
         for operation in reversed(line.operations):
-            for value in (*operation.results, *operation.operands[1:2]):
-                known = self.graph.values[value]
-                if known.shape and (not known.is_pointer or operation.results):
-                    return short_type(known)
+            made = operation.results[:1] or (operation.operands[1:2] if operation.index in self.touches else ())
+            if made and not is_folded(self.graph, operation.block):
+                known = self.graph.values[made[0]]
+                return short_type(known) if known.shape else ""
         return ""
 
     def _tip(self, line: _Line, text: str, touch: Touch | None) -> str:

@@ -1,0 +1,126 @@
+"""What only a browser can tell: that text fits its box, can be read on any page, and that a page's rules do not win."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kernellab.report import KernelReport
+from kernellab.views.card import card_html
+from kernellab.views.graph import svg
+from tests.views.reports import cell_of
+
+pytestmark = pytest.mark.browser
+
+Reports = Callable[..., KernelReport]
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+
+# As in JupyterLab's rendered HTML, where tables are small, striped and aligned to the right.
+NOTEBOOK_RULES = """
+.jp-RenderedHTMLCommon td, .jp-RenderedHTMLCommon th {text-align:right; padding:9px; border:3px solid red}
+.jp-RenderedHTMLCommon tbody tr:nth-child(odd) {background:rgb(1, 200, 3)}
+.jp-RenderedHTMLCommon table {margin-left:auto; margin-right:auto; font-size:30px}
+.jp-RenderedHTMLCommon pre {background:rgb(1, 200, 3); color:red}
+"""
+LIGHT_RULES = ":root{--jp-layout-color0:white;--jp-content-font-color1:rgba(0,0,0,.87)}"
+DARK_RULES = ":root{--jp-layout-color0:#111111;--jp-content-font-color1:rgba(255,255,255,1)} body{background:#111}"
+
+OVERFLOWING = """() => [...document.querySelectorAll('svg g[data-node]')].filter(node => {
+  const box = node.querySelector('path').getBBox();
+  return [...node.querySelectorAll('text')].some(text => text.getBBox().width > box.width);
+}).map(node => node.textContent)"""
+
+FAINTEST = """() => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const paint = (color, over) => {
+    canvas.fillStyle = over; canvas.fillRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+  const card = document.querySelector('.kl-card');
+  const page = paint(getComputedStyle(card).backgroundColor, '#fff');
+  const back = `rgb(${page.slice(0, 3)})`;
+  const shown = e => e === card ? 1 : Number(getComputedStyle(e).opacity) * shown(e.parentElement);
+  const unseen = ['STYLE', 'style', 'title', 'desc'];
+  const texts = [...card.querySelectorAll('*')].filter(e => !unseen.includes(e.tagName) && e.textContent.trim());
+  const ratios = texts.map(e => {
+    const style = getComputedStyle(e);
+    const svg = e.tagName === 'text';
+    const color = paint(svg ? style.fill : style.color, back);
+    const share = shown(e) * (svg ? Number(style.fillOpacity) : 1);
+    const seen = color.map((v, i) => v * share + page[i] * (1 - share));
+    const [low, high] = [light(seen), light(page)].sort((a, b) => a - b);
+    return (high + .05) / (low + .05);
+  });
+  return Math.min(...ratios);
+}"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as api:
+        browser = api.chromium.launch(executable_path=program, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def show(chromium: Any) -> Iterator[Callable[..., Any]]:
+    pages = []
+
+    def open_page(body: str, scheme: str = "light", rules: str = "") -> Any:
+        page = chromium.new_page(color_scheme=scheme, viewport={"width": 1000, "height": 800})
+        pages.append(page)
+        meta = '<meta charset="utf-8"><meta name="color-scheme" content="light dark">'
+        page.set_content(f"<!doctype html>{meta}<style>{rules}</style><div class='jp-RenderedHTMLCommon'>{body}</div>")
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+
+
+@pytest.mark.parametrize("view", ["operations", "source"])
+def test_text_fits_its_box(show: Callable[..., Any], report: Reports, view: str) -> None:
+    compiled = report("backward").compiled
+    page = show(svg(compiled.graph, compiled.effects, view=view))
+    assert page.locator("svg g[data-node]").count() > 30
+    assert page.evaluate(OVERFLOWING) == []
+
+
+@pytest.mark.parametrize(
+    ("scheme", "rules"), [("light", ""), ("dark", ""), ("light", LIGHT_RULES), ("light", DARK_RULES)]
+)
+def test_the_card_can_be_read_in_light_and_dark(
+    show: Callable[..., Any], report: Reports, scheme: str, rules: str
+) -> None:
+    page = show(card_html(cell_of(report("softmax"), show="source,ttir")), scheme, rules)
+    assert page.evaluate(FAINTEST) > 4.5
+
+
+def test_the_rules_of_a_notebook_page_do_not_win(show: Callable[..., Any], report: Reports) -> None:
+    page = show(card_html(cell_of(report("add"), show="source,ttir")), rules=NOTEBOOK_RULES)
+    styles = page.evaluate(
+        """() => ['.kl-args tbody th', '.kl-args td.kl-type', '.kl-source td:last-child', '.kl-stage pre:last-child']
+            .map(selector => getComputedStyle(document.querySelector(selector)))
+            .map(style => [style.textAlign, style.borderTopWidth, style.color])"""
+    )
+    assert [align for align, _, _ in styles] == ["left"] * 4
+    assert {width for _, width, _ in styles} == {"0px"}
+    assert "rgb(255, 0, 0)" not in {color for _, _, color in styles}
+    rows = page.evaluate("() => getComputedStyle(document.querySelector('.kl-args tbody tr')).backgroundColor")
+    assert rows == "rgba(0, 0, 0, 0)"
+
+
+def test_the_card_is_never_wider_than_its_place(show: Callable[..., Any], report: Reports) -> None:
+    page = show(card_html(cell_of(report("backward"), show="graph,source,ttir")))
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
