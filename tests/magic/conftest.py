@@ -1,0 +1,78 @@
+"""A real IPython shell with the extension loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+DOUBLE = """
+@triton.jit
+def {name}(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, {factor} * tl.load(x_ptr + offsets, mask=mask), mask=mask)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What one cell did: its error if it raised, what it displayed by MIME type, and what it printed."""
+
+    error: BaseException | None
+    shown: list[dict[str, Any]] = field(default_factory=list)
+    printed: str = ""
+
+    @property
+    def error_lines(self) -> list[str]:
+        assert self.error is not None
+        return list(self.error._render_traceback_())  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class Notebook:
+    """Runs cells; ``names`` is the user's namespace."""
+
+    shell: InteractiveShell
+
+    @property
+    def names(self) -> dict[str, Any]:
+        return self.shell.user_ns
+
+    @property
+    def cell_number(self) -> int:
+        """The number of the cell that ran last."""
+        return len(self.shell.user_ns["In"]) - 1
+
+    def run(self, cell: str) -> Ran:
+        with capture_output() as captured:
+            result = self.shell.run_cell(cell, store_history=True)
+        return Ran(result.error_in_exec, [output.data for output in captured.outputs], captured.stdout)
+
+    def triton(self, body: str, options: str = "") -> Ran:
+        return self.run(f"%%triton {options}\n{body.strip()}\n")
+
+    def double(self, name: str, *, factor: float = 2, launch: str = "", options: str = "") -> Ran:
+        """Run a cell that defines a kernel which doubles, and launches it as ``launch`` says."""
+        return self.triton(DOUBLE.format(name=name, factor=factor) + launch, options)
+
+
+@pytest.fixture(scope="session")
+def shell() -> Iterator[InteractiveShell]:
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "kernellab")
+    yield shell
+    shell.run_line_magic("unload_ext", "kernellab")
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def notebook(shell: InteractiveShell) -> Notebook:
+    """Return a notebook whose tensors ``x`` (0 to 99) and ``out`` (zeros) are fresh."""
+    shell.user_ns.update(x=torch.arange(100.0), out=torch.zeros(100))
+    return Notebook(shell)
