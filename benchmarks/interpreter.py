@@ -4,10 +4,11 @@ Both run in processes of their own, turn by turn. Triton's time is a launch; our
 checks), and a whole `Interpreter.run` as a cell sees it: arguments copied there and back, changes counted.
 """
 
+# ruff: noqa: N803 - constexprs are written in capitals
+
 from __future__ import annotations
 
 import json
-import platform
 import statistics
 import subprocess
 import sys
@@ -53,8 +54,12 @@ def matmul_kernel(a, b, c, M, N, K, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK, BLOCK), tl.float32)
     for k in range(0, K, BLOCK):
         inner = k + tl.arange(0, BLOCK)
-        left = tl.load(a + rows[:, None] * K + inner[None, :], mask=(rows[:, None] < M) & (inner[None, :] < K), other=0.0)
-        right = tl.load(b + inner[:, None] * N + columns[None, :], mask=(inner[:, None] < K) & (columns[None, :] < N), other=0.0)
+        left = tl.load(
+            a + rows[:, None] * K + inner[None, :], mask=(rows[:, None] < M) & (inner[None, :] < K), other=0.0
+        )
+        right = tl.load(
+            b + inner[:, None] * N + columns[None, :], mask=(inner[:, None] < K) & (columns[None, :] < N), other=0.0
+        )
         total += tl.dot(left, right)
     tl.store(c + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
 
@@ -75,11 +80,23 @@ def launches() -> dict[str, tuple[object, tuple[int, ...], dict[str, object]]]:
     keys = torch.randint(0, 256, (64 * 1024,), generator=generator, dtype=torch.int32)
     counts = torch.zeros(256, dtype=torch.int32)
     return {
-        "vector add, 1024 programs": (add_kernel, (1024,), {"x": x, "y": y, "out": torch.zeros_like(x), "n": x.numel(), "BLOCK": 256}),
-        "softmax, 256 rows of 1000": (softmax_kernel, (256,), {"x": rows, "out": torch.zeros_like(rows), "columns": 1000, "BLOCK": 1024}),
+        "vector add, 1024 programs": (
+            add_kernel,
+            (1024,),
+            {"x": x, "y": y, "out": torch.zeros_like(x), "n": x.numel(), "BLOCK": 256},
+        ),
+        "softmax, 256 rows of 1000": (
+            softmax_kernel,
+            (256,),
+            {"x": rows, "out": torch.zeros_like(rows), "columns": 1000, "BLOCK": 1024},
+        ),
         "matmul 256^3, blocks of 64": (matmul_kernel, (4, 4), {**matmul, "BLOCK": 64}),
         "matmul 256^3, blocks of 32": (matmul_kernel, (8, 8), {**matmul, "BLOCK": 32}),
-        "histogram, 64 programs": (histogram_kernel, (64,), {"x": keys, "counts": counts, "n": keys.numel(), "BLOCK": 1024}),
+        "histogram, 64 programs": (
+            histogram_kernel,
+            (64,),
+            {"x": keys, "counts": counts, "n": keys.numel(), "BLOCK": 1024},
+        ),
     }
 
 
@@ -127,13 +144,13 @@ def measured(name: str, interpreter: Interpreter, triton_seconds: Callable[[str]
         whole.append(time.perf_counter() - start)
         ours.append(run.seconds)
         assert not run.findings
-    medians = [statistics.median(values[1:]) * 1e3 for values in (theirs, ours, whole)]
-    return f"{name:<28}{medians[0]:9.1f}{medians[1]:9.1f}{medians[2]:9.1f}{medians[1] / medians[0]:9.2f}{medians[2] / medians[0]:9.2f}"
+    own, checked, cell = (statistics.median(values[1:]) * 1e3 for values in (theirs, ours, whole))
+    return f"{name:<28}{own:9.1f}{checked:9.1f}{cell:9.1f}{checked / own:9.2f}{cell / own:9.2f}"
 
 
 def heading() -> list[str]:
     return [
-        f"triton {triton.__version__}, torch {torch.__version__}, numpy {np.__version__}, Python {platform.python_version()}",
+        f"triton {triton.__version__}, torch {torch.__version__}, numpy {np.__version__}, Python {sys.version.split()[0]}",
         f"medians of {REPETITIONS} launches, ms; goal: checked / Triton's < {GOAL:g}",
         f"{'':<28}{'Triton':>9}{'checked':>9}{'whole':>9}{'checked':>9}{'whole':>9}",
         f"{'':<28}{'ms':>9}{'ms':>9}{'ms':>9}{'/Triton':>9}{'/Triton':>9}",

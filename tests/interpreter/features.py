@@ -336,3 +336,47 @@ def wrapping_hash(x, out, N: tl.constexpr, TABLE: tl.constexpr):
     slots = ((keys * 1664525 + 1013904223) * 69069) & (TABLE - 1)
     tl.store(out + offs, slots)
     tl.atomic_add(out + N + slots, 1)
+
+
+@triton.jit
+def boolean_operators(x, out, n, lower, N: tl.constexpr, FLAG: tl.constexpr):
+    offs = tl.arange(0, N)
+    inside = (offs >= lower) and (offs < n)
+    tl.store(out + offs, tl.load(x + offs), mask=inside)
+    outer = offs < lower or offs >= n
+    tl.store(out + N + offs, 1.0, mask=outer)
+    tl.store(out + 2 * N + offs, 1.0, mask=not outer)
+    if FLAG and n > lower:
+        tl.store(out + 3 * N, 5.0)
+    if not FLAG or not (n > lower):
+        tl.store(out + 3 * N, 6.0)
+
+
+@triton.jit
+def asserts(x, N: tl.constexpr):
+    assert N == 8, "eight"
+    values = tl.load(x + tl.arange(0, N))
+    assert values > 0, "all positive"
+
+
+@triton.jit
+def prints(x):
+    print("value", tl.load(x))
+    tl.static_print("once")
+
+
+@triton.jit
+def if_of_a_block(x, N: tl.constexpr):
+    values = tl.load(x + tl.arange(0, N))
+    if values > 0:
+        tl.store(x, 1.0)
+
+
+@triton.jit
+def chained_assignment_and_ternary(out, n):
+    a = b = n * 2
+    c = a if n > 3 else b + 1
+    a += 1
+    tl.store(out, a)
+    tl.store(out + 1, b)
+    tl.store(out + 2, c)

@@ -10,6 +10,7 @@ import torch
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from kernellab.errors import RunError
 from kernellab.run import Run
 from tests.interpreter import features
 
@@ -269,3 +270,39 @@ def test_views_of_one_storage_stay_views(quiet: Launch) -> None:
     assert torch.equal(whole[3], inputs[1] + 1)
     assert not whole[0].any()
     assert run.changed["outs[0]"] == run.changed["outs[1]"] == 8
+
+
+def test_boolean_operators_work_element_by_element(quiet: Launch) -> None:
+    x, out = random(8) + 10, torch.zeros(4, 8)
+    quiet(features.boolean_operators, (1,), x, out, 6, 2, 8, True)
+    inside = torch.tensor([False, False, True, True, True, True, False, False])
+    assert torch.equal(out[0], torch.where(inside, x, 0))
+    assert torch.equal(out[1].bool(), ~inside)
+    assert torch.equal(out[2].bool(), inside)
+    assert out[3, 0] == 5
+
+
+def test_an_assert_holds_for_every_element(quiet: Launch) -> None:
+    quiet(features.asserts, (1,), torch.ones(8), 8)
+    with pytest.raises(RunError, match="all positive"):
+        quiet(features.asserts, (1,), torch.arange(8.0), 8)
+    with pytest.raises(RunError, match="static assertion failed: eight"):
+        quiet(features.asserts, (1,), torch.ones(16), 16)
+
+
+def test_print_arrives_once_per_program_and_static_print_once(quiet: Launch) -> None:
+    run = quiet(features.prints, (2,), torch.tensor([2.5]))
+    assert run.output == "pid (0, 0, 0) value 2.5\nonce\npid (1, 0, 0) value 2.5\n"
+
+
+def test_a_block_cannot_decide_an_if(quiet: Launch) -> None:
+    with pytest.raises(RunError, match=r"a block of shape \(8,\) cannot decide"):
+        quiet(features.if_of_a_block, (1,), torch.ones(8), 8)
+
+
+def test_chained_assignment_and_ternary(quiet: Launch) -> None:
+    out = torch.zeros(3, dtype=torch.int32)
+    quiet(features.chained_assignment_and_ternary, (1,), out, 5)
+    assert out.tolist() == [11, 10, 10]
+    quiet(features.chained_assignment_and_ternary, (1,), out, 2)
+    assert out.tolist() == [5, 4, 5]

@@ -197,3 +197,45 @@ def reads_the_view_of_another(x, y, out, n):
 @triton.jit
 def printing(x):
     tl.device_print("value", tl.load(x))
+
+
+@triton.jit
+def right_neighbour_in_place(x, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    right = tl.load(x + offs + 1)
+    tl.store(x + offs, right)  # bug
+
+
+@triton.jit
+def colliding_lanes(out, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out + offs // 2, offs)  # bug
+
+
+@triton.jit
+def endless(x):
+    while tl.load(x) == 0:
+        pass
+
+
+@triton.jit
+def slow(x, out, N: tl.constexpr):
+    offs = tl.arange(0, N)
+    total = tl.zeros((N,), tl.float32)
+    for _ in range(20):
+        total += tl.load(x + offs)
+    tl.store(out + tl.program_id(0) * N + offs, total)
+
+
+@triton.jit
+def unwritten_tail(x, out, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out + offs, tl.load(x + offs, mask=offs < n - 1), mask=offs < n - 1)
+    tl.store(out, tl.sum(tl.load(out + offs, mask=offs < n, other=0)))  # bug
+
+
+@triton.jit
+def guarded_by_and(x, out):
+    pid = tl.program_id(0)
+    if pid > 0 and tl.load(x + pid - 1) > 0:  # bug
+        tl.store(out + pid, 1.0)

@@ -10,7 +10,8 @@ import pytest
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernellab.errors import KernellabError, LaunchError, OutOfBounds, RunError
+from kernellab.errors import KernellabError, LaunchError, OutOfBounds, RunError, WorkerTimeout
+from kernellab.interpret import Interpreter
 from kernellab.run import Run
 from tests.run import planted
 
@@ -203,6 +204,30 @@ WARNINGS = {
     ),
     "race at block edges": (planted.overlapping_blocks, (3,), lambda: (block(64),), {"BLOCK": 8}, "race", "out"),
     "race of a store and a load": (planted.neighbour_in_place, (4,), lambda: (block(32),), {"BLOCK": 8}, "race", "x"),
+    "race of a load and a store": (
+        planted.right_neighbour_in_place,
+        (3,),
+        lambda: (block(32),),
+        {"BLOCK": 8},
+        "race",
+        "x",
+    ),
+    "race between lanes": (
+        planted.colliding_lanes,
+        (1,),
+        lambda: (torch.zeros(8, dtype=torch.int32),),
+        {"BLOCK": 8},
+        "race",
+        "out",
+    ),
+    "uninitialised read of a tail": (
+        planted.unwritten_tail,
+        (1,),
+        lambda: (block(8), block(8), 8),
+        {"BLOCK": 8, "uninitialised": ("out",)},
+        "uninitialised_read",
+        "out",
+    ),
     "overlap of shifted views": (planted.shifted_copy, (1,), shifted_views, {"BLOCK": 8}, "overlap", "out"),
 }
 
@@ -227,6 +252,12 @@ def test_a_race_names_both_programs(launch: Launch) -> None:
 def test_two_programs_writing_the_same_value_are_a_note(launch: Launch) -> None:
     run = launch(planted.same_value, (3,), torch.zeros(1, dtype=torch.int32), 5)
     assert [(f.kind, f.severity) for f in run.findings] == [("race", "note")]
+
+
+def test_and_does_not_guard_a_load(launch: Launch) -> None:
+    """The compiler evaluates both sides of ``and``, so that the load runs in program 0 too."""
+    error = failure(launch, planted.guarded_by_and, (2,), block(4), block(4))
+    assert "element -1" in error.message
 
 
 @pytest.mark.parametrize("kernel", [planted.row_of_large_matrix, planted.index_in_loop])
@@ -279,3 +310,34 @@ def test_device_print_arrives_with_the_run(launch: Launch) -> None:
 def test_an_argument_that_cannot_travel_is_refused_with_a_remedy(launch: Launch, tensor: Any, remedy: str) -> None:
     with pytest.raises(LaunchError, match=remedy):
         launch(planted.printing, (1,), tensor)
+
+
+def test_an_endless_loop_is_stopped_and_the_next_launch_runs(interpreter: Interpreter, launch: Launch) -> None:
+    x = torch.zeros(1)
+    with pytest.raises(WorkerTimeout, match="endless"):
+        interpreter.run(planted.endless, {"x": x}, (1, 1, 1), 0.5)
+    assert x.item() == 0
+    assert launch(planted.printing, (1,), x).output
+
+
+def test_a_long_launch_reports_progress(interpreter: Interpreter) -> None:
+    x, out, seen = torch.ones(1024), torch.zeros(256 * 1024), []
+    arguments = {"x": x, "out": out, "N": 1024}
+    interpreter.run(planted.slow, arguments, (256, 1, 1), progress=seen.append)
+    assert all(0 < done <= 256 and total == 256 for done, total in seen)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen
+    assert (out == 20).all()
+
+
+def test_an_in_place_launch_on_one_tensor_is_a_note(launch: Launch) -> None:
+    x = block(8)
+    run = launch(planted.shifted_copy, (1,), x, x, 8, BLOCK=8)
+    assert {(f.kind, f.severity) for f in run.findings} == {("overlap", "note")}
+
+
+def test_interleaved_views_do_not_overlap(launch: Launch) -> None:
+    whole = block(16)
+    pairs = whole.reshape(8, 2)
+    run = launch(planted.shifted_copy, (1,), pairs[:4, 0], pairs[4:, 1], 4, BLOCK=4)
+    assert not [f for f in run.findings if f.kind == "overlap"]

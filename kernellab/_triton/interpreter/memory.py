@@ -17,8 +17,8 @@ from triton._C.libtriton import interpreter as native
 from kernellab._triton.interpreter.faults import DeadlinePassed, fault_of, stray_pointer
 from kernellab._triton.interpreter.findings import Findings, Program
 from kernellab._triton.interpreter.handles import Array, Handle
+from kernellab._triton.interpreter.hazards import Hazards
 from kernellab._triton.interpreter.regions import TAG_SHIFT, Region, regions_of
-from kernellab._triton.interpreter.shadow import Ordering
 from kernellab.packed import FindingKind, Launch, Severity
 
 
@@ -45,16 +45,16 @@ class CheckedMemory:
     def __init__(self, launch: Launch, base_address: int) -> None:
         self.storages, self.regions = regions_of(launch, base_address)
         self.findings = Findings()
+        self.hazards = Hazards(self.findings, launch.grid)
         self.deadline: float | None = None
-        self.program: Program = (0, 0, 0)
-        self._grid = launch.grid
-        self._number = 0
-        self._ordering = Ordering()
+
+    @property
+    def program(self) -> Program:
+        """The program that runs."""
+        return self.hazards.program
 
     def begin_program(self, number: int, program: Program) -> None:
-        self._number = number
-        self.program = program
-        self._ordering.begin_program()
+        self.hazards.begin_program(number, program)
 
     def load(self, pointer: Handle, mask: Array | None, other: Array | None, dtype: Any, *, volatile: bool) -> Array:
         """Return the elements behind the active lanes, ``other`` (or zero) in the rest."""
@@ -64,7 +64,7 @@ class CheckedMemory:
         if located is None:
             return np.array(other, dtype=dtype)
         for region, addresses, _ in located.parts:
-            self._before_read(region, addresses, dtype.itemsize, ordered=volatile)
+            self.hazards.before_read(region, addresses, dtype.itemsize, volatile=volatile)
         lanes = np.ones(pointer.data.shape, bool) if mask is None else mask
         result: Array = native.load(located.addresses, lanes, other, dtype)
         return result
@@ -74,11 +74,25 @@ class CheckedMemory:
         located = self._locate(pointer, mask, values.dtype.itemsize, Access.STORE)
         if located is None:
             return
-        active = values if mask is None else values[mask]
+        active = (values if mask is None else values[mask]).ravel()
         for region, addresses, lanes in located.parts:
-            written = active.ravel() if lanes is None else active.ravel()[lanes]
-            self._before_write(region, addresses, written)
-        native.store(located.addresses, values, np.ones(pointer.data.shape, bool) if mask is None else mask)
+            self.hazards.before_write(region, addresses, active if lanes is None else active[lanes])
+        everything = np.ones(pointer.data.shape, bool) if mask is None else mask
+        native.store(located.addresses, values, everything)
+        if active.size > 1:
+            self._check_collisions(located, values, everything)
+
+    def _check_collisions(self, located: Located, values: Array, lanes: Array) -> None:
+        """Read a store back: a lane that holds another value than it wrote shares its element with another lane."""
+        held = native.load(located.addresses, lanes, values, values.dtype)
+        if held.tobytes() == values.tobytes():
+            return
+        bits = f"u{values.dtype.itemsize}"
+        lost = (held.view(bits) != values.view(bits))[lanes].ravel()
+        for region, addresses, part in located.parts:
+            colliding = lost if part is None else lost[part]
+            if colliding.any():
+                self.hazards.colliding_lanes(region, addresses[colliding], int(colliding.sum()))
 
     def atomic(
         self, pointer: Handle, mask: Array | None, itemsize: int, *, acquire: bool, release: bool, reads: bool = True
@@ -88,14 +102,9 @@ class CheckedMemory:
         if located is None:
             return None
         if located.addresses.size == 1:
-            self._ordering.synchronise(int(located.addresses.item()), self._number, acquire=acquire, release=release)
+            self.hazards.synchronise(int(located.addresses.item()), acquire=acquire, release=release)
         for region, addresses, _ in located.parts:
-            if reads:
-                self._before_read(region, addresses, itemsize, ordered=False)
-            region.storage.shadow.touched = True
-            unwritten = region.storage.shadow.unwritten
-            if unwritten is not None:
-                unwritten[self._granules(region, addresses, itemsize)] = False
+            self.hazards.before_atomic(region, addresses, itemsize, reads=reads)
         return located.addresses
 
     def _locate(self, pointer: Handle, mask: Array | None, itemsize: int, access: Access) -> Located | None:
@@ -168,103 +177,10 @@ class CheckedMemory:
             if other is not region and inside.any():
                 masked = mask is not None
                 raise fault_of(region, strays[inside], access, active, self.program, masked=masked, inside=other)
-        first = int(strays[0])
-        self._find(
-            FindingKind.OUTSIDE_VIEW,
-            Severity.WARNING,
-            region,
-            f"{access} outside the view of {region.name}, but inside its storage: element {region.element(first)}",
-            strays.size,
-        )
-
-    def _before_read(self, region: Region, addresses: Array, itemsize: int, *, ordered: bool) -> None:
-        shadow = region.storage.shadow
-        if shadow.writers is None and shadow.unwritten is None:
-            return
-        index = self._granules(region, addresses, itemsize)
-        if shadow.unwritten is not None and (fresh := shadow.unwritten[index]).any():
-            each = shadow.per_element(itemsize)
-            first = int(addresses[int(np.argmax(fresh)) // each])
-            self._find(
-                FindingKind.UNINITIALISED_READ,
-                Severity.WARNING,
-                region,
-                f"element {region.element(first)} of {region.name} is read before anything wrote it",
-                int(fresh.sum()) // each,
-            )
-        if shadow.writers is not None and not ordered:
-            self._check_writers(region, addresses, index, itemsize, None)
-
-    def _before_write(self, region: Region, addresses: Array, values: Array) -> None:
-        shadow = region.storage.shadow
-        shadow.touched = True
-        itemsize = values.dtype.itemsize
-        index = self._granules(region, addresses, itemsize)
-        writers = shadow.ensure_writers()
-        self._check_writers(region, addresses, index, itemsize, values)
-        writers = shadow.ensure_writers()
-        writers[index] = self._number + 1
-        if shadow.unwritten is not None:
-            shadow.unwritten[index] = False
-        if shadow.members is not None:
-            self._check_members(region, addresses, index, itemsize)
-        elif region.twins:
-            names = ", ".join(region.twins)
-            self._find(FindingKind.OVERLAP, Severity.NOTE, region, f"{region.name} and {names} are the same memory", 1)
-
-    def _check_writers(
-        self, region: Region, addresses: Array, index: Array, itemsize: int, values: Array | None
-    ) -> None:
-        """Compare the writers of granules with this program; ``values`` is None for a read."""
-        shadow = region.storage.shadow
-        writers = shadow.ensure_writers()[index]
-        foreign = (writers != 0) & (writers != self._number + 1)
-        if not foreign.any():
-            return
-        for writer in np.unique(writers[foreign]).tolist():
-            if self._ordering.knows(writer - 1):
-                foreign &= writers != writer
-        if foreign.any():
-            self._report_race(region, addresses, foreign, writers, itemsize, values)
-
-    def _report_race(
-        self, region: Region, addresses: Array, foreign: Array, writers: Array, itemsize: int, values: Array | None
-    ) -> None:
-        each = region.storage.shadow.per_element(itemsize)
-        lanes = foreign.reshape(-1, each).any(axis=1)
-        severity, difference = Severity.WARNING, ""
-        if values is not None:
-            held = native.load(
-                addresses[lanes] + region.delta,
-                np.ones(int(lanes.sum()), bool),
-                np.zeros(int(lanes.sum()), values.dtype),
-                values.dtype,
-            )
-            same = held.tobytes() == np.ascontiguousarray(values[lanes]).tobytes()
-            severity = Severity.NOTE if same else Severity.WARNING
-            difference = " with the same value" if same else " with another value"
-        first = int(np.argmax(lanes))
-        writer = self._program(int(writers.reshape(-1, each)[first].max()) - 1)
-        element = region.element(int(addresses[first]))
-        done = "reads" if values is None else "writes"
-        detail = (
-            f"program {self.program} {done} element {element} of {region.name}{difference}, which program {writer} "
-            "wrote in the same launch without an atomic in between"
-        )
-        self._find(FindingKind.RACE, severity, region, detail, int(lanes.sum()))
-
-    def _check_members(self, region: Region, addresses: Array, index: Array, itemsize: int) -> None:
-        members = region.storage.shadow.ensure_members()[index]
-        others = members & ~np.uint64(1 << region.bit % 64)
-        for other in region.storage.regions:
-            hit = others & np.uint64(1 << other.bit % 64) != 0
-            if other is region or not hit.any():
-                continue
-            each = region.storage.shadow.per_element(itemsize)
-            first = int(addresses[int(np.argmax(hit)) // each])
-            severity = Severity.NOTE if other.name in region.twins else Severity.WARNING
-            detail = f"store through {region.name} (element {region.element(first)}) changes {other.name}"
-            self._find(FindingKind.OVERLAP, severity, region, detail, int(hit.sum()) // each)
+        element = region.element(int(strays[0]))
+        detail = f"{access} outside the view of {region.name}, but inside its storage: element {element}"
+        kind, severity = FindingKind.OUTSIDE_VIEW, Severity.WARNING
+        self.findings.add(kind, severity, region.name, self.program, lambda: detail, strays.size)
 
     def _report_wrap(self, pointer: Handle, mask: Array | None, access: Access) -> None:
         wrapped = pointer.wrapped
@@ -287,16 +203,6 @@ class CheckedMemory:
             int(lanes.sum()),
             wrapped.place,
         )
-
-    def _granules(self, region: Region, addresses: Array, itemsize: int) -> Array:
-        return region.storage.shadow.granules(addresses - np.uint64(region.storage_start), itemsize)
-
-    def _program(self, number: int) -> Program:
-        x, y, _ = self._grid
-        return number % x, number // x % y, number // (x * y)
-
-    def _find(self, kind: FindingKind, severity: Severity, region: Region, detail: str, lanes: int) -> None:
-        self.findings.add(kind, severity, region.name, self.program, lambda: detail, lanes)
 
 
 def _region_at(regions: list[Region], offset_bytes: int) -> Region:

@@ -10,19 +10,22 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
+MANY = -1
+
 
 @dataclass(slots=True)
 class Shadow:
-    """Arrays with one entry per granule of ``1 << shift`` bytes of a storage.
+    """Arrays with one entry per granule of ``1 << shift`` bytes of a storage. Each is None until it matters.
 
     ``writers`` holds 1 + the number of the program that last wrote the granule by a plain store, 0 for none;
-    ``unwritten`` is true where the contents count as never written; ``members`` has bit k set where an element of
-    argument k of this storage lies. Each is None until it matters.
+    ``readers`` likewise of the one that read it since, `MANY` for several. ``unwritten`` is true where the contents
+    count as never written. ``members`` has bit k set where an element of argument k of this storage lies.
     """
 
     size_bytes: int
     shift: int
     writers: Array | None = None
+    readers: Array | None = None
     unwritten: Array | None = None
     members: Array | None = None
     touched: bool = field(default=False)
@@ -51,6 +54,11 @@ class Shadow:
             self.writers = np.zeros(self.length, dtype=np.int32)
         return self.writers
 
+    def ensure_readers(self) -> Array:
+        if self.readers is None:
+            self.readers = np.zeros(self.length, dtype=np.int32)
+        return self.readers
+
     def ensure_unwritten(self) -> Array:
         if self.unwritten is None:
             self.unwritten = np.zeros(self.length, dtype=bool)
@@ -75,7 +83,7 @@ class Shadow:
     def _refine(self, shift: int) -> None:
         factor = 1 << (self.shift - shift)
         self.shift = shift
-        for name in ("writers", "unwritten", "members"):
+        for name in ("writers", "readers", "unwritten", "members"):
             array = getattr(self, name)
             if array is not None:
                 setattr(self, name, np.repeat(array, factor))
