@@ -6,6 +6,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,7 +22,7 @@ from kernellab.run import Run
 from kernellab.runtime import Launches, LaunchRecord, Recorder
 from kernellab.settings import read_settings
 from kernellab.source import Closure
-from kernellab.store import Store
+from kernellab.store import Store, Version
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
 from kernellab.worker import Pool, Worker
 
@@ -39,10 +40,10 @@ class Lab:
 
     def __init__(self, target: str | None = None, store: str | Path | None = None) -> None:
         self.settings = read_settings()
-        self._scratch = tempfile.TemporaryDirectory(prefix="kernellab-") if store == ":memory:" else None
-        folder = Path(self._scratch.name) if self._scratch else Path(store) if store else self.settings.store
         wanted = target or self.settings.target
         self._wanted = parse_target(wanted) if wanted else None
+        self._scratch = tempfile.TemporaryDirectory(prefix="kernellab-") if store == ":memory:" else None
+        folder = Path(self._scratch.name) if self._scratch else Path(store) if store else self.settings.store
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
         self._interpreter = Interpreter(Worker(INTERPRET_WORKER), self.settings.timeout_s)
         self._resolving = threading.RLock()
@@ -184,10 +185,11 @@ class Lab:
         launches.activate()
         return launches
 
-    def _revived(self, closure: Closure) -> Any:
+    def _revived(self, version: Version) -> Any:
         from kernellab._triton.loading import load
 
-        return self.bind(load(closure).kernel)
+        functions = (replace(f, file=f"<{version.label}: {f.name}>") for f in version.closure.functions)
+        return self.bind(load(Closure(tuple(functions))).kernel)
 
 
 def _require_kernel(kernel: Any) -> None:

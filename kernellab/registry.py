@@ -17,12 +17,12 @@ from kernellab.errors import UnknownName
 from kernellab.source import Closure, closure_of
 from kernellab.store import Store, Version
 
-Revive = Callable[[Closure], Any]
+Revive = Callable[[Version], Any]
 
 
 @dataclass(slots=True)
 class Registry:
-    """Kernels by id, name and version. ``revive`` makes a launchable kernel of a closure from the store."""
+    """Kernels by id, name and version. ``revive`` makes a launchable kernel of a version from the store."""
 
     store: Store
     revive: Revive
@@ -76,7 +76,7 @@ class Registry:
         version = self._by_id(key) if isinstance(key, int) else self._by_label(key)
         with self._lock:
             if version.id not in self._kernels:
-                self._enter(self.revive(version.closure), version)
+                self._enter(self.revive(version), version)
             return self._kernels[version.id]
 
     def __contains__(self, key: object) -> bool:

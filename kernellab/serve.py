@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import sys
 import threading
 import time
@@ -26,7 +27,14 @@ def serve(connection: Connection) -> None:
             job: Job = connection.recv()
         except (EOFError, OSError):
             return
-        connection.send(_answer(job, connection))
+        _send(connection, _answer(job, connection))
+
+
+def _send(connection: Connection, answer: tuple[str, object]) -> None:
+    try:
+        connection.send(answer)
+    except (pickle.PicklingError, AttributeError, TypeError) as exc:
+        connection.send(("failure", failure_of(exc, detail=traceback.format_exc())))
 
 
 def ready(payload: object, progress: object) -> None:

@@ -70,7 +70,10 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """A module that is not installed: its attributes that the kernel uses."""
+    """A module that is not installed: its attributes that the kernel uses.
+
+    Without members it stands for a module that only annotations name: it has any attribute, and none of use.
+    """
 
     module: str
     members: tuple[tuple[str, Binding], ...]
@@ -276,8 +279,8 @@ def _installed(named: Any, value: Any) -> Import | None:
 
 def _without_import(binding: Binding) -> Binding:
     """Keep an annotation such as ``x: torch.Tensor`` from importing torch in a worker."""
-    if isinstance(binding, Import) and binding.module.split(".")[0] != "triton":
-        return Opaque(binding.module)
+    if isinstance(binding, Import) and not binding.attribute and binding.module.split(".")[0] != "triton":
+        return Members(binding.module, ())
     return binding
 
 

@@ -62,6 +62,8 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
             raise CannotRun(message, kernel=self.__name__) from exc
 
     def _compile(self, src: Any, target: Any = None, options: Any = None, _env_vars: Any = None) -> Any:
+        for function in reversed(_reached(self)):
+            _ = function.cache_key  # fills in used_global_vals; before 3.8, only with those of helpers that have theirs
         files, digest = self.runtime.compiled_files(src, target, options)
         return CompiledKernel(src, files, digest)
 
@@ -70,7 +72,9 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         absent = object()
         changed = any(scope.get(name, absent) != value for (name, _), (value, scope) in self.used_global_vals.items())
         if changed:
-            _reset_hashes(self, set())
+            for function in _reached(self):
+                function.hash = None
+                function.used_global_vals = {}
             self.device_caches.clear()
 
 
@@ -92,7 +96,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
         return [0.0 if fits else float("inf")] * 3
 
     def _fits(self, args: tuple[Any, ...], config: Any, meta: dict[str, Any]) -> bool:
-        compiled = self.fn.warmup(*args, **{**meta, **config.all_kwargs()})
+        compiled = self.fn.run(*args, **{**meta, **config.all_kwargs(), "warmup": True})
         try:
             return compiled is not None and callable(compiled.run)
         except OutOfResources:
@@ -143,13 +147,15 @@ def is_bound(kernel: object) -> bool:
     return isinstance(kernel, tuple(bound for _, bound in _BOUND))
 
 
-def _reset_hashes(function: Any, seen: set[int]) -> None:
-    """Make a jit function and all helpers that it reaches compute their hash and used globals afresh."""
-    if id(function) in seen:
-        return
-    seen.add(id(function))
-    function.hash = None
-    function.used_global_vals = {}
-    for value in function.fn.__globals__.values():
-        if isinstance(value, JITFunction):
-            _reset_hashes(value, seen)
+def _reached(function: Any) -> list[Any]:
+    """Return a jit function and the helpers that its code names, directly or through another."""
+    found = {id(function): function}
+    pending = [function]
+    while pending:
+        current = pending.pop()
+        scope = current.fn.__globals__
+        for helper in (scope.get(name) for name in current.fn.__code__.co_names):
+            if isinstance(helper, JITFunction) and id(helper) not in found:
+                found[id(helper)] = helper
+                pending.append(helper)
+    return list(found.values())

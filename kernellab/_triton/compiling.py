@@ -140,8 +140,8 @@ def _place(exc: BaseException, closure: Closure) -> Place | None:
 def _message(exc: BaseException) -> str:
     text = getattr(exc, "error_message", None) or str(exc) or type(exc).__name__
     if isinstance(exc, subprocess.SubprocessError) or "ptxas" in text.lower():
-        fatal = re.search(r"ptxas (?:fatal|error)\s*:\s*(.+)", text)
-        text = f"ptxas refused it: {fatal[1]}" if fatal else text
+        said = re.search(r"\berror\s*:\s*(.+)", text) or re.search(r"\bfatal\s*:\s*(.+)", text)
+        text = f"ptxas refused it: {said[1]}" if said else text
     if "PassManager::run failed" in text:
         text = "a compiler pass failed; the full detail names it."
     first = next((line.strip() for line in text.splitlines() if line.strip()), text)

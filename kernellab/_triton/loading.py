@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import linecache
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import triton
@@ -28,6 +28,8 @@ class _Untaken:
     """Stands for a value that stayed behind. An annotation may name it; Triton refuses it anywhere else."""
 
     def __getattr__(self, name: str) -> _Untaken:
+        if name.startswith("__"):
+            raise AttributeError(name)
         return self
 
     def __getitem__(self, item: object) -> _Untaken:
@@ -115,7 +117,9 @@ class Loaded:
 
     def _module(self, name: str, members: tuple[tuple[str, Binding], ...]) -> ModuleType:
         module = ModuleType(name)
-        vars(module).update(SimpleNamespace(**{key: self.value(binding) for key, binding in members}).__dict__)
+        vars(module).update({key: self.value(binding) for key, binding in members})
+        if not members:
+            vars(module)["__getattr__"] = lambda attribute: _Untaken()
         return module
 
 

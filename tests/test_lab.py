@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+import kernellab
+from kernellab.errors import LaunchError, OutOfBounds, UnknownTarget, WorkerTimeout
+from kernellab.ir.effects import Access
+from tests import samples
+
+N = 300
+
+
+def tensors() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.rand(N), torch.rand(N), torch.zeros(N)
+
+
+def grid(meta: dict[str, Any]) -> tuple[int]:
+    return (triton.cdiv(N, meta["BLOCK"]),)
+
+
+def test_a_bound_kernel_is_a_triton_kernel_and_leaves_the_original_alone(lab: kernellab.Lab) -> None:
+    bound = lab.bind(samples.add_kernel)
+    assert isinstance(bound, JITFunction)
+    assert type(samples.add_kernel) is JITFunction
+    assert bound.fn is samples.add_kernel.fn
+    assert lab.bind(samples.add_kernel) is bound
+    assert lab.bind(bound) is bound
+
+
+def test_a_bound_autotuner_is_an_autotuner_over_a_bound_kernel(lab: kernellab.Lab) -> None:
+    bound = lab.bind(samples.tuned_kernel)
+    assert isinstance(bound, Autotuner)
+    assert isinstance(bound.fn.fn, JITFunction)
+    assert bound.fn.fn is not samples.tuned_kernel.fn.fn
+
+
+def test_a_bound_kernel_can_be_the_helper_of_a_plain_one(lab: kernellab.Lab) -> None:
+    bound = lab.bind(samples.doubled)
+    x, _, out = tensors()
+    lab.run(samples.kernel_of(bound), (1,), x, out, BLOCK=256)
+    torch.testing.assert_close(out[:256], 2 * x[:256])
+
+
+def test_a_launch_returns_the_compiled_kernel_of_triton(lab: kernellab.Lab) -> None:
+    x, y, out = tensors()
+    handle = lab.bind(samples.add_kernel)[grid](x, y, out, N, BLOCK=128)
+    torch.testing.assert_close(out, x + y)
+    assert type(handle).__name__ == "CompiledKernel"
+    assert handle.metadata.num_warps == 4
+    assert handle.n_regs == lab.compile(samples.add_kernel, x, y, out, N, BLOCK=128).resources.registers
+    assert "tt.store" in handle.asm["ttir"]
+
+
+@pytest.mark.parametrize("shape", [grid, (3,), (3, 1), [3, 1, 1], lambda meta: (3,)])
+def test_grids_of_every_form_launch(lab: kernellab.Lab, shape: Any) -> None:
+    x, y, out = tensors()
+    lab.bind(samples.add_kernel)[shape](x, y, out, N, BLOCK=128)
+    torch.testing.assert_close(out, x + y)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [((-1,), "cannot be negative"), ((1, 1, 1, 1), "one to three"), (("a",), "must be integers"), ((1.5,), "integers")],
+)
+def test_a_grid_that_is_none_is_refused(lab: kernellab.Lab, shape: Any, message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        lab.bind(samples.add_kernel)[shape](*tensors(), N, BLOCK=128)
+
+
+def test_an_empty_grid_launches_nothing_and_says_so(lab: kernellab.Lab) -> None:
+    x, y, out = tensors()
+    run = lab.run(samples.add_kernel, (0,), x, y, out, N, BLOCK=128)
+    assert not out.any()
+    assert run.notes == ("the grid is empty: nothing was launched",)
+
+
+def test_an_exception_of_the_grid_function_comes_through_as_itself(lab: kernellab.Lab) -> None:
+    def failing(meta: dict[str, Any]) -> tuple[int]:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as caught:
+        lab.bind(samples.add_kernel)[failing](*tensors(), N, BLOCK=128)
+    assert not isinstance(caught.value, kernellab.KernellabError)
+    assert caught.traceback[-1].name == "failing"
+
+
+def test_run_says_what_changed(lab: kernellab.Lab) -> None:
+    x, y, out = tensors()
+    run = lab.run(samples.add_kernel, grid, x, y, out, N, BLOCK=128)
+    assert run.changed == {"x_ptr": 0, "y_ptr": 0, "out_ptr": N}
+    assert (run.where, run.grid, run.findings) == ("interpreter", (3, 1, 1), ())
+    assert run.seconds > 0
+
+
+def test_an_access_out_of_bounds_changes_nothing_and_the_next_launch_works(lab: kernellab.Lab) -> None:
+    x, y, out = tensors()
+    with pytest.raises(OutOfBounds, match="x_ptr") as caught:
+        lab.run(samples.add_kernel, (4,), x, y, out, 512, BLOCK=128)
+    assert caught.value.place is not None
+    assert caught.value.place.source_line().strip() == "x = tl.load(x_ptr + offsets, mask=mask)"
+    assert not out.any()
+    lab.run(samples.add_kernel, (3,), x, y, out, N, BLOCK=128)
+    torch.testing.assert_close(out, x + y)
+
+
+def test_an_endless_launch_is_stopped_and_the_next_one_works(lab: kernellab.Lab) -> None:
+    x, y, out = tensors()
+    with pytest.raises(WorkerTimeout, match=r"endless_kernel .*did not finish within 1 s"):
+        lab.run(samples.endless_kernel, (1,), x, timeout_s=1)
+    lab.run(samples.add_kernel, (3,), x, y, out, N, BLOCK=128)
+    torch.testing.assert_close(out, x + y)
+
+
+def test_a_changed_global_constexpr_is_compiled_anew() -> None:
+    @triton.jit
+    def shifted(x_ptr, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        tl.store(x_ptr + offsets, tl.load(x_ptr + offsets) + SHIFT)
+
+    with kernellab.Lab(store=":memory:") as lab:
+        bound, x = lab.bind(shifted), torch.zeros(16)
+        globals()["SHIFT"] = tl.constexpr(1)
+        bound[(1,)](x, BLOCK=16)
+        globals()["SHIFT"] = tl.constexpr(10)
+        handle = bound[(1,)](x, BLOCK=16)
+    assert x.tolist() == [11.0] * 16
+    assert "1.000000e+01" in handle.asm["ttir"]
+
+
+SHIFT = tl.constexpr(0)
+
+
+def test_an_autotuned_kernel_takes_the_first_config_that_fits(lab: kernellab.Lab) -> None:
+    x, _, out = tensors()
+    bound = lab.bind(samples.tuned_kernel)
+    bound[grid](x, out, N)
+    torch.testing.assert_close(out, x)
+    assert bound.best_config.kwargs == {"BLOCK": 64}
+
+
+def test_plain_triton_runs_while_a_lab_is_open(lab: kernellab.Lab) -> None:
+    x, y, out = tensors()
+    lab.launches.activate()
+    handle = samples.add_kernel[(3,)](x, y, out, N, BLOCK=128)
+    torch.testing.assert_close(out, x + y)
+    assert handle.n_regs > 0
+
+
+def test_too_much_shared_memory_is_refused_offline_as_on_the_device(lab: kernellab.Lab) -> None:
+    @triton.jit
+    def greedy(x_ptr, out_ptr, N: tl.constexpr, M: tl.constexpr):
+        rows, columns, few = tl.arange(0, N), tl.arange(0, M), tl.arange(0, 16)
+        left = tl.load(x_ptr + rows[:, None] * M + columns[None, :])
+        right = tl.load(x_ptr + columns[:, None] * 16 + few[None, :])
+        tl.store(out_ptr + rows[:, None] * 16 + few[None, :], tl.dot(left, right))
+
+    x, out = torch.zeros(2**18, dtype=torch.float16), torch.zeros(2**18)
+    resources = lab.compile(greedy, x, out, N=128, M=1024, num_warps=8).resources
+    assert not resources.fits
+    assert resources.why_not is not None
+    assert "cuda:90 has 232,448" in resources.why_not
+    with pytest.raises(kernellab.errors.CannotRun, match="shared memory"):
+        lab.run(greedy, (1,), x, out, N=128, M=1024, num_warps=8)
+
+
+def test_the_target_can_be_chosen_and_changed() -> None:
+    with kernellab.Lab(target="cuda:80", store=":memory:") as lab:
+        x, y, out = tensors()
+        assert str(lab.compile(samples.add_kernel, x, y, out, N, BLOCK=64).target) == "cuda:80"
+        lab.use_target("hip:gfx942")
+        handle = lab.bind(samples.add_kernel)[grid](x, y, out, N, BLOCK=64)
+        assert "amdgcn" in handle.asm
+        torch.testing.assert_close(out, x + y)
+
+
+def test_an_unknown_target_is_refused_at_once() -> None:
+    with pytest.raises(UnknownTarget, match="'tpu'"):
+        kernellab.Lab(target="tpu", store=":memory:")
+
+
+def test_sites_say_what_and_where(lab: kernellab.Lab) -> None:
+    effects = lab.effects(samples.add_kernel, *tensors(), N, BLOCK=64)
+    found = {(site.argument, site.kind) for site in effects.sites}
+    assert found == {("x_ptr", Access.READ), ("y_ptr", Access.READ), ("out_ptr", Access.WRITE)}
+    assert all(site.masked for site in effects.sites)
+
+
+def test_a_graph_can_be_drawn(lab: kernellab.Lab) -> None:
+    from kernellab.views.graph import svg
+
+    assert "<svg" in svg(lab.graph(samples.add_kernel, *tensors(), N, BLOCK=64))
+
+
+def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    text = (
+        "import os, torch, kernellab\nfrom tests import samples\n"
+        "lab = kernellab.Lab(store=':memory:')\nlab.start(wait=True)\n"
+        "print(*[worker.pid for worker in lab._pool.workers], flush=True)\nos._exit(0)\n"
+    )
+    root = Path(__file__).parents[1]
+    result = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=root, check=True)
+    pids = [int(pid) for pid in result.stdout.split()]
+    assert pids
+    for pid in pids:
+        _wait_until_gone(pid)
+
+
+def _wait_until_gone(pid: int) -> None:
+    status = Path(f"/proc/{pid}/status")
+    for _ in range(100):
+        if not status.exists() or "State:\tZ" in status.read_text():
+            return
+        subprocess.run(["sleep", "0.1"], check=True)
+    pytest.fail(f"process {pid} still runs")

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kernellab
+from kernellab.errors import KernellabError, UnknownName
+from kernellab.registry import Registry
+from kernellab.store import Store
+from tests import samples
+
+
+def registry() -> Registry:
+    return Registry(Store(None), revive=lambda closure: pytest.fail("nothing is to be revived"))
+
+
+def test_ids_names_and_versions_lead_to_the_kernel_and_back() -> None:
+    table = registry()
+    version = table.add(samples.add_kernel)
+    assert table[version.id] is table["add_kernel"] is table["add_kernel@1"] is samples.add_kernel
+    assert table.version_of(samples.add_kernel) == version
+    assert table.label_of(samples.add_kernel) == "add_kernel@1"
+
+
+def test_the_jit_function_of_an_autotuned_kernel_finds_its_entry() -> None:
+    table = registry()
+    version = table.add(samples.tuned_kernel)
+    inner = samples.tuned_kernel.fn.fn
+    assert table.version_of(inner) == version
+    assert table.owner_of(inner) is samples.tuned_kernel
+
+
+def test_a_redefined_name_is_a_new_version_and_the_old_one_stays() -> None:
+    table = registry()
+    first, second = samples.kernel_of(samples.doubled), samples.kernel_of(samples.squared)
+    labels = [table.add(kernel).label for kernel in (first, second)]
+    assert labels == ["made_kernel@1", "made_kernel@2"]
+    assert (table["made_kernel"], table["made_kernel@1"]) == (second, first)
+
+
+def test_going_back_to_an_earlier_text_is_the_earlier_version() -> None:
+    table = registry()
+    table.add(samples.kernel_of(samples.doubled))
+    table.add(samples.kernel_of(samples.squared))
+    again = samples.kernel_of(samples.doubled)
+    assert table.add(again).label == "made_kernel@1"
+    assert table["made_kernel"] is again
+
+
+def test_a_name_of_its_own_is_used() -> None:
+    table = registry()
+    assert table.add(samples.add_kernel, name="plus").label == "plus@1"
+    assert table["plus"] is samples.add_kernel
+
+
+@pytest.mark.parametrize("key", ["nothing", "add_kernel@7", "add_kernel@x", 99])
+def test_an_unknown_name_is_a_key_error_that_lists_what_there_is(key: Any) -> None:
+    table = registry()
+    table.add(samples.add_kernel)
+    assert key not in table
+    with pytest.raises(UnknownName, match="99" if key == 99 else "add_kernel") as caught:
+        table[key]
+    assert isinstance(caught.value, KeyError)
+    assert isinstance(caught.value, KernellabError)
+    assert not str(caught.value).startswith("'")
+
+
+def test_a_kernel_that_was_never_entered_is_an_error_with_the_remedy() -> None:
+    with pytest.raises(UnknownName, match=r"enter it with lab\.kernels\.add\(add_kernel\)"):
+        registry().version_of(samples.add_kernel)
+
+
+def test_constant_arguments_are_kept_by_id() -> None:
+    table = registry()
+    first, second = table.add_constants({"BLOCK": 64}), table.add_constants({"BLOCK": 128})
+    assert (table.constants(first), table.constants(second)) == ({"BLOCK": 64}, {"BLOCK": 128})
+    with pytest.raises(UnknownName, match="No constant arguments have the id 2"):
+        table.constants(2)
+
+
+def test_many_threads_enter_kernels_without_losing_one() -> None:
+    table = registry()
+    kernels = [samples.kernel_of(samples.doubled) for _ in range(20)]
+    threads = [threading.Thread(target=table.add, args=(k, f"k{i}")) for i, k in enumerate(kernels)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [table[f"k{i}"] for i in range(20)] == kernels
+    assert len({table.version_of(k).id for k in kernels}) == 20
+
+
+def test_a_kernel_is_back_in_a_new_session_with_its_helpers(tmp_path: Path) -> None:
+    with kernellab.Lab(store=tmp_path) as lab:
+        lab.kernels.add(samples.scale_kernel)
+    x, out = torch.arange(100.0), torch.zeros(100)
+    with kernellab.Lab(store=tmp_path) as lab:
+        kernel = lab.kernels["scale_kernel"]
+        assert kernel is not samples.scale_kernel
+        kernel[(1,)](x, out, 100, BLOCK=128)
+    torch.testing.assert_close(out, x * 3 + 3)
