@@ -19,7 +19,7 @@ _COLUMN_LIMITS = (24, 26, 18)  # name, type, specialization; the rest wraps
 def card_text(report: CellReport) -> str:
     """Return the card of a cell as lines of at most 100 characters; the stages that were asked for keep theirs."""
     shown = [part.strip() for part in (report.show or "").split(",")]
-    blocks = ["\n".join(_kernel(kernel)) for kernel in report.kernels]
+    blocks = [kernel_text(kernel, wording.header_words(kernel)) for kernel in report.kernels]
     for kernel in report.kernels:
         blocks += [
             f"{kernel.label} {name}\n{stage_text(kernel.compiled, name)}" for name in STAGE_NAMES if name in shown
@@ -29,8 +29,13 @@ def card_text(report: CellReport) -> str:
     return "\n\n".join(blocks)
 
 
-def _kernel(report: KernelReport) -> Iterator[str]:
-    yield from _joined([report.label, *wording.header_words(report)], "", "  ")
+def kernel_text(report: KernelReport, words: list[str]) -> str:
+    """Return one kernel's part of the card; ``words`` are the facts beside its name."""
+    return "\n".join(_kernel(report, words))
+
+
+def _kernel(report: KernelReport, words: list[str]) -> Iterator[str]:
+    yield from _joined([report.label, *words], "", "  ")
     yield from _messages(report)
     yield from _arguments(report)
     facts = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernellab.compile import Compiled, Resources
-from kernellab.ir.effects import Access, UnknownEffect
+from kernellab.ir.effects import Access, Effects, UnknownEffect
 from kernellab.report import ArgumentReport, Check, KernelReport
 from kernellab.run import Finding
 
@@ -115,6 +115,17 @@ def access_words(kind: Access, lines: tuple[int, ...]) -> str:
     return ", ".join(part for part in (PAST[kind], lines_words(lines)) if part)
 
 
+def sites_words(effects: Effects, argument: str, kind: Access) -> str:
+    """Return a line for each operation that accesses an argument in this way, for a tooltip."""
+    lines = []
+    for site in effects.sites:
+        if (site.argument, site.kind) == (argument, kind):
+            where = f"line {site.line}: " if site.line is not None else ""
+            how = ["masked"] * site.masked + ["in a branch or loop that may not be entered"] * site.conditional
+            lines.append(where + ", ".join([site.operation, *how]))
+    return "\n".join(dict.fromkeys(lines))
+
+
 def untouched_words(argument: ArgumentReport, *, complete: bool) -> str:
     """Return what stands in place of the accesses of an argument that has none."""
     if argument.lines is None:
@@ -199,5 +210,6 @@ def finding_words(finding: Finding) -> str:
 
 
 def notes(report: KernelReport) -> tuple[str, ...]:
-    """Return the remarks on the kernel and on its run, each once."""
-    return tuple(dict.fromkeys((*report.notes, *(report.run.notes if report.run else ()))))
+    """Return the remarks on the kernel, its arguments and its run, each once."""
+    same = [f"{' and '.join(sorted(group))} are the same memory." for group in report.compiled.effects.aliases]
+    return tuple(dict.fromkeys((*same, *report.notes, *(report.run.notes if report.run else ()))))

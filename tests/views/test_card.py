@@ -68,7 +68,7 @@ def test_every_argument_has_a_row_with_what_is_done_to_it(report: Reports, name:
     html, text = card_html(cell_of(kernel), graphs=False), card_text(cell_of(kernel))
     rows = {
         re.search(r'scope="row">([^<]*)', row)[1]: row
-        for row in re.findall(r"<tr.*?</tr>", html)
+        for row in re.findall(r"<tr.*?</tr>", html, re.DOTALL)
         if 'scope="row' in row
     }
     assert set(rows) == {argument.name for argument in kernel.arguments}
