@@ -121,11 +121,14 @@ class _Assembly:
         region = self._region(raw.regions[0], None, printed, 0, 2)
         arguments = self._entry_arguments(region)
         is_kernel = "private" not in printed.text.partition("@")[0]
+        names = argument_names([self.values[each] for each in arguments], parameters if is_kernel else None)
+        for argument, name in zip(arguments, names, strict=True):
+            self.values[argument] = replace(self.values[argument], name=name)
         return Function(
             name=attributes["sym_name"],
             region=region,
             arguments=arguments,
-            parameters=argument_names([self.values[each] for each in arguments], parameters if is_kernel else None),
+            parameters=names,
             is_kernel=is_kernel,
             noinline="noinline = true" in printed.text,
         )

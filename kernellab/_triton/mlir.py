@@ -31,7 +31,8 @@ def graph_of_module(module: Any, context: Any, parameters: Parameters | None = N
     """Return the graph of a live Triton module, raw or after the ttir stage.
 
     ``parameters`` are the name and type of every run-time parameter of the kernel, tuples flattened (see
-    `flattened_parameters`); without them, the names are taken from the module's own locations.
+    `flattened_parameters`). Without them, the names are taken from the module's own locations, where Triton writes
+    the last variable that an argument was assigned to.
     ``context`` is the MLIR context that the module lives in; the caller keeps it alive.
     """
     return assemble(_walked(module), read_printed(str(module)), parameters)

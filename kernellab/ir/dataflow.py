@@ -7,7 +7,7 @@ alternatives share one summary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernellab.ir.constants import Constants
@@ -27,6 +27,7 @@ from kernellab.ir.provenance import (
     mixed,
     union,
 )
+from kernellab.ir.structured import STRUCTURED
 
 _LANEWISE = frozenset({Flow.COPY, Flow.SELECT, Flow.ADD, Flow.SUBTRACT, Flow.OFFSET, Flow.MULTIPLY, Flow.NUMBER})
 _REORDERS = frozenset({"tt.trans", "tt.reshape", "tt.cat"})
@@ -82,9 +83,9 @@ class Analysis:
     def summary(self, function: Function, arguments: tuple[Alternatives, ...]) -> Summary:
         key = (function.name, arguments)
         if key not in self._summaries:
-            frame = _Frame(self)
-            results = frame.run(function, arguments)
-            self._summaries[key] = Summary(results, tuple(t for touches in frame.touches.values() for t in touches))
+            frame = Frame(self)
+            results = frame.region(function.region, arguments)
+            self._summaries[key] = Summary(tuple(results), tuple(frame.touches))
         return self._summaries[key]
 
     def branching(self, region: int) -> Branching:
@@ -94,41 +95,44 @@ class Analysis:
 
 
 @dataclass(slots=True)
-class _Frame:
+class Frame:
     """One function being run: the alternatives of its values, and the touches of its operations so far.
 
-    An operation in a loop is run several times; the last time, its alternatives are the most.
+    An operation in a loop is run several times; its touches are those of all times.
     """
 
     analysis: Analysis
     state: dict[int, Alternatives] = field(default_factory=dict)
-    touches: dict[int, list[Touch]] = field(default_factory=dict)
+    touches: dict[Touch, None] = field(default_factory=dict)
     doubts: int = 0
 
-    def run(self, function: Function, arguments: tuple[Alternatives, ...]) -> tuple[Alternatives, ...]:
-        """Run a function to its fixed point and return what its results can be."""
-        graph = self.analysis.graph
-        branching = self.analysis.branching(function.region)
-        self.state.update(zip(function.arguments, arguments, strict=True))
-        blocks = graph.regions[function.region].blocks
+    def region(self, region: int, arguments: Sequence[Alternatives], *, doubtful: bool = False) -> list[Alternatives]:
+        """Run the blocks of a region to their fixed point and return what leaves it, by terminator operand.
+
+        ``doubtful`` tells that the region may not be entered at all.
+        """
+        blocks = self.analysis.graph.regions[region].blocks
+        if not blocks:
+            return []
+        for block in blocks[1:]:
+            self.state.update((each, UNDEFINED) for each in self.analysis.graph.blocks[block].arguments)
+        self.state.update(zip(self.analysis.graph.blocks[blocks[0]].arguments, arguments, strict=True))
+        certain = self.analysis.branching(region).certain
         reached = {blocks[0]}
-        returned: dict[int, list[Alternatives]] = {}
+        left: dict[int, list[Alternatives]] = {}
         changed = True
         while changed:
             changed = False
-            for block in blocks:
-                if block not in reached:
-                    continue
-                doubtful = block not in branching.certain
-                self.doubts += doubtful
+            for block in (each for each in blocks if each in reached):
+                doubt = doubtful or block not in certain
+                self.doubts += doubt
                 end = self._block(block)
-                self.doubts -= doubtful
-                if end.name == "tt.return":
-                    returned[block] = self._states(end.operands)
-                else:
+                self.doubts -= doubt
+                if end.successors:
                     changed |= self._branch(end, reached)
-        columns = zip(*returned.values(), strict=True)
-        return tuple(union(column, -1) for column in columns)
+                elif end.name != "ub.unreachable":
+                    left[block] = self.states(end.operands)
+        return [union(column, -1) for column in zip(*left.values(), strict=True)]
 
     def _branch(self, end: Operation, reached: set[int]) -> bool:
         """Hand the operands of a branch to the blocks that it may go to; tell whether that brought anything new."""
@@ -138,7 +142,7 @@ class _Frame:
         changed = False
         for position, successor in enumerate(end.successors):
             arguments = graph.blocks[successor].arguments
-            values = self._states(end.operands[first : first + len(arguments)])
+            values = self.states(end.operands[first : first + len(arguments)])
             first += len(arguments)
             if taken is not None and position != taken:
                 continue
@@ -162,11 +166,11 @@ class _Frame:
                 changed = True
         return changed
 
-    def _state(self, value: int) -> Alternatives:
+    def value(self, value: int) -> Alternatives:
         return self.state.get(value, UNDEFINED)
 
-    def _states(self, values: Iterable[int]) -> list[Alternatives]:
-        return [self._state(value) for value in values]
+    def states(self, values: Iterable[int]) -> list[Alternatives]:
+        return [self.value(value) for value in values]
 
     def _block(self, block: int) -> Operation:
         """Run the operations of a block in order and return its terminator."""
@@ -181,18 +185,19 @@ class _Frame:
 
     def _operation(self, operation: Operation) -> None:
         name = operation.name
-        structured = _STRUCTURED.get(name)
-        if structured is not None:
-            structured(self, operation)
+        if name in STRUCTURED:
+            STRUCTURED[name](self, operation)
             return
         flow = flow_of(name)
-        operands = self._states(operation.operands)
+        operands = self.states(operation.operands)
         if flow is not None:
-            results = self.analysis.rules.results(flow, operation, operands, self._state)
+            results = self.analysis.rules.results(flow, operation, operands, self.value)
             self.state.update(zip(operation.results, results, strict=True))
         elif name == "tt.split":
             for side, result in enumerate(operation.results):
                 self.state[result] = self._half(operation.operands[0], side)
+        elif name == "tt.call":
+            self._call(operation, operands)
         elif name in MEMORY:
             self._memory(operation, operands)
         elif name in FOREIGN_CODE:
@@ -210,18 +215,17 @@ class _Frame:
         flow = None if operation is None else flow_of(operation.name)
         shape = graph.values[value].shape
         if operation is None or flow not in _LANEWISE or operation.name in _REORDERS:
-            return self._state(value)
+            return self.value(value)
         if any(graph.values[each].shape != shape for each in operation.operands):
-            return self._state(value)
+            return self.value(value)
         halves = [self._half(each, side) for each in operation.operands]
-        return self.analysis.rules.results(flow, operation, halves, self._state)[0]
+        return self.analysis.rules.results(flow, operation, halves, self.value)[0]
 
     # Memory
 
     def _memory(self, operation: Operation, operands: list[Alternatives]) -> None:
         masked = self._masked(operation)
         targets = operands[0] or frozenset({Opaque(operation.index, "it is undefined")})
-        self.touches[operation.index] = []
         if masked is not None:
             self._touch(operation, MEMORY[operation.name].access, targets, masked)
         for result in operation.results:
@@ -242,14 +246,12 @@ class _Frame:
         return None if known == 0 else False
 
     def _touch(self, operation: Operation, access: Access | None, targets: Iterable[Alternative], masked: bool) -> None:
-        self.touches[operation.index] += [
-            Touch(operation.index, access, target, masked, bool(self.doubts)) for target in targets
-        ]
+        for target in targets:
+            self.touches[Touch(operation.index, access, target, masked, bool(self.doubts))] = None
 
     # Code from outside, and operations that are not known
 
     def _foreign(self, operation: Operation, operands: list[Alternatives]) -> None:
-        self.touches[operation.index] = []
         attributes = dict(operation.attributes)
         targets = {target for operand in operands for target in operand if target != ()}
         code = attributes.get("asm_string")
@@ -261,106 +263,22 @@ class _Frame:
     def _unknown(self, operation: Operation, operands: list[Alternatives]) -> None:
         arguments = arguments_of(operands)
         value = Opaque(operation.index, f"{operation.name} is not in the tables of operations", arguments)
-        self.touches[operation.index] = [Touch(operation.index, None, value, False, bool(self.doubts))]
+        self._touch(operation, None, [value], masked=False)
         self.state.update((result, frozenset({value})) for result in operation.results)
         for region in operation.regions:
-            for block in self.analysis.graph.regions[region].blocks:
-                self.state.update((each, frozenset({value})) for each in self.analysis.graph.blocks[block].arguments)
-                self.doubts += 1
-                self._block(block)
-                self.doubts -= 1
+            for block in self.analysis.graph.regions[region].blocks[:1]:
+                count = len(self.analysis.graph.blocks[block].arguments)
+                self.region(region, [frozenset({value})] * count, doubtful=True)
 
-    # Structured control flow
+    # Regions and calls
 
-    def _region(self, region: int, arguments: Sequence[Alternatives], *, doubtful: bool) -> Operation:
-        """Run the single block of a region and return its terminator."""
-        block = self.analysis.graph.blocks[self.analysis.graph.regions[region].blocks[0]]
-        self.state.update(zip(block.arguments, arguments, strict=True))
-        self.doubts += doubtful
-        end = self._block(block.index)
-        self.doubts -= doubtful
-        return end
-
-    def _for(self, operation: Operation) -> None:
-        rounds = self.analysis.constants.rounds(operation)
-        counter = self._state(operation.operands[0])
-        current = self._states(operation.operands[3:])
-        yielded = current
-        while rounds != 0:
-            end = self._region(operation.regions[0], [counter, *current], doubtful=rounds is None)
-            yielded = self._states(end.operands)
-            joined = [union(pair, operation.index) for pair in zip(current, yielded, strict=True)]
-            if joined == current or rounds == 1:
-                break
-            current = joined
-        self.state.update(zip(operation.results, current if rounds is None else yielded, strict=True))
-
-    def _while(self, operation: Operation) -> None:
-        before, after = operation.regions
-        current = self._states(operation.operands)
-        while True:
-            condition = self._region(before, current, doubtful=False)
-            passed = self._states(condition.operands[1:])
-            end = self._region(after, passed, doubtful=True)
-            yielded = self._states(end.operands)
-            joined = [union(pair, operation.index) for pair in zip(current, yielded, strict=True)]
-            if joined == current:
-                break
-            current = joined
-        self.state.update(zip(operation.results, passed, strict=True))
-
-    def _if(self, operation: Operation) -> None:
-        known = self.analysis.constants.integer(operation.operands[0])
-        regions = [each for each in operation.regions if self.analysis.graph.regions[each].blocks]
-        if known is not None:
-            regions = regions[:1] if known else regions[1:]
-        yields = [self._states(self._region(each, [], doubtful=known is None).operands) for each in regions]
-        for position, result in enumerate(operation.results):
-            self.state[result] = union([each[position] for each in yields], operation.index)
-
-    def _combine(self, operation: Operation) -> None:
-        """Run the region of a reduction or scan, whose arguments are two partial results per operand."""
-        current = self._states(operation.operands)
-        while True:
-            end = self._region(operation.regions[0], [*current, *current], doubtful=False)
-            joined = [union(pair, operation.index) for pair in zip(current, self._states(end.operands), strict=True)]
-            if joined == current:
-                break
-            current = joined
-        self.state.update(zip(operation.results, current, strict=True))
-
-    def _map(self, operation: Operation) -> None:
-        """Run the region of a map; with ``pack`` n it has n arguments and n terms per operand and result."""
-        operands = self._states(operation.operands)
-        region = operation.regions[0]
-        count = len(self.analysis.graph.blocks[self.analysis.graph.regions[region].blocks[0]].arguments)
-        packed = [union(operands, operation.index)] * count if count != len(operands) else operands
-        terms = self._states(self._region(region, packed, doubtful=False).operands)
-        if len(terms) != len(operation.results):
-            terms = [union(terms, operation.index)] * len(operation.results)
-        self.state.update(zip(operation.results, terms, strict=True))
-
-    def _call(self, operation: Operation) -> None:
-        operands = self._states(operation.operands)
+    def _call(self, operation: Operation, operands: list[Alternatives]) -> None:
         function = self.analysis.callee(operation)
         if function is None:
             self._unknown(operation, operands)
             return
         summary = self.analysis.summary(function, tuple(operands))
-        doubt = bool(self.doubts)
-        self.touches[operation.index] = [
-            replace(touch, conditional=True) if doubt else touch for touch in summary.touches
-        ]
+        for touch in summary.touches:
+            self.touches[replace(touch, conditional=True) if self.doubts else touch] = None
         results = summary.results or [UNDEFINED] * len(operation.results)
         self.state.update(zip(operation.results, results, strict=True))
-
-
-_STRUCTURED: dict[str, Callable[[_Frame, Operation], None]] = {
-    "scf.for": _Frame._for,
-    "scf.while": _Frame._while,
-    "scf.if": _Frame._if,
-    "tt.reduce": _Frame._combine,
-    "tt.scan": _Frame._combine,
-    "tt.map_elementwise": _Frame._map,
-    "tt.call": _Frame._call,
-}

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,19 +22,39 @@ from tests.ir.expected import Case, unwrapped
 ROOT = Path(__file__).parents[2]
 
 
-def graphs_of(kernel: Any, arguments: Mapping[str, Any], target: str = "cuda:90", **meta: Any) -> tuple[Graph, Graph]:
-    """Return the graph of a kernel's raw TTIR, and that of its optimised TTIR."""
+def modules_of(kernel: Any, arguments: Mapping[str, Any], target: str, **meta: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield a kernel's module, its context and its parameters: raw, then optimised (the same module, changed)."""
     device = parse_target(target)
     special = specialize(unwrapped(kernel), device, (), {**arguments, **meta, "sanitize_overflow": False})
     module, context, optimised = raw_module(unwrapped(kernel), special, device)
     parameters = flattened_parameters(special.signature)
-    raw = graph_of_module(module, context, parameters)
-    return raw, graph_of_module(optimised(module), context, parameters)
+    yield module, context, parameters
+    yield optimised(module), context, parameters
+
+
+def graphs_of(kernel: Any, arguments: Mapping[str, Any], target: str = "cuda:90", **meta: Any) -> tuple[Graph, Graph]:
+    """Return the graph of a kernel's raw TTIR, and that of its optimised TTIR."""
+    raw, optimised = (graph_of_module(*each) for each in modules_of(kernel, arguments, target, **meta))
+    return raw, optimised
 
 
 @cache
 def graphs_of_case(case: Case, target: str = "cuda:90") -> tuple[Graph, Graph]:
     return graphs_of(case.kernel, case.arguments(), target, **case.constants(), **case.options)
+
+
+def module_texts(case: Case, target: str = "cuda:90") -> tuple[str, str]:
+    """Return the printed form of a case's raw and of its optimised module."""
+    given = modules_of(case.kernel, case.arguments(), target, **case.constants(), **case.options)
+    raw, optimised = (str(module) for module, _, _ in given)
+    return raw, optimised
+
+
+def parameters_of(case: Case) -> tuple[tuple[str, str], ...]:
+    """Return the names and types that a case's launch gives to the arguments of its module."""
+    given = modules_of(case.kernel, case.arguments(), "cuda:90", **case.constants(), **case.options)
+    _, _, parameters = next(given)
+    return tuple(parameters)
 
 
 def interpreter_command(program: str) -> list[str]:

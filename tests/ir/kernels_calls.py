@@ -249,6 +249,23 @@ def uses_helpers_of_the_language(x, y, B: tl.constexpr = 16):
     tl.store(y + offs, tl.softmax(value) + tl.sigmoid(value) + tl.cdiv(B, 3))
 
 
+@expect(writes="y")
+@triton.jit
+def calls_a_helper_with_an_early_return_in_a_loop(x, y, n, k):
+    for i in range(k):
+        store_unless(y + i, n)
+
+
+@expect(reads="x", writes="y out", may="write:out")
+@triton.jit
+def chooses_in_a_helper_in_a_loop(x, y, out, flag, k, B: tl.constexpr = 16):
+    offs = tl.arange(0, B)
+    p = y
+    for _ in range(k):
+        tl.store(p + offs, tl.load(x + offs))
+        p = chosen(y, out, flag)
+
+
 @triton.jit
 def with_default(p, offs, scale: tl.constexpr = 2):
     tl.store(p + offs * scale, 1.0)

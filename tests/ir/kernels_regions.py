@@ -136,6 +136,35 @@ def maps_elementwise(x, y, B: tl.constexpr = 16):
     tl.store(y + offs, a + b)
 
 
+@triton.jit
+def branches_inside(a, b):
+    if a > b:
+        return a
+    if b > 3:
+        return b * 2
+    return a + b
+
+
+@expect(reads="x y", writes="out", interpreted=False)
+@triton.jit
+def maps_with_branches(x, y, out, B: tl.constexpr = 16):
+    offs = tl.arange(0, B)
+    value = tl.map_elementwise(branches_inside, tl.load(x + offs), tl.load(y + offs))
+    tl.store(out + offs, value)
+
+
+@expect(reads="x", writes="y", interpreted=False)
+@triton.jit
+def maps_packed(x, y, B: tl.constexpr = 16):
+    offs = tl.arange(0, B)
+    tl.store(y + offs, tl.map_elementwise(swaps_two, tl.load(x + offs), pack=2)[0])
+
+
+@triton.jit
+def swaps_two(a, b):
+    return b, a
+
+
 @expect(reads="x", writes="y")
 @triton.jit
 def prints_and_asserts(x, y, B: tl.constexpr = 16):
