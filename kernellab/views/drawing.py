@@ -26,13 +26,14 @@ COLORS = {
     Kind.ATOMIC: "#a855e8",
     Kind.UNKNOWN: "#e03e4a",
 }
+_ADDRESS, _PLAIN = "#0f9d75", "#80868f"
 _FLOW_STYLES = {
-    Flow.VALUE: 'stroke="#80868f" stroke-opacity=".95"',
-    Flow.ADDRESS: 'stroke="#0f9d75" stroke-opacity=".75"',
-    Flow.MASK: 'stroke="#80868f" stroke-opacity=".55" stroke-dasharray="1.5 2.5"',
-    Flow.CONTROL: 'stroke="#80868f" stroke-opacity=".5" stroke-dasharray="1 3"',
+    Flow.VALUE: (_PLAIN, ".95", ""),
+    Flow.ADDRESS: (_ADDRESS, ".75", ""),
+    Flow.MASK: (_PLAIN, ".55", "1.5 2.5"),
+    Flow.CONTROL: (_PLAIN, ".5", "1 3"),
 }
-_BACK_STYLE = 'stroke="#80868f" stroke-opacity=".8" stroke-dasharray="5 3"'
+_BACK_STYLE = (_PLAIN, ".8", "5 3")
 _MARGIN_PX = 6.0
 # A document of its own brings its own background; inside a page the page decides.
 _ALONE = "<style>svg:root{color-scheme:light dark;color:CanvasText;background:Canvas}</style>"
@@ -42,9 +43,7 @@ def draw(diagram: Diagram, layout: Layout) -> str:
     """Return the SVG element, with tooltips on boxes and arrows and ``data-line`` on boxes of a source line."""
     body = [
         *_frames(diagram, layout),
-        '<g fill="none" stroke-width="1.1">',
         *_arrows(diagram, layout),
-        "</g>",
         f'<g text-anchor="middle" font-size="{TITLE_PX:g}" fill="currentColor">',
         *(_box(node, layout.nodes[node.id]) for node in diagram.nodes if node.id in layout.nodes),
         "</g>",
@@ -96,10 +95,17 @@ def _frames(diagram: Diagram, layout: Layout) -> Iterator[str]:
 
 
 def _arrows(diagram: Diagram, layout: Layout) -> Iterator[str]:
+    """Yield the arrows in a group for each style."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
     for index, edge in enumerate(diagram.edges):
-        points = layout.edges.get(f"e{index}")
-        if points and len(points) > 4:
-            yield _arrow(edge, points)
+        points = layout.edges.get(f"e{index}", ())
+        if len(points) > 4:
+            groups.setdefault(_BACK_STYLE if edge.back else _FLOW_STYLES[edge.flow], []).append(_arrow(edge, points))
+    for (color, opacity, dashes), arrows in groups.items():
+        dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+        yield f'<g fill="{color}" stroke="{color}" stroke-width="1.1" opacity="{opacity}"{dashed}>'
+        yield from arrows
+        yield "</g>"
 
 
 def _arrow(edge: Edge, points: tuple[Point, ...]) -> str:
@@ -107,11 +113,9 @@ def _arrow(edge: Edge, points: tuple[Point, ...]) -> str:
     curve = f"M{_n(x0)} {_n(y0)}C" + " ".join(f"{_n(x)} {_n(y)}" for x, y in rest)
     (bx, by), (tx, ty) = points[-2:]
     side_x, side_y = (ty - by) * 0.45, (bx - tx) * 0.45
-    tip = f"M{_n(tx)} {_n(ty)}L{_n(bx + side_x)} {_n(by + side_y)}L{_n(bx - side_x)} {_n(by - side_y)}Z"
-    style = _BACK_STYLE if edge.back else _FLOW_STYLES[edge.flow]
-    color = style.split('"')[1]
+    tip = f"M{_n(tx)} {_n(ty)}L{_n(bx + side_x)} {_n(by + side_y)} {_n(bx - side_x)} {_n(by - side_y)}Z"
     title = f"<title>{escape(edge.tip)}</title>" if edge.tip else ""
-    return f'<g {style}>{title}<path d="{curve}"/><path d="{tip}" fill="{color}" stroke="none"/></g>'
+    return f'<g>{title}<path fill="none" d="{curve}"/><path stroke="none" d="{tip}"/></g>'
 
 
 def _box(node: Node, center: Point) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -200,6 +201,13 @@ def test_an_engine_that_fails_gives_way_to_the_next(compiled: Kernels) -> None:
     assert calls == [dot]
     assert lay_out(dot, (broken, wasm_engine)) == expected
     assert expected is not None
+
+
+def test_threads_may_draw_at_once(compiled: Kernels) -> None:
+    graphs = [compiled(name).graph for name in ("add", "softmax", "matmul", "forward")] * 3
+    alone = [svg(graph) for graph in graphs]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(svg, graphs)) == alone
 
 
 def test_the_program_dot_is_optional() -> None:

@@ -47,7 +47,8 @@ FAINTEST = """() => {
   const back = `rgb(${page.slice(0, 3)})`;
   const shown = e => e === card ? 1 : Number(getComputedStyle(e).opacity) * shown(e.parentElement);
   const unseen = ['STYLE', 'style', 'title', 'desc'];
-  const texts = [...card.querySelectorAll('*')].filter(e => !unseen.includes(e.tagName) && e.textContent.trim());
+  const written = e => [...e.childNodes].some(node => node.nodeType === Node.TEXT_NODE && node.data.trim());
+  const texts = [...card.querySelectorAll('*')].filter(e => !unseen.includes(e.tagName) && written(e));
   const ratios = texts.map(e => {
     const style = getComputedStyle(e);
     const svg = e.tagName === 'text';
