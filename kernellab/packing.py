@@ -1,18 +1,20 @@
 """Takes the arguments of a launch to another process and back.
 
-Every storage is copied once into one block of memory that both processes map; the tensors of the user change only
+All memory of the arguments is copied once into one block that both processes map; the tensors of the user change only
 after a clean run, and only where the kernel changed something.
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import ctypes
 import mmap
 import numbers
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import IO, Any
 
 from kernellab.errors import LaunchError
@@ -60,7 +62,7 @@ class Packed:
     """Arguments that were taken along: the launch as data, and what is needed to bring results back."""
 
     launch: Launch
-    _storages: list[Any]
+    _arguments: Mapping[str, object]
     _mapping: mmap.mmap
     _file: IO[bytes]
 
@@ -85,6 +87,20 @@ class Packed:
         self._mapping.close()
         self._file.close()
 
+    def _fill(self) -> None:
+        for index in range(len(self.launch.storages)):
+            self._worker_bytes(index)[...] = self._user_bytes(index)
+
+    def _user_bytes(self, index: int) -> Any:
+        """Return the user's memory as a numpy array; the arguments keep it alive."""
+        import numpy as np
+
+        spec = self.launch.storages[index]
+        if not spec.size_bytes:
+            return np.empty(0, np.uint8)
+        memory = (ctypes.c_ubyte * spec.size_bytes).from_address(spec.address)
+        return np.ctypeslib.as_array(memory)
+
     def _worker_bytes(self, index: int) -> Any:
         import numpy as np
 
@@ -97,14 +113,14 @@ class Packed:
         if not spec.span_bytes:
             return 0
         window = slice(spec.offset_bytes, spec.offset_bytes + spec.span_bytes)
-        before, after = _bytes_of(self._storages[spec.storage])[window], self._worker_bytes(spec.storage)[window]
+        before, after = self._user_bytes(spec.storage)[window], self._worker_bytes(spec.storage)[window]
         bits = np.dtype(f"V{spec.itemsize}") if spec.itemsize not in {1, 2, 4, 8} else np.dtype(f"u{spec.itemsize}")
         strides = tuple(stride * spec.itemsize for stride in spec.strides)
         views = (np.lib.stride_tricks.as_strided(_as(flat, bits), spec.shape, strides) for flat in (before, after))
         return int(np.count_nonzero(np.not_equal(*views)))
 
     def _copy_back(self, index: int) -> None:
-        before, after = _bytes_of(self._storages[index]), self._worker_bytes(index)
+        before, after = self._user_bytes(index), self._worker_bytes(index)
         for start in range(0, before.size, _CHUNK_BYTES):
             old, new = before[start : start + _CHUNK_BYTES], after[start : start + _CHUNK_BYTES]
             different = old != new
@@ -124,15 +140,15 @@ def packed(
     Raises:
         LaunchError: an argument cannot be taken along (another device, sparse, ...), or there is no room for it.
     """
-    packer = _Packer()
+    packer = _Packer(_ranges(arguments.values()))
     specs = tuple((name, packer.spec(name, value)) for name, value in arguments.items())
     _check_names(uninitialised, specs)
-    file, path, mapping = _block(max(packer.size_bytes, 1))
-    launch = Launch(grid, specs, Block(path, len(mapping)), tuple(packer.specs), uninitialised)
-    result = Packed(launch, packer.storages, mapping, file)
+    storages, size_bytes = packer.storages()
+    file, path, mapping = _block(max(size_bytes, 1))
+    launch = Launch(grid, specs, Block(path, len(mapping)), storages, uninitialised)
+    result = Packed(launch, arguments, mapping, file)
     try:
-        for index, storage in enumerate(packer.storages):
-            result._worker_bytes(index)[...] = _bytes_of(storage)
+        result._fill()
         yield result
     finally:
         result.close()
@@ -144,14 +160,42 @@ def _check_names(uninitialised: frozenset[str], specs: tuple[tuple[str, Argument
         raise LaunchError(f"uninitialised names {name!r}; expected one of {', '.join(sorted(known))}.")
 
 
-@dataclass(slots=True)
-class _Packer:
-    """Lays storages out in the block, each once."""
+def _ranges(values: Iterable[Any]) -> tuple[tuple[int, int], ...]:
+    """Return the address ranges of all storages, those that overlap as one: two tensors may wrap the same memory."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted({found for value in values for found in _storage_ranges(value)}):
+        if merged and start < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return tuple(merged)
 
-    specs: list[StorageSpec] = field(default_factory=list)
-    storages: list[Any] = field(default_factory=list)
-    size_bytes: int = 0
-    _known: dict[int, int] = field(default_factory=dict)
+
+def _storage_ranges(value: Any) -> Iterator[tuple[int, int]]:
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _storage_ranges(item)
+    elif _is_descriptor(value) or _is_reinterpreted(value):
+        yield from _storage_ranges(value.base)
+    elif _is_on_cpu(value):
+        storage = value.untyped_storage()
+        yield storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+
+
+@dataclass(frozen=True, slots=True)
+class _Packer:
+    """Turns arguments into specs. ``ranges`` are the addresses of all their memory, in ascending order."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+    def storages(self) -> tuple[tuple[StorageSpec, ...], int]:
+        """Return where each range lies in the block, and the size of that in bytes."""
+        specs, size_bytes = [], 0
+        for start, end in self.ranges:
+            offset = size_bytes + _ALIGNMENT + (start - size_bytes) % _ALIGNMENT
+            specs.append(StorageSpec(offset, end - start, start))
+            size_bytes = offset + end - start + _ALIGNMENT
+        return tuple(specs), size_bytes
 
     def spec(self, name: str, value: Any) -> ArgumentSpec:
         """Return how an argument travels."""
@@ -174,14 +218,19 @@ class _Packer:
             if torch_name not in _TRITON_DTYPES:
                 raise LaunchError(f"{name} is a tensor of {tensor.dtype}, which Triton has no type for.")
             dtype = _TRITON_DTYPES[torch_name]
-        return TensorSpec(
-            storage=self._storage(tensor.untyped_storage()),
-            offset_bytes=tensor.storage_offset() * tensor.element_size(),
+        storage = tensor.untyped_storage()
+        index = bisect.bisect_right(self.ranges, storage.data_ptr(), key=lambda found: found[0]) - 1
+        spec = TensorSpec(
+            storage=index,
+            offset_bytes=storage.data_ptr() - self.ranges[index][0] + tensor.storage_offset() * tensor.element_size(),
             shape=tuple(map(int, tensor.shape)),
             strides=tuple(map(int, tensor.stride())),
             dtype=dtype,
             itemsize=tensor.element_size(),
         )
+        if spec.span_bytes and tensor.storage_offset() * spec.itemsize + spec.span_bytes > storage.nbytes():
+            raise LaunchError(f"{name} has no memory of its own: its storage was resized or freed.")
+        return spec
 
     def _descriptor(self, name: str, value: Any) -> DescriptorSpec:
         return DescriptorSpec(
@@ -192,17 +241,6 @@ class _Packer:
             padding=str(value.padding),
             round_f32_to_tf32=bool(getattr(value, "round_f32_to_tf32", False)),
         )
-
-    def _storage(self, storage: Any) -> int:
-        address = storage.data_ptr()
-        if storage._cdata in self._known:
-            return self._known[storage._cdata]
-        index = self._known[storage._cdata] = len(self.specs)
-        offset = self.size_bytes + _ALIGNMENT + (address - self.size_bytes) % _ALIGNMENT
-        self.specs.append(StorageSpec(offset, storage.nbytes(), address))
-        self.storages.append(storage)
-        self.size_bytes = offset + storage.nbytes() + _ALIGNMENT
-        return index
 
 
 def _plain(value: Any) -> bool | int | float | str | None:
@@ -217,7 +255,7 @@ def _other(name: str, value: Any) -> ArgumentSpec:
     if kind.__module__.startswith("triton.") and kind.__name__ == "dtype":
         return DtypeSpec(value.name)
     if kind.__module__.startswith("triton.") and kind.__name__ == "constexpr":
-        return _Packer().spec(name, value.value)
+        return _Packer(()).spec(name, value.value)
     if isinstance(value, numbers.Integral):
         return ScalarSpec(int(value))
     if isinstance(value, numbers.Real):
@@ -250,11 +288,11 @@ def _check_tensor(name: str, tensor: Any) -> None:
         raise LaunchError(f"{name} is a quantized tensor; pass {name}.int_repr() and its scale.")
 
 
-def _bytes_of(storage: Any) -> Any:
-    """Return the bytes of a storage as a numpy array that shares its memory."""
-    import torch
-
-    return torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+def _is_on_cpu(value: Any) -> bool:
+    """Tell whether a value is a tensor with memory that this process can read."""
+    if not hasattr(value, "data_ptr") or getattr(getattr(value, "device", None), "type", None) != "cpu":
+        return False
+    return str(getattr(value, "layout", "")) == "torch.strided" and type(value).__name__ != "FakeTensor"
 
 
 def _as(flat: Any, dtype: Any) -> Any:

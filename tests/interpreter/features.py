@@ -380,3 +380,84 @@ def chained_assignment_and_ternary(out, n):
     tl.store(out, a)
     tl.store(out + 1, b)
     tl.store(out + 2, c)
+
+
+@triton.jit
+def typed_atomics(values, olds):
+    pid = tl.program_id(0)
+    tl.store(olds + pid, tl.atomic_add(values, (pid + 1).to(values.dtype.element_ty)))
+
+
+@triton.jit
+def masked_atomics(x, out, n, N: tl.constexpr):
+    offs = tl.arange(0, N)
+    tl.atomic_add(out + offs % 2, tl.load(x + offs), mask=offs < n)
+
+
+@triton.jit
+def copy_by_block_pointer(x, out, M, N, BLOCK: tl.constexpr):
+    source = tl.make_block_ptr(x, (M, N), (N, 1), (0, 0), (BLOCK, BLOCK), (1, 0))
+    target = tl.make_block_ptr(out, (M, N), (N, 1), (0, 0), (BLOCK, BLOCK), (1, 0))
+    for _ in range(0, N, BLOCK):
+        block = tl.load(source, boundary_check=(0, 1), padding_option="zero")
+        tl.store(target, block + 1, boundary_check=(0, 1))
+        source = tl.advance(source, (0, BLOCK))
+        target = tl.advance(target, (0, BLOCK))
+
+
+@triton.jit
+def block_pointer_without_check(x, out, M, N, BLOCK: tl.constexpr):
+    source = tl.make_block_ptr(x, (M, N), (N, 1), (0, 0), (BLOCK, BLOCK), (1, 0))
+    offs = tl.arange(0, BLOCK)
+    tl.store(out + offs[:, None] * BLOCK + offs[None, :], tl.load(source))
+
+
+@triton.jit
+def gather_by_descriptor(x, rows, out, M, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    desc = tl.make_tensor_descriptor(x, [M, N], [N, 1], [1, COLUMNS])
+    index = tl.load(rows + tl.arange(0, ROWS))
+    block = desc.gather(index, 0)
+    target = tl.make_tensor_descriptor(out, [M, N], [N, 1], [1, COLUMNS])
+    target.scatter(block * 2, index, 0)
+
+
+@triton.jit
+def atomic_flags(flag, data, out):
+    pid = tl.program_id(0)
+    if pid == 0:
+        tl.store(data, 7)
+        tl.atomic_store(flag, 1, sem="release")
+    elif tl.atomic_load(flag, sem="acquire") == 1:
+        tl.store(out, tl.load(data))
+
+
+@triton.jit
+def high_products(a, b, out, N: tl.constexpr):
+    offs = tl.arange(0, N)
+    tl.store(out + offs, tl.umulhi(tl.load(a + offs), tl.load(b + offs)))
+
+
+@triton.jit
+def prints_hex(x):
+    tl.device_print("bits", tl.load(x), hex=True)
+
+
+@triton.jit
+def transposed_copy(x, out, stride_m, stride_n, M: tl.constexpr, N: tl.constexpr):
+    m, n = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :]
+    tl.store(out + m * N + n, tl.load(x + m * stride_m + n * stride_n))
+
+
+@triton.jit
+def reinterpreted(x, out, N: tl.constexpr):
+    offs = tl.arange(0, N)
+    tl.store(out + offs, tl.load(x + offs).to(tl.float32))
+
+
+@triton.jit
+def pointer_selection(a, b, out, N: tl.constexpr):
+    offs = tl.arange(0, N)
+    pointers = tl.where(offs % 2 == 0, a + offs, b + offs)
+    tl.store(out + offs, tl.load(pointers))
+    scalar = a if tl.program_id(0) == 0 else b
+    tl.store(out + N + offs, tl.load(scalar + offs))

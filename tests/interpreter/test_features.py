@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernellab.errors import RunError
+from kernellab.errors import OutOfBounds, RunError
 from kernellab.run import Run
 from tests.interpreter import features
 
 Launch = Callable[..., Run]
+
+
+def version() -> tuple[int, ...]:
+    return tuple(map(int, triton.__version__.split(".")[:2]))
 
 
 @pytest.fixture(name="quiet")
@@ -306,3 +312,97 @@ def test_chained_assignment_and_ternary(quiet: Launch) -> None:
     assert out.tolist() == [11, 10, 10]
     quiet(features.chained_assignment_and_ternary, (1,), out, 2)
     assert out.tolist() == [5, 4, 5]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float16, torch.float32, torch.float64])
+def test_atomic_add_of_types(quiet: Launch, dtype: torch.dtype) -> None:
+    values, olds = torch.zeros(1, dtype=dtype), torch.zeros(4, dtype=dtype)
+    quiet(features.typed_atomics, (4,), values, olds)
+    assert values.item() == 10
+    assert olds.tolist() == [0, 1, 3, 6]
+
+
+def test_masked_atomics_change_only_active_lanes(quiet: Launch) -> None:
+    x, out = torch.ones(8), torch.zeros(2)
+    quiet(features.masked_atomics, (2,), x, out, 5, 8)
+    assert out.tolist() == [6, 4]
+
+
+@pytest.mark.skipif(version() >= (3, 9), reason="Triton 3.9 has no block pointers")
+def test_block_pointers(quiet: Launch) -> None:
+    x, out = random(5, 20), torch.zeros(5, 20)
+    quiet(features.copy_by_block_pointer, (1,), x, out, 5, 20, 8)
+    assert torch.equal(out, x + 1)
+    with pytest.raises(OutOfBounds, match="load of x"):
+        quiet(features.block_pointer_without_check, (1,), random(5, 8), torch.zeros(8, 8), 5, 8, 8)
+
+
+def test_gather_and_scatter_by_descriptor(quiet: Launch) -> None:
+    x, out = random(16, 16), torch.zeros(16, 16)
+    rows = torch.tensor([3, 1, 0, 7, 9, 12, 15, 2], dtype=torch.int32)
+    quiet(features.gather_by_descriptor, (1,), x, rows, out, 16, 16, 8, 16)
+    expected = torch.zeros(16, 16)
+    expected[rows.long()] = x[rows.long()] * 2
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.skipif(version() < (3, 9), reason="atomic loads and stores came with Triton 3.9")
+def test_a_flag_orders_two_programs(quiet: Launch) -> None:
+    flag, data, out = (torch.zeros(1, dtype=torch.int32) for _ in range(3))
+    quiet(features.atomic_flags, (2,), flag, data, out)
+    assert out.item() == 7
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_high_half_of_products(quiet: Launch, dtype: torch.dtype) -> None:
+    bits = 8 * dtype.itemsize
+    a = torch.tensor([1, -1, 2 ** (bits - 2), -(2 ** (bits - 1)), 12345678, -7, 3, 0], dtype=dtype)
+    b, out = a.flip(0) * 3 - 1, torch.zeros(8, dtype=dtype)
+    quiet(features.high_products, (1,), a, b, out, 8)
+    expected = [(x % 2**bits) * (y % 2**bits) >> bits for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    assert [value % 2**bits for value in out.tolist()] == expected
+
+
+def test_print_in_hexadecimal(quiet: Launch) -> None:
+    run = quiet(features.prints_hex, (1,), torch.tensor([255], dtype=torch.int32))
+    assert "0xff" in run.output
+
+
+def test_transposed_and_expanded_tensors(quiet: Launch) -> None:
+    x, out = random(8, 4), torch.zeros(4, 8)
+    quiet(features.transposed_copy, (1,), x.T, out, x.T.stride(0), x.T.stride(1), 4, 8)
+    assert torch.equal(out, x.T)
+    row = random(8)
+    quiet(features.transposed_copy, (1,), row.expand(4, 8), out, 0, 1, 4, 8)
+    assert torch.equal(out, row.expand(4, 8))
+
+
+def test_reinterpreted_tensors(quiet: Launch) -> None:
+    x, out = random(8).to(torch.float8_e5m2), torch.zeros(8)
+    quiet(features.reinterpreted, (1,), triton.reinterpret(x.view(torch.uint8), tl.float8e5), out, 8)
+    assert torch.equal(out, x.float())
+
+
+def test_pointers_may_be_selected(quiet: Launch) -> None:
+    a, b, out = random(8), random(8) + 5, torch.zeros(2, 8)
+    quiet(features.pointer_selection, (1,), a, b, out, 8)
+    assert torch.equal(out[0], torch.where(torch.arange(8) % 2 == 0, a, b))
+    assert torch.equal(out[1], a)
+
+
+def test_two_tensors_over_the_same_memory_stay_so(launch: Launch) -> None:
+    memory = np.zeros(8, np.float32)
+    first, second = torch.from_numpy(memory), torch.from_numpy(memory)
+    run = launch(features.tuple_arguments, (1,), (random(8),), (first,), 8)
+    assert run.changed["outs[0]"] == 8
+    run = launch(features.pointer_selection, (1,), first, second, torch.zeros(16), 8)
+    assert run.findings == ()
+    run = launch(features.reinterpreted, (1,), first, second, 8)
+    assert {finding.kind for finding in run.findings} == {"overlap"}
+
+
+def test_empty_and_zero_dimensional_tensors(quiet: Launch) -> None:
+    run = quiet(features.typed_atomics, (2,), torch.tensor(1.0), torch.zeros(2))
+    assert run.changed == {"values": 1, "olds": 2}
+    run = quiet(features.masked_atomics, (1,), torch.ones(8), torch.empty(0), 0, 8)
+    assert run.changed == {"x": 0, "out": 0}

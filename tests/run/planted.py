@@ -239,3 +239,9 @@ def guarded_by_and(x, out):
     pid = tl.program_id(0)
     if pid > 0 and tl.load(x + pid - 1) > 0:  # bug
         tl.store(out + pid, 1.0)
+
+
+@triton.jit
+def misaligned(x, out):
+    bytes_of = x.to(tl.pointer_type(tl.int8)) + 2
+    tl.store(out, tl.load(bytes_of.to(tl.pointer_type(tl.float32))))  # bug

@@ -341,3 +341,15 @@ def test_interleaved_views_do_not_overlap(launch: Launch) -> None:
     pairs = whole.reshape(8, 2)
     run = launch(planted.shifted_copy, (1,), pairs[:4, 0], pairs[4:, 1], 4, BLOCK=4)
     assert not [f for f in run.findings if f.kind == "overlap"]
+
+
+def test_a_misaligned_access_is_an_error(launch: Launch) -> None:
+    error = failure(launch, planted.misaligned, (1,), block(4), block(1))
+    assert "byte 2, is not aligned to its 4 bytes" in error.message
+
+
+def test_a_tensor_without_memory_is_refused(launch: Launch) -> None:
+    x = block(4)
+    x.untyped_storage().resize_(0)
+    with pytest.raises(LaunchError, match="resized"):
+        launch(planted.printing, (1,), x)

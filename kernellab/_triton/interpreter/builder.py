@@ -174,6 +174,16 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
         shifted = np.right_shift(lhs.data.astype(signed), rhs.data.astype(signed))
         return wrap(shifted, lhs.dtype.scalar)
 
+    def create_umulhi(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Return the high half of the product of unsigned integers; signed ones take part by their bits."""
+        bits = 8 * lhs.data.itemsize
+        left, right = (_unsigned(operand.data) for operand in (lhs, rhs))
+        if bits < 64:
+            high = left.astype(np.uint64) * right.astype(np.uint64) >> np.uint64(bits)
+        else:
+            high = _high_of_64(left, right)
+        return Handle(high.astype(left.dtype).view(lhs.data.dtype), lhs.dtype.scalar)
+
     # linear algebra and counting
 
     def create_dot(self, a: Handle, b: Handle, d: Handle, input_precision: Any, max_num_imprecise_acc: Any) -> Handle:
@@ -272,6 +282,19 @@ def _difference_bounds(a: Bounds, b: Bounds) -> Bounds:
 def _product_bounds(a: Bounds, b: Bounds) -> Bounds:
     corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
     return min(corners), max(corners)
+
+
+def _unsigned(values: Array) -> Array:
+    return values.view(f"u{values.itemsize}")
+
+
+def _high_of_64(left: Array, right: Array) -> Array:
+    """Multiply by halves: (a + b 2^32)(c + d 2^32) = ac + (ad + bc) 2^32 + bd 2^64."""
+    half, low = np.uint64(32), np.uint64(2**32 - 1)
+    a, b, c, d = left & low, left >> half, right & low, right >> half
+    middle = (a * c >> half) + (a * d & low) + (b * c & low)
+    high: Array = b * d + (a * d >> half) + (b * c >> half) + (middle >> half)
+    return high
 
 
 def _half_toward_zero(values: Array) -> Array:

@@ -9,8 +9,8 @@ from typing import Any
 import triton.language as tl
 
 from kernellab._triton.interpreter.execute import Progress, execute
-from kernellab._triton.interpreter.language import checked_builder
-from kernellab._triton.loading import Loaded, load
+from kernellab._triton.interpreter.language import checked_builder, prepare
+from kernellab._triton.loading import Loaded, _register_sources, load
 from kernellab.packed import InterpretJob, Outcome
 from kernellab.source import Closure
 
@@ -22,6 +22,7 @@ checked_builder()
 def interpret(job: InterpretJob, progress: Any) -> Outcome:
     """Run a launch. ``progress`` is called with (programs done, programs of the launch)."""
     loaded = _loaded(_Source(job.closure.compile_digest, job.closure))
+    _register_sources(job.closure)  # another version of a cell may have taken its file name in between
     constants = {name: _plain(loaded.value(binding)) for name, binding in job.constants}
     report: Progress | None = None if progress is None else lambda done, total: progress((done, total))
     return execute(loaded.kernel, job.launch, report, constants=constants)
@@ -37,7 +38,11 @@ class _Source:
 
 @lru_cache(_KERNELS_KEPT)
 def _loaded(source: _Source) -> Loaded:
-    return load(source.closure)
+    loaded = load(source.closure)
+    for function in loaded.functions.values():
+        if hasattr(function, "rewrite"):
+            prepare(function)  # now, while the source that it reads is the right one
+    return loaded
 
 
 def _plain(value: object) -> object:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from triton._C.libtriton import interpreter as native
 
-from kernellab._triton.interpreter.faults import DeadlinePassed, fault_of, stray_pointer
+from kernellab._triton.interpreter.faults import CheckFailed, DeadlinePassed, fault_of, stray_pointer
 from kernellab._triton.interpreter.findings import Findings, Program
 from kernellab._triton.interpreter.handles import Array, Handle
 from kernellab._triton.interpreter.hazards import Hazards
@@ -121,6 +121,8 @@ class CheckedMemory:
         if pointer.wrapped is not None:
             self._report_wrap(pointer, mask, access)
         region = self.regions.get(low >> TAG_SHIFT)
+        if (low | high) & (itemsize - 1):
+            self._refuse_misaligned(region, low if low & (itemsize - 1) else high, itemsize, access)
         if region is not None and region.start <= low and high + itemsize <= region.end:
             return Located(data + region.delta, ((region, active.ravel(), None),))
         return self._locate_lanes(data, active.ravel(), mask, itemsize, access)
@@ -181,6 +183,10 @@ class CheckedMemory:
         detail = f"{access} outside the view of {region.name}, but inside its storage: element {element}"
         kind, severity = FindingKind.OUTSIDE_VIEW, Severity.WARNING
         self.findings.add(kind, severity, region.name, self.program, lambda: detail, strays.size)
+
+    def _refuse_misaligned(self, region: Region | None, address: int, itemsize: int, access: Access) -> None:
+        where = f"address {address:#x}" if region is None else f"{region.name}, byte {address - region.start},"
+        raise CheckFailed(f"{access} of {where} is not aligned to its {itemsize} bytes, which a GPU does not allow")
 
     def _report_wrap(self, pointer: Handle, mask: Array | None, access: Access) -> None:
         wrapped = pointer.wrapped
