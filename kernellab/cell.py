@@ -11,7 +11,7 @@ from typing import Any
 
 from kernellab.check import compare
 from kernellab.compile import Compiled
-from kernellab.errors import CheckFailed, UsageError
+from kernellab.errors import CheckFailed, Place, UsageError
 from kernellab.gpu import memory_of
 from kernellab.lab import Lab
 from kernellab.report import CellReport, Check, KernelReport, argument_reports
@@ -91,7 +91,11 @@ def provide_modules(namespace: Namespace) -> None:
 
 
 def _statements(source: str, file: str) -> Iterator[tuple[CodeType, bool]]:
-    tree = ast.parse(source, file)
+    try:
+        tree = ast.parse(source, file)
+    except SyntaxError as exc:
+        place = Place(file, exc.lineno or 1, (exc.offset or 1) - 1)
+        raise UsageError(f"The cell is not valid Python: {exc.msg}.", place=place) from exc
     for index, node in enumerate(tree.body):
         if index == len(tree.body) - 1 and isinstance(node, ast.Expr):
             yield compile(ast.Expression(node.value), file, "eval", dont_inherit=True), True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import linecache
-import traceback
 from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
@@ -52,15 +51,12 @@ class TritonMagics(Magics):  # type: ignore[misc]
         """Run a cell of plain Triton: compile its kernels, run its launches, and show what they do."""
         __tracebackhide__ = True
         given = parse_argstring(self.triton, line)
+        cell = self.shell.transform_cell(cell)  # line magics inside the cell
         try:
             place = _register_cell(self.shell, cell)
             report = run_cell(self.lab, cell, self.shell.user_ns, place, _options(given), display)
         except KernellabError as exc:
             exc.verbose = given.verbose
-            raise
-        except SyntaxError as exc:
-            shown = traceback.format_exception_only(exc)
-            exc._render_traceback_ = lambda: shown  # type: ignore[attr-defined]
             raise
         _deliver(self.shell, report, given)
 

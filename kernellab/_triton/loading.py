@@ -119,8 +119,14 @@ class Loaded:
         module = ModuleType(name)
         vars(module).update({key: self.value(binding) for key, binding in members})
         if not members:
-            vars(module)["__getattr__"] = lambda attribute: _Untaken()
+            vars(module)["__getattr__"] = _any_type
         return module
+
+
+def _any_type(name: str) -> type:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return type(name, (), {})
 
 
 def _references(function: Function) -> list[int]:
