@@ -13,6 +13,7 @@ from kernellab.views.flow import TERMINATORS
 from kernellab.views.places import main_file, place_of
 
 _LOOP_TRIPS = 8  # what a loop whose trip count is not looked at counts for
+_TTIR_LINES = 24
 _LOOPS = frozenset({"scf.for", "scf.while"})
 _FREE = frozenset(
     {"arith.constant", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.make_range"}
@@ -67,10 +68,15 @@ def annotated(report: KernelReport) -> tuple[SourceLine, ...]:
             _heat(work[name, number], most),
             merged(touched[operation.index] for operation in group if operation.index in touched),
             sum(moved_bytes(graph, operation) for operation in group if operation.index in touched),
-            "\n".join(printed(graph, operation) for operation in group),
+            _ttir(graph, group),
         )
         for (name, number), group in sorted(groups.items())
     )
+
+
+def _ttir(graph: Graph, group: list[Operation]) -> str:
+    shown = [printed(graph, operation) for operation in group[:_TTIR_LINES]]
+    return "\n".join([*shown, *([f"... {len(group) - len(shown)} more"] if len(group) > len(shown) else [])])
 
 
 def _heat(work: float, most: float) -> float:

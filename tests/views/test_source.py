@@ -45,3 +45,10 @@ def test_every_operation_is_counted_once(report: Reports) -> None:
     ends = {"scf.yield", "tt.return"}
     located = [op for op in kernel.compiled.graph.operations if op.location.line is not None and op.name not in ends]
     assert sum(line.operations for line in annotated(kernel)) == len(located)
+
+
+def test_a_line_that_became_very_much_shows_the_beginning(report: Reports) -> None:
+    line = line_with(annotated(report("unrolled")), "x = tl.where(")
+    assert line.operations > 1000
+    assert line.ttir.count("\n") < 30
+    assert line.ttir.endswith("more")
