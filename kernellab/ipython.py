@@ -51,7 +51,7 @@ class TritonMagics(Magics):  # type: ignore[misc]
         """Run a cell of plain Triton: compile its kernels, run its launches, and show what they do."""
         __tracebackhide__ = True
         given = parse_argstring(self.triton, line)
-        cell = self.shell.transform_cell(cell)  # line magics inside the cell
+        cell = _without_magics(self.shell, cell)
         try:
             place = _register_cell(self.shell, cell)
             report = run_cell(self.lab, cell, self.shell.user_ns, place, _options(given), display)
@@ -134,6 +134,13 @@ def _register_cell(shell: Any, cell: str) -> str:
     # Private, and optional: without it, a traceback says "File In[5]:3" and not "Cell In[5], line 3".
     getattr(shell.compile, "_filename_map", {})[file] = number
     return file
+
+
+def _without_magics(shell: Any, cell: str) -> str:
+    """Return the cell with its line magics as calls; IPython drops empty lines at the top, which keep their numbers."""
+    lines = cell.splitlines()
+    empty = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
+    return "\n" * empty + str(shell.transform_cell(cell))
 
 
 def _deliver(shell: Any, report: CellReport, given: Any) -> None:
