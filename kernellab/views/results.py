@@ -14,7 +14,7 @@ from kernellab.views.card_text import kernel_text
 from kernellab.views.graph import diagram_of, svg
 from kernellab.views.places import SourceText, main_file
 from kernellab.views.stages import STAGE_NAMES
-from kernellab.views.tree import tree_lines
+from kernellab.views.tree import tree_text
 
 
 def compiled_html(compiled: Compiled) -> str:
@@ -105,4 +105,4 @@ def graph_html(graph: Graph) -> str:
 def graph_text(graph: Graph) -> str:
     """Return the default view of a graph as an indented list."""
     diagram = diagram_of(graph)
-    return "\n".join([diagram.title, *(row for row, _ in tree_lines(diagram))])
+    return f"{diagram.title}\n{tree_text(diagram)}"
