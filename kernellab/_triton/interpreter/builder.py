@@ -142,6 +142,12 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
             result.wrapped = joined_wraps(lhs, rhs, shape=result.data.shape)
         return result
 
+    def create_maxnumf(self, lhs: Handle, rhs: Handle) -> Handle:
+        return self.binary_op(lhs, rhs, np.fmax)
+
+    def create_minnumf(self, lhs: Handle, rhs: Handle) -> Handle:
+        return self.binary_op(lhs, rhs, np.fmin)
+
     def create_fabs(self, arg: Handle) -> Handle:
         return Handle(np.abs(arg.data), arg.dtype.scalar)
 
