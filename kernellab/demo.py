@@ -10,8 +10,8 @@ from typing import Any, TextIO
 
 from kernellab.errors import KernellabError, UsageError
 from kernellab.export.page import notebook_page
+from kernellab.formatters import SUMMARY_MIME
 
-SUMMARY_MIME = "application/vnd.kernellab.summary+json"
 _CELL_TIMEOUT_S = 600
 
 

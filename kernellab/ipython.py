@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import linecache
 from typing import Any
 
@@ -15,15 +14,12 @@ from IPython.display import display
 import kernellab
 from kernellab.cell import CellOptions, require_checks, run_cell
 from kernellab.errors import KernellabError, UsageError, choice_message
+from kernellab.formatters import register_formatters, unregister_formatters
 from kernellab.lab import Lab
 from kernellab.report import CellReport
 from kernellab.target import known_targets
-from kernellab.views.card import card_html
-from kernellab.views.card_text import card_text
-from kernellab.views.summary import summary_json
 
 STAGES = ("source", "graph", "ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
-SUMMARY_MIME = "application/vnd.kernellab.summary+json"
 
 
 @magics_class
@@ -75,7 +71,7 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magics(TritonMagics(shell, lab))
     if _complete_options not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(_complete_options)
-    shell.display_formatter.mimebundle_formatter.for_type(CellReport, _report_bundle)
+    register_formatters(shell)
     lab.start()
 
 
@@ -86,19 +82,11 @@ def unload_ipython_extension(shell: Any) -> None:
         shell.magics_manager.magics["line"].pop(name, None)
     if _complete_options in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(_complete_options)
-    shell.display_formatter.mimebundle_formatter.pop(CellReport, None)
+    unregister_formatters(shell)
     lab = kernellab.current_lab()
     kernellab.set_current_lab(None)
     if lab is not None:
         lab.close()
-
-
-def _report_bundle(report: CellReport, include: object = None, exclude: object = None) -> dict[str, Any]:
-    return {
-        "text/plain": card_text(report),
-        "text/html": card_html(report),
-        SUMMARY_MIME: json.loads(summary_json(report)),
-    }
 
 
 def _options(given: Any) -> CellOptions:

@@ -26,7 +26,12 @@ def fresh(tmp_path: Path) -> Iterator[kernellab.Lab]:
 
 @pytest.mark.parametrize("target", known_targets())
 def test_a_kernel_compiles_for_every_target(lab: kernellab.Lab, target: str) -> None:
-    compiled = lab.compile(samples.add_kernel, **ADD, target=target)
+    try:
+        compiled = lab.compile(samples.add_kernel, **ADD, target=target)
+    except CompileError as error:
+        if "is not defined for option 'gpu-name'" not in error.message:
+            raise
+        pytest.skip(f"the ptxas of this Triton does not know {target}")
     last = "ptx" if target.startswith("cuda") else "amdgcn"
     assert list(compiled.stages) == ["ttir", "ttgir", "llir", last]
     assert all(compiled.stages.values())

@@ -304,3 +304,26 @@ def test_options_and_their_values_are_completed(shell: InteractiveShell, text: s
     with provisionalcompleter():
         found = {completion.text for completion in shell.Completer.completions(text, len(text))}
     assert found == expected
+
+
+def test_results_show_by_themselves(shown: Callable[[str], Any]) -> None:
+    shown("%%triton -q\n" + ADD)
+    setup = "import kernellab\nfrom IPython.display import display\n"
+    for verb, mark in (("effects", "out_ptr"), ("graph", "tt.store"), ("compile", "cuda:90")):
+        call = f"kernellab.current_lab().{verb}(add_kernel, x, y, out, n, BLOCK=64)"
+        _, outputs = shown(f"{setup}display({call})")
+        assert mark in outputs[0].data["text/plain"]
+        assert outputs[0].data["text/html"].startswith("<")
+
+
+def test_unloading_takes_everything_away(shell: InteractiveShell) -> None:
+    matchers = len(shell.Completer.custom_matchers)
+    shell.run_line_magic("unload_ext", "kernellab")
+    try:
+        assert "triton" not in shell.magics_manager.magics["cell"]
+        assert "triton_target" not in shell.magics_manager.magics["line"]
+        assert len(shell.Completer.custom_matchers) == matchers - 1
+        assert kernellab.current_lab() is None
+    finally:
+        shell.run_line_magic("load_ext", "kernellab")
+    assert "triton" in shell.magics_manager.magics["cell"]

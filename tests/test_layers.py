@@ -19,7 +19,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"tune", "registry", "report", "check"}),
     frozenset({"views", "export"}),
     frozenset({"lab", "cell"}),
-    frozenset({"ipython", "cli", "demo"}),
+    frozenset({"ipython", "formatters", "cli", "demo"}),
 )
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
-import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import triton
-from triton import knobs
-from triton._C.libtriton import ir
+from triton._C.libtriton import get_cache_invalidating_env_vars, ir
 from triton.compiler import make_backend
+from triton.compiler.compiler import parse
 from triton.compiler.errors import CompilationError
 
 from kernellab._triton.specialize import gpu_target, source_of
@@ -24,6 +24,8 @@ from kernellab.source import Closure
 from kernellab.target import Target
 
 warnings.filterwarnings("ignore", message=".*TRITON_DEFAULT_FP_FUSION.*")
+
+_MAX_FILE_NAME = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,46 +52,91 @@ class Input:
 
 
 def build(given: Input, closure: Closure) -> Built:
-    """Compile to the binary.
+    """Compile to the binary, stage by stage.
+
+    The steps are those of `triton.compile` without its cache, whose key costs a hash of the whole compiler and lacks
+    the file name that the debug info holds.
 
     Raises:
         CompileError: with the line of the closure that is responsible, where the compiler tells.
     """
-    times: dict[str, float] = {}
-
-    def listener(*, times: Any, into: dict[str, float] = times, **_: Any) -> None:
-        into["ast"] = times.ir_initialization / 1e6
-        into.update({stage: microseconds / 1e6 for stage, microseconds in times.lowering_stages})
-
-    with _fresh_cache(), translated_errors(closure, given.target), knobs.compilation.scope():
-        knobs.compilation.listener = listener
-        kernel = triton.compile(given.source(), target=gpu_target(given.target), options=dict(given.options))
-        files = {name: Path(path).read_bytes() for name, path in kernel.metadata_group.items()}
-    return Built(files, times)
+    clock = _Clock()
+    with translated_errors(closure, given.target):
+        lowering = _lowered(given)
+        clock.lap("ast")
+        source = given.source()
+        metadata = _metadata(given, lowering.options)
+        name = str(source.name)[:_MAX_FILE_NAME]
+        files = {f"{name}.source": _content(lowering.module)}
+        module = lowering.module
+        for stage, lower in lowering.stages.items():
+            module = _overridden(metadata, stage, lowering.context) or lower(module, metadata)
+            files[f"{name}.{stage}"] = _content(module)
+            clock.lap(stage)
+        files[f"{name}.json"] = json.dumps(metadata, default=vars).encode()
+    return Built(files, clock.seconds)
 
 
 def build_ttir(given: Input, closure: Closure) -> tuple[Any, Any]:
     """Compile to optimised TTIR only; returns the module and the context that it lives in."""
+    with translated_errors(closure, given.target):
+        lowering = _lowered(given)
+        return lowering.stages["ttir"](lowering.module, {}), lowering.context
+
+
+@dataclass(slots=True)
+class _Lowering:
+    """A raw TTIR module with the context it lives in and the stages that are to come."""
+
+    module: Any
+    context: Any
+    stages: dict[str, Any]
+    options: Any
+
+
+class _Clock:
+    """Seconds since the last lap, by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = now - self._last
+        self._last = now
+
+
+def _lowered(given: Input) -> _Lowering:
     target = gpu_target(given.target)
     backend = make_backend(target)
-    with translated_errors(closure, given.target):
-        options = backend.parse_options(dict(given.options))
-        context = ir.context()
-        ir.load_dialects(context)
-        backend.load_dialects(context)
-        codegen = backend.get_codegen_implementation(options)
-        module = given.source().make_ir(target, options, codegen, backend.get_module_map(), context)
-        stages: dict[str, Any] = {}
-        backend.add_stages(stages, options, given.source().language)
-        return stages["ttir"](module, {}), context
+    options = backend.parse_options(dict(given.options))
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    codegen = backend.get_codegen_implementation(options)
+    source = given.source()
+    module = source.make_ir(target, options, codegen, backend.get_module_map(), context)
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, options, source.language)
+    return _Lowering(module, context, stages, options)
 
 
-@contextmanager
-def _fresh_cache() -> Iterator[None]:
-    """Keep Triton's own cache out of it: its key lacks the file name that the debug info holds."""
-    with tempfile.TemporaryDirectory(prefix="kernellab-") as folder, knobs.cache.scope():
-        knobs.cache.dir = folder
-        yield
+def _metadata(given: Input, options: Any) -> dict[str, Any]:
+    """Return what Triton keeps beside a binary; the stages add to it."""
+    variables = get_cache_invalidating_env_vars()
+    target = gpu_target(given.target)
+    return {"hash": "", "target": target, **options.__dict__, **variables, "triton_version": triton.__version__}
+
+
+def _overridden(metadata: Mapping[str, Any], stage: str, context: Any) -> Any:
+    """Return the module of the file that the option ``ir_override`` puts in the place of a stage, or None."""
+    path = metadata.get("ir_override")
+    return parse(path, stage, context) if path and str(path).endswith(f".{stage}") else None
+
+
+def _content(module: Any) -> bytes:
+    return module if isinstance(module, bytes) else str(module).encode()
 
 
 @contextmanager

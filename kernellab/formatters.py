@@ -1,0 +1,64 @@
+"""How each result type shows in a notebook and in a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from kernellab.compile import Compiled
+from kernellab.ir.effects import Effects
+from kernellab.ir.graph import Graph
+from kernellab.report import CellReport
+from kernellab.views import results
+from kernellab.views.card import card_html
+from kernellab.views.card_text import card_text
+from kernellab.views.summary import summary_json
+
+SUMMARY_MIME = "application/vnd.kernellab.summary+json"
+
+Bundle = dict[str, Any]
+
+
+def _report(report: CellReport) -> Bundle:
+    return {
+        "text/plain": card_text(report),
+        "text/html": card_html(report),
+        SUMMARY_MIME: json.loads(summary_json(report)),
+    }
+
+
+def _compiled(compiled: Compiled) -> Bundle:
+    return {"text/plain": results.compiled_text(compiled), "text/html": results.compiled_html(compiled)}
+
+
+def _effects(effects: Effects) -> Bundle:
+    return {"text/plain": results.effects_text(effects), "text/html": results.effects_html(effects)}
+
+
+def _graph(graph: Graph) -> Bundle:
+    return {"text/plain": results.graph_text(graph), "text/html": results.graph_html(graph)}
+
+
+_BUNDLES: dict[type, Callable[[Any], Bundle]] = {
+    CellReport: _report,
+    Compiled: _compiled,
+    Effects: _effects,
+    Graph: _graph,
+}
+
+
+def register_formatters(shell: Any) -> None:
+    """Let the shell show every result type of the lab."""
+    for kind, bundle in _BUNDLES.items():
+        shell.display_formatter.mimebundle_formatter.for_type(kind, _formatter(bundle))
+
+
+def unregister_formatters(shell: Any) -> None:
+    """Take the formatters away again."""
+    for kind in _BUNDLES:
+        shell.display_formatter.mimebundle_formatter.pop(kind, None)
+
+
+def _formatter(bundle: Callable[[Any], Bundle]) -> Callable[..., Bundle]:
+    return lambda result, include=None, exclude=None: bundle(result)
