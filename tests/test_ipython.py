@@ -309,7 +309,7 @@ def test_options_and_their_values_are_completed(shell: InteractiveShell, text: s
 def test_results_show_by_themselves(shown: Callable[[str], Any]) -> None:
     shown("%%triton -q\n" + ADD)
     setup = "import kernellab\nfrom IPython.display import display\n"
-    for verb, mark in (("effects", "out_ptr"), ("graph", "tt.store"), ("compile", "cuda:90")):
+    for verb, mark in (("effects", "out_ptr"), ("graph", "store"), ("compile", "cuda:90")):
         call = f"kernellab.current_lab().{verb}(add_kernel, x, y, out, n, BLOCK=64)"
         _, outputs = shown(f"{setup}display({call})")
         assert mark in outputs[0].data["text/plain"]
