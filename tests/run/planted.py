@@ -245,3 +245,19 @@ def guarded_by_and(x, out):
 def misaligned(x, out):
     bytes_of = x.to(tl.pointer_type(tl.int8)) + 2
     tl.store(out, tl.load(bytes_of.to(tl.pointer_type(tl.float32))))  # bug
+
+
+@triton.jit
+def fault_then_endless(x, out):
+    pid = tl.program_id(0)
+    if pid == 0:
+        tl.store(out, tl.load(x + 100))  # bug
+    while pid > 0:
+        pid += 1
+        if pid > 5:
+            pid = 1
+
+
+@triton.jit
+def store_beside(x, out, other):
+    tl.store(out, tl.load(x))

@@ -353,3 +353,9 @@ def test_a_tensor_without_memory_is_refused(launch: Launch) -> None:
     x.untyped_storage().resize_(0)
     with pytest.raises(LaunchError, match="resized"):
         launch(planted.printing, (1,), x)
+
+
+def test_a_fault_is_told_even_where_another_program_never_ends(launch: Launch) -> None:
+    error = failure(launch, planted.fault_then_endless, (3,), block(4), block(1))
+    assert "load of x out of bounds: element 100" in error.message
+    assert "at least 1 lane in 1 of 3 programs" in error.message

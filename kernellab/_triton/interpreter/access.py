@@ -122,10 +122,13 @@ class CheckedBuilder(Arithmetic):
         element = self._element(ptr)
         dtype = raw_dtype(element)
         addresses = self._atomic(ptr, None, dtype, sem)
-        expected = cmp.data.astype(dtype, copy=False)
-        desired = val.data.astype(dtype, copy=False)
+        low = is_low_precision(element.name)
+        expected, desired = (
+            encode(operand.data, element.name) if low else operand.data.astype(dtype, copy=False)
+            for operand in (cmp, val)
+        )
         old = _native.atomic_cas(addresses, expected, desired, self.ir_sem_to_interpreter_sem[sem])
-        return Handle(old, element)
+        return Handle(decode(old, element.name) if low else old, element)
 
     def create_atomic_load(self, ptr: Handle, mask: Handle | None, sem: Any, scope: Any) -> Handle:
         self._atomic(ptr, _lanes(mask, ptr), raw_dtype(ptr.get_element_ty()), sem)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -84,6 +86,7 @@ def execute(
         try:
             failure = _run(kernel, launch, memory, progress, constants or {})
         finally:
+            _set_alarm(0)
             builder.memory = None
         seconds = time.perf_counter() - started
     return Outcome(
@@ -150,6 +153,7 @@ def _note_fault(survey: _Survey, fault: AccessFault, memory: CheckedMemory) -> N
         survey.fault = fault
         survey.place = place_of(fault.line)
         memory.deadline = time.monotonic() + _SURVEY_S
+        _set_alarm(_SURVEY_S + 1)
     survey.programs += 1
     survey.lanes += fault.lanes
     memory.findings.add(
@@ -161,6 +165,17 @@ def _note_fault(survey: _Survey, fault: AccessFault, memory: CheckedMemory) -> N
         fault.lanes,
         fault.line,
     )
+
+
+def _set_alarm(seconds: float) -> None:
+    """Raise `DeadlinePassed` after some time, for programs that loop without touching memory; 0 takes that back."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGALRM, _ring)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _ring(number: int, frame: object) -> None:
+    raise DeadlinePassed
 
 
 def _out_of_bounds(survey: _Survey, memory: CheckedMemory, launch: Launch, kernel: str) -> Failure | None:

@@ -19,7 +19,7 @@ import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as upstream
 
-from kernellab._triton.interpreter import constants, reductions, syntax
+from kernellab._triton.interpreter import constants, reductions, syntax, types
 from kernellab._triton.interpreter.access import CheckedBuilder
 from kernellab._triton.interpreter.dtypes import numpy_dtype
 from kernellab._triton.interpreter.handles import Handle
@@ -63,6 +63,7 @@ def _patch_language(builder: CheckedBuilder) -> None:
     scope = upstream._patch_lang(everything)
     _patch_library(builder, scope)
     constants.let_tensors_decide()
+    types.reuse_types()
     tl.tensor.__index__ = _index
     tl.dtype.to_ir = lambda dtype, builder: dtype
     for language in (tl, tl.core):
@@ -127,6 +128,12 @@ class _Format(str):
 
 
 class _Semantic(TritonSemantic):  # type: ignore[misc]
+    def broadcast_impl_value(self, lhs: Any, rhs: Any) -> Any:
+        """Return both operands in one shape; most have it already, which Triton finds out by a long way."""
+        if lhs.handle.data.shape == rhs.handle.data.shape and lhs.type.is_block() and rhs.type.is_block():
+            return lhs, rhs
+        return super().broadcast_impl_value(lhs, rhs)
+
     def dot_scaled(
         self, lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, rhs_scale: Any, rhs_format: Any, *rest: Any
     ) -> Any:
