@@ -1,7 +1,8 @@
-"""The inside of a worker process: ``python -m kernellab.serve FD PARENT_PID MODULE...``.
+"""The inside of a worker process: ``python -m kernellab.serve worker FD MODULE...``.
 
 It takes jobs from the inherited socket FD, one at a time, and answers each with a result or a failure. It ends with
-the process that started it.
+the process that started it. Called with ``forkserver`` in the place of ``worker``, it imports the modules and forks a
+worker for each request on FD.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import signal
+import socket
 import sys
 import threading
 import time
 import traceback
 from multiprocessing.connection import Connection
 
+from kernellab.process import FORK, PID, STATUS, received
 from kernellab.worker import Job, failure_of
 
 _PARENT_POLL_S = 1.0
+_CHILD_POLL_S = 0.002
 
 
 def serve(connection: Connection) -> None:
@@ -50,18 +55,72 @@ def _answer(job: Job, connection: Connection) -> tuple[str, object]:
         return "failure", failure_of(exc, detail=traceback.format_exc())
 
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_PARENT_POLL_S)
+def fork_workers(control: socket.socket) -> None:
+    """Fork a worker for each request, and tell how one ended, until the other end is closed."""
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(control, 1, 2)
+        if not request:
+            return
+        if request == FORK:
+            pid = os.fork()
+            if pid == 0:
+                control.close()
+                _become_worker(*descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            control.sendall(PID.pack(pid))
+        else:
+            pid, timeout_ms = STATUS.unpack(received(control, STATUS.size))
+            control.sendall(STATUS.pack(*_ended(pid, timeout_ms / 1000)))
+
+
+def _become_worker(connection: int, log: int) -> None:
+    """Turn this fork into a worker; does not return."""
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    _end_with_parent()
+    serve(Connection(connection))
     os._exit(0)
 
 
+def _ended(pid: int, timeout_s: float) -> tuple[int, int]:
+    """Return (1, exit code) of a child once it has ended, or (0, 0) after the timeout."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            found, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            return 1, -signal.SIGKILL  # asked before
+        if found:
+            return 1, os.waitstatus_to_exitcode(status)
+        if time.monotonic() >= deadline:
+            return 0, 0
+        time.sleep(_CHILD_POLL_S)
+
+
+def _end_with_parent() -> None:
+    """End this process soon after the one that started it."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_POLL_S)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main(arguments: list[str]) -> None:
-    descriptor, parent, *modules = arguments
-    threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
+    mode, descriptor, *modules = arguments
+    if mode == "worker":
+        _end_with_parent()
     for module in modules:
         importlib.import_module(module)
-    serve(Connection(int(descriptor)))
+    if mode == "worker":
+        serve(Connection(int(descriptor)))
+    else:
+        fork_workers(socket.socket(fileno=int(descriptor)))
 
 
 if __name__ == "__main__":

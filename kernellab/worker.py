@@ -8,25 +8,20 @@ process that asks never loses more than the job.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import IO, Any
+from typing import Any
 
 import kernellab.errors
 from kernellab.errors import KernellabError, Place, WorkerDied, WorkerTimeout
-from kernellab.settings import child_environment
+from kernellab.process import ForkServer, WorkerProcess, spawn
 
-_LOG_TAIL_CHARS = 4000
+_LAST_MOMENT_S = 5.0
 _KILLED_FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
 Progress = Callable[[Any], None]
@@ -51,6 +46,10 @@ class Kind:
     name: str
     preload: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return dict(self.environment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,41 +77,19 @@ def failure_of(exc: BaseException, *, detail: str = "") -> Failure:
 
 
 @dataclass(slots=True)
-class _Process:
-    """A running child: its process, the connection to it, and the file that holds what it printed."""
-
-    popen: subprocess.Popen[bytes]
-    connection: Connection
-    log: IO[bytes]
-
-    def tail(self, start: int) -> str:
-        """Return the end of what was printed since byte ``start``."""
-        self.log.flush()
-        end = os.fstat(self.log.fileno()).st_size
-        size = max(0, min(end - start, _LOG_TAIL_CHARS))
-        return os.pread(self.log.fileno(), size, end - size).decode(errors="replace")
-
-    def stop(self) -> int:
-        self.popen.kill()
-        code = self.popen.wait()
-        self.connection.close()
-        self.log.close()
-        return code
-
-
-@dataclass(slots=True)
 class Worker:
-    """One process of a kind, started when first needed and again after it died."""
+    """One process of a kind, started when first needed and again after it died; by ``server``, if there is one."""
 
     kind: Kind
-    _process: _Process | None = None
+    server: ForkServer | None = None
+    _process: WorkerProcess | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def pid(self) -> int | None:
         """The process id, or None while none runs."""
         process = self._process
-        return process.popen.pid if process is not None and process.popen.poll() is None else None
+        return process.child.pid if process is not None and process.child.exit_code(0) is None else None
 
     def start(self) -> None:
         """Start the process now, without waiting until it is ready."""
@@ -144,16 +121,18 @@ class Worker:
         if process is not None:
             process.stop()
 
-    def _running(self) -> _Process:
-        if self._process is not None and self._process.popen.poll() is not None:
-            self.close()
+    def _running(self) -> WorkerProcess:
+        if self._process is not None and self._process.connection.poll():
+            self.close()  # it has nothing to say between jobs: the other end is gone
         if self._process is None:
-            self._process = _spawn(self.kind)
+            self._process = (
+                self.server.fork() if self.server is not None else spawn(self.kind.preload, self.kind.variables)
+            )
         return self._process
 
     def _attempt(self, job: Job, timeout_s: float, progress: Progress | None) -> Any:
         process = self._running()
-        start = os.fstat(process.log.fileno()).st_size
+        start = process.printed_bytes()
         deadline = time.monotonic() + timeout_s
         try:
             process.connection.send(job)
@@ -177,10 +156,10 @@ class Worker:
         process, self._process = self._process, None
         if process is None:
             return WorkerDied(f"The worker of {job.subject} was closed.")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.popen.wait(5)
+        code = process.child.exit_code(_LAST_MOMENT_S)
         printed = process.tail(start)
-        code = process.stop()
+        stopped = process.stop()
+        code = stopped if code is None else code
         if code in _KILLED_FROM_OUTSIDE:
             return _Killed(signal.Signals(-code).name)
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
@@ -198,18 +177,18 @@ class _Killed(Exception):
 
 
 class Pool:
-    """Workers of one kind; each job takes a free one."""
+    """Workers of one kind, forked from a server that has imported everything once; each job takes a free one."""
 
     def __init__(self, kind: Kind, size: int) -> None:
-        self.workers = tuple(Worker(kind) for _ in range(size))
+        self.server = ForkServer(kind.preload, kind.variables)
+        self.workers = tuple(Worker(kind, self.server) for _ in range(size))
         self._free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in self.workers:
             self._free.put(worker)
 
     def start(self) -> None:
-        """Start all processes, without waiting for them."""
-        for worker in self.workers:
-            worker.start()
+        """Start the server, without waiting for it; its workers are there within milliseconds once it is."""
+        self.server.start()
 
     def wait_ready(self, timeout_s: float) -> None:
         """Return once every process answers."""
@@ -224,6 +203,7 @@ class Pool:
     def close(self) -> None:
         for worker in self.workers:
             worker.close()
+        self.server.close()
 
     @contextlib.contextmanager
     def _borrowed(self) -> Iterator[Worker]:
@@ -238,22 +218,3 @@ def _answers(connection: Connection, deadline: float) -> Iterator[tuple[str, Any
     """Yield what the child sends until the deadline."""
     while connection.poll(max(0.0, deadline - time.monotonic())):
         yield connection.recv()
-
-
-def _spawn(kind: Kind) -> _Process:
-    ours, theirs = socket.socketpair()
-    log = tempfile.TemporaryFile(prefix="kernellab-")  # noqa: SIM115 - lives as long as the process
-    with theirs:
-        command = [sys.executable, "-m", "kernellab.serve", str(theirs.fileno()), str(os.getpid()), *kind.preload]
-        popen = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=[theirs.fileno()],
-            env=child_environment(
-                PYTHONPATH=os.pathsep.join(p or os.getcwd() for p in sys.path), **dict(kind.environment)
-            ),
-            start_new_session=True,
-        )
-    return _Process(popen, Connection(ours.detach()), log)
