@@ -184,11 +184,17 @@ def _place(exc: BaseException, closure: Closure) -> Place | None:
     return None
 
 
+# Triton looks the type of a called function up by its mangled name, before that function is finished.
+_RECURSIVE = re.compile(r"KeyError\('(?:[\w.]+\.)?(\w+?)__[^']*'\)")
+
+
 def _message(exc: BaseException) -> str:
     text = getattr(exc, "error_message", None) or str(exc) or type(exc).__name__
     if isinstance(exc, subprocess.SubprocessError) or "ptxas" in text.lower():
         said = re.search(r"\berror\s*:\s*(.+)", text) or re.search(r"\bfatal\s*:\s*(.+)", text)
         text = f"ptxas refused it: {said[1]}" if said else text
+    if called := _RECURSIVE.match(text):
+        text = f"{called[1]} calls itself; Triton compiles no recursion. Write a loop, or count down a constexpr."
     if "PassManager::run failed" in text:
         text = "a compiler pass failed; the full detail names it."
     first = next((line.strip() for line in text.splitlines() if line.strip()), text)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kernellab.ir.graph import Operation
-from kernellab.ir.provenance import Alternatives, union
+from kernellab.ir.provenance import NUMBER, Alternatives, mixed, union
 
 if TYPE_CHECKING:
     from kernellab.ir.dataflow import Frame
@@ -57,7 +57,8 @@ def _any_rounds(frame: Frame, operation: Operation) -> list[Alternatives]:
 
 
 def _round(frame: Frame, operation: Operation, carried: list[Alternatives], *, doubtful: bool) -> list[Alternatives]:
-    counter = frame.value(operation.operands[0])
+    start, _, step = frame.states(operation.operands[:3])
+    counter = start if step == NUMBER else mixed([start, step], operation.index, "it counts in steps of an address")
     return frame.region(operation.regions[0], [counter, *carried], doubtful=doubtful)
 
 

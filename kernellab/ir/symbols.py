@@ -28,6 +28,7 @@ _SAME_LANES = frozenset(
 )
 _POINTEE_BITS = re.compile(r"!tt\.ptr<[a-z]*(\d+)")
 _MANY = 32
+_DEEP = 64
 
 Sum = Mapping[int, int]
 """Values and their coefficients; constants are left out."""
@@ -40,12 +41,12 @@ class Sums:
     constants: Constants
     _known: dict[int, Sum] = field(default_factory=dict)
 
-    def of(self, value: int) -> Sum:
-        """Return the terms of ``value``."""
+    def of(self, value: int, depth: int = 0) -> Sum:
+        """Return the terms of ``value``; what lies deeper than `_DEEP` operations is a term, not taken apart."""
         if value not in self._known:
             index = self.constants.graph.values[value].operation
-            operation = None if index is None else self.constants.graph.operations[index]
-            found = None if operation is None else self._terms(operation)
+            operation = None if index is None or depth > _DEEP else self.constants.graph.operations[index]
+            found = None if operation is None else self._terms(operation, depth + 1)
             self._known[value] = {value: 1} if found is None or len(found) > _MANY else found
         return self._known[value]
 
@@ -54,22 +55,22 @@ class Sums:
         bits = _POINTEE_BITS.match(self.constants.graph.values[value].element)
         return None if bits is None else max(1, int(bits[1]) // 8)
 
-    def _terms(self, operation: Operation) -> Sum | None:
+    def _terms(self, operation: Operation, depth: int) -> Sum | None:
         name, operands = operation.name, operation.operands
         if name in _SAME_LANES:
-            return self.of(operands[0])
+            return self.of(operands[0], depth)
         if name == "arith.constant":
             return {}
         if name == "tt.addptr":
             size = self.element_bytes(operands[0])
-            return None if size is None else self._sum(operands, size)
+            return None if size is None else self._sum(operands, size, depth)
         if name in {"arith.addi", "arith.subi"}:
-            return self._sum(operands, 1 if name == "arith.addi" else -1)
+            return self._sum(operands, 1 if name == "arith.addi" else -1, depth)
         scaled = self.scaled(operation)
         if scaled is None:
             return None
         value, factor = scaled
-        return {term: factor * coefficient for term, coefficient in self.of(value).items() if factor}
+        return {term: factor * coefficient for term, coefficient in self.of(value, depth).items() if factor}
 
     def scaled(self, operation: Operation) -> tuple[int, int] | None:
         """Return the value that a multiplication or shift scales, and the constant that it scales by."""
@@ -84,8 +85,8 @@ class Sums:
             return left, known[1]
         return None if known[0] is None else (right, known[0])
 
-    def _sum(self, operands: tuple[int, ...], factor: int) -> Sum:
-        total = dict(self.of(operands[0]))
-        for value, coefficient in self.of(operands[1]).items():
+    def _sum(self, operands: tuple[int, ...], factor: int, depth: int) -> Sum:
+        total = dict(self.of(operands[0], depth))
+        for value, coefficient in self.of(operands[1], depth).items():
             total[value] = total.get(value, 0) + factor * coefficient
         return {value: coefficient for value, coefficient in total.items() if coefficient}

@@ -202,3 +202,25 @@ def doubles_and_halves_an_address(x, y, B: tl.constexpr = 16):
     twice = y.to(tl.int64) * 2
     p = (twice - y.to(tl.int64)).to(tl.pointer_type(tl.float32))
     tl.store(p + tl.arange(0, B), tl.load(x))
+
+
+@expect(reads="x", writes="y")
+@triton.jit
+def sums_up_a_long_address(x, y, n, B: tl.constexpr = 16):
+    address = y.to(tl.int64)
+    for i in tl.static_range(300):
+        address += n - n + i - i
+    distance = address - x.to(tl.int64)
+    p = (x.to(tl.int64) + distance).to(tl.pointer_type(tl.float32))
+    tl.store(p + tl.arange(0, B), tl.load(x))
+
+
+@expect(reads="x y", writes="out")
+@triton.jit
+def goes_from_either_of_two_to_a_third(x, y, out, k, B: tl.constexpr = 16):
+    start = x
+    for _ in range(k):
+        distance = out.to(tl.int64) - start.to(tl.int64)
+        p = (start.to(tl.int64) + distance).to(tl.pointer_type(tl.float32))
+        tl.store(p + tl.arange(0, B), tl.load(start))
+        start = y

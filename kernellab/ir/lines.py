@@ -1,0 +1,222 @@
+"""The lines of a stage, each with the source line that it comes from.
+
+Every stage says so in its own way: TTIR and TTGIR by ``loc`` (https://mlir.llvm.org/docs/Dialects/Builtin/), LLVM IR
+by ``!dbg`` (https://llvm.org/docs/SourceLevelDebugging.html), PTX and AMD's assembly by ``.file`` and ``.loc``, SASS by
+the comments of nvdisasm. What only says that, and the debug sections, is left out of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kernellab._triton.locations import LocationTable
+from kernellab.ir.graph import Location
+from kernellab.ir.places import is_library, place_of, short_file
+
+Callers = Mapping[tuple[str | None, int | None], Location]
+_Position = tuple[str, str, str]  # the numbers of a file, a line and a column
+
+_ALIAS = re.compile(r"(#loc\d*) = loc\((.*)\)")
+_DEBUG = ", !dbg !"
+_SUBPROGRAM = re.compile(r" !dbg !(\d+)")
+_METADATA = re.compile(r"!(\d+) = (?:distinct )?!DI\w+\((.*)\)")
+_FIELD = re.compile(r'(\w+): (?:!(\d+)|"([^"]*)"|(\d+))')
+_FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
+_LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*?inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
+_INLINED = re.compile(r"(\S+):(\d+):\d+")
+_SASS = re.compile(r'\s*//## File "([^"]*)", line (\d+)( inlined at)?')
+_NOISE = re.compile(r"\s*(?:\.L|\$L_)_*(?:tmp|func_begin|func_end)\d+:")
+_DEBUG_SECTION = re.compile(r"\s*\.section\s+\.debug")
+
+
+@dataclass(frozen=True, slots=True)
+class StageLine:
+    """A line of text and the place in the user's source that it comes from, where the stage says so.
+
+    Of a line that was inlined from a helper, ``place`` is in the helper and its ``caller`` the place of the call.
+    """
+
+    text: str
+    place: Location
+
+
+def stage_lines(name: str, text: str, callers: Callers | None = None) -> tuple[StageLine, ...]:
+    """Return the lines of a stage by its name; of another, or of a sentence, the lines without places.
+
+    ``callers`` tells from where library code was called, for SASS that does not say; see `library_callers`.
+    """
+    if name == "sass":
+        return tuple(_sass(text, callers or {}))
+    return tuple(_READERS.get(name, _plain)(text))
+
+
+def library_callers(text: str) -> Callers:
+    """Return, from PTX, the one user's place that each library line was inlined into.
+
+    A library line that came from several user's lines is left out: which of them an instruction is for is not known.
+    """
+    found: dict[tuple[str | None, int | None], dict[tuple[str | None, int | None], Location]] = {}
+    for _, location in _assembly_lines(text):
+        if location is not None and location.caller is not None and is_library(location.file):
+            place = place_of(location)
+            found.setdefault((location.file, location.line), {})[place.file, place.line] = place
+    return {inner: next(iter(outer.values())) for inner, outer in found.items() if len(outer) == 1}
+
+
+def _plain(text: str) -> Iterator[StageLine]:
+    return (StageLine(line, Location()) for line in text.splitlines())
+
+
+def _mlir(text: str) -> Iterator[StageLine]:
+    lines = text.splitlines()
+    aliases = {match[1]: match[2] for line in lines if (match := _ALIAS.fullmatch(line))}
+    table = LocationTable(aliases)
+    for line in lines:
+        if not line.startswith("#loc"):
+            bare, last = _without_locations(line)
+            yield StageLine(bare, place_of(table.resolve(last)) if last else Location())
+
+
+def _without_locations(line: str) -> tuple[str, str]:
+    """Return a line without its ``loc(...)``, and the text inside the one that ends it."""
+    kept, last = "", ""
+    at = 0
+    while (start := line.find(" loc(", at)) >= 0:
+        end, depth = start + 5, 1
+        while depth and end < len(line):
+            depth += {"(": 1, ")": -1}.get(line[end], 0)
+            end += 1
+        kept, last = kept + line[at:start], line[start + 5 : end - 1]
+        at = end
+    return kept + line[at:], last if at == len(line) else ""
+
+
+def _llvm(text: str) -> Iterator[StageLine]:
+    lines = text.splitlines()
+    metadata = {
+        match[1]: {field[1]: field[2] or field[3] or field[4] for field in _FIELD.finditer(match[2])}
+        for line in lines
+        if line.startswith("!") and (match := _METADATA.fullmatch(line))
+    }
+    places: dict[str, Location] = {}
+    for line in lines:
+        if line.startswith(("!", "; ModuleID", "source_filename")):
+            continue
+        bare, _, tail = line.rpartition(_DEBUG)
+        if bare:
+            identity, comma, rest = tail.partition(",")
+            if identity not in places:
+                places[identity] = place_of(_debug_location(metadata, identity))
+            yield StageLine(bare + comma + rest, places[identity])
+        else:
+            yield StageLine(_SUBPROGRAM.sub("", line) if line.startswith("define") else line, Location())
+
+
+def _debug_location(metadata: Mapping[str, Mapping[str, str]], identity: str) -> Location:
+    fields = metadata.get(identity, {})
+    if fields.get("line", "0") == "0":
+        return Location()
+    scope = metadata.get(fields.get("scope", ""), {})
+    while "file" not in scope and "scope" in scope:
+        scope = metadata.get(scope["scope"], {})
+    file = metadata.get(scope.get("file", ""), {})
+    path = "/".join(part for part in (file.get("directory"), file.get("filename")) if part)
+    caller = _debug_location(metadata, fields["inlinedAt"]) if "inlinedAt" in fields else None
+    return Location(path or None, int(fields["line"]), caller=caller)
+
+
+def _assembly(text: str) -> Iterator[StageLine]:
+    current = Location()
+    places: dict[Location, Location] = {}
+    for line, location in _assembly_lines(text):
+        if location is None:
+            yield StageLine(line, current)
+        else:
+            current = places.setdefault(location, place_of(location))
+
+
+def _assembly_lines(text: str) -> Iterator[tuple[str, Location | None]]:
+    """Yield each line with None, and each ``.loc`` with the place that it names, up to the debug sections."""
+    lines = text.splitlines()
+    files = {
+        match[1]: "/".join(filter(None, match.groups()[1:]))
+        for line in lines
+        if ".file" in line and (match := _FILE.match(line))
+    }
+    names = {short_file(path): path for path in files.values()}
+    calls: dict[_Position, _Position] = {}
+    for line in lines:
+        if _DEBUG_SECTION.match(line):
+            return
+        match = _LOC.match(line)
+        if match:
+            yield line, _assembly_location(match, files, names, calls)
+        elif not _NOISE.match(line) and not _FILE.match(line):
+            yield line, None
+
+
+def _assembly_location(
+    match: re.Match[str],
+    files: Mapping[str, str],
+    names: Mapping[str, str],
+    calls: dict[_Position, _Position],
+) -> Location:
+    """Return the place of a ``.loc`` with its callers.
+
+    They stand in its comment, or else after ``inlined_at``: of that the outer levels are those of the last ``.loc``
+    before it at that place, as PTX demands (https://docs.nvidia.com/cuda/parallel-thread-execution/, ``.loc``).
+    """
+    here: _Position = (match[1], match[2], match[3])
+    if match[4] is not None:
+        calls[here] = (match[4], match[5], match[6])
+    frames = [(names.get(name, name), int(line)) for name, line in _INLINED.findall(match.string.partition("@[")[2])]
+    if not frames:
+        frames = [(files.get(file, ""), int(line)) for file, line, _ in _chain(here, calls)]
+    outer: Location | None = None
+    for name, line in reversed(frames):
+        outer = Location(name, line, caller=outer)
+    return Location(files.get(match[1]), int(match[2]), caller=outer) if match[2] != "0" else Location()
+
+
+def _chain(position: _Position, calls: Mapping[_Position, _Position]) -> Iterator[_Position]:
+    for _ in calls:  # never longer, even where a line seems to be inlined into itself
+        if position not in calls:
+            return
+        position = calls[position]
+        yield position
+
+
+def _sass(text: str, callers: Callers) -> Iterator[StageLine]:
+    frames: list[tuple[str, int]] = []
+    is_open = False
+    current = Location()
+    for line in text.splitlines():
+        match = _SASS.match(line) if "//## File" in line else None
+        if match:
+            # One comment per level, from the inside out; each but the last ends in "inlined at".
+            frames = [*(frames if is_open else ()), (match[1], int(match[2]))]
+            is_open = match[3] is not None
+            current = _sass_location(frames, callers)
+        elif _DEBUG_SECTION.match(line):
+            return
+        else:
+            yield StageLine(line, current)
+
+
+def _sass_location(frames: list[tuple[str, int]], callers: Callers) -> Location:
+    outer: Location | None = callers.get(frames[-1])
+    for file, number in reversed(frames):
+        outer = Location(file, number, caller=outer)
+    place = place_of(outer or Location())
+    return Location() if is_library(place.file) else place
+
+
+_READERS: dict[str, Callable[[str], Iterator[StageLine]]] = {
+    "ttir": _mlir,
+    "ttgir": _mlir,
+    "llir": _llvm,
+    "ptx": _assembly,
+    "amdgcn": _assembly,
+}
