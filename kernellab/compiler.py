@@ -8,7 +8,8 @@ import shutil
 import threading
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,7 @@ class Compiler:
     timeout_s: float
     _done: dict[str, Compiled] = field(default_factory=dict)
     _graphs: dict[str, Graph] = field(default_factory=dict)
+    _building: dict[str, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def compile(self, job: CompileJob, timeout_s: float | None = None) -> Compiled:
@@ -85,10 +87,35 @@ class Compiler:
         digest = job.digest(_triton_version())
         known = self._done.get(digest)
         if known is None:
-            known = self._from_disk(digest, job) or self._build(digest, job, timeout_s)
             with self._lock:
+                building = self._building.setdefault(digest, threading.Lock())
+            with building:  # of two threads that want the same kernel, one waits for the other
+                known = self._done.get(digest) or self._from_disk(digest, job) or self._build(digest, job, timeout_s)
                 self._done[digest] = replace(known, from_cache=True)
         return known if known.labels == job.closure.labels else _relabelled(self._from_disk(digest, job), known)
+
+    def stream(
+        self, jobs: Sequence[CompileJob], timeout_s: float | None = None
+    ) -> Iterator[tuple[int, Compiled | KernellabError]]:
+        """Compile jobs side by side; yield index and result, or error, of each as it comes.
+
+        Leaving the loop early, or an interrupt, stops what is under way.
+        """
+        with ThreadPoolExecutor(len(self.pool.workers), thread_name_prefix="kernellab-compile") as threads:
+            futures = {threads.submit(self._result, job, timeout_s): index for index, job in enumerate(jobs)}
+            try:
+                for future in as_completed(futures):
+                    yield futures[future], future.result()
+            finally:
+                if not all(future.done() for future in futures):
+                    threads.shutdown(wait=False, cancel_futures=True)
+                    self.pool.interrupt()
+
+    def _result(self, job: CompileJob, timeout_s: float | None) -> Compiled | KernellabError:
+        try:
+            return self.compile(job, timeout_s)
+        except KernellabError as exc:
+            return exc
 
     def graph(self, job: CompileJob, timeout_s: float | None = None) -> Graph:
         """Return the graph of the job's TTIR, compiling no further than that."""

@@ -83,6 +83,7 @@ class Worker:
     kind: Kind
     server: ForkServer | None = None
     _process: WorkerProcess | None = None
+    _interrupted: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -107,13 +108,23 @@ class Worker:
             WorkerDied: the process ended by itself, or was killed twice.
         """
         with self._lock:
+            self._interrupted = False
             try:
                 return self._attempt(job, timeout_s, progress)
-            except _Killed:
+            except _Killed as exc:
+                if self._interrupted:
+                    raise WorkerDied(f"{job.subject} was interrupted.") from exc
                 try:
                     return self._attempt(job, timeout_s, progress)
                 except _Killed as exc:
                     raise WorkerDied(f"The worker of {job.subject} was killed twice ({exc.how}).") from exc
+
+    def interrupt(self) -> None:
+        """Stop the job that another thread runs on this worker; that thread gets `WorkerDied`."""
+        process = self._process
+        if process is not None and self._lock.locked():
+            self._interrupted = True
+            process.child.kill()
 
     def close(self) -> None:
         """Stop the process, whatever it does."""
@@ -125,9 +136,7 @@ class Worker:
         if self._process is not None and self._process.connection.poll():
             self.close()  # it has nothing to say between jobs: the other end is gone
         if self._process is None:
-            self._process = (
-                self.server.fork() if self.server is not None else spawn(self.kind.preload, self.kind.variables)
-            )
+            self._process = self.server.fork() if self.server else spawn(self.kind.preload, self.kind.variables)
         return self._process
 
     def _attempt(self, job: Job, timeout_s: float, progress: Progress | None) -> Any:
@@ -199,6 +208,11 @@ class Pool:
         """Run a job on the next free worker; see `Worker.run`."""
         with self._borrowed() as worker:
             return worker.run(job, timeout_s, progress)
+
+    def interrupt(self) -> None:
+        """Stop all jobs that other threads run on this pool."""
+        for worker in self.workers:
+            worker.interrupt()
 
     def close(self) -> None:
         for worker in self.workers:

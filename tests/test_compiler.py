@@ -3,12 +3,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import triton.language as tl
 
 import kernellab
+from kernellab.compile import Compiled
+from kernellab.compiler import compile_job
 from kernellab.errors import CompileError, LaunchError, UnknownTarget, UsageError, WorkerDied, WorkerTimeout
 from kernellab.target import known_targets
 from tests import samples
@@ -202,3 +205,28 @@ def test_an_autotuned_kernel_has_the_effects_of_all_configs(lab: kernellab.Lab) 
     effects = lab.effects(samples.tuned_kernel, X, OUT, 64)
     assert (effects.reads, effects.writes) == ({"x_ptr"}, {"out_ptr"})
     assert {site.masked for site in effects.sites} == {True, False}
+
+
+def jobs_of(lab: kernellab.Lab, blocks: list[int]) -> list[Any]:
+    return [compile_job(samples.add_kernel, lab.target, (X, Y, OUT, N), {"BLOCK": block}) for block in blocks]
+
+
+def test_a_stream_yields_every_job_and_a_failure_does_not_stop_the_others(fresh: kernellab.Lab) -> None:
+    found = dict(fresh.compiler.stream(jobs_of(fresh, [32, 48, 64, 128])))
+    assert isinstance(found[1], CompileError)
+    assert all(isinstance(found[i], Compiled) for i in (0, 2, 3))
+
+
+def test_leaving_a_stream_stops_what_is_under_way(fresh: kernellab.Lab) -> None:
+    slow = compile_job(samples.slow_to_trace, fresh.target, (X,), {})
+    for index, _ in fresh.compiler.stream([*jobs_of(fresh, [32]), slow]):
+        assert index == 0
+        break
+    assert fresh.compile(samples.add_kernel, **ADD).resources.fits
+
+
+def test_two_threads_that_want_one_kernel_compile_it_once(fresh: kernellab.Lab) -> None:
+    (job,) = jobs_of(fresh, [256])
+    found = [compiled for _, compiled in fresh.compiler.stream([job, job])]
+    assert [compiled.from_cache for compiled in found if isinstance(compiled, Compiled)].count(False) <= 1
+    assert len(list(fresh.compiler.folder.glob("??/*"))) == 1
