@@ -60,7 +60,10 @@ def kernel(x, y, z, w, idx, n, B: tl.constexpr = 4):
     offs = tl.arange(0, B)
     lane = tl.load(idx + offs)
     p0, p1, p2, p3 = x, y, z, w
+    a0, a1 = x.to(tl.int64), w.to(tl.int64)
+    q0, q1 = y + offs, z + offs
     total = lane.to(tl.float32)
+    m = n
 """
 
 FLOWS: tuple[str, ...] = (
@@ -78,6 +81,14 @@ FLOWS: tuple[str, ...] = (
     "{a} = ({b}" + ADDRESS + " & -4)" + POINTER,
     "p0, p1, p2 = rotated_apart({a}, {b}, {d})",
     "{a} = stored_apart({b}, n)",
+    "a0 = {b}" + ADDRESS,
+    "a0, a1 = a1 + 4 * {c}, a0",
+    "{a} = a0" + POINTER,
+    "{a} = ({b}" + ADDRESS + " + (a1 - {b}" + ADDRESS + "))" + POINTER,
+    "q0 = {b} + offs",
+    "q0, q1 = q1, q0 + {c}",
+    "q1 = tl.where(offs < {c}, q0, q1)",
+    "q0 = tl.where(n > {c}, {a} + offs, q1)",
 )
 ACCESSES: tuple[str, ...] = (
     "total += tl.load({a} + offs)",
@@ -85,11 +96,14 @@ ACCESSES: tuple[str, ...] = (
     "tl.store({a} + offs, total)",
     "tl.store({a} + lane, tl.load({b} + offs), mask=offs < n)",
     "tl.atomic_add({a} + offs, 0.0)",
+    "tl.store(q0, tl.load(q1))",
+    "tl.atomic_max(q1, 0.0, mask=offs > {c})",
+    "tl.store(a1" + POINTER + " + offs, total)",
     "tl.store(tl.where(offs < 2, {a} + offs, {b} + offs), total)",
     "total += tl.load(tl.join(({a} + offs)" + ADDRESS + ", ({b} + offs)" + ADDRESS + ")" + POINTER + ").sum(axis=1)",
     "tl.store(tl.split(tl.join(({a} + offs)" + ADDRESS + ", ({b} + offs)" + ADDRESS + "))[1]" + POINTER + ", total)",
 )
-HEADS = ("if n > {c}:", "for i in range({c}):", "for j in range(n):", "for s in tl.static_range(2):")
+HEADS = ("if n > {c}:", "for i in range({c}):", "for j in range(n):", "for s in tl.static_range(2):", "while m > 0:")
 
 
 @st.composite
@@ -104,7 +118,11 @@ def statements(draw: Callable[..., Any], depth: int) -> list[str]:
             lines.append(draw(st.sampled_from(FLOWS if kind == "flow" else ACCESSES)).format(**words))
             continue
         head = draw(st.sampled_from(HEADS)).format(**words)
-        lines += [head, *indented(draw(statements(depth - 1)))]
+        body = draw(statements(depth - 1))
+        if head.startswith("while"):
+            lines += ["m = n", head, "    m -= 1", *indented(body)]
+            continue
+        lines += [head, *indented(body)]
         if head.startswith("if") and draw(st.booleans()):
             lines += ["else:", *indented(draw(statements(depth - 1)))]
     return lines
