@@ -65,7 +65,7 @@ class Interpreter:
             work = Job(_HANDLER, job, f"kernel {closure.name}")
             outcome: Outcome = self.worker.run(work, timeout_s or self.timeout_s, progress)
             if outcome.failure is not None:
-                raise _shown(outcome.failure, closure).exception()
+                raise _shown(outcome, outcome.failure, closure).exception()
             changed = taken.unpack(outcome)
         return Run(
             kernel=closure.name,
@@ -87,12 +87,15 @@ def _stays_constant(function: Any, name: str, value: object) -> bool:
     return (parameter is not None and parameter.is_constexpr) or objects.is_jit_function(value)
 
 
-def _shown(failure: Failure, closure: Closure) -> Failure:
-    if failure.place is None:
-        return failure
+def _shown(outcome: Outcome, failure: Failure, closure: Closure) -> Failure:
+    """Return a failure as the user knows its source; what else was found and printed goes into the detail."""
+    findings = [_shown_finding(finding, closure) for finding in outcome.findings]
+    lines = [f"{found.kind} ({found.severity}), {found.file}, line {found.line}: {found.detail}" for found in findings]
+    detail = "\n".join(filter(None, [*lines, outcome.output.rstrip(), failure.detail]))
     place = failure.place
-    shown = Place(closure.label(place.file), place.line, place.column, place.text)
-    return dataclasses.replace(failure, place=shown)
+    if place is not None:
+        place = Place(closure.label(place.file), place.line, place.column, place.text)
+    return dataclasses.replace(failure, place=place, detail=detail)
 
 
 def _shown_finding(finding: Finding, closure: Closure) -> Finding:

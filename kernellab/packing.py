@@ -12,6 +12,7 @@ import ctypes
 import mmap
 import numbers
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -301,23 +302,42 @@ def _as(flat: Any, dtype: Any) -> Any:
 
 
 def _block(size_bytes: int) -> tuple[IO[bytes], str, mmap.mmap]:
-    """Return memory that another process can map by its path and that no crash can leave behind."""
-    file, path = _anonymous_file()
-    try:
-        os.posix_fallocate(file.fileno(), 0, size_bytes)
-        return file, path, mmap.mmap(file.fileno(), size_bytes)
-    except OSError as exc:
-        file.close()
-        raise LaunchError(
-            f"There is no room for a copy of the arguments ({size_bytes / 2**20:.0f} MiB): {exc.strerror or exc}. "
-            "Pass smaller tensors."
-        ) from exc
+    """Return memory that another process can map by its path and that no crash can leave behind.
+
+    It lies in memory, or in a deleted file in the folder for temporary files where memory is short.
+    """
+    failure: OSError | None = None
+    for opened in (_file_in_memory, _file_on_disk):
+        file = opened(size_bytes)
+        if file is None:
+            continue
+        try:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+            return file, f"/proc/{os.getpid()}/fd/{file.fileno()}", mmap.mmap(file.fileno(), size_bytes)
+        except OSError as exc:
+            file.close()
+            failure = exc
+    reason = "" if failure is None else f": {failure.strerror or failure}"
+    raise LaunchError(
+        f"There is no room for a copy of the arguments, {size_bytes / 2**20:.0f} MiB, in memory or in "
+        f"{tempfile.gettempdir()}{reason}. Pass smaller tensors."
+    ) from failure
 
 
-def _anonymous_file() -> tuple[IO[bytes], str]:
-    """Open a file in memory, or a deleted one in the folder for temporary files where the system has no such thing."""
-    try:
-        file: IO[bytes] = os.fdopen(os.memfd_create("kernellab"), "r+b")
-    except (AttributeError, OSError):
-        file = tempfile.TemporaryFile(prefix="kernellab-")  # noqa: SIM115 - closed by `Packed.close`
-    return file, f"/proc/{os.getpid()}/fd/{file.fileno()}"
+def _file_in_memory(size_bytes: int) -> IO[bytes] | None:
+    if size_bytes > _available_bytes() or not hasattr(os, "memfd_create"):
+        return None
+    return os.fdopen(os.memfd_create("kernellab"), "r+b")
+
+
+def _file_on_disk(size_bytes: int) -> IO[bytes] | None:
+    if size_bytes > shutil.disk_usage(tempfile.gettempdir()).free:
+        return None
+    return tempfile.TemporaryFile(prefix="kernellab-")
+
+
+def _available_bytes() -> int:
+    """Return how much memory Linux says can be had without swapping."""
+    with open("/proc/meminfo", encoding="ascii") as lines:
+        found = next((line for line in lines if line.startswith("MemAvailable:")), None)
+    return int(found.split()[1]) * 1024 if found is not None else 1 << 62

@@ -129,8 +129,7 @@ def neighbour_in_place(x, BLOCK: tl.constexpr):
 @triton.jit
 def row_of_large_matrix(x, out, row, stride, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
-    start = row * stride  # bug
-    tl.store(out + offs, tl.load(x + start + offs))
+    tl.store(out + offs, tl.load(x + row * stride + offs))  # bug
 
 
 @triton.jit

@@ -14,6 +14,7 @@ from kernellab.errors import KernellabError, LaunchError, OutOfBounds, RunError,
 from kernellab.interpret import Interpreter
 from kernellab.run import Run
 from tests.run import planted
+from tests.run.bugs import OUT_OF_BOUNDS, WARNINGS, block
 
 Launch = Callable[..., Run]
 
@@ -21,10 +22,6 @@ Launch = Callable[..., Run]
 def line_of_bug(kernel: Any) -> int:
     lines, first = inspect.getsourcelines(kernel.fn)
     return first + next(i for i, line in enumerate(lines) if "# bug" in line)
-
-
-def block(*shape: int) -> torch.Tensor:
-    return torch.arange(torch.Size(shape).numel(), dtype=torch.float32).reshape(shape)
 
 
 def failure(launch: Launch, kernel: Any, grid: tuple[int, ...], *args: Any, **named: Any) -> KernellabError:
@@ -43,94 +40,13 @@ def failure(launch: Launch, kernel: Any, grid: tuple[int, ...], *args: Any, **na
     return caught.value
 
 
-def shifted_views() -> tuple[torch.Tensor, torch.Tensor, int]:
-    whole = block(16)
-    return whole[:8], whole[4:12], 8
-
-
-OUT_OF_BOUNDS = {
-    "load past the end": (
-        planted.copy_without_mask,
-        (2,),
-        (block(100), block(100), 100),
-        {"BLOCK": 64},
-        "load of x",
-        "element 100 (byte 400)",
-    ),
-    "store past the end": (
-        planted.store_without_mask,
-        (2,),
-        (block(100), block(100), 100),
-        {"BLOCK": 64},
-        "store of out",
-        "element 100 (byte 400)",
-    ),
-    "load far away": (planted.load_at, (1,), (block(4), block(4), 10**8), {}, "load of x", "element 100000000"),
-    "load just before": (planted.load_at, (1,), (block(4), block(4), -1), {}, "load of x", "element -1 (byte -4)"),
-    "store one past": (planted.store_at, (1,), (block(4), block(4), 4), {}, "store of out", "element 4 (byte 16)"),
-    "store far away": (planted.store_at, (1,), (block(4), block(4), 2**40), {}, "store of out", f"element {2**40}"),
-    "atomic one past": (planted.atomic_at, (1,), (block(4), block(4), 4), {}, "atomic of out", "element 4 (byte 16)"),
-    "atomic far before": (
-        planted.atomic_at,
-        (1,),
-        (block(4), block(4), -(10**9)),
-        {},
-        "atomic of out",
-        "element -1000000000",
-    ),
-    "compare and swap": (
-        planted.cas_at,
-        (1,),
-        (torch.zeros(2, dtype=torch.int32), 2),
-        {},
-        "atomic of flags",
-        "element 2 (byte 8)",
-    ),
-    "a mask that is off by one": (
-        planted.wrong_mask,
-        (1,),
-        (block(100), block(100), 100),
-        {"BLOCK": 128},
-        "load of x",
-        "mask: offs <= n",
-    ),
-    "a wrong stride": (
-        planted.wrong_stride,
-        (4,),
-        (block(4, 10), block(4, 10), 4, 10, 16),
-        {"BLOCK": 16},
-        "load of x",
-        "element 40",
-    ),
-    "a negative offset": (planted.first_of_next, (4,), (block(4), block(4), 4), {}, "load of x", "element -1"),
-    "a descriptor that promises too much": (
-        planted.descriptor_too_large,
-        (1,),
-        (block(8, 8), block(8, 8), 8, 8),
-        {"BLOCK": 8},
-        "load of x",
-        "element 64",
-    ),
-    "a descriptor store": (
-        planted.descriptor_store_too_large,
-        (1,),
-        (block(8, 8), 8, 8),
-        {"BLOCK": 8},
-        "store of out",
-        "element 64",
-    ),
-    "an empty argument": (planted.load_at, (1,), (torch.empty(0), block(1), 0), {}, "load of x", "no elements"),
-}
-
-
 @pytest.mark.parametrize("name", OUT_OF_BOUNDS)
 def test_an_access_out_of_bounds_is_an_error_that_says_where(launch: Launch, name: str) -> None:
-    kernel, grid, args, named, access, position = OUT_OF_BOUNDS[name]
-    error = failure(launch, kernel, grid, *args, **named)
+    bug = OUT_OF_BOUNDS[name]
+    error = failure(launch, bug.kernel, bug.grid, *bug.arguments(), **bug.named)
     assert isinstance(error, OutOfBounds)
-    assert access in error.message
-    assert position in error.message
-    assert kernel.__name__ in error.message
+    for words in (bug.kernel.__name__, *bug.words):
+        assert words in error.message
 
 
 def test_an_out_of_bounds_error_counts_lanes_and_programs(launch: Launch) -> None:
@@ -177,68 +93,12 @@ def test_a_pointer_read_from_memory_is_followed_into_an_argument_only(launch: La
     assert "in no argument" in error.message
 
 
-WARNINGS = {
-    "uninitialised read": (
-        planted.accumulate,
-        (1,),
-        lambda: (block(8), block(8), 8),
-        {"BLOCK": 8, "uninitialised": ("out",)},
-        "uninitialised_read",
-        "out",
-    ),
-    "atomics on uninitialised memory": (
-        planted.atomics_on_uninitialised,
-        (2,),
-        lambda: (block(16), block(4), 16),
-        {"BLOCK": 8, "uninitialised": ("out",)},
-        "uninitialised_read",
-        "out",
-    ),
-    "race of stores": (
-        planted.sum_without_atomic,
-        (4,),
-        lambda: (block(32), block(1), 32),
-        {"BLOCK": 8},
-        "race",
-        "out",
-    ),
-    "race at block edges": (planted.overlapping_blocks, (3,), lambda: (block(64),), {"BLOCK": 8}, "race", "out"),
-    "race of a store and a load": (planted.neighbour_in_place, (4,), lambda: (block(32),), {"BLOCK": 8}, "race", "x"),
-    "race of a load and a store": (
-        planted.right_neighbour_in_place,
-        (3,),
-        lambda: (block(32),),
-        {"BLOCK": 8},
-        "race",
-        "x",
-    ),
-    "race between lanes": (
-        planted.colliding_lanes,
-        (1,),
-        lambda: (torch.zeros(8, dtype=torch.int32),),
-        {"BLOCK": 8},
-        "race",
-        "out",
-    ),
-    "uninitialised read of a tail": (
-        planted.unwritten_tail,
-        (1,),
-        lambda: (block(8), block(8), 8),
-        {"BLOCK": 8, "uninitialised": ("out",)},
-        "uninitialised_read",
-        "out",
-    ),
-    "overlap of shifted views": (planted.shifted_copy, (1,), shifted_views, {"BLOCK": 8}, "overlap", "out"),
-}
-
-
 @pytest.mark.parametrize("name", WARNINGS)
 def test_a_suspicious_access_is_a_warning(launch: Launch, name: str) -> None:
-    kernel, grid, make, named, kind, argument = WARNINGS[name]
-    run = launch(kernel, grid, *make(), **named)
-    assert {(f.kind, f.severity, f.argument, f.line) for f in run.findings} == {
-        (kind, "warning", argument, line_of_bug(kernel))
-    }
+    bug = WARNINGS[name]
+    run = launch(bug.kernel, bug.grid, *bug.arguments(), **bug.named)
+    found = {(finding.kind, finding.severity, finding.argument, finding.line) for finding in run.findings}
+    assert found == {(bug.kind, "warning", bug.argument, line_of_bug(bug.kernel))}
 
 
 def test_a_race_names_both_programs(launch: Launch) -> None:
@@ -252,27 +112,6 @@ def test_a_race_names_both_programs(launch: Launch) -> None:
 def test_two_programs_writing_the_same_value_are_a_note(launch: Launch) -> None:
     run = launch(planted.same_value, (3,), torch.zeros(1, dtype=torch.int32), 5)
     assert [(f.kind, f.severity) for f in run.findings] == [("race", "note")]
-
-
-def test_and_does_not_guard_a_load(launch: Launch) -> None:
-    """The compiler evaluates both sides of ``and``, so that the load runs in program 0 too."""
-    error = failure(launch, planted.guarded_by_and, (2,), block(4), block(4))
-    assert "element -1" in error.message
-
-
-@pytest.mark.parametrize("kernel", [planted.row_of_large_matrix, planted.index_in_loop])
-def test_a_wrapped_32_bit_offset_is_an_error_that_names_the_overflow(launch: Launch, kernel: Any) -> None:
-    args = (block(64), block(8), 3, 2**30) if kernel is planted.row_of_large_matrix else (block(64), block(8), 2**30, 3)
-    with pytest.raises(OutOfBounds) as caught:
-        launch(kernel, (1,), *args, BLOCK=8)
-    assert "overflow" in caught.value.message
-
-
-def test_a_wrapped_offset_that_stays_in_bounds_is_a_warning(launch: Launch) -> None:
-    run = launch(planted.row_of_large_matrix, (1,), block(64), block(8), 4, 2**30, BLOCK=8)
-    (finding,) = run.findings
-    assert (finding.kind, finding.severity, finding.argument) == ("address_overflow", "warning", "x")
-    assert finding.line == line_of_bug(planted.row_of_large_matrix)
 
 
 def test_a_failed_device_assert_is_an_error(launch: Launch) -> None:

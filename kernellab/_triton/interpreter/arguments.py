@@ -16,21 +16,32 @@ from kernellab._triton.interpreter.dtypes import numpy_dtype
 from kernellab._triton.interpreter.handles import Handle
 from kernellab._triton.interpreter.regions import Region
 from kernellab.errors import LaunchError
-from kernellab.packed import ArgumentSpec, DescriptorSpec, DtypeSpec, Launch, ScalarSpec, TensorSpec, TupleSpec
+from kernellab.packed import (
+    ArgumentSpec,
+    DescriptorSpec,
+    DtypeSpec,
+    Launch,
+    ScalarSpec,
+    TensorSpec,
+    TupleSpec,
+    tensors_of,
+)
 
 
 def kernel_arguments(
     python: Any, launch: Launch, regions: Mapping[int, Region], constants: Mapping[str, object]
 ) -> dict[str, Any]:
     """Return the arguments of a kernel by name. ``constants`` are values of constexprs, as they are."""
-    pointers = iter(regions.values())
+    pointers = {region.name: region for region in regions.values()}
     signature = inspect.signature(python)
     specs = dict(launch.arguments)
     values: dict[str, Any] = {}
     for name, spec in launch.arguments:
         if name in signature.parameters:
             parameter = signature.parameters[name]
-            values[name] = _constant(spec) if _is_constexpr(parameter) else _value(spec, parameter, pointers)
+            if tensors_of(name, spec) and _is_constexpr(parameter):
+                raise LaunchError(f"{name} is a tl.constexpr parameter of {python.__name__} and got a tensor.")
+            values[name] = _constant(spec) if _is_constexpr(parameter) else _value(name, spec, parameter, pointers)
     values |= {name: value for name, value in constants.items() if name in signature.parameters}
     for name, parameter in signature.parameters.items():
         if name in values or name in specs:
@@ -38,7 +49,7 @@ def kernel_arguments(
         if parameter.default is inspect.Parameter.empty:
             raise LaunchError(f"{python.__name__} lacks a value for its parameter {name}.")
         default = parameter.default.value if isinstance(parameter.default, tl.constexpr) else parameter.default
-        values[name] = default if _is_constexpr(parameter) else _value(ScalarSpec(default), parameter, pointers)
+        values[name] = default if _is_constexpr(parameter) else _value(name, ScalarSpec(default), parameter, pointers)
     return values
 
 
@@ -54,18 +65,18 @@ def _constant(spec: ArgumentSpec) -> Any:
         return spec.value
     if isinstance(spec, DtypeSpec):
         return tl.dtype(spec.name)
-    if isinstance(spec, TupleSpec):
-        return _tuple(spec, [_constant(item) for item in spec.items])
-    raise LaunchError("A tensor cannot be the value of a tl.constexpr parameter.")
+    assert isinstance(spec, TupleSpec)
+    return _tuple(spec, [_constant(item) for item in spec.items])
 
 
-def _value(spec: ArgumentSpec, parameter: inspect.Parameter, pointers: Any) -> Any:
+def _value(name: str, spec: ArgumentSpec, parameter: inspect.Parameter, pointers: Mapping[str, Region]) -> Any:
     if isinstance(spec, TensorSpec):
-        return _pointer(spec, next(pointers))
+        return _pointer(spec, pointers[name])
     if isinstance(spec, DescriptorSpec):
-        return _descriptor(spec, next(pointers))
+        return _descriptor(spec, pointers[name])
     if isinstance(spec, TupleSpec):
-        return _tuple(spec, [_value(item, parameter, pointers) for item in spec.items])
+        items = enumerate(spec.items)
+        return _tuple(spec, [_value(f"{name}[{i}]", item, parameter, pointers) for i, item in items])
     if isinstance(spec, ScalarSpec) and isinstance(spec.value, int | float):
         return scalar(spec.value, parameter.annotation)
     return _constant(spec)
