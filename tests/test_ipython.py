@@ -119,7 +119,8 @@ def test_a_compile_error_is_four_lines_that_point_into_the_cell(
     number = len(names(shell)["In"]) - 1
     assert outputs == []
     assert printed.splitlines() == [
-        "CompileError: bad does not compile for cuda:90: arange's range must be a power of 2.",
+        "CompileError: bad does not compile for cuda:90: arange's range must be a power of 2. "
+        "Take the next larger power of two and mask off what is beyond the end.",
         f"  In[{number}], line 4",
         "    offsets = tl.arange(0, 100)",
         "              ^",

@@ -19,6 +19,7 @@ from triton.compiler.compiler import parse
 from triton.compiler.errors import CompilationError
 
 from kernellab._triton.specialize import gpu_target, source_of
+from kernellab.advice import in_plain_words
 from kernellab.errors import CompileError, Place
 from kernellab.source import Closure
 from kernellab.target import Target
@@ -197,5 +198,4 @@ def _message(exc: BaseException) -> str:
         text = f"{called[1]} calls itself; Triton compiles no recursion. Write a loop, or count down a constexpr."
     if "PassManager::run failed" in text:
         text = "a compiler pass failed; the full detail names it."
-    first = next((line.strip() for line in text.splitlines() if line.strip()), text)
-    return first if first.endswith((".", "!", "?")) else f"{first}."
+    return in_plain_words(next((line for line in text.splitlines() if line.strip()), text))

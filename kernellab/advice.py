@@ -1,0 +1,169 @@
+"""Plain words for the compiler's messages, and a line of advice for the mistakes that beginners make.
+
+A rule is a pattern of what Triton 3.6 to 3.9 says, what to say in its place (empty: the message as it is), and what
+to do about it. The first rule that matches counts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_WRAPPED = re.compile(r"^\w*(?:Error|Impl|Exception)\w*\((['\"])(.*)\1\)\.?$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``said`` and ``advice`` may refer to the groups of ``pattern``."""
+
+    pattern: str
+    said: str
+    advice: str
+
+
+_STATEMENTS = {
+    "Break": "break",
+    "Continue": "continue",
+    "Try": "try",
+    "With": "with",
+    "DictComp": "a dict comprehension",
+    "SetComp": "a set comprehension",
+    "GeneratorExp": "a generator expression",
+    "Lambda": "lambda",
+    "ClassDef": "class",
+    "Global": "global",
+    "Yield": "yield",
+    "Await": "await",
+    "Raise": "raise",
+    "Delete": "del",
+    "Starred": "a starred expression",
+}
+
+RULES = (
+    Rule(
+        r"arange's range must be a power of 2",
+        "",
+        "Take the next larger power of two and mask off what is beyond the end.",
+    ),
+    Rule(
+        r"arange's arguments must be of type tl\.constexpr",
+        "",
+        "Block sizes are fixed at compile time: annotate the parameter, as in BLOCK: tl.constexpr.",
+    ),
+    Rule(
+        r"incompatible dimensions at index (\d+): (\d+) and (\d+)",
+        r"these blocks do not broadcast: dimension \1 has \2 elements in one and \3 in the other.",
+        "Give them one shape, or add a dimension with [:, None] or [None, :].",
+    ),
+    Rule(
+        r"numel \((\d+)\) exceeds triton maximum tensor numel \((\d+)\)",
+        r"a block of \1 elements is too large; Triton's limit is \2.",
+        "Use a smaller block and more programs, or a loop.",
+    ),
+    Rule(
+        r"Cannot access global variable (\w+) from within",
+        r"the global \1 is no constexpr.",
+        r"Write \1 = tl.constexpr(...), pass it as an argument, or decorate it with @triton.jit if it is a helper.",
+    ),
+    Rule(
+        r"module 'triton\.language' has no attribute '(\w+)'",
+        r"triton.language has no function \1.",
+        "Check the spelling; what torch or numpy offer is not available inside a kernel.",
+    ),
+    Rule(
+        r"^(\w+) is not defined",
+        r"\1 is not defined.",
+        "Assign it on every path before it is used, define it above the kernel, or pass it as an argument.",
+    ),
+    Rule(
+        r"unsupported AST node type: (\w+)",
+        r"\1 is not supported inside a kernel.",
+        "Use if, for, while and blockwise functions such as tl.where; a mask takes the place of break and continue.",
+    ),
+    Rule(
+        r"Unsupported ptr type .*? in `tl\.(\w+)`",
+        r"tl.\1 got a number where it needs an address.",
+        "Pass a tensor for this argument, or add the offset to a pointer: x_ptr + offset.",
+    ),
+    Rule(
+        r"invalid operands of type pointer<(\w+)> and triton\.language\.(\w+)",
+        r"a pointer cannot be combined with \2 like this.",
+        "Only whole numbers can be added to a pointer; load the value with tl.load to compute with it.",
+    ),
+    Rule(
+        r"Input shapes should have M >= (\d+), N >= (\d+) and K >= (\d+)",
+        r"tl.dot needs blocks of at least \1 x \3 and \3 x \2.",
+        "Use larger blocks, or tl.sum of a product for small ones.",
+    ),
+    Rule(
+        r"must have equal reduction dimensions|reduction dimension",
+        "the two operands of tl.dot do not fit: the columns of the first must be the rows of the second.",
+        "Transpose one with tl.trans, or load it the other way round.",
+    ),
+    Rule(
+        r"type (\w+) not supported in this architecture\. The supported fp8 dtypes are (\([^)]*\))",
+        r"the target has no \1; of fp8 it has \2.",
+        "Use one of those, or a newer target.",
+    ),
+    Rule(
+        r"Mismatched type for (\w+) between then block \((.*)\) and else block \((.*)\)",
+        r"\1 is \2 after the one branch and \3 after the other.",
+        "Give it one type and shape on both paths, or use tl.where.",
+    ),
+    Rule(
+        r"Loop-carried variable (\w+) has initial type (\S+) but is re-assigned to (\S+) in loop",
+        r"\1 is \2 before the loop and \3 inside it.",
+        "Start with the type that the loop computes: 0.0, or tl.zeros(shape, dtype).",
+    ),
+    Rule(
+        r"cannot change total number of elements",
+        "",
+        "The new shape must hold as many elements as the old one.",
+    ),
+    Rule(
+        r"invalid axis (-?\d+)\. Expected (-?\d+) <= axis < (\d+)",
+        r"axis \1 does not exist: the block has \3 dimensions.",
+        "Count axes from 0.",
+    ),
+    Rule(
+        r"Boolean value of Tensor with more than one value is ambiguous",
+        "a block has no single truth value.",
+        "Use tl.where, a mask, or reduce it first, as in tl.sum(block > 0) > 0.",
+    ),
+    Rule(
+        r"Insufficient registers",
+        "",
+        "Raise maxnreg, or use smaller blocks.",
+    ),
+    Rule(
+        r"a compiler pass failed",
+        "",
+        "Look at it with --verbose; a kernel that returns a value, and some options, do this.",
+    ),
+)
+
+
+def in_plain_words(message: str) -> str:
+    """Return the compiler's message in the lab's words, with advice where there is some."""
+    text = _unwrapped(message)
+    for rule in RULES:
+        match = re.search(rule.pattern, text)
+        if match:
+            said = match.expand(rule.said) if rule.said else _sentence(text)
+            return f"{_with_statement_names(said)} {match.expand(rule.advice)}"
+    return _sentence(text)
+
+
+def _unwrapped(message: str) -> str:
+    """Return what an exception said where its representation was passed on."""
+    match = _WRAPPED.match(message.strip())
+    return match[2] if match else message.strip()
+
+
+def _with_statement_names(text: str) -> str:
+    first, _, rest = text.partition(" ")
+    return f"{_STATEMENTS.get(first, first)} {rest}"
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
