@@ -22,6 +22,7 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + offsets, mask=mask)
     tl.store(out_ptr + offsets, x + tl.load(y_ptr + offsets, mask=mask), mask=mask)
 """
+RANGE = "arange's range must be a power of 2. Take the next larger power of two and mask off what is beyond the end."
 LAUNCH = "add_kernel[lambda meta: (triton.cdiv(n, meta['BLOCK']),)](x, y, out, n, BLOCK=128)\n"
 
 
@@ -119,8 +120,7 @@ def test_a_compile_error_is_four_lines_that_point_into_the_cell(
     number = len(names(shell)["In"]) - 1
     assert outputs == []
     assert printed.splitlines() == [
-        "CompileError: bad does not compile for cuda:90: arange's range must be a power of 2. "
-        "Take the next larger power of two and mask off what is beyond the end.",
+        f"CompileError: bad does not compile for cuda:90: {RANGE}",
         f"  In[{number}], line 4",
         "    offsets = tl.arange(0, 100)",
         "              ^",
