@@ -60,13 +60,15 @@ def _cuda(block_kib: int, sm_kib: int, threads: int, blocks: int) -> DeviceLimit
     )
 
 
-# CUDA C++ Programming Guide, "Compute Capabilities", table "Technical Specifications per Compute Capability":
-# shared memory per block (opt-in) and per multiprocessor in KiB, resident threads and resident blocks.
+# Shared memory per block (opt-in) and per multiprocessor in KiB, resident threads and resident blocks; checked against
+# the architecture traits of NVIDIA's CCCL (libcudacxx, cuda/__device/arch_traits.h) and, for 90, against a device.
+# https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/compute-capabilities.html
 _CUDA_LIMITS = {
     75: _cuda(64, 64, 1024, 16),
     80: _cuda(163, 164, 2048, 32),
     86: _cuda(99, 100, 1536, 16),
     87: _cuda(163, 164, 1536, 16),
+    88: _cuda(99, 100, 1536, 16),
     89: _cuda(99, 100, 1536, 24),
     90: _cuda(227, 228, 2048, 32),
     100: _cuda(227, 228, 2048, 32),

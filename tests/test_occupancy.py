@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import kernellab
+from kernellab.occupancy import occupancy
+from kernellab.target import limits_of, parse_target
+from tests.kernels.cases import all_cases
+
+CASES = all_cases()
+
+
+@pytest.mark.parametrize(
+    ("target", "threads", "registers", "shared", "blocks", "share", "limiter"),
+    [
+        ("cuda:90", 128, 32, 0, 16, 1.0, "registers"),
+        ("cuda:90", 128, 16, 0, 16, 1.0, "threads"),
+        ("cuda:90", 32, 16, 0, 32, 0.5, "blocks"),
+        ("cuda:90", 128, 255, 0, 2, 0.125, "registers"),
+        ("cuda:90", 256, 168, 0, 1, 0.125, "registers"),
+        ("cuda:90", 256, 64, 100 * 1024, 2, 0.25, "shared memory"),
+        ("cuda:90", 128, 64, 227 * 1024, 1, 0.0625, "shared memory"),
+        ("cuda:75", 256, 32, 0, 4, 1.0, "threads"),
+        ("cuda:75", 128, 32, 33 * 1024, 1, 0.125, "shared memory"),
+        ("cuda:86", 128, 40, 0, 12, 1.0, "registers"),
+        ("cuda:120", 1024, 64, 0, 1, 2 / 3, "registers"),
+    ],
+)
+def test_occupancy_follows_the_calculator(
+    target: str, threads: int, registers: int, shared: int, blocks: int, share: float, limiter: str
+) -> None:
+    limits = limits_of(parse_target(target))
+    assert limits is not None
+    found = occupancy(limits, threads=threads, registers=registers, shared_bytes=shared)
+    assert (found.blocks, found.share) == (blocks, pytest.approx(share))
+    assert found.limiter == limiter
+
+
+def test_more_registers_never_raise_the_occupancy() -> None:
+    limits = limits_of(parse_target("cuda:90"))
+    assert limits is not None
+    shares = [occupancy(limits, threads=128, registers=r, shared_bytes=0).share for r in range(1, 256)]
+    assert shares == sorted(shares, reverse=True)
+
+
+@pytest.fixture(scope="module")
+def gpu_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kernellab.Lab]:
+    with kernellab.Lab(store=tmp_path_factory.mktemp("store")) as lab:
+        yield lab
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_occupancy_is_what_the_driver_says(gpu_lab: kernellab.Lab, name: str) -> None:
+    case = CASES[name]
+    arguments = case.fresh_arguments("cuda")
+    limits = limits_of(gpu_lab.target)
+    assert limits is not None
+    for num_warps in (1, 4, 8):
+        meta = {**case.meta, "num_warps": num_warps}
+        handle = gpu_lab.bind(case.kernel)[case.grid](**arguments, **meta)
+        resources = gpu_lab.compile(case.kernel, **arguments, **meta).resources
+        assert resources.occupancy is not None
+        blocks = _resident_blocks(handle, resources.threads)
+        assert resources.occupancy == blocks * resources.threads / limits.threads_per_multiprocessor
+
+
+@pytest.mark.gpu
+def test_the_limits_are_those_of_the_device(gpu_lab: kernellab.Lab) -> None:
+    import torch
+
+    device = torch.cuda.get_device_properties(0)
+    limits = limits_of(gpu_lab.target)
+    assert limits is not None
+    assert limits.shared_bytes_per_block == device.shared_memory_per_block_optin
+    assert limits.shared_bytes_per_multiprocessor == device.shared_memory_per_multiprocessor
+    assert limits.registers_per_multiprocessor == device.regs_per_multiprocessor
+    assert limits.threads_per_multiprocessor == device.max_threads_per_multi_processor
+
+
+def _resident_blocks(handle: Any, threads: int) -> int:
+    """Ask the CUDA driver how many blocks of a loaded kernel one multiprocessor holds."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    blocks = ctypes.c_int()
+    status = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        ctypes.byref(blocks), ctypes.c_void_p(handle.function), threads, ctypes.c_size_t(handle.metadata.shared)
+    )
+    assert status == 0
+    return blocks.value

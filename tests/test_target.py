@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from kernellab.errors import UnknownTarget
+from kernellab.target import Target, known_targets, limits_of, parse_target, shared_bytes_limit
+
+
+@pytest.mark.parametrize("text", known_targets())
+def test_every_known_target_reads_back_as_itself(text: str) -> None:
+    assert str(parse_target(text)) == text
+
+
+@pytest.mark.parametrize("text", ["cuda:90a", "cuda:sm_90", "cuda:sm90", " cuda:90 "])
+def test_usual_spellings_of_an_architecture_are_taken(text: str) -> None:
+    assert parse_target(text) == Target("cuda", 90, 32)
+
+
+def test_amd_targets_have_waves_of_64() -> None:
+    assert parse_target("hip:gfx942") == Target("hip", "gfx942", 64)
+
+
+@pytest.mark.parametrize("text", ["", "cuda", "cuda:", "cuda:9", "cuda:gfx942", "hip:90", "hip:gfx1", "rocm:gfx942"])
+def test_anything_else_is_refused_with_the_choices(text: str) -> None:
+    with pytest.raises(UnknownTarget, match="expected one of cuda:75"):
+        parse_target(text)
+
+
+def test_shared_memory_per_block_is_known_for_every_target() -> None:
+    limits = {text: shared_bytes_limit(parse_target(text)) for text in known_targets()}
+    assert limits["cuda:90"] == 232448
+    assert limits["hip:gfx950"] == 163840
+    assert all(limits.values())
+
+
+def test_registers_of_amd_are_unknown_rather_than_guessed() -> None:
+    assert limits_of(parse_target("hip:gfx942")) is None
