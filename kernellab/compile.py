@@ -23,7 +23,7 @@ SCHEMA = 1
 TEXT_STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CompileJob:
     """One kernel, specialized, for one target. Plain data, for a worker of any process.
 
@@ -39,11 +39,14 @@ class CompileJob:
     options: tuple[tuple[str, Any], ...]
     target: Target
 
-    def digest(self, triton_version: str) -> str:
-        """Return the hash that names the result: equal jobs have equal binaries and debug info."""
+    @cached_property
+    def digest(self) -> str:
+        """The hash that names the result: equal jobs have equal binaries and debug info."""
+        from kernellab._triton.objects import version  # keeps `import kernellab` light
+
         fields = {
             "schema": SCHEMA,
-            "triton": triton_version,
+            "triton": version(),
             "closure": self.closure.compile_digest,
             "symbol": self.symbol,
             "signature": jsonable(self.signature),

@@ -84,7 +84,7 @@ class Compiler:
             CompileError: with kernel, target and source line.
             WorkerTimeout, WorkerDied: the compiler did not come back.
         """
-        digest = job.digest(_triton_version())
+        digest = job.digest
         known = self._done.get(digest)
         if known is None:
             with self._lock:
@@ -119,7 +119,7 @@ class Compiler:
 
     def graph(self, job: CompileJob, timeout_s: float | None = None) -> Graph:
         """Return the graph of the job's TTIR, compiling no further than that."""
-        digest = job.digest(_triton_version())
+        digest = job.digest
         if digest in self._done and self._done[digest].labels == job.closure.labels:
             return self._done[digest].graph
         key = f"{digest}{job.closure.labels}"
@@ -176,12 +176,6 @@ class Compiler:
 
 def _relabelled(fresh: Compiled | None, known: Compiled) -> Compiled:
     return known if fresh is None else fresh
-
-
-def _triton_version() -> str:
-    from kernellab._triton.objects import version
-
-    return version()
 
 
 def _read(folder: Path, digest: str, job: CompileJob) -> Compiled:

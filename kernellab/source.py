@@ -16,6 +16,7 @@ import sysconfig
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Literal
@@ -106,7 +107,7 @@ class Function:
     bindings: tuple[tuple[str, Binding], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Closure:
     """A kernel, which is function 0, and the functions it uses. ``labels`` gives the shown name of each file."""
 
@@ -121,12 +122,12 @@ class Closure:
     def name(self) -> str:
         return self.functions[0].name
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A hash of everything that decides what the kernel computes, wherever it stands."""
         return _digest(self, position=False)
 
-    @property
+    @cached_property
     def compile_digest(self) -> str:
         """A hash that also covers the lines at which the functions stand, which the debug info holds."""
         return _digest(self, position=True)
