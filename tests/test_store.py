@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernellab.source import Closure, closure_of
-from kernellab.store import FILE, SCHEMA, Store
+from kernellab.store import FILE, SCHEMA, Argument, Launch, Measurement, Result, Store
 from tests import samples
 
 ADD: Closure = closure_of(samples.add_kernel)[0]
@@ -73,3 +74,104 @@ def test_a_folder_that_cannot_be_made_leaves_a_store_in_memory(tmp_path: Path) -
         store = Store(tmp_path / "file" / "store")
     assert store.path is None
     assert store.add(ADD, "a", "k").label == "k@1"
+
+
+LAUNCH = Launch(
+    signature=(("x_ptr", "*fp32"), ("BLOCK", "constexpr")),
+    arguments=(
+        Argument("x_ptr", "tensor", dtype="float32", shape=(4, 2), stride=(2, 1), device="cpu", low=-1.5, high=2.0),
+        Argument("pair", "tuple", members=(Argument("pair[0]", "scalar", value=1e-3), Argument("pair[1]", "scalar"))),
+        Argument("BLOCK", "scalar", constexpr=True, value=128),
+    ),
+    options={"num_warps": 4, "maxnreg": None},
+    grid=(3, 1, 1),
+    target="cuda:90",
+    where="interpreter",
+    result="r1",
+)
+RESULT = Result("r1", "cuda:90", {"num_warps": 4}, {"registers": 10}, ("x_ptr",), (), (), True, 0.5, "3.9.0")
+
+
+def test_a_launch_comes_back_as_it_was_and_its_repeats_are_counted(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    version = store.add(ADD, "a", "k")
+    store.history.add_launch(version.id, LAUNCH, seconds=0.5, result=RESULT)
+    other_values = replace(LAUNCH, arguments=(replace(LAUNCH.arguments[0], low=0.0), *LAUNCH.arguments[1:]))
+    store.history.add_launch(version.id, other_values, count=2)
+    store.history.add_launch(version.id, replace(LAUNCH, grid=(4, 1, 1)))
+    first, second = Store(tmp_path).history.launches(version.id)
+    assert (first.launch, first.count, first.seconds) == (other_values, 3, 0.5)
+    assert second.launch == replace(LAUNCH, grid=(4, 1, 1))
+    assert Store(tmp_path).history.results() == [(version.id, RESULT)]
+
+
+def test_the_best_measurement_is_the_fastest_good_one_of_the_newest_key() -> None:
+    store = Store(None)
+    version = store.add(ADD, "a", "k")
+    rows = [("old", "ok", 0.1), ("new", "ok", 3.0), ("new", "ok", 2.0), ("new", "wrong", 1.0), ("new", "fault", None)]
+    store.history.add_measurements(
+        version.id, [Measurement(key, {"BLOCK": i}, "gpu", status, ms) for i, (key, status, ms) in enumerate(rows)]
+    )
+    best = store.history.best(version.id)
+    assert best is not None
+    assert (best.config, best.time_ms) == ({"BLOCK": 2}, 2.0)
+    assert [row.measurement.status for row in store.history.measurements(key="new")] == ["ok", "ok", "wrong", "fault"]
+
+
+def test_derived_rows_are_trimmed_oldest_first_and_kernels_never() -> None:
+    store = Store(None)
+    version = store.add(ADD, "a", "k")
+    details = {"text": "x" * 2000}
+    store.history.add_measurements(
+        version.id, [Measurement(f"{i}", {}, "gpu", "ok", 1.0, details) for i in range(1000)]
+    )
+    assert store.history.trim(1_000_000) > 0
+    kept = [int(row.measurement.key) for row in store.history.measurements()]
+    assert 0 < len(kept) < 500
+    assert kept == list(range(1000 - len(kept), 1000))
+    store.history.trim(0)
+    assert store.history.measurements() == []
+    assert store.versions() == [version]
+
+
+def test_a_removed_version_takes_its_history_along_and_leaves_its_number_unused() -> None:
+    store = Store(None)
+    store.add(ADD, "a", "k")
+    second = store.add(ADD, "b", "k")
+    store.history.add_launch(second.id, LAUNCH)
+    store.tag(second.id, ["good"])
+    store.remove(second.id)
+    assert store.history.launches() == []
+    assert store.tags() == {}
+    third = store.add(ADD, "b", "k")
+    assert (third.label, third.id > second.id) == ("k@3", True)
+
+
+def test_tags_and_notes_stay_with_their_version() -> None:
+    store = Store(None)
+    first, second = store.add(ADD, "a", "k"), store.add(ADD, "b", "k")
+    store.tag(first.id, ["good", "fp16", "good"])
+    store.untag(first.id, ["fp16"])
+    store.note(second.id, "slower on short rows")
+    assert store.tags() == {first.id: ("good",)}
+    assert (store.notes(first.id), store.notes(second.id)) == ([], ["slower on short rows"])
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("plu", ["plus@1"]),
+        ("good", ["k@1"]),
+        ("slow", ["k@1"]),
+        ("mask=mask", ["k@1", "plus@1"]),
+        ("%", []),
+        ("k_", []),
+    ],
+)
+def test_a_search_looks_at_names_tags_notes_and_source(text: str, labels: list[str]) -> None:
+    store = Store(None)
+    first = store.add(ADD, "a", "k")
+    store.add(ADD, "a", "plus")
+    store.tag(first.id, ["good"])
+    store.note(first.id, "slow")
+    assert [version.label for version in store.versions(text)] == labels

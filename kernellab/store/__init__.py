@@ -1,0 +1,24 @@
+"""The database of kernels, their versions and their history: one SQLite file, shared by all notebooks of a user.
+
+Rows are JSON and text, so that opening a store never executes anything. Writes are committed when a method returns.
+"""
+
+from kernellab.store.database import FILE
+from kernellab.store.history import History
+from kernellab.store.records import Argument, Launch, LaunchRow, Measurement, MeasurementRow, Result, Version
+from kernellab.store.schema import SCHEMA
+from kernellab.store.store import Store
+
+__all__ = [
+    "FILE",
+    "SCHEMA",
+    "Argument",
+    "History",
+    "Launch",
+    "LaunchRow",
+    "Measurement",
+    "MeasurementRow",
+    "Result",
+    "Store",
+    "Version",
+]

@@ -1,0 +1,213 @@
+"""One SQLite file that several processes write at once, and what becomes of it when it cannot be used."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from kernellab.errors import StoreError
+from kernellab.store.schema import NewerSchema, migrate
+
+FILE = "kernellab.sqlite"
+_BUSY_MS = 30_000
+_QUICK_CHECK_BYTES = 64 * 2**20
+
+# https://www.sqlite.org/rescode.html: a file that is broken, and one that cannot be used as things are.
+_BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_UNUSABLE = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+}
+
+Row = tuple[object, ...]
+T = TypeVar("T")
+
+
+class Database:
+    """The file in ``folder``, or a database in memory where that is None.
+
+    A broken file, or one of a later release, is set aside and a fresh one opened. Where the file cannot be written
+    (read-only, full disk), its content is taken into memory and the work goes on there. Either is told by one warning.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.path = None if folder is None else folder / FILE
+        self._lock = threading.RLock()
+        self._connection = self._opened()
+
+    def write(self, work: Callable[[sqlite3.Cursor], T]) -> T:
+        """Run ``work`` as one transaction; what it wrote is committed when this returns.
+
+        Raises:
+            StoreError: the database refused it, in memory too.
+        """
+        return self._recovering(lambda: self._transaction(work))
+
+    def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Row]:
+        """Return the rows of a query.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        return self._recovering(lambda: self._connection.execute(query, values).fetchall())
+
+    def compact(self) -> None:
+        """Give the space of deleted rows back to the file system."""
+        self._recovering(lambda: self._connection.execute("VACUUM"))
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def _recovering(self, work: Callable[[], T]) -> T:
+        with self._lock:
+            if self._was_moved():
+                self._connection.close()
+                self._connection = self._opened()
+            try:
+                return work()
+            except sqlite3.DatabaseError as exc:
+                if not self._recovered(exc):
+                    raise StoreError(f"The kernel store failed: {exc}.") from exc
+            return work()
+
+    def _transaction(self, work: Callable[[sqlite3.Cursor], T]) -> T:
+        cursor = self._connection.cursor()
+        cursor.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(cursor)
+            cursor.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                cursor.execute("ROLLBACK")
+            raise
+        return result
+
+    def _was_moved(self) -> bool:
+        """Tell whether the file was set aside or deleted by someone else while it was open."""
+        if self.path is None:
+            return False
+        try:
+            return self.path.stat().st_ino != self._inode
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+
+    def _recovered(self, exc: sqlite3.DatabaseError) -> bool:
+        """Open another database if the failure is the file's; tell whether that was so."""
+        if self.path is None or _code(exc) not in _BROKEN | _UNUSABLE:
+            return False
+        if _code(exc) in _BROKEN:
+            self._connection.close()
+            self._connection = self._opened()
+        else:
+            self._connection = self._in_memory(exc, self._connection)
+        return True
+
+    def _opened(self) -> sqlite3.Connection:
+        if self.path is None:
+            return _connected(":memory:")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(self.path.with_suffix(".lock")):
+                connection = self._connected_or_set_aside(self.path)
+                self._inode = self.path.stat().st_ino
+                return connection
+        except (sqlite3.DatabaseError, OSError) as exc:
+            return self._in_memory(exc, None)
+
+    def _connected_or_set_aside(self, path: Path) -> sqlite3.Connection:
+        try:
+            return _connected(str(path))
+        except NewerSchema as exc:
+            reason: Exception = exc
+        except sqlite3.DatabaseError as exc:
+            if _code(exc) not in _BROKEN:
+                raise
+            reason = exc
+        aside = _set_aside(path)
+        _warn(f"The kernel store {path} cannot be used ({reason}); it was set aside as {aside}.")
+        return _connected(str(path))
+
+    def _in_memory(self, exc: Exception, opened: sqlite3.Connection | None) -> sqlite3.Connection:
+        path, self.path = self.path, None
+        assert path is not None
+        memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        with contextlib.suppress(sqlite3.Error):
+            source = opened or sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
+            source.backup(memory)
+            source.close()
+        _prepare(memory)
+        _warn(f"The kernel store {path} cannot be written ({exc}); from now on kernels are kept in memory.")
+        return memory
+
+
+def _connected(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
+    try:
+        _prepare(connection)
+        if path != ":memory:" and os.stat(path).st_size < _QUICK_CHECK_BYTES:
+            _require_sound(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA foreign_keys=ON")
+    migrate(connection)
+
+
+def _require_sound(connection: sqlite3.Connection) -> None:
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        error = sqlite3.DatabaseError(verdict)
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename the file, and with it the journal that belongs to it and to no other."""
+    aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.aside")
+    for suffix in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(f"{path}{suffix}", f"{aside}{suffix}")
+    path.rename(aside)
+    return aside
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one process at a time open a store: two must not migrate it, or set it aside, at once."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a folder that cannot be written has nothing to be protected
+            file = stack.enter_context(path.open("a"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _code(exc: sqlite3.DatabaseError) -> int:
+    """Return the primary result code, without the extension in the upper bits."""
+    return getattr(exc, "sqlite_errorcode", 0) & 0xFF
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=6)

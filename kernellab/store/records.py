@@ -1,0 +1,140 @@
+"""What the store holds, as frozen records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kernellab.source import Closure
+
+ArgumentKind = Literal["tensor", "scalar", "dtype", "function", "tuple", "descriptor", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of one kernel.
+
+    ``id`` is its number in the store, ``cell`` the cell or file it was defined in, ``created`` seconds since 1970.
+    """
+
+    id: int
+    name: str
+    version: int
+    digest: str
+    closure: Closure
+    created: float
+    cell: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a launch: enough to make another of its kind.
+
+    ``value`` is the plain value of a scalar, the name of a dtype or a function. Of a tensor, ``dtype`` is torch's name
+    without ``torch.``, ``shape`` and ``stride`` count elements, ``alias`` names an earlier argument that is the same
+    memory, ``low`` and ``high`` bound the finite values it held, and ``values`` holds all of a small one of integers.
+    ``members`` are those of a tuple; a descriptor has the tensor it describes, and ``block`` as its block shape.
+    """
+
+    name: str
+    kind: ArgumentKind
+    constexpr: bool = False
+    value: Any = None
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    device: str = ""
+    low: float | None = None
+    high: float | None = None
+    values: tuple[int, ...] | None = None
+    alias: str = ""
+    members: tuple[Argument, ...] = ()
+    block: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A way in which a kernel was launched.
+
+    ``signature`` gives Triton's type of each parameter, ``options`` what the compiler was told (``num_warps``, ...),
+    ``grid_text`` the expression of a grid function where it is known; ``result`` is the digest of the compiled kernel
+    and ``where`` it ran (``gpu``, ``interpreter``, or ``nowhere``). ``device`` is the model of the GPU.
+    """
+
+    signature: tuple[tuple[str, str], ...]
+    arguments: tuple[Argument, ...]
+    options: Mapping[str, Any]
+    grid: tuple[int, int, int] | None
+    target: str
+    where: str
+    result: str
+    config: str = ""
+    grid_text: str = ""
+    device: str = ""
+    check: str = ""
+
+    def argument(self, name: str) -> Argument:
+        return next(argument for argument in self.arguments if argument.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRow:
+    """A launch in the history: ``count`` times since ``created``, the last time at ``last`` and in ``seconds``."""
+
+    id: int
+    version_id: int
+    launch: Launch
+    seconds: float | None
+    count: int
+    created: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was compiled: the summary of one specialization, for one target.
+
+    ``resources`` has the fields of `kernellab.compile.Resources`; ``complete`` tells that no effect is unknown.
+    """
+
+    digest: str
+    target: str
+    options: Mapping[str, Any]
+    resources: Mapping[str, Any]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    atomics: tuple[str, ...]
+    complete: bool
+    seconds: float
+    triton: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The outcome of one config.
+
+    ``key`` names what it holds for (specialization, key values, device, driver and Triton, as one text), ``config`` the
+    config's parameters, ``time_ms`` the median; ``details`` the other columns of the frame that it comes from.
+    """
+
+    key: str
+    config: Mapping[str, Any]
+    device: str
+    status: str
+    time_ms: float | None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementRow:
+    """A measurement in the history."""
+
+    id: int
+    version_id: int
+    measurement: Measurement
+    created: float
