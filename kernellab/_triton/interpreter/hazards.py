@@ -143,11 +143,11 @@ class Hazards:
     def _check_members(self, region: Region, addresses: Array, index: Array, itemsize: int) -> None:
         shadow = region.storage.shadow
         members = shadow.ensure_members()[index]
-        others = members & ~np.uint64(1 << region.bit % 64)
+        others = members & ~np.uint64(1 << region.bit)
         if not others.any():
             return
         for other in region.storage.regions:
-            hit = others & np.uint64(1 << other.bit % 64) != 0
+            hit = others & np.uint64(1 << other.bit) != 0
             if other is region or not hit.any():
                 continue
             each = shadow.per_element(itemsize)

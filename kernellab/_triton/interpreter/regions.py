@@ -19,6 +19,7 @@ TAG_SHIFT = 48
 _MIDDLE = 1 << (TAG_SHIFT - 1)
 _LOW_BITS = 0xFFFF
 _ADDRESS_SPACE = 1 << 64
+_MOST_MEMBERS = 64
 
 
 @dataclass(slots=True)
@@ -112,14 +113,14 @@ def _mark_members(storage: Storage) -> None:
         others = [other for other in storage.regions if other is not region and _overlap(region, other)]
         region.twins = tuple(other.name for other in others if _same_view(region, other))
         overlapping = overlapping or len(region.twins) < len(others)
-    if not overlapping:
+    if not overlapping or len(storage.regions) > _MOST_MEMBERS:
         return
     for region in storage.regions:
         members = storage.shadow.ensure_members()
         spec = region.spec
         if spec.span_bytes:
             view = storage.shadow.view(members, spec.offset_bytes, spec.shape, spec.strides, spec.itemsize)
-            view |= np.uint64(1 << region.bit % 64)
+            view |= np.uint64(1 << region.bit)
 
 
 def _mark_unwritten(storage: Storage) -> None:
