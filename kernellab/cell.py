@@ -17,6 +17,7 @@ from kernellab.lab import Lab
 from kernellab.report import CellReport, Check, KernelReport, argument_reports
 from kernellab.runtime import LaunchRecord, Recorder
 from kernellab.source import closure_of
+from kernellab.standin import from_annotations, stand_ins
 
 Namespace = dict[str, Any]
 
@@ -75,6 +76,8 @@ def run_cell(
             _enter_as(cell, options.name)
         if options.args is not None:
             _compile_with(cell, options.args)
+        else:
+            _compile_derived(cell, recorder)
         checks = _checked(cell, recorder, options)
         reports = [_kernel_report(lab, record, checks.get(id(record), ())) for record in recorder.records.values()]
     return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show)
@@ -141,6 +144,35 @@ def _evaluated(option: str, text: str, expression: str, namespace: Namespace) ->
         return eval(expression, dict(namespace))
     except Exception as exc:
         raise UsageError(f"{option} {text!r} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
+
+
+def _compile_derived(cell: _Cell, recorder: Recorder) -> None:
+    """Compile what the cell defines and does not launch, if its arguments can be told.
+
+    They are those of the last launch of a kernel of this name with these parameters, or come from type annotations.
+    """
+    for record in recorder.records.values():
+        known = stand_ins(record.arguments)
+        if known is not None:
+            cell.lab.last_arguments[record.kernel.__name__] = known
+    for kernel in _unseen(cell, recorder).values():
+        function = jit_function_of(kernel)
+        last = cell.lab.last_arguments.get(function.__name__, {})
+        arguments = last if list(last) == list(function.arg_names) else from_annotations(function)
+        if arguments is not None:
+            function.warmup(grid=(1,), **arguments)
+
+
+def _unseen(cell: _Cell, recorder: Recorder) -> dict[str, Any]:
+    """Return the kernels that the cell defines and neither launches nor compiles."""
+    seen = {id(cell.lab.kernels.owner_of(record.kernel)) for record in recorder.records.values()}
+    return {name: kernel for name, kernel in _launchable(cell).items() if id(kernel) not in seen}
+
+
+def jit_function_of(kernel: Any) -> Any:
+    from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
+
+    return jit_function(kernel)
 
 
 def _launchable(cell: _Cell) -> dict[str, Any]:
@@ -214,10 +246,8 @@ def _notes(record: LaunchRecord) -> tuple[str, ...]:
 
 def _hints(cell: _Cell, recorder: Recorder) -> Iterator[str]:
     """Yield how to launch each kernel that the cell defines and neither launches nor compiles."""
-    seen = {id(cell.lab.kernels.owner_of(record.kernel)) for record in recorder.records.values()}
-    for name, kernel in _launchable(cell).items():
-        if id(kernel) not in seen:
-            yield (
-                f"{name} is defined and not launched: launch it with {name}[grid]({', '.join(kernel.arg_names)}), "
-                f'or compile it with %%triton --args "...".'
-            )
+    for name, kernel in _unseen(cell, recorder).items():
+        yield (
+            f"{name} is defined and not launched: launch it with {name}[grid]({', '.join(kernel.arg_names)}), "
+            f'or compile it with %%triton --args "...".'
+        )

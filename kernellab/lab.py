@@ -49,6 +49,7 @@ class Lab:
         self._resolving = threading.RLock()
         self._launches: Launches | None = None
         self._twins: dict[int, tuple[Any, Any]] = {}
+        self.last_arguments: dict[str, dict[str, Any]] = {}
         self.compiler = Compiler(self._pool, folder / "artifacts", self.settings.timeout_s)
         self.kernels = Registry(Store(None if self._scratch else folder), self._revived)
 

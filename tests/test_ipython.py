@@ -328,3 +328,27 @@ def test_unloading_takes_everything_away(shell: InteractiveShell) -> None:
     finally:
         shell.run_line_magic("load_ext", "kernellab")
     assert "triton" in shell.magics_manager.magics["cell"]
+
+
+def test_an_edited_kernel_compiles_without_a_launch_for_the_arguments_of_the_last_one(
+    run: Callable[[str], Any], shown: Callable[[str], Any]
+) -> None:
+    kernel = ADD.replace("add_kernel", "remembered")
+    run("%%triton -q\n" + kernel + LAUNCH.replace("add_kernel", "remembered")).raise_error()
+    _, outputs = shown("%%triton\n" + kernel.replace("x + tl.load", "x * tl.load"))
+    text = outputs[0].data["text/plain"]
+    assert text.startswith("remembered@2")
+    assert "not launched" in text
+    assert "divisible by 16" in text
+
+
+def test_a_fully_annotated_kernel_compiles_without_a_launch(shown: Callable[[str], Any]) -> None:
+    cell = (
+        "%%triton\n@triton.jit\n"
+        "def annotated(x_ptr: '*fp32', n: 'i32', scale: 'fp32', BLOCK: tl.constexpr = 64):\n"
+        "    offsets = tl.arange(0, BLOCK)\n"
+        "    tl.store(x_ptr + offsets, scale, mask=offsets < n)\n"
+    )
+    text = shown(cell)[1][0].data["text/plain"]
+    assert "x_ptr" in text
+    assert "written (line 5)" in text

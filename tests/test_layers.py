@@ -14,7 +14,7 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FIL
 
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "advice", "settings", "target", "config"}),
-    frozenset({"source", "store", "process", "worker", "serve", "packed", "packing", "_triton"}),
+    frozenset({"source", "store", "process", "worker", "serve", "packed", "packing", "standin", "_triton"}),
     frozenset({"ir", "compile", "build", "compiler", "occupancy", "run", "runtime", "interpret", "gpu"}),
     frozenset({"tune", "registry", "report", "check"}),
     frozenset({"views", "export"}),
