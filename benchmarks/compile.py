@@ -84,7 +84,7 @@ def _milliseconds(compiler: Compiler, job: CompileJob) -> float:
 
 
 def main(arguments: Sequence[str]) -> None:
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     work = jobs(int(arguments[0]) if arguments else 48)
     print(f"compile workers, matmul fp16 for {TARGET}, {cores} cores, load {os.getloadavg()[0]:.1f}")
     print(f"triton {triton.__version__}, torch {torch.__version__}, Python {sys.version.split()[0]}")

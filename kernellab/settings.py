@@ -35,7 +35,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     return Settings(
         store=Path(store).expanduser() if store else _default_store(),
         target=environ.get("KERNELLAB_TARGET") or None,
-        compile_workers=int(_number(environ, "KERNELLAB_WORKERS", min(16, os.cpu_count() or 1))),
+        compile_workers=int(_number(environ, "KERNELLAB_WORKERS", min(16, len(os.sched_getaffinity(0))))),
         timeout_s=_number(environ, "KERNELLAB_TIMEOUT", 60.0),
     )
 
