@@ -7,9 +7,10 @@ import struct
 from collections.abc import Mapping
 
 from kernellab.ir.graph import Graph, Operation, Value
+from kernellab.ir.places import place_of
 from kernellab.views.access import Touch
 from kernellab.views.flow import FOLDED
-from kernellab.views.places import SourceText, place_of
+from kernellab.views.places import SourceText
 
 _DENSE = re.compile(r"dense<(.*)>")
 _HEX_FLOATS = {"f16": "<e", "f32": "<f", "f64": "<d"}

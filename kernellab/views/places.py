@@ -7,21 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernellab.ir.graph import Graph, Location
-
-_LIBRARY = ("triton/language/", "triton\\language\\", "triton/experimental/", "triton\\experimental\\")
-
-
-def place_of(location: Location) -> Location:
-    """Return the innermost place of a chain of calls that is not inside Triton's own library."""
-    place = location
-    while place.caller is not None and (place.line is None or is_library(place.file)):
-        place = place.caller
-    return place
-
-
-def is_library(file: str | None) -> bool:
-    """Return whether a file is part of Triton's own library of kernel functions."""
-    return file is not None and any(part in file for part in _LIBRARY)
+from kernellab.ir.places import place_of, short_file
 
 
 def main_file(graph: Graph) -> str | None:
@@ -56,8 +42,3 @@ class SourceText:
             return ""
         of = "" if place.file is None or self.is_own(place) else f" of {short_file(place.file)}"
         return f"line {place.line}{of}"
-
-
-def short_file(file: str | None) -> str:
-    """Return a file's name without its folders; ``In[5]`` stays as it is."""
-    return (file or "").replace("\\", "/").rpartition("/")[2]

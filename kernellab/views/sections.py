@@ -7,6 +7,7 @@ from html import escape
 
 from kernellab.compile import Compiled
 from kernellab.ir.effects import Access
+from kernellab.ir.lines import stage_lines
 from kernellab.report import ArgumentReport, KernelReport
 from kernellab.run import Severity
 from kernellab.views import wording
@@ -15,7 +16,6 @@ from kernellab.views.graph import OPERATIONS_AT_MOST, View, svg
 from kernellab.views.places import SourceText
 from kernellab.views.source import annotated, source_text
 from kernellab.views.source_table import source_table
-from kernellab.views.stage_lines import stage_lines
 from kernellab.views.stage_table import stage_table
 from kernellab.views.stages import stage_text
 from kernellab.views.style import card_css

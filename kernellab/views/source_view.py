@@ -9,12 +9,13 @@ from itertools import pairwise
 
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, Location, Operation
+from kernellab.ir.places import place_of
 from kernellab.views.access import Touch, merged, touches
 from kernellab.views.diagram import Cluster, Diagram, Edge, Flow, Kind, Node, merged_edges, occupied
 from kernellab.views.flow import FOLDED, TERMINATORS, controlled, direct_operands, inflows, is_folded, origins
 from kernellab.views.labels import constants, plain_name, short_type, shortened, value_words
 from kernellab.views.operations import flow_of, frame_label
-from kernellab.views.places import SourceText, place_of
+from kernellab.views.places import SourceText
 
 _TEXT_LIMIT = 40
 

@@ -6,8 +6,9 @@ from html import escape
 from itertools import groupby
 
 from kernellab.ir.graph import Location
-from kernellab.views.places import SourceText, short_file
-from kernellab.views.stage_lines import StageLine
+from kernellab.ir.lines import StageLine
+from kernellab.ir.places import short_file
+from kernellab.views.places import SourceText
 
 
 def stage_table(lines: tuple[StageLine, ...], source: SourceText) -> str:

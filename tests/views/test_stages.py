@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernellab.ir.graph import Location
+from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.report import KernelReport
 from kernellab.views.card import card_html
 from kernellab.views.places import SourceText
-from kernellab.views.stage_lines import StageLine, stage_lines
 from kernellab.views.stage_table import stage_table
 from tests.views.reports import cell_of
 

@@ -1,0 +1,285 @@
+"""What the instructions of a stage do: how wide they read and write, and whether they use what the hardware has.
+
+The names are those of the PTX ISA (https://docs.nvidia.com/cuda/parallel-thread-execution/), of NVIDIA's binary
+utilities for SASS (https://docs.nvidia.com/cuda/cuda-binary-utilities/), of LLVM's AMDGPU backend
+(https://llvm.org/docs/AMDGPUUsage.html) and of Triton's dialects (https://triton-lang.org/main/dialects/dialects.html).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kernellab.ir.lines import StageLine
+
+
+class Kind(StrEnum):
+    """What an instruction is notable for; the word that a user reads for it."""
+
+    LOAD = "loads"
+    STORE = "stores"
+    ASYNC_COPY = "cp.async"
+    BULK_COPY = "TMA"
+    TENSOR = "tensor"
+    ATOMIC = "atomic"
+    BARRIER = "barrier"
+    SHARED = "shared"
+    SPILL = "spill"
+    OTHER = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """An instruction by its mnemonic.
+
+    ``bytes`` is what one thread moves by a load, a store or an asynchronous copy of global memory; 0 for all others.
+    ``unit`` names the instructions of a tensor core as its documentation does: ``wgmma``, ``mma``, ``mfma``, ...
+    """
+
+    mnemonic: str
+    kind: Kind = Kind.OTHER
+    bytes: int = 0
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LineProfile:
+    """The instructions that a source line became in one stage: how many in all, and each notable one with its count."""
+
+    instructions: int
+    notable: tuple[tuple[Instruction, int], ...]
+
+    def of(self, kind: Kind) -> tuple[tuple[Instruction, int], ...]:
+        return tuple((instruction, count) for instruction, count in self.notable if instruction.kind is kind)
+
+    def count(self, kind: Kind) -> int:
+        return sum(count for _, count in self.of(kind))
+
+
+SourceKey = tuple[str | None, int | None]
+_Reader = Callable[[str], Instruction | None]
+
+_PTX = re.compile(r"\s*(?:\$?\w+:\s*)?(?:@!?%\w+\s+)?([a-z][\w.:]*)(.*)")
+_SASS = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)")
+_AMD = re.compile(r"\s+([a-z]+_\w+)(.*)")
+_LLVM = re.compile(r"  +(?:%[\w.\"$-]+ = )?(?:(?:tail|musttail|notail) )?([a-z_]+)\b(.*)")
+_MLIR = re.compile(r'\s+(?:%[^=]*= )?"?((?:[a-z_]\w*)\.[\w.]+)"?(.*)')
+_BITS = re.compile(r"[a-z]+(\d+)$")
+_COPIED = re.compile(r"\],\s*(0x[0-9a-fA-F]+|\d+)")
+_ASM = re.compile(r'asm (?:sideeffect )?"([^"]*)"')
+_ASM_END = re.compile(r";|\\0A|\\09")
+_ASM_PART = re.compile(r"\s*(?:@!?\$\w+\s+)?([a-z][\w.:]*)(.*)")
+_LLVM_GLOBAL = re.compile(r"(?:load|store) (?:<(\d+) x )?([a-z]+)(\d*)>?")
+_AMD_WIDTH = re.compile(r"(?:dwordx(\d)|(dword)|b(\d+)|[us]?(short|byte))")
+_AMD_BUFFER = re.compile(r"buffer\.(load|store)\S*?\.(?:v(\d+))?[if](\d+)")
+
+_MATRIX_OF_SASS = {
+    **dict.fromkeys(("HGMMA", "IGMMA", "QGMMA", "BGMMA"), "wgmma"),
+    **dict.fromkeys(("UTCHMMA", "UTCIMMA", "UTCQMMA", "UTCOMMA", "UTCMXQMMA"), "tcgen05"),
+    **dict.fromkeys(("HMMA", "IMMA", "DMMA", "BMMA", "QMMA", "OMMA"), "mma"),
+}
+_MATRIX_OF_PTX = {"wgmma.mma_async": "wgmma", "mma.sync": "mma", "mma.sp": "mma", "wmma.mma": "wmma"}
+_PTX_SPACES = frozenset({"global", "local", "param", "const", "shared", "shared::cta", "shared::cluster"})
+_SASS_KINDS = {
+    **dict.fromkeys(("LDG", "LD"), Kind.LOAD),
+    **dict.fromkeys(("STG", "ST"), Kind.STORE),
+    "LDGSTS": Kind.ASYNC_COPY,
+    **dict.fromkeys(("UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED"), Kind.BULK_COPY),
+    **dict.fromkeys(("ATOM", "ATOMG", "ATOMS", "RED", "REDG", "REDAS"), Kind.ATOMIC),
+    **dict.fromkeys(("BAR", "B2R", "BARRIER"), Kind.BARRIER),
+    **dict.fromkeys(("LDS", "STS", "LDSM", "STSM"), Kind.SHARED),
+    **dict.fromkeys(("LDL", "STL"), Kind.SPILL),
+}
+_SASS_BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
+_MLIR_KINDS = {
+    **dict.fromkeys(("tt.load", "tt.descriptor_load", "tt.descriptor_gather", "amdg.buffer_load"), Kind.LOAD),
+    **dict.fromkeys(("tt.store", "tt.descriptor_store", "tt.descriptor_scatter", "amdg.buffer_store"), Kind.STORE),
+    **dict.fromkeys(("ttg.async_copy_global_to_local", "amdg.buffer_load_to_local"), Kind.ASYNC_COPY),
+    **dict.fromkeys(("ttng.async_tma_copy_global_to_local", "ttng.async_tma_copy_local_to_global"), Kind.BULK_COPY),
+    **dict.fromkeys(("tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce"), Kind.ATOMIC),
+    **dict.fromkeys(("ttg.barrier", "gpu.barrier", "ttg.local_barrier"), Kind.BARRIER),
+    **dict.fromkeys(("ttg.local_load", "ttg.local_store"), Kind.SHARED),
+}
+_MATRIX_OF_MLIR = {"ttng.warp_group_dot": "wgmma", "ttng.tc_gen5_mma": "tcgen05", "ttng.tc_gen5_mma_scaled": "tcgen05"}
+
+
+def instruction_of(stage: str, line: str) -> Instruction | None:
+    """Return the instruction, or operation, that a line of a stage holds; None of a label, directive or comment."""
+    reader = _READERS.get(stage)
+    return reader(line) if reader else None
+
+
+def profiles_of(stage: str, lines: Iterable[StageLine]) -> Mapping[SourceKey, LineProfile]:
+    """Return what the instructions of a stage do, by the file and number of their source line."""
+    read = _READERS.get(stage, _none)
+    totals: Counter[SourceKey] = Counter()
+    notable: dict[SourceKey, Counter[Instruction]] = {}
+    for line in lines:
+        instruction = read(line.text)
+        if instruction is not None:
+            key = (line.place.file, line.place.line)
+            totals[key] += 1
+            if instruction.kind is not Kind.OTHER:
+                notable.setdefault(key, Counter())[instruction] += 1
+    return {key: LineProfile(count, tuple(notable.get(key, {}).items())) for key, count in totals.items()}
+
+
+def _none(line: str) -> None:
+    return None
+
+
+def _of_ptx(line: str) -> Instruction | None:
+    match = _PTX.match(line)
+    if match is None or (not line.rstrip().endswith((";", "}")) and ";" not in match[2]):
+        return None
+    return _ptx(match[1], match[2])
+
+
+def _ptx(mnemonic: str, operands: str) -> Instruction:
+    parts = mnemonic.split(".")
+    base = parts[0]
+    if base in {"ld", "st"}:
+        return _ptx_memory(mnemonic, parts)
+    if base == "cp":
+        return _ptx_copy(mnemonic, operands)
+    unit = "tcgen05" if mnemonic.startswith("tcgen05.mma") else _MATRIX_OF_PTX.get(".".join(parts[:2]), "")
+    if unit:
+        return Instruction(mnemonic, Kind.TENSOR, unit=unit)
+    if base in {"atom", "red", "multimem"}:
+        return Instruction(mnemonic, Kind.ATOMIC)
+    if base in {"bar", "barrier"} or mnemonic.startswith(("mbarrier.try_wait", "mbarrier.test_wait")):
+        return Instruction(mnemonic, Kind.BARRIER)
+    return Instruction(mnemonic, Kind.SHARED if base in {"ldmatrix", "stmatrix"} else Kind.OTHER)
+
+
+def _ptx_memory(mnemonic: str, parts: list[str]) -> Instruction:
+    space = next((part.partition("::")[0] for part in parts if part in _PTX_SPACES), "global")
+    if space == "local":
+        return Instruction(mnemonic, Kind.SPILL)
+    if space == "shared":
+        return Instruction(mnemonic, Kind.SHARED)
+    if space != "global":
+        return Instruction(mnemonic)
+    lanes = next((int(part[1]) for part in parts if part in {"v2", "v4", "v8"}), 1)
+    bits = _BITS.match(parts[-1])
+    kind = Kind.LOAD if parts[0] == "ld" else Kind.STORE
+    return Instruction(mnemonic, kind, lanes * int(bits[1]) // 8 if bits else 0)
+
+
+def _ptx_copy(mnemonic: str, operands: str) -> Instruction:
+    if mnemonic.startswith(("cp.async.bulk.commit", "cp.async.bulk.wait")):
+        return Instruction(mnemonic)
+    if mnemonic.startswith(("cp.async.bulk", "cp.reduce.async.bulk")):
+        return Instruction(mnemonic, Kind.BULK_COPY)
+    if mnemonic.startswith(("cp.async.ca", "cp.async.cg")):
+        sizes = _COPIED.findall(operands)
+        return Instruction(mnemonic, Kind.ASYNC_COPY, int(sizes[0], 0) if sizes else 0)
+    return Instruction(mnemonic)
+
+
+def _of_sass(line: str) -> Instruction | None:
+    match = _SASS.match(line)
+    if match is None:
+        return None
+    mnemonic = match[1]
+    base, *modifiers = mnemonic.split(".")
+    if base in _MATRIX_OF_SASS:
+        return Instruction(mnemonic, Kind.TENSOR, unit=_MATRIX_OF_SASS[base])
+    kind = _SASS_KINDS.get(base, Kind.OTHER)
+    if kind in {Kind.LOAD, Kind.STORE, Kind.ASYNC_COPY}:
+        return Instruction(mnemonic, kind, next((_SASS_BYTES[part] for part in modifiers if part in _SASS_BYTES), 4))
+    if mnemonic.startswith("SYNCS.PHASECHK"):
+        kind = Kind.BARRIER
+    return Instruction(mnemonic, kind)
+
+
+def _of_amd(line: str) -> Instruction | None:
+    match = _AMD.match(line)
+    if match is None or match[2].startswith(":"):
+        return None
+    mnemonic, family = match[1], match[1].partition("_")[0]
+    if family == "scratch" or "Folded" in match[2]:
+        return Instruction(mnemonic, Kind.SPILL)
+    if "mfma" in mnemonic or "smfmac" in mnemonic or "wmma" in mnemonic:
+        return Instruction(mnemonic, Kind.TENSOR, unit="wmma" if "wmma" in mnemonic else "mfma")
+    if "_atomic_" in mnemonic:
+        return Instruction(mnemonic, Kind.ATOMIC)
+    if mnemonic.startswith("s_barrier"):
+        return Instruction(mnemonic, Kind.BARRIER)
+    if family == "ds":
+        return Instruction(mnemonic, Kind.SHARED)
+    if family in {"global", "buffer", "flat"} and ("_load" in mnemonic or "_store" in mnemonic):
+        return _amd_memory(mnemonic, match[2])
+    return Instruction(mnemonic)
+
+
+def _amd_memory(mnemonic: str, operands: str) -> Instruction:
+    to_shared = "_lds_" in mnemonic or operands.rstrip().endswith(" lds")
+    kind = Kind.ASYNC_COPY if to_shared else Kind.LOAD if "_load" in mnemonic else Kind.STORE
+    width = _AMD_WIDTH.search(mnemonic.partition("load" if "_load" in mnemonic else "store")[2])
+    if width is None:
+        return Instruction(mnemonic, kind, 4)
+    dwords, dword, bits, word = width.groups()
+    size = 4 * int(dwords) if dwords else 4 if dword else int(bits) // 8 if bits else 2 if word == "short" else 1
+    return Instruction(mnemonic, kind, size)
+
+
+def _of_llvm(line: str) -> Instruction | None:
+    match = _LLVM.match(line)
+    if match is None:
+        return None
+    name, rest = match[1], match[2]
+    if name == "call":
+        return _llvm_call(rest)
+    if name in {"load", "store"} and "addrspace(1)" in rest:
+        return Instruction(name, Kind.LOAD if name == "load" else Kind.STORE, _llvm_bytes(name + rest))
+    return Instruction(name, Kind.SHARED if name in {"load", "store"} and "addrspace(3)" in rest else Kind.OTHER)
+
+
+def _llvm_bytes(text: str) -> int:
+    match = _LLVM_GLOBAL.search(text)
+    if match is None:
+        return 0
+    bits = int(match[3]) if match[3] else {"half": 16, "bfloat": 16, "float": 32, "double": 64}.get(match[2], 0)
+    return int(match[1] or 1) * bits // 8
+
+
+def _llvm_call(rest: str) -> Instruction:
+    assembly = _ASM.search(rest)
+    if assembly:
+        found = [_ptx(each[1], each[2]) for part in _ASM_END.split(assembly[1]) if (each := _ASM_PART.match(part))]
+        return next((each for each in found if each.kind is not Kind.OTHER), Instruction("asm"))
+    name = rest.partition("@")[2].partition("(")[0]
+    buffer = _AMD_BUFFER.search(name)
+    if buffer:
+        kind = Kind.LOAD if buffer[1] == "load" else Kind.STORE
+        return Instruction(name, kind, int(buffer[2] or 1) * int(buffer[3]) // 8)
+    if ".barrier" in name:
+        return Instruction(name, Kind.BARRIER)
+    unit = next((unit for unit in ("mfma", "wmma", "wgmma.mma", "mma.m") if f".{unit}" in name), "")
+    return Instruction(name, Kind.TENSOR, unit=unit.partition(".")[0]) if unit else Instruction(name or "call")
+
+
+def _of_mlir(line: str) -> Instruction | None:
+    match = _MLIR.match(line)
+    if match is None:
+        return None
+    name = match[1]
+    if name in _MATRIX_OF_MLIR:
+        return Instruction(name, Kind.TENSOR, unit=_MATRIX_OF_MLIR[name])
+    if name == "tt.dot" and ("#mma" in match[2] or "parent = #mma" in match[2]):
+        return Instruction(name, Kind.TENSOR, unit="mma")
+    return Instruction(name, _MLIR_KINDS.get(name, Kind.OTHER))
+
+
+_READERS: Mapping[str, _Reader] = {
+    "ttir": _of_mlir,
+    "ttgir": _of_mlir,
+    "llir": _of_llvm,
+    "ptx": _of_ptx,
+    "amdgcn": _of_amd,
+    "sass": _of_sass,
+}
