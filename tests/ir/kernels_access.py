@@ -69,8 +69,8 @@ def loads_volatile(x, y, B: tl.constexpr = 16):
 @triton.jit
 def loads_with_cache_hints(x, y, B: tl.constexpr = 16):
     offs = tl.arange(0, B)
-    value = tl.load(x + offs, cache_modifier=".cg", eviction_policy="evict_first")
-    tl.store(y + offs, value, cache_modifier=".cs", eviction_policy="evict_last")
+    value = tl.load(x + offs, cache_modifier=".cg")
+    tl.store(y + offs, value + tl.load(x + offs, eviction_policy="evict_first"), eviction_policy="evict_last")
 
 
 @expect(reads="x", writes="y")

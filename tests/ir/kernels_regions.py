@@ -155,7 +155,7 @@ def maps_with_branches(x, y, out, B: tl.constexpr = 16):
 
 @expect(reads="x", writes="y", interpreted=False)
 @triton.jit
-def maps_packed(x, y, B: tl.constexpr = 16):
+def maps_packed(x, y, B: tl.constexpr = 256):
     offs = tl.arange(0, B)
     tl.store(y + offs, tl.map_elementwise(swaps_two, tl.load(x + offs), pack=2)[0])
 
