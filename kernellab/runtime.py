@@ -100,6 +100,24 @@ def checked_grid(grid: Any, name: str) -> Grid3:
     return (*numbers, 1, 1)[:3]
 
 
+class Switch:
+    """Counts the recorders of all threads; while there is one, all launches go the slow way."""
+
+    def __init__(self) -> None:
+        self.slow = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        with self._lock:
+            self.slow += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.slow -= 1
+
+
 @dataclass(slots=True)
 class Launches:
     """The runtime of bound kernels. ``offline`` is the driver that stands in for a GPU, or None where there is one."""
@@ -108,6 +126,7 @@ class Launches:
     interpret: Interpret
     target: Target
     offline: Any = None
+    switch: Switch = field(default_factory=Switch)
     _compiled: dict[str, Compiled] = field(default_factory=dict)
     _local: threading.local = field(default_factory=threading.local)
 
@@ -143,6 +162,10 @@ class Launches:
             return self._through_triton(kernel, args, meta, CheckedGrid(kernel, grid), False)
         return self._recorded(recorder, kernel, args, meta, grid)
 
+    def launch_error(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
+        """Return what a failed launch of a known kernel raises: an error in the user's words where there is one."""
+        return self._translated(kernel, args, meta, exc) or exc
+
     def interpreted(self, function: Any, arguments: Mapping[str, Any], grid: Grid3) -> None:
         """Run a launch that the offline driver was handed."""
         recorder = self._recorder
@@ -169,7 +192,8 @@ class Launches:
         before, recorder = self._recorder, Recorder(timeout_s, run)
         self._local.recorder = recorder
         try:
-            yield recorder
+            with self.switch.on():
+                yield recorder
         finally:
             self._local.recorder = before
 

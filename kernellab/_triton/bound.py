@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from triton.compiler import CompiledKernel
@@ -17,14 +18,27 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
+from kernellab._triton.launch.launcher import Launcher, Switch
 from kernellab.errors import CannotRun
 
 
+class _KeptOut(dict[Any, Any]):
+    """Triton's shortcut from a specialization to its key, kept empty: it takes ``1``, ``1.0`` and ``True`` for one."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Keep nothing."""
+
+
 class Runtime(Protocol):
-    """What a bound kernel asks of its lab."""
+    """What a bound kernel asks of its lab. Its switch sends all launches the slow way, which is `launch`."""
+
+    switch: Switch
 
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
         """Compile an `ASTSource`; return the paths of what Triton made, by its names for them, and their hash."""
+
+    def launch_error(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
+        """Return what a failed launch of a known kernel raises."""
 
     def launch(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
         """Launch ``kernel``, which finishes by calling its ``launch_with_triton``."""
@@ -37,11 +51,15 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
     """A jit function bound to a lab."""
 
     runtime: Runtime
+    launcher: Launcher
+
+    def __getitem__(self, grid: Any) -> Any:
+        return _launching(self, grid)
 
     def create_binder(self) -> Any:
-        caches = super().create_binder()
+        kernels, _, *others = super().create_binder()
         self.compile = self._compile
-        return caches
+        return kernels, _KeptOut(), *others
 
     def run(self, *args: Any, grid: Any, warmup: bool, **meta: Any) -> Any:
         __tracebackhide__ = True
@@ -82,7 +100,11 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
     """An autotuned kernel bound to a lab. Without a GPU, the first config that fits the target is taken."""
 
     runtime: Runtime
+    launcher: Launcher
     _chosen: bool = False
+
+    def __getitem__(self, grid: Any) -> Any:
+        return _launching(self, grid)
 
     def run(self, *args: Any, **meta: Any) -> Any:
         self._chosen = False
@@ -107,6 +129,17 @@ class BoundHeuristics(Heuristics):  # type: ignore[misc]
     """A kernel with heuristics, bound to a lab. It computes its values and passes them on, as Triton's does."""
 
     runtime: Runtime
+    launcher: Launcher
+
+    def __getitem__(self, grid: Any) -> Any:
+        return _launching(self, grid)
+
+
+def _launching(kernel: Any, grid: Any) -> Any:
+    """Return what launches ``kernel`` on ``grid``. While launches are recorded, even its binding goes the slow way."""
+    if kernel.runtime.switch.slow:
+        return lambda *args, **meta: kernel.run(*args, grid=grid, warmup=False, **meta)
+    return partial(kernel.launcher.front, grid)
 
 
 _BOUND: tuple[tuple[Any, Any], ...] = (
@@ -122,6 +155,7 @@ def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
     if not isinstance(kernel, bound):
         kernel.__class__ = bound
     kernel.runtime = runtime
+    kernel.launcher = Launcher(kernel, runtime.switch)
     if isinstance(kernel, JITFunction):
         kernel.device_caches = defaultdict(kernel.create_binder)  # Triton's own factory is bound to the base class
     if not isinstance(kernel, JITFunction):

@@ -1,0 +1,1 @@
+"""The launch path of bound kernels."""
