@@ -112,6 +112,14 @@ WARNINGS = {
     "race at block edges": Bug(p.overlapping_blocks, (3,), lambda: (block(64),), "race", "out", 8),
     "race of a store and a load": Bug(p.neighbour_in_place, (4,), lambda: (block(32),), "race", "x", 8),
     "race of a load and a store": Bug(p.right_neighbour_in_place, (3,), lambda: (block(32),), "race", "x", 8),
+    "race of atomics and a store": Bug(
+        p.reset_while_counting,
+        (2,),
+        lambda: (torch.arange(16, dtype=torch.int32) % 4, torch.zeros(8, dtype=torch.int32)),
+        "race",
+        "counts",
+        8,
+    ),
     "race between lanes": Bug(p.colliding_lanes, (1,), lambda: (torch.zeros(8, dtype=torch.int32),), "race", "out", 8),
     "overlap of shifted views": Bug(p.shifted_copy, (1,), shifted_views, "overlap", "out", 8),
     "32-bit overflow that stays in bounds": Bug(

@@ -260,3 +260,11 @@ def fault_then_endless(x, out):
 @triton.jit
 def store_beside(x, out, other):
     tl.store(out, tl.load(x))
+
+
+@triton.jit
+def reset_while_counting(x, counts, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    tl.atomic_add(counts + tl.load(x + pid * BLOCK + tl.arange(0, BLOCK)), 1)
+    if pid == 1:
+        tl.store(counts + tl.arange(0, BLOCK), 0)  # bug

@@ -71,7 +71,7 @@ class Hazards:
 
     def before_atomic(self, region: Region, addresses: Array, itemsize: int, *, reads: bool) -> None:
         shadow = region.storage.shadow
-        if reads and (shadow.writers is not None or shadow.unwritten is not None):
+        if reads:
             self.before_read(region, addresses, itemsize)
         shadow.touched = True
         if shadow.unwritten is not None:
@@ -100,8 +100,10 @@ class Hazards:
                 first = int(np.argmax(foreign))
                 element = region.element(int(addresses[first // shadow.per_element(itemsize)]))
                 reader = int(before[first])
-                who = "other programs have" if reader == MANY else f"program {self._program(reader)} has"
-                detail = f"program {self.program} writes element {element} of {region.name}, which {who} read"
+                who = "other programs" if reader == MANY else f"program {self._program(reader)}"
+                detail = (
+                    f"program {self.program} writes element {element} of {region.name}, which {who} read or updated"
+                )
                 self._race(region, Severity.WARNING, detail, int(foreign.sum()) // shadow.per_element(itemsize))
 
     def _unordered(self, others: Array) -> Array:
