@@ -21,7 +21,6 @@ from kernellab.registry import Registry
 from kernellab.run import Run
 from kernellab.runtime import Launches, LaunchRecord, Recorder
 from kernellab.settings import read_settings
-from kernellab.source import Closure
 from kernellab.store import Store, Version
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
 from kernellab.worker import Pool, Worker
@@ -189,8 +188,9 @@ class Lab:
     def _revived(self, version: Version) -> Any:
         from kernellab._triton.loading import load
 
-        functions = (replace(f, file=f"<{version.label}: {f.name}>") for f in version.closure.functions)
-        return self.bind(load(Closure(tuple(functions))).kernel)
+        entered = enumerate(version.closure.functions)
+        functions = (replace(f, file=f"<{version.label}: {f.name}{i or ''}>") for i, f in entered)
+        return self.bind(load(replace(version.closure, functions=tuple(functions))).decorated)
 
 
 def _require_kernel(kernel: Any) -> None:

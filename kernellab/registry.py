@@ -7,6 +7,7 @@ that can hold plain numbers only. What the table holds is also in the store, so 
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.errors import UnknownName
-from kernellab.source import Closure, closure_of
+from kernellab.source import Closure, decorated_closure_of, jsonable
 from kernellab.store import Store, Version
 
 Revive = Callable[[Version], Any]
@@ -41,7 +42,7 @@ class Registry:
         Raises:
             SourceError: the source of the kernel cannot be found.
         """
-        closure, _ = closure_of(kernel)
+        closure = decorated_closure_of(kernel)
         version = self.store.add(closure, _version_digest(closure), name or closure.name)
         self._enter(kernel, version)
         return version
@@ -144,4 +145,5 @@ def _layers(kernel: Any) -> Iterator[Any]:
 
 def _version_digest(closure: Closure) -> str:
     """Two versions differ when what they compute differs, or how they are decorated (their configs)."""
-    return hashlib.sha256(f"{closure.digest}\n{closure.decorators}".encode()).hexdigest()
+    wrappers = json.dumps(jsonable(closure.wrappers))
+    return hashlib.sha256(f"{closure.digest}\n{closure.decorators}\n{wrappers}".encode()).hexdigest()

@@ -129,7 +129,7 @@ def test_recursion_ends() -> None:
 
 def test_a_function_without_source_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(SourceError, match="define it in a cell or in a file"):
-        source._definition(len)
+        source.definition(len)
 
 
 @pytest.mark.parametrize("kernel", [samples.scale_kernel, samples.tuned_kernel, samples.kernel_of(samples.doubled)])

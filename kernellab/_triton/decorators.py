@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import triton
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
+
+from kernellab.source import Autotune as SourceAutotune
+from kernellab.source import Binding, Opaque, Wrapper
+from kernellab.source import Heuristics as SourceHeuristics
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +55,69 @@ def best_config(kernel: Any) -> str:
             return "" if config is None else str(config)
         kernel = kernel.fn
     return ""
+
+
+def layers(kernel: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each decorator of a kernel, the outermost first, with what it was given beyond its defaults.
+
+    Its kind is ``autotune``, ``heuristics`` or ``jit``.
+    """
+    while not isinstance(kernel, JITFunction):
+        if isinstance(kernel, Autotuner):
+            yield "autotune", _autotune_arguments(kernel)
+        elif isinstance(kernel, Heuristics):
+            yield "heuristics", dict(kernel.values)
+        kernel = kernel.fn
+    names = ("do_not_specialize", "do_not_specialize_on_alignment", "debug")
+    yield "jit", {name: getattr(kernel, name) for name in names if getattr(kernel, name, None)}
+
+
+def _autotune_arguments(kernel: Any) -> dict[str, Any]:
+    given = {"reset_to_zero": kernel.reset_to_zero, "restore_value": kernel.restore_value}
+    if kernel.user_defined_pre_hook:
+        given["pre_hook"] = kernel.pre_hook
+    if kernel.user_defined_post_hook:
+        given["post_hook"] = kernel.post_hook
+    if getattr(kernel, "cache_results", False):
+        given["cache_results"] = True
+    pruning = {"early_config_prune": kernel.early_config_prune, "perf_model": kernel.perf_model}
+    if kernel.perf_model is not None:
+        pruning["top_k"] = kernel.configs_top_k
+    return {
+        "configs": kernel.configs,
+        "key": kernel.keys,
+        "arguments": {name: value for name, value in given.items() if value},
+        "prune_configs_by": {name: value for name, value in pruning.items() if value is not None},
+    }
+
+
+def wrapped(function: Any, wrappers: tuple[Wrapper, ...], value: Callable[[Binding], Any]) -> Any:
+    """Return a jit function with its decorators around it again; ``value`` gives what a binding stands for.
+
+    A heuristic or hook that could not be taken along is left out.
+    """
+    for wrapper in reversed(wrappers):
+        match wrapper:
+            case SourceAutotune():
+                function = _autotuned(function, wrapper, value)
+            case SourceHeuristics(values):
+                function = triton.heuristics({n: value(b) for n, b in values if not isinstance(b, Opaque)})(function)
+    return function
+
+
+def _autotuned(function: Any, wrapper: SourceAutotune, value: Callable[[Binding], Any]) -> Any:
+    def taken(bindings: tuple[tuple[str, Binding], ...]) -> dict[str, Any]:
+        return {name: value(binding) for name, binding in bindings if not isinstance(binding, Opaque)}
+
+    configs = [
+        triton.Config(
+            taken(config.parameters),
+            pre_hook=None if config.pre_hook is None or isinstance(config.pre_hook, Opaque) else value(config.pre_hook),
+            **dict(config.options),
+        )
+        for config in wrapper.configs
+    ]
+    pruning = taken(wrapper.prune_configs_by)
+    return triton.autotune(configs, list(wrapper.key), prune_configs_by=pruning or None, **taken(wrapper.arguments))(
+        function
+    )

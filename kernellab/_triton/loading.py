@@ -1,4 +1,4 @@
-"""Making live functions of a closure again, in a worker process."""
+"""Making live functions of a closure again, in a worker process or in a new session."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from kernellab._triton.decorators import wrapped
 from kernellab.source import (
     Binding,
     Closure,
@@ -19,6 +20,7 @@ from kernellab.source import (
     Function,
     FunctionRef,
     Import,
+    JitOptions,
     Members,
     Opaque,
 )
@@ -64,7 +66,13 @@ class Loaded:
 
     @property
     def kernel(self) -> Any:
+        """The jit function of the kernel."""
         return self.functions[0]
+
+    @property
+    def decorated(self) -> Any:
+        """The kernel with the autotuners and heuristics of its closure."""
+        return wrapped(self.kernel, self.closure.wrappers, self.value)
 
     def value(self, binding: Binding) -> Any:
         """Return the live value that a binding stands for."""
@@ -103,6 +111,10 @@ class Loaded:
             if all(i in self.functions for i in _referenced(binding)):
                 namespace[name] = self.value(binding)
         text = "\n" * (function.first_line - 1) + function.text
+        if function.kind == "lambda":
+            code = compile(f"({text})", function.file, "eval", dont_inherit=True)
+            self.functions[index] = eval(code, namespace)
+            return
         exec(compile(text, function.file, "exec", dont_inherit=True), namespace)
         self.functions[index] = self._decorated(index, function, namespace[function.name])
 
@@ -113,7 +125,11 @@ class Loaded:
             return triton.constexpr_function(python)
         symbol = self.name
         named = {"repr": lambda _: symbol} if index == 0 and symbol else {}
-        return triton.jit(noinline=function.noinline or None, **named)(python)
+        options = self._options() if index == 0 else {}
+        return triton.jit(noinline=function.noinline or None, **named, **options)(python)
+
+    def _options(self) -> dict[str, Any]:
+        return {n: v for w in self.closure.wrappers if isinstance(w, JitOptions) for n, v in w.options}
 
     def _module(self, name: str, members: tuple[tuple[str, Binding], ...]) -> ModuleType:
         module = ModuleType(name)

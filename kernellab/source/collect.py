@@ -1,140 +1,33 @@
-"""A kernel with all that its source uses, as data: what a worker process compiles and what the store keeps.
-
-A kernel lives in a namespace full of other things (tensors, models, open files). Its closure is the part of that
-namespace that its code names: helpers, constexprs, modules. Each function keeps its own bindings, so that two helpers
-of one name, or the kernels of a factory, do not meet.
-"""
+"""Walking from a kernel to all that its source names."""
 
 from __future__ import annotations
 
 import ast
 import dis
-import hashlib
-import json
 import sys
 import sysconfig
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
-from functools import cached_property
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, Literal
+from typing import Any
 
 from kernellab.errors import SourceError
-
-SCHEMA = 1
-CELL_PREFIX = "cell:"
-
-FunctionKind = Literal["jit", "constexpr_function", "python"]
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A plain Python value: number, string, None, or a tuple, list or dict of such."""
-
-    value: object
-
-
-@dataclass(frozen=True, slots=True)
-class Constexpr:
-    """A ``tl.constexpr`` around another binding."""
-
-    inner: Binding
-
-
-@dataclass(frozen=True, slots=True)
-class Dtype:
-    """A ``tl.dtype``, by Triton's name for it."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionRef:
-    """Another function of the closure, by its index."""
-
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Import:
-    """A module (``attribute`` is empty), or a dotted attribute of one, that the worker imports.
-
-    ``fingerprint`` changes with the source of an imported jit function.
-    """
-
-    module: str
-    attribute: str = ""
-    fingerprint: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Members:
-    """A module that is not installed: its attributes that the kernel uses.
-
-    Without members it stands for a module that only annotations name: it has any attribute, and none of use.
-    """
-
-    module: str
-    members: tuple[tuple[str, Binding], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Opaque:
-    """A value that cannot be taken along. Triton refuses it by name if the kernel really uses it."""
-
-    type: str
-
-
-Binding = Constant | Constexpr | Dtype | FunctionRef | Import | Members | Opaque
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """One function: its text from ``def`` on, dedented, and what the global names in it stand for.
-
-    ``file`` and ``first_line`` tell where ``text`` starts. A function of a notebook cell has a file of its own,
-    ``cell:NAME``, so that re-running a cell under another number changes nothing.
-    """
-
-    name: str
-    kind: FunctionKind
-    text: str
-    file: str
-    first_line: int
-    noinline: bool
-    bindings: tuple[tuple[str, Binding], ...]
-
-
-@dataclass(frozen=True)
-class Closure:
-    """A kernel, which is function 0, and the functions it uses. ``labels`` gives the shown name of each file."""
-
-    functions: tuple[Function, ...]
-    decorators: str = ""
-    labels: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-
-    def __hash__(self) -> int:
-        return hash(self.compile_digest)  # a constant may be a list, which has no hash of its own
-
-    @property
-    def name(self) -> str:
-        return self.functions[0].name
-
-    @cached_property
-    def digest(self) -> str:
-        """A hash of everything that decides what the kernel computes, wherever it stands."""
-        return _digest(self, position=False)
-
-    @cached_property
-    def compile_digest(self) -> str:
-        """A hash that also covers the lines at which the functions stand, which the debug info holds."""
-        return _digest(self, position=True)
-
-    def label(self, file: str) -> str:
-        """Return the name under which a user knows ``file``."""
-        return dict(self.labels).get(file, file)
+from kernellab.source.lambdas import lambda_definition
+from kernellab.source.model import (
+    CELL_PREFIX,
+    Binding,
+    Closure,
+    Constant,
+    Constexpr,
+    Dtype,
+    Function,
+    FunctionKind,
+    FunctionRef,
+    Import,
+    Members,
+    Opaque,
+)
 
 
 def closure_of(kernel: Any, arguments: tuple[Any, ...] = ()) -> tuple[Closure, tuple[Binding, ...]]:
@@ -148,18 +41,21 @@ def closure_of(kernel: Any, arguments: tuple[Any, ...] = ()) -> tuple[Closure, t
     from kernellab._triton import objects  # keeps `import kernellab` light
 
     function = objects.jit_function(kernel)
-    collector = _Collector()
+    collector = Collector()
     collector.add(function, "jit")
     bound = tuple(collector.bind(argument) for argument in arguments)
     collector.resolve()
-    decorators = _decorators(function)
-    return Closure(tuple(collector.done), decorators, tuple(sorted(collector.labels.items()))), bound
+    return Closure(tuple(collector.done), decorators_text(function), tuple(sorted(collector.labels.items()))), bound
 
 
-class _Collector:
-    """Walks from a kernel to all that it uses, each function once."""
+class Collector:
+    """Walks from a kernel to all that it uses, each function once.
 
-    def __init__(self) -> None:
+    Python functions of loose files are taken along only if ``loose``: compiling has no use for them.
+    """
+
+    def __init__(self, *, loose: bool = False) -> None:
+        self.loose = loose
         self.indices: dict[int, int] = {}
         self.pending: list[tuple[Any, FunctionKind]] = []
         self.done: list[Function] = []
@@ -178,7 +74,7 @@ class _Collector:
 
     def _function(self, owner: Any, kind: FunctionKind) -> Function:
         python = owner if isinstance(owner, FunctionType) else owner.fn
-        text, first_line, node = _definition(owner)
+        text, first_line, node = lambda_definition(owner) if kind == "lambda" else definition(owner)
         actual = python.__code__.co_filename
         file = f"{CELL_PREFIX}{python.__name__}" if is_cell_file(actual) else actual
         while self.labels.get(file, actual) != actual:
@@ -194,7 +90,7 @@ class _Collector:
             bindings=tuple(sorted(self._bindings(python, node))),
         )
 
-    def _bindings(self, python: Any, node: ast.FunctionDef) -> Iterator[tuple[str, Binding]]:
+    def _bindings(self, python: Any, node: ast.FunctionDef | ast.Lambda) -> Iterator[tuple[str, Binding]]:
         scope = _scope(python)
         used = set(_global_names(python.__code__)) | set(python.__code__.co_freevars)
         for name in sorted(used):
@@ -231,10 +127,10 @@ class _Collector:
         return Members(module.__name__, tuple(bound))
 
     def _other(self, value: Any) -> Binding:
-        if isinstance(value, FunctionType) and not is_cell_file(value.__code__.co_filename):
+        if isinstance(value, FunctionType) and not (self.loose or is_cell_file(value.__code__.co_filename)):
             return Opaque(type(value).__name__)
         if isinstance(value, FunctionType):
-            return self.add(value, "python")
+            return self.add(value, "lambda" if value.__name__ == "<lambda>" else "python")
         return Opaque(f"{type(value).__module__}.{type(value).__qualname__}")
 
 
@@ -305,7 +201,7 @@ def _global_names(code: CodeType) -> Iterator[str]:
             yield from _global_names(constant)
 
 
-def _signature_names(node: ast.FunctionDef) -> set[str]:
+def _signature_names(node: ast.FunctionDef | ast.Lambda) -> set[str]:
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     parts = [*node.args.defaults, *(d for d in node.args.kw_defaults if d), *(a.annotation for a in arguments)]
     return {n.id for part in parts if part is not None for n in ast.walk(part) if isinstance(n, ast.Name)}
@@ -327,7 +223,7 @@ def _lines(owner: Any) -> tuple[list[str], int]:
         ) from exc
 
 
-def _definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
+def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
     """Return the text of a function from its ``def`` on, the line of that in its file, and its syntax tree."""
     lines, first = _lines(owner)
     text = textwrap.dedent("".join(lines))
@@ -338,58 +234,8 @@ def _definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
     return "".join(body), first + node.lineno - 1, node
 
 
-def _decorators(owner: Any) -> str:
+def decorators_text(owner: Any) -> str:
+    """Return the decorators of a function as they were written."""
     text = textwrap.dedent("".join(_lines(owner)[0]))
     node = next(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef))
     return "".join(text.splitlines(keepends=True)[: node.lineno - 1])
-
-
-def _digest(closure: Closure, *, position: bool) -> str:
-    parts = [
-        [f.name, f.kind, f.text, f.noinline, jsonable(f.bindings), [f.file, f.first_line] if position else None]
-        for f in closure.functions
-    ]
-    text = json.dumps({"schema": SCHEMA, "functions": parts}, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-_BINDINGS: dict[str, type] = {
-    cls.__name__: cls for cls in (Constant, Constexpr, Dtype, FunctionRef, Import, Members, Opaque, Function, Closure)
-}
-_CONTAINERS: dict[str, type] = {"tuple": tuple, "list": list}
-
-
-def jsonable(value: object) -> object:
-    """Return a value as unambiguous JSON: a list that begins with the type."""
-    if type(value).__name__ in _BINDINGS:
-        return [type(value).__name__, *(jsonable(getattr(value, field.name)) for field in fields(value))]  # type: ignore[arg-type]
-    if isinstance(value, tuple | list):
-        return [type(value).__name__, *map(jsonable, value)]
-    if isinstance(value, dict):
-        return ["dict", *sorted(([jsonable(k), jsonable(v)] for k, v in value.items()), key=repr)]
-    if isinstance(value, float | bytes):
-        return [type(value).__name__, value.hex()]
-    return value if value is None or isinstance(value, bool | int | str) else [type(value).__name__, str(value)]
-
-
-def from_jsonable(value: Any) -> Any:
-    """Return what `jsonable` wrote."""
-    if not isinstance(value, list):
-        return value
-    kind, *rest = value
-    if kind in _BINDINGS:
-        return _BINDINGS[kind](*map(from_jsonable, rest))
-    if kind in _CONTAINERS:
-        return _CONTAINERS[kind](map(from_jsonable, rest))
-    if kind == "dict":
-        return {from_jsonable(k): from_jsonable(v) for k, v in rest}
-    return {"float": float.fromhex, "bytes": bytes.fromhex}[kind](rest[0])
-
-
-def closure_to_jsonable(closure: Closure) -> object:
-    return {"schema": SCHEMA, "closure": jsonable(closure)}
-
-
-def closure_from_jsonable(value: dict[str, Any]) -> Closure:
-    closure: Closure = from_jsonable(value["closure"])
-    return closure

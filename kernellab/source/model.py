@@ -1,0 +1,217 @@
+"""The closure of a kernel as plain data, its hash, and its form in JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, Literal
+
+SCHEMA = 1
+CELL_PREFIX = "cell:"
+
+FunctionKind = Literal["jit", "constexpr_function", "python", "lambda"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A plain Python value: number, string, None, or a tuple, list or dict of such."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Constexpr:
+    """A ``tl.constexpr`` around another binding."""
+
+    inner: Binding
+
+
+@dataclass(frozen=True, slots=True)
+class Dtype:
+    """A ``tl.dtype``, by Triton's name for it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRef:
+    """Another function of the closure, by its index."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """A module (``attribute`` is empty), or a dotted attribute of one, that the worker imports.
+
+    ``fingerprint`` changes with the source of an imported jit function.
+    """
+
+    module: str
+    attribute: str = ""
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """A module that is not installed: its attributes that the kernel uses.
+
+    Without members it stands for a module that only annotations name: it has any attribute, and none of use.
+    """
+
+    module: str
+    members: tuple[tuple[str, Binding], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A value that cannot be taken along. Triton refuses it by name if the kernel really uses it."""
+
+    type: str
+
+
+Binding = Constant | Constexpr | Dtype | FunctionRef | Import | Members | Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function: its text from ``def`` on (or the whole ``lambda``), dedented, and what its global names stand for.
+
+    ``file`` and ``first_line`` tell where ``text`` starts. A function of a notebook cell has a file of its own,
+    ``cell:NAME``, so that re-running a cell under another number changes nothing.
+    """
+
+    name: str
+    kind: FunctionKind
+    text: str
+    file: str
+    first_line: int
+    noinline: bool
+    bindings: tuple[tuple[str, Binding], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigText:
+    """A ``triton.Config``: its parameters, its options (``num_warps``, ...) and its hook, or None."""
+
+    parameters: tuple[tuple[str, Binding], ...]
+    options: tuple[tuple[str, object], ...]
+    pre_hook: Binding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Autotune:
+    """An ``@triton.autotune``: the configs it tried out, and its other arguments that were given."""
+
+    configs: tuple[ConfigText, ...]
+    key: tuple[str, ...]
+    arguments: tuple[tuple[str, Binding], ...]
+    prune_configs_by: tuple[tuple[str, Binding], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Heuristics:
+    """An ``@triton.heuristics``: a function for each parameter."""
+
+    values: tuple[tuple[str, Binding], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JitOptions:
+    """The arguments of ``@triton.jit`` that were given and that can be written down."""
+
+    options: tuple[tuple[str, object], ...]
+
+
+Wrapper = Autotune | Heuristics | JitOptions
+
+
+@dataclass(frozen=True)
+class Closure:
+    """A kernel, which is function 0, and the functions it uses. ``labels`` gives the shown name of each file.
+
+    ``wrappers`` are its decorators as data, the outermost first; the closure of a compile has none.
+    """
+
+    functions: tuple[Function, ...]
+    decorators: str = ""
+    labels: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    wrappers: tuple[Wrapper, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash(self.compile_digest)  # a constant may be a list, which has no hash of its own
+
+    @property
+    def name(self) -> str:
+        return self.functions[0].name
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of everything that decides what the kernel computes, wherever it stands."""
+        return _digest(self, position=False)
+
+    @cached_property
+    def compile_digest(self) -> str:
+        """A hash that also covers the lines at which the functions stand, which the debug info holds."""
+        return _digest(self, position=True)
+
+    def label(self, file: str) -> str:
+        """Return the name under which a user knows ``file``."""
+        return dict(self.labels).get(file, file)
+
+
+def _digest(closure: Closure, *, position: bool) -> str:
+    parts = [
+        [f.name, f.kind, f.text, f.noinline, jsonable(f.bindings), [f.file, f.first_line] if position else None]
+        for f in closure.functions
+    ]
+    text = json.dumps({"schema": SCHEMA, "functions": parts}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+_BINDINGS: dict[str, type] = {
+    cls.__name__: cls
+    for cls in (
+        *(Constant, Constexpr, Dtype, FunctionRef, Import, Members, Opaque),
+        *(Function, Closure, ConfigText, Autotune, Heuristics, JitOptions),
+    )
+}
+_CONTAINERS: dict[str, type] = {"tuple": tuple, "list": list}
+
+
+def jsonable(value: object) -> object:
+    """Return a value as unambiguous JSON: a list that begins with the type."""
+    if _BINDINGS.get(type(value).__name__) is type(value):
+        return [type(value).__name__, *(jsonable(getattr(value, field.name)) for field in fields(value))]  # type: ignore[arg-type]
+    if isinstance(value, tuple | list):
+        return [type(value).__name__, *map(jsonable, value)]
+    if isinstance(value, dict):
+        return ["dict", *sorted(([jsonable(k), jsonable(v)] for k, v in value.items()), key=repr)]
+    if isinstance(value, float | bytes):
+        return [type(value).__name__, value.hex()]
+    return value if value is None or isinstance(value, bool | int | str) else [type(value).__name__, str(value)]
+
+
+def from_jsonable(value: Any) -> Any:
+    """Return what `jsonable` wrote."""
+    if not isinstance(value, list):
+        return value
+    kind, *rest = value
+    if kind in _BINDINGS:
+        return _BINDINGS[kind](*map(from_jsonable, rest))
+    if kind in _CONTAINERS:
+        return _CONTAINERS[kind](map(from_jsonable, rest))
+    if kind == "dict":
+        return {from_jsonable(k): from_jsonable(v) for k, v in rest}
+    return {"float": float.fromhex, "bytes": bytes.fromhex}[kind](rest[0])
+
+
+def closure_to_jsonable(closure: Closure) -> object:
+    return {"schema": SCHEMA, "closure": jsonable(closure)}
+
+
+def closure_from_jsonable(value: dict[str, Any]) -> Closure:
+    closure: Closure = from_jsonable(value["closure"])
+    return closure
