@@ -47,5 +47,12 @@ def test_run_touches_what_the_facts_say(case: Case, truth: Mapping[str, Any]) ->
     assert bool(case.unknown) or ELSEWHERE not in {name for _, name in touched}
 
 
+@pytest.mark.parametrize("target", ["cuda:75", "cuda:80", "cuda:100", "hip:gfx942"])
+@pytest.mark.parametrize("case", CASES[::5], ids=case_id)
+def test_answer_does_not_depend_on_the_target(case: Case, target: str) -> None:
+    for graph in graphs_of_case(case, target):
+        assert facts_of(effects_of(graph)) == case.facts
+
+
 def test_suite_is_large_enough() -> None:
     assert len(CASES) >= 120
