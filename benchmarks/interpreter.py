@@ -150,7 +150,7 @@ def measured(name: str, interpreter: Interpreter, triton_seconds: Callable[[str]
 
 def heading() -> list[str]:
     return [
-        f"triton {triton.__version__}, torch {torch.__version__}, numpy {np.__version__}, Python {sys.version.split()[0]}",
+        f"triton {triton.__version__}, torch {torch.__version__}, numpy {np.__version__}",
         f"medians of {REPETITIONS} launches, ms; goal: checked / Triton's < {GOAL:g}",
         f"{'':<28}{'Triton':>9}{'checked':>9}{'whole':>9}{'checked':>9}{'whole':>9}",
         f"{'':<28}{'ms':>9}{'ms':>9}{'ms':>9}{'/Triton':>9}{'/Triton':>9}",
