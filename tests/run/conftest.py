@@ -1,35 +1,7 @@
-"""One interpreter worker for all tests of a session."""
+"""The fixtures of the interpreter's tests, for those of runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from tests.interpreter.conftest import interpreter, launch
 
-import pytest
-
-from kernellab.interpret import INTERPRET_WORKER, Interpreter
-from kernellab.run import Run
-from kernellab.worker import Worker
-
-Launch = Callable[..., Run]
-
-
-@pytest.fixture(scope="session")
-def interpreter() -> Iterator[Interpreter]:
-    opened = Interpreter(Worker(INTERPRET_WORKER), timeout_s=60)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="session")
-def launch(interpreter: Interpreter) -> Launch:
-    """Return a function that runs a kernel: ``launch(kernel, grid, *args, uninitialised=(), **named)``."""
-
-    def run(kernel: Any, grid: tuple[int, ...], *args: Any, uninitialised: tuple[str, ...] = (), **named: Any) -> Run:
-        given = {**dict(zip(kernel.arg_names, args, strict=False)), **named}
-        defaults = {p.name: p.default for p in kernel.params if p.has_default}
-        arguments = {name: given[name] if name in given else defaults[name] for name in kernel.arg_names}
-        extents = (*grid, 1, 1)[:3]
-        return interpreter.run(kernel, arguments, extents, uninitialised=frozenset(uninitialised))
-
-    return run
+__all__ = ["interpreter", "launch"]
