@@ -54,6 +54,8 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
     launcher: Launcher
 
     def __getitem__(self, grid: Any) -> Any:
+        if self.pre_run_hooks:  # they see what the user gave by position and what by name
+            return super().__getitem__(grid)
         return _launching(self, grid)
 
     def create_binder(self) -> Any:

@@ -130,12 +130,14 @@ def _key(layout: Layout) -> list[str]:
         lines.append(f"    _kl_widths = ({' | '.join(integers)}) >> 31 and ({each})")
         parts += ["_kl_widths", *(f"{name} & 15 and ({name} == 1 or 2)" for name in integers)]
     parts += [part for slot in layout.slots for part in _more(slot)]
-    parts.append("_kl_options and (tuple(_kl_options.items()), tuple(map(_kl_type, _kl_options.values()))) or None")
+    parts.append(
+        "_kl_options and (_kl_tuple(_kl_options.items()), _kl_tuple(_kl_map(_kl_type, _kl_options.values()))) or None"
+    )
     return [
         *lines,
         f"    _kl_key = ({', '.join(parts)},)",
         "    _kl_entry = _kl_entries.get(_kl_key)",
-        f"except (TypeError, AttributeError): {_miss(layout)}",
+        f"except (TypeError, AttributeError, OverflowError): {_miss(layout)}",
         f"if _kl_entry is None: {_miss(layout, '_kl_key')}",
     ]
 

@@ -7,6 +7,7 @@ function finds next time. All that it has learnt is dropped when a global that t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ from kernellab._triton.launch.code import Layout, Slot, launch_source
 from kernellab._triton.launch.features import is_plain, layout_type, slots_of
 from kernellab._triton.launch.scope import Context, by_context, by_slot, context_of, scope_of
 
+_Types = tuple[type, ...]
 _READ_BY_TRITON = ("instrumentation_mode", "fpsan_homomorphic_casts")
 
 
@@ -43,8 +45,8 @@ class Launcher:
     switch: Switch
     front: Any = None
     _context: Context | None = None
-    _functions: dict[tuple[type, ...], Any] = field(default_factory=dict)
-    _entries: dict[Any, Any] = field(default_factory=dict)
+    _functions: dict[_Types, Any] = field(default_factory=dict)
+    _entries: dict[_Types, dict[Any, Any]] = field(default_factory=lambda: defaultdict(dict))
 
     def __post_init__(self) -> None:
         self.front = self.first
@@ -71,19 +73,21 @@ class Launcher:
             shown = self.kernel.runtime.launch_error(chain.function, args, meta, error)
             raise shown from (None if shown is error else error)
         if key is None:
-            known = self._other(chain, values)
-            if known is not None:
-                return known(grid, *args, **meta)
+            other = self._other(chain, values)
+            if other is not None:
+                self.front = other  # first of all: a second miss must not come back here
+                return other(grid, *args, **meta)
         handle = self.kernel.run(*args, grid=grid, warmup=False, **meta)
         if self.switch.slow or rest or chain.function.pre_run_hooks:
             return handle
         self._learn(chain, values_of(chain, args, meta))
         if key is not None and type(handle) is CompiledKernel and all(map(is_plain, options.values())):
-            self._enter(chain, key, computed, handle, (args, meta))
+            types = tuple(map(layout_type, values_of(chain, args, meta)))
+            self._enter(chain, self._entries[types], key, computed, handle, (args, meta))
         return handle
 
     def _other(self, chain: Chain, values: tuple[Any, ...]) -> Any:
-        """Return the launch function for arguments of other types than those of the last launch, if there is one."""
+        """Return the launch function for arguments of these types, if there is one that is not in front already."""
         blocked = self.switch.slow or chain.function.pre_run_hooks or knobs.runtime.add_stages_inspection_hook
         if blocked or self._context is None or not self._context.is_now(context_of(chain.function)):
             return None
@@ -94,7 +98,7 @@ class Launcher:
         """Make the launch function for these arguments, and forget all if the kernel's globals have changed."""
         context = context_of(chain.function)
         if self._context is None or not self._context.is_now(context):
-            self._context, self._functions, self._entries = context, {}, {}
+            self._context, self._functions, self._entries = context, {}, defaultdict(dict)
             self.front = self.first
         if not all(is_plain(value) for _, _, value in context.globals) or MISSING in values:
             return
@@ -105,11 +109,17 @@ class Launcher:
         self.front = self._functions[types] or self.front
 
     def _enter(
-        self, chain: Chain, key: Any, computed: Any, handle: Any, given: tuple[tuple[Any, ...], dict[str, Any]]
+        self,
+        chain: Chain,
+        entries: dict[Any, Any],
+        key: Any,
+        computed: Any,
+        handle: Any,
+        given: tuple[tuple[Any, ...], dict[str, Any]],
     ) -> None:
         compiled = (handle, handle.run, handle.function, handle.packed_metadata)
         if chain.tuner is None:
-            self._entries[key] = compiled
+            entries[key] = compiled
             return
         choice = chain.tuner.best_config
         tuned = tuning_key(chain, *given)
@@ -118,13 +128,13 @@ class Launcher:
         names = [name for name in chain.function.arg_names if name in choice.kwargs]
         constants = tuple(choice.kwargs[name] for name in names)
         if not chain.inner_heuristics:
-            self._entries[key] = (tuned, choice, constants, *compiled)
+            entries[key] = (tuned, choice, constants, *compiled)
             return
-        known = self._entries.get(key)
+        known = entries.get(key)
         inner = known[3] if known is not None and known[1] is choice else {}
         if computed is not None and inner is not None:
             inner[computed] = compiled
-        self._entries[key] = (tuned, choice, constants, inner)
+        entries[key] = (tuned, choice, constants, inner)
 
     def _function(self, chain: Chain, slots: tuple[Slot, ...], values: tuple[Any, ...]) -> Any:
         assert self._context is not None
@@ -139,7 +149,9 @@ class Launcher:
             knobs=("_kl_runtime.debug", *(f"_kl_compilation.{name}" for name in present)),
         )
         scope = {
-            **scope_of(chain, miss=self.miss, switch=self.switch, entries=self._entries),
+            **scope_of(
+                chain, miss=self.miss, switch=self.switch, entries=self._entries[tuple(map(layout_type, values))]
+            ),
             **by_slot(chain, slots, values),
             **by_context(self._context),
         }

@@ -69,6 +69,7 @@ def scope_of(chain: Chain, **own: Any) -> dict[str, Any]:
         "_kl_list": list,
         "_kl_int": int,
         "_kl_len": len,
+        "_kl_map": map,
         "_kl_callable": callable,
     }
 

@@ -1,0 +1,82 @@
+"""A runtime that compiles nothing: what it hands back for a specialization carries the hash of that specialization."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+import kernellab
+from kernellab._triton.bound import bound_copy
+from kernellab._triton.offline import OfflineDriver, activate, deactivate
+from kernellab._triton.specialize import specialize
+from kernellab.compiler import triton_files
+from kernellab.runtime import Switch
+from kernellab.target import parse_target
+from tests import samples
+
+TARGET = parse_target("cuda:90")
+
+
+def digest(signature: Any, constants: Any, attributes: Any, options: Mapping[str, Any]) -> str:
+    """Return a hash that tells types apart: 1, 1.0 and True are three constants."""
+    typed = sorted((path, type(value).__name__, repr(value)) for path, value in constants.items())
+    hints = sorted((path, repr(hint)) for path, hint in attributes.items() if hint)
+    text = repr((list(signature.items()), typed, hints, sorted((name, repr(value)) for name, value in options.items())))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def expected(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> str:
+    """Return the hash of what a fresh Triton would choose for these arguments."""
+    special = specialize(kernel, TARGET, args, meta)
+    return digest(special.signature, special.constants, special.attributes, special.options)
+
+
+@dataclass
+class Recording:
+    """Counts the launches that went the slow way, and keeps what the launcher was called with."""
+
+    files: Mapping[str, str]
+    switch: Switch = field(default_factory=Switch)
+    slow: int = 0
+    launched: list[tuple[Mapping[str, Any], tuple[int, int, int]]] = field(default_factory=list)
+
+    def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
+        return self.files, digest(src.signature, src.constants, src.attrs, options)
+
+    def launch(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
+        self.slow += not warmup
+        return kernel.launch_with_triton(args, meta, grid, warmup)
+
+    def launch_error(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
+        return exc
+
+    def is_offline(self) -> bool:
+        return True
+
+    def interpret(self, function: Any, arguments: Mapping[str, Any], grid: tuple[int, int, int]) -> None:
+        self.launched.append((arguments, grid))
+
+
+Bind = Callable[[Any], tuple[Any, Recording]]
+
+
+@pytest.fixture(scope="module")
+def binding(lab: kernellab.Lab) -> Iterator[Bind]:
+    """Return a function that binds a kernel to a fresh runtime."""
+    x = torch.zeros(64)
+    compiled = lab.compile(samples.add_kernel, x, x, x, 64, BLOCK=64, target="cuda:90")
+    runtimes: list[Recording] = []
+    driver = OfflineDriver(TARGET, lambda *given: runtimes[-1].interpret(*given))  # noqa: PLW0108 - the last one changes
+
+    def bind(kernel: Any) -> tuple[Any, Recording]:
+        activate(driver)
+        runtimes.append(Recording(triton_files(compiled)))
+        return bound_copy(kernel, runtimes[-1]), runtimes[-1]
+
+    yield bind
+    deactivate(driver)
