@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -14,6 +14,8 @@ from kernellab.compile import Compiled
 from kernellab.errors import CheckFailed, Place, UsageError
 from kernellab.gpu import memory_of
 from kernellab.lab import Lab
+from kernellab.launch_log import remember
+from kernellab.rephrase import rephrased
 from kernellab.report import CellReport, Check, KernelReport, argument_reports
 from kernellab.runtime import LaunchRecord, Recorder
 from kernellab.source import closure_of
@@ -79,6 +81,7 @@ def run_cell(
         else:
             _compile_derived(cell, recorder)
         checks = _checked(cell, recorder, options)
+        _remember(cell, recorder, options, checked=checks)
         reports = [_kernel_report(lab, record, checks.get(id(record), ())) for record in recorder.records.values()]
     return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show)
 
@@ -204,6 +207,15 @@ def _checked(cell: _Cell, recorder: Recorder, options: CellOptions) -> Mapping[i
     outputs = {name: t for name, t in memory_of(record.arguments).items() if name in record.compiled.effects.mutated}
     reference = _evaluated("--check", options.check, options.check, cell.namespace)
     return {id(record): tuple(compare(options.check, reference, outputs))}
+
+
+def _remember(cell: _Cell, recorder: Recorder, options: CellOptions, checked: Container[int]) -> None:
+    """Keep the launches of a cell in the store, each with its reference in terms of the kernel's parameters."""
+    for record in recorder.records.values():
+        check = ""
+        if options.check is not None and id(record) in checked:
+            check = rephrased(ast.parse(options.check, mode="eval").body, cell.namespace, record.arguments)
+        remember(cell.lab.kernels, record.kernel, record, check)
 
 
 def _kernel_report(lab: Lab, record: LaunchRecord, checks: tuple[Check, ...]) -> KernelReport:

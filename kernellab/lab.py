@@ -17,6 +17,7 @@ from kernellab.errors import LaunchError, UsageError
 from kernellab.interpret import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
+from kernellab.launch_log import remember
 from kernellab.registry import Registry
 from kernellab.run import Run
 from kernellab.runtime import Launches, LaunchRecord, Recorder
@@ -152,6 +153,8 @@ class Lab:
         bound = self.bind(kernel)
         with self.recording(timeout_s=timeout_s) as recorder:
             bound[grid](*args, **meta)
+        for record in recorder.records.values():
+            remember(self.kernels, kernel, record)
         return _last_run(recorder, bound)
 
     @contextmanager

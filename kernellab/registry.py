@@ -53,11 +53,16 @@ class Registry:
         Raises:
             UnknownName: it was never entered.
         """
-        held, version = self._versions.get(id(kernel), (None, None))
-        if version is None or held is None or held() is not kernel:
+        version = self.known(kernel)
+        if version is None:
             name = getattr(kernel, "__name__", type(kernel).__name__)
             raise UnknownName(f"{name} is not in the registry; enter it with lab.kernels.add({name}).")
         return version
+
+    def known(self, kernel: Any) -> Version | None:
+        """Return the version of a kernel of this session, or None where it was never entered."""
+        held, version = self._versions.get(id(kernel), (None, None))
+        return version if held is not None and held() is kernel else None
 
     def label_of(self, kernel: Any) -> str:
         """Return ``name@version`` of a kernel, or its bare name where it was never entered."""

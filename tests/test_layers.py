@@ -16,7 +16,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "advice", "settings", "target", "config"}),
     frozenset({"source", "store", "process", "worker", "serve", "packed", "packing", "standin", "_triton"}),
     frozenset({"ir", "compile", "build", "compiler", "occupancy", "run", "runtime", "interpret", "gpu"}),
-    frozenset({"tune", "registry", "report", "check"}),
+    frozenset({"tune", "registry", "report", "check", "rephrase", "launch_log"}),
     frozenset({"views", "export"}),
     frozenset({"lab", "cell"}),
     frozenset({"ipython", "formatters", "cli", "demo"}),

@@ -1,0 +1,165 @@
+"""What the store keeps of a launch: enough to launch the kernel again on arguments of the same kind."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from kernellab.compile import Compiled
+from kernellab.registry import Registry
+from kernellab.rephrase import rephrased_grid
+from kernellab.runtime import LaunchRecord
+from kernellab.source import is_plain
+from kernellab.store import Argument, Launch, Result
+
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are no random numbers
+_SCANNED = 2**22  # elements of a tensor that are looked at for its bounds
+
+
+def remember(kernels: Registry, kernel: Any, record: LaunchRecord, check: str = "") -> None:
+    """Enter the launches of a record into the store, if ``kernel`` was entered; committed when this returns.
+
+    ``check`` is the reference of the outputs, as an expression over the kernel's parameters.
+    """
+    version = kernels.known(kernel)
+    if version is None:
+        return
+    seconds = None if record.run is None else record.run.seconds
+    launch = launch_of(kernels, record, check)
+    kernels.store.history.add_launch(
+        version.id, launch, seconds=seconds, count=record.launches, result=result_of(record.compiled)
+    )
+
+
+def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Launch:
+    """Return the launch that a record stands for."""
+    from kernellab._triton.decorators import best_config
+
+    compiled = record.compiled
+    constexprs = {parameter.name for parameter in record.kernel.params if parameter.is_constexpr}
+    arguments = [
+        dataclasses.replace(
+            argument_of(name, value), constexpr=name in constexprs, alias=_alias(name, record.arguments)
+        )
+        for name, value in record.arguments.items()
+    ]
+    options = {name: compiled.options.get(name) for name in OPTIONS if compiled.options.get(name) is not None}
+    where = "nowhere" if record.run is None else record.run.where
+    return Launch(
+        signature=tuple((parameter.name, parameter.type) for parameter in compiled.parameters),
+        arguments=tuple(arguments),
+        options=options,
+        grid=record.grid,
+        target=str(compiled.target),
+        where=where,
+        result=compiled.digest,
+        config=best_config(kernels.owner_of(record.kernel)),
+        grid_text=rephrased_grid(record.given_grid, record.arguments),
+        device=_device_model() if where == "gpu" else "",
+        check=check,
+    )
+
+
+def result_of(compiled: Compiled) -> Result:
+    """Return the summary of a compiled kernel."""
+    from kernellab._triton.objects import version
+
+    effects = compiled.effects
+    return Result(
+        digest=compiled.digest,
+        target=str(compiled.target),
+        options={name: compiled.options.get(name) for name in OPTIONS},
+        resources=dataclasses.asdict(compiled.resources),
+        reads=tuple(sorted(effects.reads)),
+        writes=tuple(sorted(effects.writes)),
+        atomics=tuple(sorted(effects.atomics)),
+        complete=not effects.unknown,
+        seconds=compiled.seconds,
+        triton=version(),
+    )
+
+
+def argument_of(name: str, value: Any) -> Argument:
+    """Return the description of one argument."""
+    from kernellab._triton.objects import constexpr_value, dtype_name, is_jit_function
+
+    _, value = constexpr_value(value)
+    if isinstance(value, tuple) and any(hasattr(member, "data_ptr") for member in value):
+        members = tuple(argument_of(f"{name}[{i}]", member) for i, member in enumerate(value))
+        return Argument(name, "tuple", members=members)
+    if is_plain(value):
+        return Argument(name, "scalar", value=value)
+    if (dtype := dtype_name(value)) is not None:
+        return Argument(name, "dtype", value=dtype)
+    if is_jit_function(value):
+        return Argument(name, "function", value=value.__name__)
+    if hasattr(value, "untyped_storage"):
+        return _tensor(name, value)
+    if hasattr(getattr(value, "base", None), "untyped_storage") and hasattr(value, "block_shape"):
+        member = _tensor(f"{name}.base", value.base)
+        return Argument(name, "descriptor", members=(member,), block=tuple(value.block_shape))
+    return Argument(name, "other", value=type(value).__name__)
+
+
+def _alias(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return the earlier argument that is the same memory in the same layout, or ""."""
+    value = arguments[name]
+    if not hasattr(value, "untyped_storage"):
+        return ""
+    for earlier, other in arguments.items():
+        if earlier == name:
+            break
+        if hasattr(other, "untyped_storage") and _layout(other) == _layout(value):
+            return earlier
+    return ""
+
+
+def _layout(tensor: Any) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride())
+
+
+def _tensor(name: str, tensor: Any) -> Argument:
+    low, high = _bounds(tensor)
+    return Argument(
+        name,
+        "tensor",
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        stride=tuple(tensor.stride()),
+        device=tensor.device.type,
+        low=low,
+        high=high,
+        values=_small_values(tensor),
+    )
+
+
+def _bounds(tensor: Any) -> tuple[float | None, float | None]:
+    """Return the least and the largest finite value among the first elements of a tensor."""
+    import torch  # keeps `import kernellab` light
+
+    if tensor.numel() == 0 or tensor.is_complex():
+        return None, None
+    seen = tensor.detach().reshape(-1)[:_SCANNED] if tensor.is_contiguous() else tensor.detach()
+    if seen.numel() > _SCANNED:
+        return None, None
+    numbers = seen.float() if seen.is_floating_point() else seen.long()
+    if seen.is_floating_point():
+        numbers = numbers[torch.isfinite(numbers)]
+    if numbers.numel() == 0:
+        return None, None
+    low, high = torch.aminmax(numbers)
+    return low.item(), high.item()
+
+
+def _small_values(tensor: Any) -> tuple[int, ...] | None:
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.numel() > _SMALL:
+        return None
+    return tuple(map(int, tensor.detach().cpu().reshape(-1).tolist()))
+
+
+def _device_model() -> str:
+    import torch
+
+    return str(torch.cuda.get_device_name())

@@ -1,0 +1,103 @@
+"""What the store keeps of the launches of a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import triton
+
+import kernellab
+from kernellab.cell import CellOptions, run_cell
+from kernellab.rephrase import rephrased_grid
+from kernellab.store import Launch
+
+ADD = """\
+@triton.jit
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, x + tl.load(y_ptr + offsets, mask=mask), mask=mask)
+
+"""
+
+
+@pytest.fixture
+def lab() -> Iterator[kernellab.Lab]:
+    with kernellab.Lab(store=":memory:") as opened:
+        yield opened
+
+
+def launched(lab: kernellab.Lab, text: str, check: str | None = None, **names: Any) -> list[Launch]:
+    run_cell(lab, ADD + text, names, "In[1]", CellOptions(check=check), lambda value: None)
+    return [row.launch for row in lab.kernels.store.history.launches()]
+
+
+def test_a_launch_is_kept_with_signature_grid_and_arguments(lab: kernellab.Lab) -> None:
+    x, y = torch.linspace(-1, 2, 600)[::2], torch.zeros(300)
+    out = torch.zeros(300)
+    (launch,) = launched(lab, "add_kernel[(3,)](x, y, out, 300, BLOCK=128, num_warps=2)", x=x, y=y, out=out)
+    assert launch.signature[0] == ("x_ptr", "*fp32")
+    assert (launch.grid, launch.where, launch.target, launch.options["num_warps"]) == (
+        (3, 1, 1),
+        "interpreter",
+        "cuda:90",
+        2,
+    )
+    first = launch.argument("x_ptr")
+    assert (first.shape, first.stride, first.dtype, first.device) == ((300,), (2,), "float32", "cpu")
+    assert first.low == pytest.approx(-1)
+    assert first.high == pytest.approx(2, abs=0.01)
+    block = launch.argument("BLOCK")
+    assert (block.value, block.constexpr) == (128, True)
+
+
+def test_repeats_are_one_launch_that_is_counted(lab: kernellab.Lab) -> None:
+    names = {"x": torch.rand(300), "y": torch.rand(300), "out": torch.zeros(300)}
+    launched(lab, "for i in range(3):\n    add_kernel[(3,)](x, y, out, 300, BLOCK=128)", **names)
+    (row,) = lab.kernels.store.history.launches()
+    assert row.count == 3
+    ((_, result),) = lab.kernels.store.history.results()
+    assert (result.reads, result.writes, result.complete) == (("x_ptr", "y_ptr"), ("out_ptr",), True)
+
+
+def test_arguments_that_are_one_tensor_are_known_as_such(lab: kernellab.Lab) -> None:
+    x = torch.rand(300)
+    (launch,) = launched(lab, "add_kernel[(3,)](x, x, x, 300, BLOCK=128)", x=x)
+    assert [argument.alias for argument in launch.arguments] == ["", "x_ptr", "x_ptr", "", ""]
+
+
+def test_grid_and_check_are_kept_in_terms_of_the_parameters(lab: kernellab.Lab) -> None:
+    names = {"a": torch.rand(300), "b": torch.rand(300), "c": torch.zeros(300), "count": 300}
+    text = "add_kernel[lambda m: (triton.cdiv(count, m['BLOCK']),)](a, b, c, count, BLOCK=128)"
+    (launch,) = launched(lab, text, check="torch.add(a, b)", **names)
+    assert launch.grid_text == "lambda m: (triton.cdiv(n, m['BLOCK']),)"
+    assert launch.check == "torch.add(x_ptr, y_ptr)"
+
+
+def test_a_check_of_something_else_than_the_arguments_is_not_kept(lab: kernellab.Lab) -> None:
+    names = {"a": torch.rand(300), "b": torch.rand(300), "c": torch.zeros(300)}
+    names["d"] = names["a"] + names["b"]
+    (launch,) = launched(lab, "add_kernel[(3,)](a, b, c, 300, BLOCK=128)", check="d", **names)
+    assert launch.check == ""
+
+
+def test_grids_are_rephrased_only_where_every_name_stands_for_something() -> None:
+    x = torch.zeros(4, 6)
+    arguments = {"x_ptr": x, "rows": 4, "also": 9, "BLOCK": 9}
+    columns, nine, unknown = 6, 9, 17
+
+    def rows_only(meta: dict[str, Any]) -> tuple[int]:
+        """One program per row."""
+        return (x.shape[0],)
+
+    assert rephrased_grid(rows_only, arguments) == "lambda meta: (x_ptr.shape[0],)"
+    assert (
+        rephrased_grid(lambda m: (triton.cdiv(columns, 2),), arguments) == "lambda m: (triton.cdiv(x_ptr.shape[1], 2),)"
+    )
+    assert rephrased_grid(lambda m: (nine,), arguments) == ""
+    assert rephrased_grid(lambda m: (unknown,), arguments) == ""
+    assert rephrased_grid((4,), arguments) == ""
