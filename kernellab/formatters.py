@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from IPython import get_ipython
+
 from kernellab.compile import Compiled
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
@@ -29,7 +31,9 @@ def _report(report: CellReport) -> Bundle:
 
 
 def _compiled(compiled: Compiled) -> Bundle:
-    return {"text/plain": results.compiled_text(compiled), "text/html": results.compiled_html(compiled)}
+    shell = get_ipython()
+    cell = str(shell.execution_count) if shell else ""
+    return {"text/plain": results.compiled_text(compiled), "text/html": results.compiled_html(compiled, uid=cell)}
 
 
 def _effects(effects: Effects) -> Bundle:

@@ -27,8 +27,8 @@ def read_resources(cubin: Path) -> BinaryResources | None:
 
 
 def disassemble(cubin: Path) -> str | None:
-    """Return the SASS of a cubin with source lines, by ``nvdisasm -g -c``; None where that cannot read it."""
-    return _tool_output([knobs.nvidia.nvdisasm.path, "-g", "-c", str(cubin)])
+    """Return the SASS of a cubin with source lines, by ``nvdisasm -gi -c``; None where that cannot read it."""
+    return _tool_output([knobs.nvidia.nvdisasm.path, "-gi", "-c", str(cubin)])
 
 
 def _tool_output(command: list[str]) -> str | None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from kernellab.report import CellReport, KernelReport
 from kernellab.views import sections, wording
-from kernellab.views.places import SourceText, main_file
-from kernellab.views.source import source_text
 from kernellab.views.stages import STAGE_NAMES
 
 
@@ -21,8 +19,6 @@ def card_html(report: CellReport, *, graphs: bool = True) -> str:
 
 def _kernel(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone: bool) -> str:
     compiled = report.compiled
-    source = SourceText(main_file(compiled.graph), source_text(report))
-    names = tuple(name for name in STAGE_NAMES if name in shown)
     return sections.section(
         sections.header(report.label, wording.header_words(report), compiled),
         *sections.messages(report),
@@ -31,5 +27,5 @@ def _kernel(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone:
         *sections.output(report),
         *(sections.graphs(report, shown, alone=alone) if graphs else ()),
         sections.source(report, shown),
-        *sections.stages(compiled, source, names, is_open=True),
+        *sections.stages(report, tuple(name for name in STAGE_NAMES if name in shown)),
     )

@@ -11,25 +11,27 @@ from kernellab.report import KernelReport, argument_reports
 from kernellab.views import sections, wording
 from kernellab.views.badge import badge
 from kernellab.views.card_text import kernel_text
+from kernellab.views.explorer import explorer_html
 from kernellab.views.graph import diagram_of, svg
-from kernellab.views.places import SourceText, main_file
-from kernellab.views.stages import STAGE_NAMES
+from kernellab.views.places import main_file
 from kernellab.views.tree import tree_text
 
 
-def compiled_html(compiled: Compiled) -> str:
-    """Return a compiled kernel as a card: arguments, resources, graphs, source, and every stage to be opened."""
+def compiled_html(compiled: Compiled, *, uid: str = "") -> str:
+    """Return a compiled kernel as a card: arguments, resources, the explorer of its stages, graphs.
+
+    ``uid`` has to differ between the cards of one page.
+    """
     report = _as_report(compiled)
-    names = tuple(name for name in STAGE_NAMES if name in compiled.stages)
     return sections.framed(
         sections.section(
             sections.header(compiled.kernel, _words(compiled), compiled),
             *sections.messages(report),
             sections.arguments(report),
             sections.resources(report),
-            *sections.graphs(report, frozenset(), alone=True),
+            sections.details("Source and stages", "", explorer_html(compiled, uid=uid), is_open=True),
+            *sections.graphs(report, frozenset(), alone=False),
             sections.source(report, frozenset()),
-            *sections.stages(compiled, SourceText(main_file(compiled.graph)), names, is_open=False),
         )
     )
 

@@ -7,16 +7,14 @@ from html import escape
 
 from kernellab.compile import Compiled
 from kernellab.ir.effects import Access
-from kernellab.ir.lines import stage_lines
 from kernellab.report import ArgumentReport, KernelReport
 from kernellab.run import Severity
 from kernellab.views import wording
 from kernellab.views.badge import badge
+from kernellab.views.explorer import explorer_html
 from kernellab.views.graph import OPERATIONS_AT_MOST, View, svg
-from kernellab.views.places import SourceText
 from kernellab.views.source import annotated, source_text
 from kernellab.views.source_table import source_table
-from kernellab.views.stage_table import stage_table
 from kernellab.views.stages import stage_text
 from kernellab.views.style import card_css
 
@@ -162,12 +160,23 @@ def source(report: KernelReport, shown: frozenset[str]) -> str:
     return details("Source, annotated", detail, source_table(lines), is_open="source" in shown)
 
 
-def stages(compiled: Compiled, source: SourceText, names: tuple[str, ...], *, is_open: bool) -> Iterator[str]:
-    """Yield the named stages, each line beside the number of its source line."""
-    for name in names:
-        lines = stage_lines(name, stage_text(compiled, name))
-        detail = f"{wording.plural(len(lines), 'line')}; at the left the source line that each comes from"
-        yield details(name.upper(), detail, stage_table(lines, source), is_open=is_open)
+def stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[str]:
+    """Yield the explorer, open on the first of the named stages, and say of each that does not exist why not."""
+    missing = [name for name in names if name != "sass" and name not in report.compiled.stages]
+    for name in missing:
+        yield message("kl-note", stage_text(report.compiled, name))
+    found = [name for name in names if name not in missing]
+    if found:
+        body = explorer_html(
+            report.compiled,
+            report.source,
+            report.first_line,
+            report.file,
+            opened=found[0],
+            sass="sass" in found,
+            uid=f"{report.file} {report.label}",
+        )
+        yield details("Source and stages", "point at a line or click on it to see what it became", body, is_open=True)
 
 
 def details(title: str, detail: str, body: str, *, is_open: bool) -> str:

@@ -42,6 +42,15 @@ def bytes_words(count: int) -> str:
     return f"{count:,} B"
 
 
+def size_words(count: int) -> str:
+    """Return the size of a text with three digits at most: ``812 B``, ``38.7 kB``, ``1.87 MB``."""
+    for scale, unit in ((1_000_000, "MB"), (1000, "kB")):
+        if count >= scale * 0.9995:
+            number = count / scale
+            return f"{number:,.0f} {unit}" if number >= 99.95 else f"{number:.3g} {unit}"
+    return f"{count} B"
+
+
 def plural(count: int, word: str) -> str:
     """Return ``1 launch`` or ``1,200 launches``."""
     ending = "" if count == 1 else "es" if word.endswith("ch") else "s"

@@ -1,0 +1,185 @@
+"""The explorer: the source of a compiled kernel beside its stages, linked line by line, as HTML without scripts.
+
+Tabs and selection are radio buttons that labels check; rules with ``:has()`` light what belongs to the line under
+the pointer or to the checked one (https://developer.mozilla.org/docs/Web/CSS/:has). A label's button stands inside
+the other pane, at the first line of the same source line: a click gives it the focus, so the browser scrolls to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from html import escape
+from importlib import resources
+
+from kernellab.compile import Compiled
+from kernellab.ir.places import calls_of
+from kernellab.views.exploration import Exploration, LineKey, SourceLine, Stage, explore, key_of
+from kernellab.views.line_badges import Badge, badges_of
+from kernellab.views.stage_runs import fitted
+from kernellab.views.style import minified
+from kernellab.views.wording import plural, seconds_words, size_words
+
+
+def explorer_html(
+    compiled: Compiled,
+    source_text: str = "",
+    first_line: int = 1,
+    file: str | None = None,
+    *,
+    opened: str | None = None,
+    sass: bool = True,
+    uid: str = "",
+) -> str:
+    """Return the explorer of a compiled kernel as one ``<div>`` with its style sheet.
+
+    ``source_text`` is the kernel's own text, from ``first_line`` of ``file``; without it the file is read. ``opened``
+    is the stage that shows first. ``uid`` has to differ between the explorers of one page.
+    """
+    return _Explorer(explore(compiled, source_text, first_line, file, sass=sass), opened, uid).html()
+
+
+@cache
+def explorer_css() -> str:
+    """Return the style sheet of the explorer, minified."""
+    return minified(resources.files(__package__).joinpath("explorer.css").read_text(encoding="utf-8"))
+
+
+class _Explorer:
+    """One rendering. Source lines are numbered in the order in which they show; classes and ids use these numbers."""
+
+    def __init__(self, exploration: Exploration, opened: str | None, uid: str) -> None:
+        self.exploration = exploration
+        digest = hashlib.sha256(f"{exploration.compiled.digest} {uid}".encode()).hexdigest()
+        self.uid = f"x{digest[:6]}"
+        self.numbers: dict[LineKey, int] = {key: number for number, key in enumerate(exploration.keys())}
+        names = [stage.name for stage in exploration.stages]
+        default = "ptx" if "ptx" in names else names[-1] if names else ""
+        self.opened = names.index(opened if opened in names else default) if names else 0
+
+    def html(self) -> str:
+        rows = {stage.name: _run_classes(stage, self.numbers) for stage in self.exploration.stages}
+        parts = [
+            f'<div class="kx" id="{self.uid}">',
+            f"<style>{explorer_css()}{self._rules()}</style>",
+            f'<div class="kx-tabs">{"".join(self._tabs())}</div>',
+            _times(self.exploration.compiled),
+            '<div class="kx-panes">',
+            f'<div class="kx-source" tabindex="-1">{self._source(rows)}</div>',
+            *(self._stage(index, stage) for index, stage in enumerate(self.exploration.stages)),
+            "</div></div>",
+        ]
+        return "\n".join(parts)
+
+    def _rules(self) -> str:
+        """Return the rules that light, for the line under the pointer and the checked one, all that belongs to it."""
+        root, numbers = f"#{self.uid}", self.numbers.values()
+        calls = sorted({self.numbers[key] for key in self._callers() if key in self.numbers})
+        hover = ",".join(f"{root}:has(.k{n}:hover) .k{n}" for n in numbers)
+        chosen = ",".join(f"{root}:has(.r{n}:checked) .k{n}" for n in numbers)
+        near = ",".join(f"{root}:has(.k{n}:hover) .c{n},{root}:has(.c{n}:hover) .s.k{n}" for n in calls)
+        rules = [(near, "background:var(--kx-near)"), (hover, "background:var(--kx-hover)")]
+        rules.append((chosen, "background:var(--kx-on);box-shadow:inset 3px 0 var(--kx-mark)"))
+        return "".join(f"{selector}{{{style}}}" for selector, style in rules if selector)
+
+    def _callers(self) -> set[LineKey]:
+        places = {line.place for stage in self.exploration.stages for line in stage.lines}
+        return {key for place in places for call in calls_of(place) if (key := key_of(call)) is not None}
+
+    def _tabs(self) -> Iterator[str]:
+        for index, stage in enumerate(self.exploration.stages):
+            checked = " checked" if index == self.opened else ""
+            yield (
+                f'<label><input type="radio" name="{self.uid}-tab" class="kx-tab{index}"{checked}>'
+                f"<b>{stage.name.upper()}</b> <span>{escape(_size(stage))}</span></label>"
+            )
+
+    def _source(self, rows: Mapping[str, frozenset[int]]) -> str:
+        badges = badges_of(self.exploration)
+        parts: list[str] = []
+        file = ""
+        for function in self.exploration.source:
+            name = function[0].key[0]
+            if parts or name != file:
+                parts.append(f'<div class="kx-file">{escape(name)}</div>' if name != file else "<hr>")
+            file = name
+            body = "".join(self._source_line(line, badges.get(line.key, ()), rows) for line in function)
+            parts.append(f'<div class="kx-code">{body}</div>')
+        return "".join(parts)
+
+    def _source_line(self, line: SourceLine, badges: tuple[Badge, ...], rows: Mapping[str, frozenset[int]]) -> str:
+        number = self.numbers[line.key]
+        counts = "".join(
+            f'<label class="p{index}" for="{self.uid}-{index}-{number}">{_count(stage, line.key)}</label>'
+            for index, stage in enumerate(self.exploration.stages)
+            if number in rows[stage.name]
+        )
+        button = ""
+        if counts:
+            button = f'<input type="radio" name="{self.uid}" class="r{number}" id="{self.uid}-s{number}">'
+        marks = "".join(_badge(badge) for badge in badges)
+        return (
+            f'<div class="s k{number}"><i>{line.key[1]}</i><u>{button}{counts}</u><s>{marks}</s>'
+            f"<code>{escape(line.text) or ' '}</code></div>"
+        )
+
+    def _stage(self, index: int, stage: Stage) -> str:
+        seen: set[int] = set()
+        runs = []
+        for run in fitted(stage):
+            text = escape("\n".join(run.lines))
+            if run.key is None or run.key not in self.numbers:
+                runs.append(f"<span>{text}</span>")
+                continue
+            number = self.numbers[run.key]
+            if number not in seen:
+                seen.add(number)
+                runs.append(
+                    f'<input type="radio" name="{self.uid}" class="r{number}" id="{self.uid}-{index}-{number}">'
+                )
+            calls = "".join(f" c{self.numbers[call]}" for call in run.calls if call in self.numbers)
+            runs.append(
+                f'<label class="k{number}{calls}" for="{self.uid}-s{number}" data-n="{run.key[1]}">{text}</label>'
+            )
+        facts = escape(_facts(stage))
+        return f'<div class="kx-stage kx-p{index}"><p>{facts}</p><pre>{"".join(runs)}</pre></div>'
+
+
+def _run_classes(stage: Stage, numbers: Mapping[LineKey, int]) -> frozenset[int]:
+    keys = {key_of(line.place) for line in stage.lines}
+    return frozenset(numbers[key] for key in keys if key in numbers)
+
+
+def _count(stage: Stage, key: LineKey) -> int:
+    return stage.profiles[key].instructions if key in stage.profiles else 0
+
+
+def _size(stage: Stage) -> str:
+    return f"{stage.instructions:,}"
+
+
+def _facts(stage: Stage) -> str:
+    word = "operation" if stage.name in {"ttir", "ttgir"} else "instruction"
+    facts = [plural(stage.instructions, word), plural(len(stage.lines), "line"), size_words(stage.bytes)]
+    if stage.seconds is not None:
+        facts.append(f"made in {seconds_words(stage.seconds)}")
+    return " · ".join(facts)
+
+
+def _badge(badge: Badge) -> str:
+    alarm = ' class="kx-alarm"' if badge.alarm else ""
+    return f'<em{alarm} title="{escape(badge.tip)}">{escape(badge.text)}</em>'
+
+
+def _times(compiled: Compiled) -> str:
+    """Return the time of each stage of the compile as one bar."""
+    total = sum(compiled.stage_seconds.values())
+    if not total:
+        return ""
+    parts = "".join(
+        f'<span style="flex:{max(seconds / total, 0.001):.3f} 1 0" title="{escape(name)}: {seconds_words(seconds)}">'
+        f"{escape(name)} {seconds_words(seconds)}</span>"
+        for name, seconds in compiled.stage_seconds.items()
+    )
+    return f'<div class="kx-times" title="compile time by stage">{parts}</div>'
