@@ -6,6 +6,7 @@ In a notebook: ``%load_ext kernellab``, then cells that begin with ``%%triton``.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from kernellab import errors
@@ -18,20 +19,12 @@ __version__ = "0.1.0"
 __all__ = ["KernellabError", "Lab", "__version__", "current_lab", "errors"]
 
 
-class _Session:
-    """The lab that ``%load_ext kernellab`` made for this shell."""
-
-    lab: Lab | None = None
-
-
 def current_lab() -> Lab | None:
     """Return the lab that ``%load_ext kernellab`` made for this shell, or None where the extension is not loaded."""
-    return _Session.lab
-
-
-def set_current_lab(lab: Lab | None) -> None:
-    """Make ``lab`` the one of this shell."""
-    _Session.lab = lab
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    magics = None if shell is None else shell.magics_manager.registry.get("TritonMagics")
+    return None if magics is None else magics.lab
 
 
 def load_ipython_extension(shell: Any) -> None:

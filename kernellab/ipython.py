@@ -67,7 +67,6 @@ class TritonMagics(Magics):  # type: ignore[misc]
 def load_ipython_extension(shell: Any) -> None:
     """Register the magics, their completion and the formatters, and start the workers."""
     lab = kernellab.current_lab() or Lab()
-    kernellab.set_current_lab(lab)
     shell.register_magics(TritonMagics(shell, lab))
     if _complete_options not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(_complete_options)
@@ -83,10 +82,9 @@ def unload_ipython_extension(shell: Any) -> None:
     if _complete_options in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(_complete_options)
     unregister_formatters(shell)
-    lab = kernellab.current_lab()
-    kernellab.set_current_lab(None)
-    if lab is not None:
-        lab.close()
+    magics = shell.magics_manager.registry.pop("TritonMagics", None)
+    if magics is not None:
+        magics.lab.close()
 
 
 def _options(given: Any) -> CellOptions:

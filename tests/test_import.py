@@ -8,7 +8,7 @@ import kernellab
 HEAVY = ("torch", "triton", "numpy", "pandas", "matplotlib", "IPython", "ipywidgets", "anywidget")
 
 # Called by IPython and by the extension, not by users.
-HOOKS = {"load_ipython_extension", "unload_ipython_extension", "set_current_lab"}
+HOOKS = {"load_ipython_extension", "unload_ipython_extension"}
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

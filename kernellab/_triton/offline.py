@@ -133,6 +133,7 @@ class _Utils:
         return {
             "max_shared_mem": shared_bytes_limit(target) or _UNLIMITED,
             "max_num_regs": limits.registers_per_multiprocessor if limits else 65536,
+            # There is no device to ask. Code that sizes a persistent grid by these gets the numbers of an H100.
             "multiprocessor_count": 132,
             "warpSize": target.warp_size,
             "sm_clock_rate": 1_000_000,

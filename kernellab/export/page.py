@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 _PAGE = """<!DOCTYPE html>
@@ -49,8 +50,20 @@ def notebook_page(notebook: Any, title: str) -> str:
     from nbconvert import HTMLExporter  # only here
     from pygments.formatters import HtmlFormatter
 
-    body, _ = HTMLExporter(template_name="basic").from_notebook_node(notebook)
+    exporter = HTMLExporter(template_name="basic", filters={"highlight_code": _highlighted})
+    body, _ = exporter.from_notebook_node(notebook)
     light = HtmlFormatter(style="default", nobackground=True).get_style_defs(".highlight")
     dark = HtmlFormatter(style="github-dark", nobackground=True).get_style_defs(".highlight")
     style = f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n{_STYLE}"
     return _PAGE.format(title=title, style=style, body=body)
+
+
+def _highlighted(source: str, language: str = "python", metadata: object = None) -> str:
+    """Return a code cell as HTML; IPython's own lexer would leave the body of a ``%%triton`` cell plain."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import Python3Lexer
+
+    first, newline, rest = source.partition("\n") if source.startswith("%") else ("", "", source)
+    code = highlight(rest, Python3Lexer(), HtmlFormatter(nowrap=True))
+    return f'<div class="highlight"><pre><span class="nb">{escape(first)}</span>{newline}{code}</pre></div>'
