@@ -148,7 +148,7 @@ class _Explorer:
 
 def _run_classes(stage: Stage, numbers: Mapping[LineKey, int]) -> frozenset[int]:
     keys = {key_of(line.place) for line in stage.lines}
-    return frozenset(numbers[key] for key in keys if key in numbers)
+    return frozenset(numbers[key] for key in keys if key is not None and key in numbers)
 
 
 def _count(stage: Stage, key: LineKey) -> int:

@@ -15,7 +15,7 @@ from kernellab.views.card_text import WIDTH, card_text
 from tests.views.reports import RESOURCES, cell_of, launches
 
 Reports = Callable[..., KernelReport]
-VOID = {"meta", "br", "path", "rect"}
+VOID = {"hr", "input", "meta", "br", "path", "rect"}
 HOSTILE = '<img src=x onerror="alert(1)">&\'</style>'
 
 
