@@ -11,10 +11,12 @@ from IPython import get_ipython
 from kernellab.compile import Compiled
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
+from kernellab.listing import Listing, Loaded
 from kernellab.report import CellReport
 from kernellab.views import results
 from kernellab.views.card import card_html
 from kernellab.views.card_text import card_text
+from kernellab.views.listing import listing_html, listing_text, loaded_html, loaded_text
 from kernellab.views.summary import summary_json
 
 SUMMARY_MIME = "application/vnd.kernellab.summary+json"
@@ -44,11 +46,21 @@ def _graph(graph: Graph) -> Bundle:
     return {"text/plain": results.graph_text(graph), "text/html": results.graph_html(graph)}
 
 
+def _listing(listing: Listing) -> Bundle:
+    return {"text/plain": listing_text(listing), "text/html": listing_html(listing)}
+
+
+def _loaded(loaded: Loaded) -> Bundle:
+    return {"text/plain": loaded_text(loaded), "text/html": loaded_html(loaded)}
+
+
 _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     CellReport: _report,
     Compiled: _compiled,
     Effects: _effects,
     Graph: _graph,
+    Listing: _listing,
+    Loaded: _loaded,
 }
 
 

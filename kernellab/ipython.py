@@ -17,6 +17,7 @@ from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.formatters import register_formatters, unregister_formatters
 from kernellab.lab import Lab
 from kernellab.report import CellReport
+from kernellab.store_magics import StoreMagics
 from kernellab.target import known_targets
 
 STAGES = ("source", "graph", "ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
@@ -67,7 +68,7 @@ class TritonMagics(Magics):  # type: ignore[misc]
 def load_ipython_extension(shell: Any) -> None:
     """Register the magics, their completion and the formatters, and start the workers."""
     lab = kernellab.current_lab() or Lab()
-    shell.register_magics(TritonMagics(shell, lab))
+    shell.register_magics(TritonMagics(shell, lab), StoreMagics(shell, lab))
     if _complete_options not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(_complete_options)
     register_formatters(shell)
@@ -76,9 +77,9 @@ def load_ipython_extension(shell: Any) -> None:
 
 def unload_ipython_extension(shell: Any) -> None:
     """Take the magics away again and stop the workers."""
-    shell.magics_manager.magics["cell"].pop("triton", None)
-    for name in ("triton_target",):
-        shell.magics_manager.magics["line"].pop(name, None)
+    for kind in ("cell", "line"):
+        for name in (*TritonMagics.magics[kind], *StoreMagics.magics[kind]):
+            shell.magics_manager.magics[kind].pop(name, None)
     if _complete_options in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(_complete_options)
     unregister_formatters(shell)

@@ -46,6 +46,7 @@ def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Launc
         for name, value in record.arguments.items()
     ]
     options = {name: compiled.options.get(name) for name in OPTIONS if compiled.options.get(name) is not None}
+    config = best_config(kernels.owner_of(record.kernel))
     where = "nowhere" if record.run is None else record.run.where
     return Launch(
         signature=tuple((parameter.name, parameter.type) for parameter in compiled.parameters),
@@ -55,7 +56,7 @@ def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Launc
         target=str(compiled.target),
         where=where,
         result=compiled.digest,
-        config=best_config(kernels.owner_of(record.kernel)),
+        config=", ".join(part for part in config.split(", ") if part and not part.endswith(": None")),
         grid_text=rephrased_grid(record.given_grid, record.arguments),
         device=_device_model() if where == "gpu" else "",
         check=check,

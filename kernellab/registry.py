@@ -14,11 +14,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.errors import UnknownName
+from kernellab.errors import SourceError, UnknownName
 from kernellab.source import Closure, decorated_closure_of, jsonable
 from kernellab.store import Store, Version
 
 Revive = Callable[[Version], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A kernel, or what its decorators wrap, with the kernel itself and its version."""
+
+    layer: weakref.ref[Any]
+    owner: weakref.ref[Any]
+    version: Version
 
 
 @dataclass(slots=True)
@@ -28,7 +37,7 @@ class Registry:
     store: Store
     revive: Revive
     _kernels: dict[int, Any] = field(default_factory=dict)
-    _versions: dict[int, tuple[weakref.ref[Any], Version]] = field(default_factory=dict)
+    _entries: dict[int, _Entry] = field(default_factory=dict)
     _current: dict[str, Version] = field(default_factory=dict)
     _constants: list[Mapping[str, Any]] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -61,29 +70,54 @@ class Registry:
 
     def known(self, kernel: Any) -> Version | None:
         """Return the version of a kernel of this session, or None where it was never entered."""
-        held, version = self._versions.get(id(kernel), (None, None))
-        return version if held is not None and held() is kernel else None
+        entry = self._entries.get(id(kernel))
+        return entry.version if entry is not None and entry.layer() is kernel else None
 
     def label_of(self, kernel: Any) -> str:
         """Return ``name@version`` of a kernel, or its bare name where it was never entered."""
-        _, version = self._versions.get(id(kernel), (None, None))
+        version = self.known(kernel)
         return kernel.__name__ if version is None else version.label
 
     def owner_of(self, kernel: Any) -> Any:
         """Return the entered kernel, decorators and all, that ``kernel`` is or is the jit function of."""
-        _, version = self._versions.get(id(kernel), (None, None))
-        return kernel if version is None else self._kernels[version.id]
+        owner = None if self.known(kernel) is None else self._entries[id(kernel)].owner()
+        return kernel if owner is None else owner
 
     def __getitem__(self, key: str | int) -> Any:
         """Return a launchable kernel by name, ``name@version`` or id.
 
-        A bare name is the version that this session defined last, else the newest in the store.
+        A bare name is the version that this session defined last, else the newest in the store. With a version, the
+        kernel is what it was then, also where a helper of it was defined anew since.
         """
-        version = self._by_id(key) if isinstance(key, int) else self._by_label(key)
+        version = self.version(key)
         with self._lock:
-            if version.id not in self._kernels:
-                self._enter(self.revive(version), version)
-            return self._kernels[version.id]
+            kernel = self._kernels.get(version.id)
+            if kernel is None or (key != version.name and not _is_still(kernel, version)):
+                kernel = self._kernels[version.id] = self.revive(version)
+                self._enter_layers(kernel, version)
+            return kernel
+
+    def version(self, key: str | int) -> Version:
+        """Return the version that a name, ``name@version`` or id stands for, as `__getitem__` does.
+
+        Raises:
+            UnknownName: there is none.
+        """
+        return self._by_id(key) if isinstance(key, int) else self._by_label(key)
+
+    def remove(self, key: str | int) -> Version:
+        """Delete a version with its history from the store; who holds the kernel keeps it.
+
+        Raises:
+            UnknownName: there is none.
+        """
+        version = self.version(key)
+        with self._lock:
+            self.store.remove(version.id)
+            self._kernels.pop(version.id, None)
+            if self._current.get(version.name) == version:
+                del self._current[version.name]
+        return version
 
     def __contains__(self, key: object) -> bool:
         try:
@@ -115,9 +149,12 @@ class Registry:
     def _enter(self, kernel: Any, version: Version) -> None:
         with self._lock:
             self._kernels[version.id] = kernel
-            for layer in _layers(kernel):
-                self._versions[id(layer)] = (weakref.ref(layer), version)
+            self._enter_layers(kernel, version)
             self._current[version.name] = version
+
+    def _enter_layers(self, kernel: Any, version: Version) -> None:
+        for layer in _layers(kernel):
+            self._entries[id(layer)] = _Entry(weakref.ref(layer), weakref.ref(kernel), version)
 
     def _by_id(self, number: int) -> Version:
         version = self.store.by_id(number)
@@ -146,6 +183,14 @@ def _layers(kernel: Any) -> Iterator[Any]:
     while not is_jit_function(kernel):
         kernel = kernel.fn
         yield kernel
+
+
+def _is_still(kernel: Any, version: Version) -> bool:
+    """Tell whether a kernel of this session, with the helpers it has now, is what was entered."""
+    try:
+        return _version_digest(decorated_closure_of(kernel)) == version.digest
+    except SourceError:
+        return False
 
 
 def _version_digest(closure: Closure) -> str:

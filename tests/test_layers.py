@@ -16,10 +16,10 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "advice", "settings", "target", "config"}),
     frozenset({"source", "store", "process", "worker", "serve", "packed", "packing", "standin", "_triton"}),
     frozenset({"ir", "compile", "build", "compiler", "occupancy", "run", "runtime", "interpret", "gpu"}),
-    frozenset({"tune", "registry", "report", "check", "rephrase", "launch_log"}),
+    frozenset({"tune", "registry", "report", "check", "rephrase", "launch_log", "listing", "shelf"}),
     frozenset({"views", "export"}),
     frozenset({"lab", "cell"}),
-    frozenset({"ipython", "formatters", "cli", "demo"}),
+    frozenset({"ipython", "store_magics", "formatters", "cli", "demo"}),
 )
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 

@@ -103,3 +103,13 @@ def test_a_kernel_is_back_in_a_new_session_with_its_helpers(tmp_path: Path) -> N
         assert kernel is not samples.scale_kernel
         kernel[(1,)](x, out, 100, BLOCK=128)
     torch.testing.assert_close(out, x * 3 + 3)
+
+
+def test_a_version_is_what_it_was_when_a_helper_is_defined_anew(lab: kernellab.Lab) -> None:
+    kernel = samples.kernel_of(samples.doubled)
+    version = lab.kernels.add(kernel)
+    (cell,) = kernel.fn.__closure__
+    cell.cell_contents = samples.squared
+    x, out = torch.arange(16.0), torch.zeros(16)
+    lab.kernels[version.label][(1,)](x, out, BLOCK=16)
+    torch.testing.assert_close(out, 2 * x)

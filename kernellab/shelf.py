@@ -1,0 +1,108 @@
+"""The verbs over kept kernels: search, define again, remove, tag."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from kernellab.errors import UsageError
+from kernellab.listing import Listing, Loaded, listing
+from kernellab.registry import Registry
+from kernellab.source import Autotune, Closure, Heuristics, Opaque
+from kernellab.store import Version
+
+
+def search(kernels: Registry, text: str) -> Listing:
+    """Return the kept versions whose name, tags, notes or source contain ``text``."""
+    return listing(kernels.store, time.time(), text)
+
+
+def labelled(kernels: Registry, key: str) -> Listing:
+    """Return one version.
+
+    Raises:
+        UnknownName: there is none.
+    """
+    return listing(kernels.store, time.time(), only=(kernels.version(_key(key)).id,))
+
+
+def define(kernels: Registry, key: str, namespace: dict[str, Any], name: str | None = None) -> Loaded:
+    """Define a kept kernel in a namespace, and those of its helpers whose names are free there.
+
+    Raises:
+        UnknownName: there is none.
+    """
+    version = kernels.version(_key(key))
+    kernel = kernels[version.id]
+    defined = [name or version.name]
+    namespace[defined[0]] = kernel
+    for helper, function in _helpers(kernel, version.closure).items():
+        if helper not in namespace:
+            namespace[helper] = function
+            defined.append(helper)
+    (row,) = listing(kernels.store, time.time(), only=(version.id,)).rows
+    return Loaded(row, source_text(version), tuple(defined), tuple(_missing(version.closure)))
+
+
+def remove(kernels: Registry, keys: Sequence[str]) -> Listing:
+    """Delete versions; return those that are left of the same names.
+
+    Raises:
+        UnknownName: there is no such version.
+        UsageError: a bare name, which says not which version is meant.
+    """
+    for key in keys:
+        if not key.isdigit() and "@" not in key:
+            versions = ", ".join(v.label for v in kernels if v.name == key)
+            raise UsageError(f"%triton_rm {key} does not say which version; name one of {versions or 'none'}.")
+    found = {kernels.version(_key(key)).id: _key(key) for key in keys}
+    names = {kernels.remove(key).name for key in found.values()}
+    return listing(kernels.store, time.time(), only=tuple(v.id for v in kernels if v.name in names))
+
+
+def tag(kernels: Registry, key: str, tags: Sequence[str], note: str | None = None, *, off: bool = False) -> None:
+    """Put tags on a version, or take them off; keep a note with it.
+
+    Raises:
+        UnknownName: there is no such version.
+    """
+    number = kernels.version(_key(key)).id
+    if off:
+        kernels.store.untag(number, tags)
+    else:
+        kernels.store.tag(number, tags)
+    if note:
+        kernels.store.note(number, note.strip("\"'"))
+
+
+def source_text(version: Version) -> str:
+    """Return the kernel as it was written, decorators included."""
+    return version.closure.decorators + version.closure.functions[0].text
+
+
+def _key(text: str) -> str | int:
+    return int(text) if text.isdigit() else text
+
+
+def _helpers(kernel: Any, closure: Closure) -> dict[str, Any]:
+    """Return the helpers that the kernel's own code names, by the names it has for them."""
+    from kernellab._triton.objects import is_jit_function, jit_function
+
+    scope = jit_function(kernel).fn.__globals__
+    names = [name for name, _ in closure.functions[0].bindings]
+    return {name: scope[name] for name in names if is_jit_function(scope.get(name))}
+
+
+def _missing(closure: Closure) -> list[str]:
+    """Return what of the decorators could not be kept."""
+    found = []
+    for wrapper in closure.wrappers:
+        if isinstance(wrapper, Heuristics):
+            found += [f"the heuristic of {name}" for name, value in wrapper.values if isinstance(value, Opaque)]
+        elif isinstance(wrapper, Autotune):
+            given = [*wrapper.arguments, *wrapper.prune_configs_by]
+            found += [f"{name} of the autotuner" for name, value in given if isinstance(value, Opaque)]
+            if any(isinstance(config.pre_hook, Opaque) for config in wrapper.configs):
+                found.append("pre_hook of a config")
+    return found

@@ -1,0 +1,55 @@
+"""The line magics over what is kept: list, load, remove, tag, export and compare kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from kernellab.lab import Lab
+from kernellab.listing import Listing, Loaded
+from kernellab.shelf import define, labelled, remove, search, tag
+
+
+@magics_class
+class StoreMagics(Magics):  # type: ignore[misc]
+    """``%triton_ls`` and its fellows."""
+
+    def __init__(self, shell: Any, lab: Lab) -> None:
+        super().__init__(shell)
+        self.lab = lab
+
+    @line_magic
+    def triton_ls(self, line: str) -> Listing:
+        """List the kernels that are kept: all, or those whose name, tags, notes or source contain the given text."""
+        return search(self.lab.kernels, line.strip())
+
+    @magic_arguments()
+    @argument("kernel", help="A name, name@version or id; or a bundle that %%triton_export wrote.")
+    @argument("--as", dest="name", help="Define it under this name.")
+    @line_magic
+    def triton_load(self, line: str) -> Loaded:
+        """Define a kept kernel in this namespace again, with its helpers: %triton_load softmax@2."""
+        given = parse_argstring(self.triton_load, line)
+        return define(self.lab.kernels, given.kernel, self.shell.user_ns, given.name)
+
+    @magic_arguments()
+    @argument("kernel", nargs="+", help="name@version or id.")
+    @line_magic
+    def triton_rm(self, line: str) -> Listing:
+        """Delete versions with their history; shows what is left under their names."""
+        given = parse_argstring(self.triton_rm, line)
+        return remove(self.lab.kernels, given.kernel)
+
+    @magic_arguments()
+    @argument("kernel", help="A name, name@version or id.")
+    @argument("tags", nargs="*", help="Tags to put on it.")
+    @argument("--remove", action="store_true", help="Take the tags off.")
+    @argument("--note", nargs="?", help='Keep a note with it: --note "slower on short rows".')
+    @line_magic
+    def triton_tag(self, line: str) -> Listing:
+        """Put tags and notes on a kept kernel: %triton_tag softmax@2 good fp16."""
+        given = parse_argstring(self.triton_tag, line)
+        tag(self.lab.kernels, given.kernel, given.tags, given.note, off=given.remove)
+        return labelled(self.lab.kernels, given.kernel)
