@@ -64,7 +64,8 @@ class Resources:
     """What one block of a compiled kernel needs, and whether the target has it.
 
     A field is None where the tools cannot tell (AMD's registers). ``spill_bytes`` is what a loaded kernel reports
-    (``n_spills`` x 4), ``stack_bytes`` comes from the binary, ``shared_bytes`` is static plus dynamic shared memory.
+    (``n_spills`` x 4), ``stack_bytes`` comes from the binary, ``shared_bytes`` is static plus dynamic shared memory,
+    ``static_shared_bytes`` the static part, which inline assembly may declare.
     ``occupancy`` is the theoretical share of resident warps, from 0 to 1, and ``limiter`` what bounds it:
     ``registers``, ``shared memory``, ``threads`` or ``blocks``. Where ``fits`` is False, ``why_not`` gives the number
     and the limit.
@@ -79,6 +80,7 @@ class Resources:
     limiter: str | None
     fits: bool
     why_not: str | None = None
+    static_shared_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,7 +216,9 @@ def _first_line(job: CompileJob) -> Place:
 
 def _resources(summary: Mapping[str, Any], target: Target) -> Resources:
     binary = summary["binary"]
-    shared, threads = summary["shared_bytes"], summary["threads"]
+    threads = summary["threads"]
+    static = _static_shared_bytes(binary, target)
+    shared = summary["shared_bytes"] + (static or 0)
     limits = limits_of(target)
     why_not = _why_not(shared, threads, target)
     share = None
@@ -227,12 +229,22 @@ def _resources(summary: Mapping[str, Any], target: Target) -> Resources:
         spill_bytes=binary and binary["stack_bytes"],
         stack_bytes=binary and binary["stack_bytes"],
         shared_bytes=shared,
+        static_shared_bytes=static,
         threads=threads,
         occupancy=share.share if share else None,
         limiter=share.limiter if share else None,
         fits=why_not is None,
         why_not=why_not,
     )
+
+
+def _static_shared_bytes(binary: Mapping[str, int] | None, target: Target) -> int | None:
+    """Return what the kernel itself declares; from Hopper on, a binary lists what the system reserves as well."""
+    limits = limits_of(target)
+    if binary is None or limits is None:
+        return None
+    reserved = limits.reserved_shared_bytes if int(target.arch) >= 90 else 0
+    return max(0, binary["static_shared_bytes"] - reserved)
 
 
 def _why_not(shared: int, threads: int, target: Target) -> str | None:

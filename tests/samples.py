@@ -71,10 +71,32 @@ def slow_to_trace(x_ptr):
 
 
 @triton.jit
+def unrolled_kernel(x_ptr, TIMES: tl.constexpr):
+    value = tl.load(x_ptr)
+    for i in tl.static_range(TIMES):
+        value = value * 1.5 + i
+    tl.store(x_ptr, value)
+
+
+@triton.jit
 def unassemblable_kernel(x_ptr, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     value = tl.inline_asm_elementwise(
         "no_such_instruction $0, $1;", "=r,r", [tl.load(x_ptr + offsets)], dtype=tl.int32, is_pure=True, pack=1
+    )
+    tl.store(x_ptr + offsets, value)
+
+
+@triton.jit
+def static_shared_kernel(x_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    value = tl.inline_asm_elementwise(
+        "{ .shared .align 4 .b8 buffer[4096]; st.shared.b32 [buffer], $1; ld.shared.b32 $0, [buffer]; }",
+        "=r,r",
+        [tl.load(x_ptr + offsets)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
     )
     tl.store(x_ptr + offsets, value)
 

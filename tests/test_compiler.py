@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -230,3 +233,35 @@ def test_two_threads_that_want_one_kernel_compile_it_once(fresh: kernellab.Lab) 
     found = [compiled for _, compiled in fresh.compiler.stream([job, job])]
     assert [compiled.from_cache for compiled in found if isinstance(compiled, Compiled)].count(False) <= 1
     assert len(list(fresh.compiler.folder.glob("??/*"))) == 1
+
+
+@pytest.mark.parametrize("target", ["cuda:80", "cuda:90"])
+def test_static_shared_memory_is_counted_without_what_the_system_reserves(lab: kernellab.Lab, target: str) -> None:
+    x = torch.zeros(64, dtype=torch.int32)
+    resources = lab.compile(samples.static_shared_kernel, x, BLOCK=64, target=target).resources
+    assert (resources.static_shared_bytes, resources.shared_bytes) == (4096, 4096)
+    plain = lab.compile(samples.add_kernel, **ADD, target=target).resources
+    assert (plain.static_shared_bytes, plain.shared_bytes) == (0, 0)
+
+
+def test_a_worker_killed_in_the_middle_of_a_compile_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELLAB_WORKERS", "1")
+    with kernellab.Lab(store=tmp_path) as lab:
+        lab.compile(samples.add_kernel, **ADD)
+        (worker,) = lab._pool.workers
+        first = worker.pid
+        assert first is not None
+
+        def kill() -> None:
+            while not any(lab.compiler.folder.glob(".*")):  # the folder of a build under way
+                pass
+            os.kill(first, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        compiled = lab.compile(samples.unrolled_kernel, X, TIMES=1000)
+        killer.join()
+        assert compiled.resources.fits
+        assert worker.pid not in {None, first}

@@ -54,6 +54,10 @@ def die_once(payload: str, progress: Callable[[Any], None]) -> str:
     return "alive"
 
 
+def die(payload: None, progress: Callable[[Any], None]) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def job(function: Callable[..., Any], payload: Any) -> Job:
     return Job(f"tests.test_worker:{function.__name__}", payload, "the job")
 
@@ -119,6 +123,12 @@ def test_a_worker_that_exits_says_its_last_words(worker: Worker) -> None:
 
 def test_a_worker_killed_from_outside_is_replaced_and_the_job_done(worker: Worker, tmp_path: Any) -> None:
     assert worker.run(job(die_once, str(tmp_path / "died")), 30) == "alive"
+
+
+def test_a_worker_that_is_killed_again_and_again_is_an_error_that_names_the_job(worker: Worker) -> None:
+    with pytest.raises(WorkerDied, match=r"worker of the job was killed twice \(SIGKILL\)"):
+        worker.run(job(die, None), 30)
+    assert worker.run(job(echo, 1), 30) == 1
 
 
 def test_a_worker_killed_while_idle_is_replaced(worker: Worker) -> None:
