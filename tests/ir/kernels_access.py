@@ -149,3 +149,20 @@ def has_a_docstring(x, y, B: tl.constexpr = 16):
     """
     offs = tl.arange(0, B)
     tl.store(y + offs, tl.load(x + offs))
+
+
+@expect(reads="x", writes="y")
+@triton.jit
+def loads_volatile_and_forgets(x, y, B: tl.constexpr = 16):
+    offs = tl.arange(0, B)
+    tl.load(x + offs, volatile=True)
+    tl.store(y + offs, 1.0)
+
+
+@expect(reads="x", writes="y", options={"debug": True})
+@triton.jit
+def asserts_in_debug_mode(x, y, n, B: tl.constexpr = 16):
+    offs = tl.arange(0, B)
+    value = tl.load(x + offs * n // n)
+    tl.device_assert(value < 1000.0, "small")
+    tl.store(y + offs, value)

@@ -224,3 +224,45 @@ def goes_from_either_of_two_to_a_third(x, y, out, k, B: tl.constexpr = 16):
         p = (start.to(tl.int64) + distance).to(tl.pointer_type(tl.float32))
         tl.store(p + tl.arange(0, B), tl.load(start))
         start = y
+
+
+@expect(reads="x y", writes="out")
+@triton.jit
+def joins_pointers_themselves(x, y, out, B: tl.constexpr = 16):
+    offs = tl.arange(0, B)
+    both = tl.join(x + offs, y + offs)
+    tl.store(out + offs, tl.sum(tl.load(both), axis=1))
+
+
+@expect(reads="x", writes="y")
+@triton.jit
+def splits_pointers_themselves(x, y, B: tl.constexpr = 16):
+    offs = tl.arange(0, B)
+    source, sink = tl.split(tl.join(x + offs, y + offs))
+    tl.store(sink, tl.load(source))
+
+
+@expect(reads="x", writes="y")
+@triton.jit
+def reshapes_pointers_themselves(x, y, B: tl.constexpr = 4):
+    offs = tl.arange(0, B * B)
+    source = tl.trans(tl.reshape(x + offs, (B, B)))
+    sink = tl.reshape(y + offs, (B, B))
+    tl.store(sink, tl.load(source))
+
+
+@expect(reads="x", writes="y")
+@triton.jit
+def goes_through_an_unsigned_integer(x, y, B: tl.constexpr = 16):
+    p = (y.to(tl.uint64) + 16).to(tl.pointer_type(tl.float32))
+    offs = tl.arange(0, B)
+    tl.store(p + offs, tl.load(x + offs))
+
+
+@expect(reads="idx", writes="y")
+@triton.jit
+def walks_until_a_value_is_found(idx, y):
+    p = idx
+    while tl.load(p) < 5:
+        p += 1
+    tl.store(y, tl.load(p).to(tl.float32))

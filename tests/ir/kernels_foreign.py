@@ -88,3 +88,60 @@ def moves_an_address_through_assembly(x, y):
 def calls_a_device_library(x, y, B: tl.constexpr = 16):
     offs = tl.arange(0, B)
     tl.store(y + offs, libdevice.tanh(tl.load(x + offs)))
+
+
+@tl.core.extern
+def pure_extern(address, _semantic=None):
+    return tl.core.extern_elementwise(
+        "", "", [address], {(tl.int64,): ("pure_function", tl.int32)}, is_pure=True, _semantic=_semantic
+    )
+
+
+@tl.core.extern
+def impure_extern(address, value, _semantic=None):
+    return tl.core.extern_elementwise(
+        "",
+        "",
+        [address, value],
+        {(tl.int64, tl.int32): ("impure_function", tl.int32)},
+        is_pure=False,
+        _semantic=_semantic,
+    )
+
+
+@expect(reads="x idx", writes="y x", interpreted=False)
+@triton.jit
+def hands_a_pointer_to_an_impure_extern(x, idx, y, B: tl.constexpr = 16):
+    offs = tl.arange(0, B)
+    done = impure_extern((x + offs).to(tl.int64), tl.load(idx + offs))
+    tl.store(y + offs, done.to(tl.float32))
+
+
+@expect(reads="x", writes="y", interpreted=False)
+@triton.jit
+def hands_a_pointer_to_a_pure_extern(x, y, B: tl.constexpr = 16):
+    offs = tl.arange(0, B)
+    tl.store(y + offs, pure_extern((x + offs).to(tl.int64)).to(tl.float32))
+
+
+@expect(reads="idx long", writes="y", interpreted=False)
+@triton.jit
+def hands_loaded_values_to_an_impure_extern(long, idx, y, B: tl.constexpr = 16):
+    offs = tl.arange(0, B)
+    done = impure_extern(tl.load(long + offs), tl.load(idx + offs))
+    tl.store(y + offs, done.to(tl.float32))
+
+
+@expect(reads="x y", writes="x out", interpreted=False)
+@triton.jit
+def hands_one_pointer_and_one_value_to_assembly(x, y, out, B: tl.constexpr = 16):
+    offs = tl.arange(0, B)
+    a, b = tl.inline_asm_elementwise(
+        "st.global.f32 [$2], $3; mov.u32 $0, 0; mov.u32 $1, 1;",
+        "=r,=r,l,r",
+        [(x + offs).to(tl.int64), tl.load(y + offs)],
+        dtype=(tl.int32, tl.int32),
+        is_pure=False,
+        pack=1,
+    )
+    tl.store(out + offs, (a + b).to(tl.float32))

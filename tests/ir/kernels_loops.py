@@ -256,3 +256,41 @@ def stores_after_a_search(x, y, n, B: tl.constexpr = 16):
         i += 1
     if found == 1:
         tl.store(y, i)
+
+
+@expect(reads="x y", writes="x y")
+@triton.jit
+def carries_a_tuple_of_pointers(x, y, k, B: tl.constexpr = 16):
+    both = (x, y)
+    offs = tl.arange(0, B)
+    for _ in range(k):
+        tl.store(both[1] + offs, tl.load(both[0] + offs) + 1)
+        both = (both[1], both[0])
+
+
+@expect(reads="x", writes="y")
+@triton.jit
+def loops_for_specialised_warps(x, y, k, B: tl.constexpr = 16):
+    offs = tl.arange(0, B)
+    for i in tl.range(0, k, flatten=True, disallow_acc_multi_buffer=True):
+        tl.store(y + i * B + offs, tl.load(x + i * B + offs))
+
+
+@expect(reads="x", writes="y out")
+@triton.jit
+def fills_two_outputs_in_turns(x, y, out, B: tl.constexpr = 16):
+    p, q = y, out
+    offs = tl.arange(0, B)
+    for i in range(4):
+        tl.store(p + i * B + offs, tl.load(x + offs))
+        p, q = q, p
+
+
+@expect(reads="x", writes="y")
+@triton.jit
+def swaps_an_even_number_of_times_in_a_loop(x, y, B: tl.constexpr = 16):
+    a, b = x, y
+    for _ in range(100):
+        a, b = b, a
+    offs = tl.arange(0, B)
+    tl.store(b + offs, tl.load(a + offs))

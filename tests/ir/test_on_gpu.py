@@ -13,12 +13,15 @@ from kernellab.ir.effects import effects_of
 from tests.ir.conftest import graphs_of_case
 from tests.ir.expected import Case, all_cases, unwrapped
 
-# An assembly that no assembler takes, gathers and scatters that ptxas refuses for this GPU, and descriptors in tuples,
+# An assembly that no assembler takes, externs that no library has, gathers and scatters that ptxas refuses for this GPU, and descriptors in tuples,
 # which Triton's launcher does not take.
 NOT_LAUNCHED = {
     "gets_a_descriptor_among_other_members",
     "gets_descriptors_in_a_tuple",
+    "hands_a_pointer_to_a_pure_extern",
+    "hands_a_pointer_to_an_impure_extern",
     "hands_a_pointer_to_assembly_that_says_nothing",
+    "hands_loaded_values_to_an_impure_extern",
     "gathers_by_a_descriptor",
     "scatters_by_a_descriptor",
 }
