@@ -1,0 +1,71 @@
+"""One config of a kernel, as a frozen value that can be compared, hashed and kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Values for the parameters of a kernel, and compile options. None means that an option is not set.
+
+    The defaults are those of `triton.Config`. A hook is no part of the value: two configs that differ in their
+    ``pre_hook`` alone are the same config.
+    """
+
+    parameters: tuple[tuple[str, Any], ...] = ()
+    num_warps: int | None = 4
+    num_stages: int | None = 3
+    num_ctas: int | None = 1
+    maxnreg: int | None = None
+    ir_override: str | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Config:
+        """Return the config with these values; names of options set options."""
+        options = {name: value for name, value in values.items() if name in OPTIONS}
+        return cls(tuple((name, value) for name, value in values.items() if name not in OPTIONS), **options)
+
+    @classmethod
+    def from_triton(cls, config: Any) -> Config:
+        """Return the value of a `triton.Config`."""
+        options = {name: getattr(config, name, None) for name in OPTIONS}
+        return cls(tuple(config.kwargs.items()), **options)
+
+    def to_triton(self) -> Any:
+        """Return an equal `triton.Config`, without hooks."""
+        import triton  # keeps this module light
+
+        return triton.Config(dict(self.parameters), **self.options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that are set."""
+        return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Parameters and set options: the keyword arguments that the config adds to a launch."""
+        return {**dict(self.parameters), **self.options}
+
+    @property
+    def text(self) -> str:
+        """The config in words: ``BLOCK=64, num_warps=4, num_stages=3``."""
+        shown = {name: value for name, value in self.values.items() if not (name == "num_ctas" and value == 1)}
+        return ", ".join(f"{name}={value}" for name, value in shown.items())
+
+    @property
+    def key(self) -> str:
+        """A text that equal configs share, across sessions."""
+        return json.dumps(self.values, sort_keys=True, separators=(",", ":"), default=str)
+
+    def with_values(self, values: Mapping[str, Any]) -> Config:
+        """Return the config with some values replaced."""
+        options = {name: value for name, value in values.items() if name in OPTIONS}
+        parameters = tuple((name, values.get(name, value)) for name, value in self.parameters)
+        return replace(self, parameters=parameters, **options)

@@ -1,0 +1,205 @@
+"""What a tuning leaves: one row per config, the winner and those it cannot be told from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kernellab.compile import Compiled
+from kernellab.errors import CannotRun
+from kernellab.tune.config import Config
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Status(StrEnum):
+    """What became of a config.
+
+    ``pruned`` is one that was not measured, for the reason given: a pruning function left it out, the budget was
+    spent, or there is no GPU. ``wrong`` is one whose outputs differ from those of most configs, or from a reference.
+    """
+
+    OK = "ok"
+    PRUNED = "pruned"
+    CANNOT_RUN = "cannot_run"
+    COMPILE_ERROR = "compile_error"
+    FAULT = "fault"
+    TIMEOUT = "timeout"
+    WRONG = "wrong"
+
+
+OPTION_COLUMNS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+OUTCOME_COLUMNS = (
+    "status",
+    "reason",
+    "time_ms",
+    "low_ms",
+    "high_ms",
+    "samples",
+    "cold_ms",
+    "compile_s",
+    "registers",
+    "spill_bytes",
+    "shared_bytes",
+    "occupancy",
+    "limiter",
+    "gbps",
+    "tflops",
+    "rank",
+)
+_INTEGERS = (*OPTION_COLUMNS, "samples", "registers", "spill_bytes", "shared_bytes", "rank")
+_NUMBERS = ("time_ms", "low_ms", "high_ms", "cold_ms", "compile_s", "occupancy", "gbps", "tflops")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The outcome of one config.
+
+    ``time_ms`` is the median that configs are ranked by, measured with a flushed L2; ``low_ms`` and ``high_ms`` bound
+    it. ``cold_ms`` is the median with a flushed L2 of a finalist, ``warm_ms`` the one without. ``standing`` is
+    ``winner``, ``tied``, ``lost`` (in the finals) or "", and ``tuning`` names the tuning that decided it.
+    """
+
+    config: Config
+    status: Status
+    reason: str = ""
+    time_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    samples: int = 0
+    cold_ms: float | None = None
+    warm_ms: float | None = None
+    compile_s: float | None = None
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
+    limiter: str | None = None
+    gbps: float | None = None
+    tflops: float | None = None
+    standing: str = ""
+    tuning: str = ""
+
+    @property
+    def resources(self) -> tuple[float, ...]:
+        """What ties are broken by: spilled bytes, then registers of a block, then its shared memory."""
+        warps = self.config.num_warps or 4
+        return (self.spill_bytes or 0, (self.registers or 0) * warps, self.shared_bytes or 0)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The result of tuning one kernel for one set of arguments.
+
+    ``rows`` are in the order of the list; ``winner`` and ``ties`` are indices into it. ``seconds`` is the wall time,
+    ``from_cache`` tells that every outcome was known before. ``provenance`` says where the numbers come from: device,
+    target, versions, key. ``configs`` are the `triton.Config`s of the rows, hooks included.
+    """
+
+    kernel: str
+    rows: tuple[Row, ...]
+    configs: tuple[Any, ...]
+    winner: int | None
+    ties: tuple[int, ...]
+    seconds: float
+    from_cache: bool
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Any:
+        """The winning `triton.Config`; without a GPU, the first that fits the target.
+
+        Raises:
+            CannotRun: no config of the list works.
+        """
+        if self.winner is None:
+            raise CannotRun(_nothing_works(self), kernel=self.kernel)
+        return self.configs[self.winner]
+
+    @property
+    def tied(self) -> tuple[Any, ...]:
+        """The configs that cannot be told from the best."""
+        return tuple(self.configs[index] for index in self.ties)
+
+    @cached_property
+    def frame(self) -> pandas.DataFrame:
+        """One row per config: its parameters and options, then `OUTCOME_COLUMNS`; provenance in ``attrs``.
+
+        ``attrs["winner"]`` and ``attrs["tied"]`` are labels of the index, ``attrs["warm_ms"]`` the medians of the
+        finalists without a flush of the L2, by label.
+        """
+        return frame_of(self)
+
+
+def frame_of(tuning: Tuning) -> pandas.DataFrame:
+    """Return the frame of a tuning."""
+    import pandas as pd  # keeps this module light
+
+    names = list(dict.fromkeys(name for row in tuning.rows for name, _ in row.config.parameters))
+    ranks = _ranks(tuning)
+    records = [
+        {
+            **{name: dict(row.config.parameters).get(name) for name in names},
+            **{name: getattr(row.config, name) for name in OPTION_COLUMNS if name not in names},
+            **{name: getattr(row, name) for name in OUTCOME_COLUMNS if name not in {"rank", "status"}},
+            "status": str(row.status),
+            "rank": ranks.get(index),
+        }
+        for index, row in enumerate(tuning.rows)
+    ]
+    columns = [*names, *(name for name in OPTION_COLUMNS if name not in names), *OUTCOME_COLUMNS]
+    frame = pd.DataFrame(records, columns=columns)
+    frame = frame.astype({name: "Int64" for name in _INTEGERS if name not in names})
+    frame = frame.astype(dict.fromkeys(_NUMBERS, "float64"))
+    frame.attrs.update(
+        {
+            "kernel": tuning.kernel,
+            "winner": tuning.winner,
+            "tied": list(tuning.ties),
+            "seconds": tuning.seconds,
+            "from_cache": tuning.from_cache,
+            "parameters": names,
+            "warm_ms": {i: row.warm_ms for i, row in enumerate(tuning.rows) if row.warm_ms is not None},
+            "notes": list(tuning.notes),
+            **tuning.provenance,
+        }
+    )
+    return frame
+
+
+def with_resources(config: Config, compiled: Compiled, status: Status, reason: str = "") -> Row:
+    """Return the row of a config that was compiled and not measured."""
+    resources = compiled.resources
+    return Row(
+        config,
+        status,
+        reason,
+        compile_s=compiled.seconds,
+        registers=resources.registers,
+        spill_bytes=resources.spill_bytes,
+        shared_bytes=resources.shared_bytes,
+        occupancy=resources.occupancy,
+        limiter=resources.limiter,
+    )
+
+
+def _ranks(tuning: Tuning) -> dict[int, int]:
+    """Return the rank of every config that ran well, from 1: the winner, those tied with it, the rest by time."""
+    good = [index for index, row in enumerate(tuning.rows) if row.status is Status.OK and row.time_ms is not None]
+
+    def place(index: int) -> tuple[int, float]:
+        group = 0 if index == tuning.winner else 1 if index in tuning.ties else 2
+        return group, tuning.rows[index].time_ms or 0.0
+
+    return {index: rank for rank, index in enumerate(sorted(good, key=place), start=1)}
+
+
+def _nothing_works(tuning: Tuning) -> str:
+    seen = ", ".join(sorted({str(row.status) for row in tuning.rows})) or "none given"
+    first = next((row.reason for row in tuning.rows if row.reason), "")
+    return f"No config of {tuning.kernel} works ({seen}). The first says: {first}"

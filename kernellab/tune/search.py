@@ -1,0 +1,223 @@
+"""Searches: which configs to try next. They never touch a GPU; a tuner asks, measures and tells.
+
+A search is asked for configs until it gives none, and is told the outcome of each before it is asked again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kernellab.errors import UsageError
+from kernellab.tune.config import Config
+from kernellab.tune.space import Space
+
+MAX_WARPS = 32
+
+
+class Search(Protocol):
+    """Chooses configs. Each is asked for at most once."""
+
+    def ask(self) -> list[Config]:
+        """Return configs to try side by side; none when the search is over."""
+
+    def tell(self, config: Config, time_ms: float | None) -> None:
+        """Take the time of a config that was asked for; None where it has none."""
+
+
+@dataclass(slots=True)
+class Exhaustive:
+    """Tries every config, all of them at once: the tuner stops those that clearly lose."""
+
+    configs: Iterable[Config]
+    _asked: bool = False
+
+    def ask(self) -> list[Config]:
+        asked, self._asked = self._asked, True
+        return [] if asked else list(dict.fromkeys(self.configs))
+
+    def tell(self, config: Config, time_ms: float | None) -> None:
+        """An exhaustive search learns nothing."""
+
+
+@dataclass(slots=True)
+class Random:
+    """Tries ``count`` configs of a space, drawn without replacement, ``batch`` at a time.
+
+    ``rng`` makes the draw repeatable. Combinations that ``where`` excludes are drawn again.
+    """
+
+    space: Space
+    count: int
+    rng: random.Random
+    batch: int = 16
+    _seen: set[int] = field(default_factory=set)
+    _given: int = 0
+
+    def ask(self) -> list[Config]:
+        found: list[Config] = []
+        while len(found) < min(self.batch, self.count - self._given) and len(self._seen) < self.space.size:
+            index = self._unseen()
+            self._seen.add(index)
+            config = self.space.at(index)
+            if config in self.space:
+                found.append(config)
+        self._given += len(found)
+        return found
+
+    def tell(self, config: Config, time_ms: float | None) -> None:
+        """A random search learns nothing."""
+
+    def _unseen(self) -> int:
+        if 2 * len(self._seen) < self.space.size:
+            while (index := self.rng.randrange(self.space.size)) in self._seen:
+                pass
+            return index
+        return self.rng.choice([index for index in range(self.space.size) if index not in self._seen])
+
+
+@dataclass(slots=True)
+class CoordinateDescent:
+    """Walks from a config to better neighbours until there is none.
+
+    A neighbour has one tunable value changed: a block size or ``num_warps`` doubled or halved, ``num_stages`` by one.
+    A step is taken for an improvement of more than ``threshold``. With ``all_directions``, once no single change
+    helps, changes of all values at once are tried too. The rules are those of Inductor's coordinate descent
+    (torch/_inductor/runtime/coordinate_descent_tuner.py); here all neighbours of a config are asked for together, so
+    that they compile side by side, and the best one is taken.
+    """
+
+    start: Config
+    allows: Callable[[Config], bool] = lambda config: True
+    threshold: float = 0.001
+    all_directions: bool = False
+    max_value: int = 4096
+    _times: dict[Config, float] = field(default_factory=dict)
+    _asked: set[Config] = field(default_factory=set)
+    _best: Config | None = None
+    _widened: bool = False
+
+    def ask(self) -> list[Config]:
+        if not self._asked:
+            return self._new([self.start])
+        if not self._times:
+            return []
+        if not self._moved() and (self._widened or not self.all_directions):
+            return []
+        fresh = self._new(self._neighbours())
+        if not fresh and self.all_directions and not self._widened:
+            fresh = self._widen()
+        return fresh
+
+    def tell(self, config: Config, time_ms: float | None) -> None:
+        if time_ms is not None:
+            self._times[config] = time_ms
+
+    def _moved(self) -> bool:
+        """Step to the best config known, if it improves by enough."""
+        leader = min(self._times, key=lambda config: self._times[config])
+        if self._best is not None and self._times[leader] >= self._times[self._best] * (1 - self.threshold):
+            return False
+        self._best, self._widened = leader, False
+        return True
+
+    def _widen(self) -> list[Config]:
+        self._widened = True
+        assert self._best is not None
+        values = self._best.values
+        names = _tunable(values)
+        choices = [(values[name], *_steps(name, values[name])) for name in names]
+        near = (self._best.with_values(dict(zip(names, each, strict=True))) for each in itertools.product(*choices))
+        return self._new(near)
+
+    def _neighbours(self) -> list[Config]:
+        assert self._best is not None
+        values = self._best.values
+        return [
+            self._best.with_values({name: value}) for name in _tunable(values) for value in _steps(name, values[name])
+        ]
+
+    def _new(self, configs: Iterable[Config]) -> list[Config]:
+        found = [config for config in configs if config not in self._asked and self._is_allowed(config)]
+        self._asked.update(found)
+        return list(dict.fromkeys(found))
+
+    def _is_allowed(self, config: Config) -> bool:
+        values = config.values
+        small = all(values[name] <= (MAX_WARPS if name == "num_warps" else self.max_value) for name in _tunable(values))
+        return small and self.allows(config)
+
+
+@dataclass(slots=True)
+class OptunaSearch:
+    """Tries ``count`` configs that an Optuna sampler suggests, ``batch`` at a time.
+
+    ``study`` is an `optuna.Study` that minimises. A combination that ``where`` excludes counts as tried and failed.
+
+    Raises:
+        UsageError: it is made without the ``optuna`` extra.
+    """
+
+    space: Space
+    count: int
+    study: Any
+    batch: int = 8
+    _trials: dict[Config, Any] = field(default_factory=dict)
+    _given: int = 0
+
+    def ask(self) -> list[Config]:
+        found: list[Config] = []
+        drawn = 0
+        while len(found) < min(self.batch, self.count - self._given) and drawn < 20 * self.batch:
+            drawn += 1
+            trial = self.study.ask()
+            config = Config.of({n: trial.suggest_categorical(n, list(c)) for n, c in self.space.values.items()})
+            if config in self._trials or config not in self.space:
+                self.study.tell(trial, state=_failed())
+                continue
+            self._trials[config] = trial
+            found.append(config)
+        self._given += len(found)
+        return found
+
+    def tell(self, config: Config, time_ms: float | None) -> None:
+        trial = self._trials[config]
+        if time_ms is None:
+            self.study.tell(trial, state=_failed())
+        else:
+            self.study.tell(trial, time_ms)
+
+
+def optuna_search(space: Space, count: int, seed: int = 0) -> OptunaSearch:
+    """Return a search by Optuna's tree-structured Parzen estimator.
+
+    Raises:
+        UsageError: Optuna is not installed.
+    """
+    try:
+        import optuna
+    except ImportError as exc:
+        raise UsageError("search='optuna' needs Optuna; install it with: pip install optuna.") from exc
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return OptunaSearch(space, count, optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed)))
+
+
+def _failed() -> Any:
+    import optuna
+
+    return optuna.trial.TrialState.FAIL
+
+
+def _tunable(values: Mapping[str, Any]) -> list[str]:
+    """Return the names whose values can be doubled or stepped: positive integers."""
+    fixed = {"num_ctas", "maxnreg"}
+    return [n for n, v in values.items() if isinstance(v, int) and not isinstance(v, bool) and v > 0 and n not in fixed]
+
+
+def _steps(name: str, value: int) -> Sequence[int]:
+    if name == "num_stages":
+        return [step for step in (value + 1, value - 1) if step >= 1]
+    return [step for step in (value * 2, value // 2) if step >= 1]

@@ -1,0 +1,100 @@
+"""What timings say: medians with their uncertainty, who clearly loses, who wins and who ties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+CONFIDENCE = 0.99
+_RESAMPLES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A median and the bounds between which it lies with the given confidence."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the finalists stand: ``leader`` has the smallest median, the others are sorted by what is known of them.
+
+    ``tied`` cannot be slower than the leader by more than the margin, ``lost`` are slower for certain, ``open`` needs
+    more samples.
+    """
+
+    leader: int
+    tied: tuple[int, ...]
+    lost: tuple[int, ...]
+    open: tuple[int, ...]
+
+
+def interval(samples: Sequence[float], seed: int = 0, confidence: float = CONFIDENCE) -> Interval:
+    """Return the median of samples with its bootstrap percentile interval.
+
+    Fewer than three samples bound nothing but their own range.
+    """
+    values = np.asarray(samples, dtype=float)
+    if len(values) < 3:
+        return Interval(float(np.median(values)), float(values.min()), float(values.max()))
+    medians = _resampled_medians(values, seed)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(medians, [tail, 1 - tail])
+    median = float(np.median(values))
+    return Interval(median, min(float(low), median), max(float(high), median))
+
+
+def ratio_interval(
+    challenger: Sequence[float], leader: Sequence[float], seed: int = 0, confidence: float = CONFIDENCE
+) -> Interval:
+    """Return how many times slower a challenger is than the leader.
+
+    The samples are pairs, taken in the same round: what slows the device down for a while slows both.
+    """
+    return interval([a / b for a, b in zip(challenger, leader, strict=True)], seed, confidence)
+
+
+def clearly_loses(samples: Sequence[float], best_ms: float | None, factor: float) -> bool:
+    """Tell whether even the fastest sample is slower than the best median so far by more than ``factor``."""
+    return best_ms is not None and min(samples) > best_ms * factor
+
+
+def standing(
+    rounds: Mapping[int, Sequence[float]], *, seed: int = 0, margin: float = 0.005, confidence: float = CONFIDENCE
+) -> Standing:
+    """Return where finalists stand after interleaved rounds of equal number.
+
+    One has lost if the interval of its ratio to the leader lies above 1, unless that lies within ``margin`` of it; it
+    has tied if the interval ends below 1 + ``margin``; else the rounds do not tell yet.
+    """
+    medians = {index: float(np.median(samples)) for index, samples in rounds.items()}
+    leader = min(medians, key=lambda index: medians[index])
+    tied, lost, undecided = [], [], []
+    for index in rounds:
+        if index == leader:
+            continue
+        ratio = ratio_interval(rounds[index], rounds[leader], seed, confidence)
+        if ratio.high < 1 + margin:
+            tied.append(index)
+        elif ratio.low > 1:
+            lost.append(index)
+        else:
+            undecided.append(index)
+    return Standing(leader, tuple(tied), tuple(lost), tuple(undecided))
+
+
+def preferred(tied: Sequence[int], resources: Mapping[int, tuple[float, ...]]) -> int:
+    """Return the winner among configs that tie: the one that needs fewer resources, then the earlier in the list."""
+    return min(tied, key=lambda index: (resources[index], index))
+
+
+def _resampled_medians(values: np.ndarray, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    draws = rng.integers(0, len(values), size=(_RESAMPLES, len(values)))
+    medians: np.ndarray = np.median(values[draws], axis=1)
+    return medians
