@@ -29,7 +29,8 @@ class CellOptions:
     """What the options of ``%%triton`` ask for.
 
     ``name`` is the name under which the cell's kernel is entered; ``args`` the arguments of a compile without a launch;
-    ``check`` an expression that the kernel's output is compared with; ``show`` the stage to open.
+    ``check`` an expression that the kernel's output is compared with; ``show`` the stage to open;
+    ``isolate`` whether first launches on a GPU are tried in a process of their own.
     """
 
     name: str | None = None
@@ -39,6 +40,7 @@ class CellOptions:
     args: str | None = None
     check: str | None = None
     timeout_s: float | None = None
+    isolate: bool = True
 
 
 @dataclass(slots=True)
@@ -68,7 +70,8 @@ def run_cell(
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     provide_modules(namespace)
     cell = _Cell(lab, namespace, file)
-    with lab.compiling_for(options.target), lab.recording(timeout_s=options.timeout_s, run=options.run) as recorder:
+    recording = lab.recording(timeout_s=options.timeout_s, run=options.run, isolate=options.isolate)
+    with lab.compiling_for(options.target), recording as recorder:
         for code, is_value in _statements(source, file):
             value = eval(code, namespace)
             _bind_new(cell)

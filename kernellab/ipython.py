@@ -39,7 +39,8 @@ class TritonMagics(Magics):  # type: ignore[misc]
     @argument("--no-run", action="store_true", help="Compile launches, do not run them.")
     @argument("--args", nargs="?", help='Compile without a launch: --args "x, y, out, n, BLOCK=1024".')
     @argument("--check", help='Compare the output with an expression: --check "x + y".')
-    @argument("--timeout", type=float, help="Seconds after which a launch on the CPU is stopped (60).")
+    @argument("--timeout", type=float, help="Seconds after which a launch on the CPU, or a first one, is stopped (60).")
+    @argument("--no-isolate", action="store_true", help="Do not try first launches on the GPU in another process.")
     @argument("-o", "--output", metavar="NAME", help="Bind the report to this name.")
     @argument("-q", "--quiet", action="store_true", help="Show no card.")
     @argument("--verbose", action="store_true", help="Show the whole compiler message of an error.")
@@ -99,6 +100,7 @@ def _options(given: Any) -> CellOptions:
         args=_unquoted(given.args),
         check=_unquoted(given.check),
         timeout_s=given.timeout,
+        isolate=not given.no_isolate,
     )
 
 

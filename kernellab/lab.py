@@ -14,6 +14,7 @@ from typing import Any
 from kernellab.compile import Compiled
 from kernellab.compiler import COMPILE_WORKER, Compiler, compile_job
 from kernellab.errors import LaunchError, UsageError
+from kernellab.first_flight import Flights
 from kernellab.interpret import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
@@ -58,6 +59,8 @@ class Lab:
         self._pool.start()
         if self.launches.is_offline():
             self._interpreter.start()
+        if self.launches.flights is not None and self.launches.flights.enabled:
+            self.launches.flights.start()
         thread = threading.Thread(target=_warm_views, daemon=True)
         thread.start()
         if wait:
@@ -68,6 +71,8 @@ class Lab:
         """Stop all workers and close the store."""
         self._pool.close()
         self._interpreter.close()
+        if self._launches is not None and self._launches.flights is not None:
+            self._launches.flights.close()
         self.kernels.store.close()
         if self._launches is not None and self._launches.offline is not None:
             from kernellab._triton.offline import deactivate  # keeps `import kernellab` light
@@ -158,9 +163,11 @@ class Lab:
         return _last_run(recorder, bound)
 
     @contextmanager
-    def recording(self, *, timeout_s: float | None = None, run: bool = True) -> Iterator[Recorder]:
+    def recording(
+        self, *, timeout_s: float | None = None, run: bool = True, isolate: bool = True
+    ) -> Iterator[Recorder]:
         """Record the launches of this thread; with ``run`` false, compile them only."""
-        with self.launches.recording(timeout_s=timeout_s, run=run) as recorder:
+        with self.launches.recording(timeout_s=timeout_s, run=run, isolate=isolate) as recorder:
             yield recorder
 
     @contextmanager
@@ -181,7 +188,8 @@ class Lab:
 
         gpu = offline.gpu_target_of_machine()
         if gpu is not None and self._wanted in {None, gpu}:
-            return Launches(self.compiler, self._interpreter.run, gpu)
+            flights = Flights(self.settings.timeout_s, self.settings.isolate)
+            return Launches(self.compiler, self._interpreter.run, gpu, flights=flights)
         target = self._wanted or parse_target(DEFAULT_TARGET)
         launches = Launches(self.compiler, self._interpreter.run, target)
         launches.offline = offline.OfflineDriver(target, launches.interpreted)

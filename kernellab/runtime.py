@@ -5,23 +5,28 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from types import TracebackType
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab.compile import Compiled
 from kernellab.compiler import Compiler, job_of, triton_files
-from kernellab.errors import KernellabError, LaunchError
+from kernellab.errors import KernellabError, LaunchError, OutOfBounds
+from kernellab.first_flight import Departure, Flights, Landing
+from kernellab.grid import CheckedGrid, Grid3, grid_errors
 from kernellab.run import Run
 from kernellab.target import Target
 
-Grid3 = tuple[int, int, int]
+_CLOSER_LOOK_S = 10.0
+_MAX_GRID = "2147483647 x 65535 x 65535"
 Interpret = Callable[[Any, Mapping[str, Any], Grid3, float | None], Run]
 
 
 @dataclass(slots=True)
 class LaunchRecord:
-    """The launches of one specialization of one kernel while a recorder watched."""
+    """The launches of one specialization of one kernel while a recorder watched.
+
+    ``given_grid`` is the last grid as the user gave it: a function, or extents.
+    """
 
     kernel: Any
     compiled: Compiled
@@ -29,75 +34,41 @@ class LaunchRecord:
     grid: Grid3 | None = None
     launches: int = 0
     run: Run | None = None
+    given_grid: Any = None
 
 
 @dataclass(slots=True)
 class Recorder:
     """Collects launches, one record per specialization, in the order of their first launch.
 
-    ``timeout_s`` limits each launch on the interpreter; with ``run`` false, launches are compiled only.
+    ``timeout_s`` limits each launch in a worker; with ``run`` false, launches are compiled only; with ``isolate``
+    false, first launches on a GPU do not fly in the worker.
     """
 
     timeout_s: float | None = None
     run: bool = True
+    isolate: bool = True
     records: dict[tuple[int, str], LaunchRecord] = field(default_factory=dict)
 
     def note(
-        self, kernel: Any, compiled: Compiled, arguments: Mapping[str, Any], grid: Grid3 | None, run: Run | None
+        self,
+        kernel: Any,
+        compiled: Compiled,
+        arguments: Mapping[str, Any],
+        grid: Grid3 | None,
+        run: Run | None,
+        given_grid: Any = None,
     ) -> None:
         key = (id(kernel), compiled.digest)
         record = self.records.setdefault(key, LaunchRecord(kernel, compiled, arguments))
         record.arguments, record.grid = arguments, grid or record.grid
+        record.given_grid = given_grid or record.given_grid
         record.launches += grid is not None
         record.run = run or record.run
 
 
-class GridFailed(Exception):
-    """Carries an exception of the user's own grid function through Triton. ``trace`` begins in the user's code."""
-
-    def __init__(self, error: Exception, trace: TracebackType | None) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.trace = trace
-
-
-class CheckedGrid:
-    """A grid as the user gave it, evaluated and checked at launch, together with the arguments that Triton bound."""
-
-    def __init__(self, kernel: Any, grid: Any) -> None:
-        self.kernel = kernel
-        self.grid = grid
-        self.value: Grid3 | None = None
-        self.arguments: Mapping[str, Any] = {}
-
-    def __call__(self, bound: Mapping[str, Any]) -> Grid3:
-        self.arguments = bound
-        try:
-            given = self.grid(bound) if callable(self.grid) else self.grid
-        except Exception as exc:
-            raise GridFailed(exc, exc.__traceback__ and exc.__traceback__.tb_next) from exc
-        self.value = checked_grid(given, self.kernel.__name__)
-        return self.value
-
-
-def checked_grid(grid: Any, name: str) -> Grid3:
-    """Return a grid of one to three extents as three.
-
-    Raises:
-        LaunchError: it has another form, or an extent is negative.
-    """
-    extents = (grid,) if isinstance(grid, int) else grid
-    if not isinstance(extents, tuple | list) or not 1 <= len(extents) <= 3:
-        raise LaunchError(
-            f"The grid of {name} is {grid!r}; expected one to three integers, such as (64,).", kernel=name
-        )
-    try:
-        numbers = tuple(extent.__index__() for extent in extents)
-    except AttributeError:
-        raise LaunchError(f"The grid of {name} is {grid!r}; its extents must be integers.", kernel=name) from None
-    if min(numbers) < 0:
-        raise LaunchError(f"The grid of {name} is {grid!r}; an extent cannot be negative.", kernel=name)
-    return (*numbers, 1, 1)[:3]
+class NotFlown(Exception):
+    """Stops a launch whose specialization has just been compiled and is to be tried in the GPU worker first."""
 
 
 class Switch:
@@ -120,12 +91,16 @@ class Switch:
 
 @dataclass(slots=True)
 class Launches:
-    """The runtime of bound kernels. ``offline`` is the driver that stands in for a GPU, or None where there is one."""
+    """The runtime of bound kernels.
+
+    ``offline`` is the driver that stands in for a GPU, or None where there is one; then ``flights`` are its workers.
+    """
 
     compiler: Compiler
     interpret: Interpret
     target: Target
     offline: Any = None
+    flights: Flights | None = None
     switch: Switch = field(default_factory=Switch)
     _compiled: dict[str, Compiled] = field(default_factory=dict)
     _local: threading.local = field(default_factory=threading.local)
@@ -134,12 +109,19 @@ class Launches:
         return self.offline is not None
 
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
-        """Compile an `ASTSource` in a worker, for Triton's own launch path."""
+        """Compile an `ASTSource` in a worker, for Triton's own launch path.
+
+        Raises:
+            NotFlown: this thread is about to launch it, and it has to be tried in the GPU worker first.
+        """
         from kernellab._triton.specialize import target_of  # keeps `import kernellab` light
 
         job = job_of(src.fn, target_of(target), src.signature, src.constants, src.attrs, options or {})
         compiled = self.compiler.compile(job)
         self._compiled[compiled.digest] = compiled
+        if getattr(self._local, "must_fly", False):
+            raise NotFlown
+        src.fn.untried.add(compiled.digest)
         return triton_files(compiled), compiled.digest
 
     def launch(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
@@ -158,8 +140,10 @@ class Launches:
                 arguments = _bound_arguments(kernel, args, meta)
                 recorder.note(kernel, self._compiled[handle.hash], arguments, None, None)
             return handle
-        if recorder is None:
+        if recorder is None and not self._isolates(recorder):
             return self._through_triton(kernel, args, meta, CheckedGrid(kernel, grid), False)
+        if recorder is None:
+            return self._isolated(kernel, args, meta, CheckedGrid(kernel, grid))
         return self._recorded(recorder, kernel, args, meta, grid)
 
     def launch_error(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
@@ -187,9 +171,11 @@ class Launches:
         return target
 
     @contextmanager
-    def recording(self, *, timeout_s: float | None = None, run: bool = True) -> Iterator[Recorder]:
-        """Record the launches of this thread; with ``run`` false, compile them only."""
-        before, recorder = self._recorder, Recorder(timeout_s, run)
+    def recording(
+        self, *, timeout_s: float | None = None, run: bool = True, isolate: bool = True
+    ) -> Iterator[Recorder]:
+        """Record the launches of this thread; with ``run`` false, compile them only; see `Recorder`."""
+        before, recorder = self._recorder, Recorder(timeout_s, run, isolate)
         self._local.recorder = recorder
         try:
             with self.switch.on():
@@ -211,7 +197,7 @@ class Launches:
         else:
             handle, run = self._measured(recorder, kernel, args, meta, checked)
         if handle is not None:
-            recorder.note(kernel, self._compiled[handle.hash], dict(checked.arguments), checked.value, run)
+            recorder.note(kernel, self._compiled[handle.hash], dict(checked.arguments), checked.value, run, grid)
         return handle
 
     def _measured(
@@ -221,26 +207,97 @@ class Launches:
         __tracebackhide__ = True
         handle = self._through_triton(kernel, args, meta, grid, True)
         compiled = self._compiled.get(handle.hash) if handle is not None else None
-        if compiled is None or (id(kernel), compiled.digest) in recorder.records:
+        if compiled is None:
+            return self._through_triton(kernel, args, meta, grid, False), None
+        arguments = _bound_arguments(kernel, args, meta)
+        landing = self._first_flight(kernel, handle, arguments, grid) if self._isolates(recorder) else Landing()
+        if landing.has_launched:
+            return handle, Run(
+                compiled.kernel, grid.value or (0, 1, 1), 0.0, {}, (), "gpu", landing.output, landing.notes
+            )
+        if (id(kernel), compiled.digest) in recorder.records:
             return self._through_triton(kernel, args, meta, grid, False), None
         from kernellab.gpu import observed  # needs torch
 
-        arguments = _bound_arguments(kernel, args, meta)
-        return observed(
+        handle, run = observed(
             compiled, arguments, lambda: self._through_triton(kernel, args, meta, grid, False), lambda: grid.value
         )
+        return handle, replace(run, notes=(*run.notes, *landing.notes), output=landing.output)
+
+    def _isolates(self, recorder: Recorder | None) -> bool:
+        """Tell whether first launches fly in the GPU worker."""
+        return self.flights is not None and self.flights.enabled and (recorder is None or recorder.isolate)
+
+    def _isolated(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid) -> Any:
+        """Launch on the GPU, a new specialization after its flight. A known one costs no more than with Triton."""
+        __tracebackhide__ = True
+        if not kernel.untried:
+            self._local.must_fly = True
+            try:
+                return self._through_triton(kernel, args, meta, grid, False)
+            except NotFlown:
+                pass
+            finally:
+                self._local.must_fly = False
+        handle = self._through_triton(kernel, args, meta, grid, True)
+        if self._first_flight(kernel, handle, _bound_arguments(kernel, args, meta), grid).has_launched:
+            return handle
+        return self._through_triton(kernel, args, meta, grid, False)
+
+    def _first_flight(self, kernel: Any, handle: Any, arguments: Mapping[str, Any], grid: CheckedGrid) -> Landing:
+        """Try a specialization in the GPU worker unless it has been there; the grid is evaluated and stays so."""
+        __tracebackhide__ = True
+        import torch  # only where there is a GPU
+
+        assert self.flights is not None
+        handle = handle.result() if hasattr(handle, "result") else handle
+        if self.flights.has_flown(handle.hash, torch.cuda.current_device()):
+            kernel.untried.discard(handle.hash)
+            return Landing()
+        with grid_errors():
+            extents = grid(arguments)
+        grid.grid = extents
+        if 0 in extents:
+            return Landing()
+        kernel.load(handle)
+        compiled = self._compiled[handle.hash]
+        recorder = self._recorder
+        departure = Departure(
+            handle,
+            triton_files(compiled),
+            compiled,
+            arguments,
+            extents,
+            lambda: self._closer(kernel, arguments, extents),
+        )
+        landing = self.flights.fly(departure, None if recorder is None else recorder.timeout_s)
+        kernel.untried.discard(handle.hash)
+        return landing
+
+    def _closer(self, kernel: Any, arguments: Mapping[str, Any], grid: Grid3) -> KernellabError | None:
+        """Repeat a launch that faulted on the CPU, where every access is checked; return what that found."""
+        from kernellab.gpu import on_cpu
+
+        try:
+            self.interpret(kernel, on_cpu(arguments), grid, _CLOSER_LOOK_S)
+        except OutOfBounds as exc:
+            return exc
+        except KernellabError:
+            return None
+        return None
 
     def _through_triton(
         self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid, warmup: bool
     ) -> Any:
         __tracebackhide__ = True
         try:
-            return kernel.launch_with_triton(args, meta, grid, warmup)
+            with grid_errors():
+                return kernel.launch_with_triton(args, meta, grid, warmup)
         except KernellabError:
             raise
-        except GridFailed as failed:
-            raise failed.error.with_traceback(failed.trace) from None
-        except (TypeError, KeyError, ValueError, AssertionError, RuntimeError) as exc:
+        except (TypeError, KeyError, ValueError, AssertionError, RuntimeError, OverflowError) as exc:
+            if grid.has_failed:
+                raise
             error = self._translated(kernel, args, meta, exc)
             if error is None:
                 raise
@@ -256,6 +313,13 @@ class Launches:
             return LaunchError(problem, kernel=kernel.__name__)
         if "annot be accessed from Triton" in str(exc):
             return LaunchError(self._wrong_device(kernel, args, meta), kernel=kernel.__name__, detail=str(exc))
+        if "Triton Error [CUDA]: invalid argument" in str(exc) or isinstance(exc, OverflowError):
+            return LaunchError(
+                f"CUDA refuses to launch {kernel.__name__}: a grid has at most {_MAX_GRID} programs, and numbers at "
+                "most 64 bits.",
+                kernel=kernel.__name__,
+                detail=str(exc),
+            )
         if isinstance(exc, KeyError | AssertionError | ValueError):
             return option_error(kernel, exc, self.target)
         if isinstance(exc, TypeError):

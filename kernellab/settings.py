@@ -15,17 +15,19 @@ class Settings:
     """Frozen settings, handed down from the `Lab`.
 
     ``store`` is the folder of everything persistent, ``target`` what is compiled for where none is named (None: the
-    GPU if there is one), ``compile_workers`` the size of the compile pool, ``timeout_s`` the limit of a job.
+    GPU if there is one), ``compile_workers`` the size of the compile pool, ``timeout_s`` the limit of a job,
+    ``isolate`` whether first launches on a GPU are tried in a process of their own.
     """
 
     store: Path
     target: str | None = None
     compile_workers: int = 1
     timeout_s: float = 60.0
+    isolate: bool = True
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings that ``KERNELLAB_STORE``, ``_TARGET``, ``_WORKERS`` and ``_TIMEOUT`` give.
+    """Return the settings that ``KERNELLAB_STORE``, ``_TARGET``, ``_WORKERS``, ``_TIMEOUT`` and ``_ISOLATE`` give.
 
     Raises:
         UsageError: a number is expected and something else is set.
@@ -37,6 +39,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         target=environ.get("KERNELLAB_TARGET") or None,
         compile_workers=int(_number(environ, "KERNELLAB_WORKERS", min(16, len(os.sched_getaffinity(0))))),
         timeout_s=_number(environ, "KERNELLAB_TIMEOUT", 60.0),
+        isolate=environ.get("KERNELLAB_ISOLATE", "1").lower() not in {"0", "no", "off", "false"},
     )
 
 

@@ -14,8 +14,37 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FIL
 
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "advice", "settings", "target", "config"}),
-    frozenset({"source", "store", "process", "worker", "serve", "packed", "packing", "standin", "_triton"}),
-    frozenset({"ir", "compile", "build", "compiler", "occupancy", "run", "runtime", "interpret", "gpu"}),
+    frozenset(
+        {
+            "source",
+            "store",
+            "process",
+            "worker",
+            "serve",
+            "packed",
+            "packing",
+            "flight",
+            "boarding",
+            "gpu_worker",
+            "standin",
+            "_triton",
+        }
+    ),
+    frozenset(
+        {
+            "ir",
+            "compile",
+            "build",
+            "compiler",
+            "occupancy",
+            "run",
+            "runtime",
+            "interpret",
+            "gpu",
+            "first_flight",
+            "grid",
+        }
+    ),
     frozenset({"tune", "registry", "report", "check", "rephrase", "launch_log", "listing", "shelf"}),
     frozenset({"views", "export"}),
     frozenset({"lab", "cell"}),

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
 from kernellab._triton.launch.launcher import Launcher, Switch
-from kernellab.errors import CannotRun
+from kernellab.errors import CannotRun, CompileError
 
 
 class _KeptOut(dict[Any, Any]):
@@ -32,7 +33,9 @@ class _KeptOut(dict[Any, Any]):
 class Runtime(Protocol):
     """What a bound kernel asks of its lab. Its switch sends all launches the slow way, which is `launch`."""
 
-    switch: Switch
+    @property
+    def switch(self) -> Switch:
+        """What tells launches to take the slow way."""
 
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
         """Compile an `ASTSource`; return the paths of what Triton made, by its names for them, and their hash."""
@@ -52,6 +55,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
 
     runtime: Runtime
     launcher: Launcher
+    untried: set[str]
 
     def __getitem__(self, grid: Any) -> Any:
         if self.pre_run_hooks:  # they see what the user gave by position and what by name
@@ -74,8 +78,22 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
             CannotRun: the compiled kernel exceeds a limit of the device.
         """
         self._forget_changed_globals()
-        try:
+        with self._within_limits():
             return super().run(*args, grid=grid, warmup=warmup, **meta)
+
+    def load(self, handle: Any) -> None:
+        """Load a compiled kernel on the current device.
+
+        Raises:
+            CannotRun: the compiled kernel exceeds a limit of the device.
+        """
+        with self._within_limits():
+            _ = handle.run
+
+    @contextmanager
+    def _within_limits(self) -> Iterator[None]:
+        try:
+            yield
         except OutOfResources as exc:
             what = f"it needs {exc.required:,} of {exc.name} and the limit is {exc.limit:,}"
             message = f"{self.__name__} cannot run on this target: {what}. Use smaller blocks, fewer stages or warps."
@@ -114,7 +132,10 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
 
     def _bench(self, *args: Any, config: Any, **meta: Any) -> Any:
         if not self.runtime.is_offline():
-            return super()._bench(*args, config=config, **meta)
+            try:
+                return super()._bench(*args, config=config, **meta)
+            except (CannotRun, CompileError):
+                return [float("inf")] * 3
         fits = not self._chosen and self._fits(args, config, meta)
         self._chosen = self._chosen or fits
         return [0.0 if fits else float("inf")] * 3
@@ -159,6 +180,7 @@ def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
     kernel.runtime = runtime
     kernel.launcher = Launcher(kernel, runtime.switch)
     if isinstance(kernel, JITFunction):
+        kernel.untried = set()  # compiled, and never launched on the GPU
         kernel.device_caches = defaultdict(kernel.create_binder)  # Triton's own factory is bound to the base class
     if not isinstance(kernel, JITFunction):
         bind_in_place(kernel.fn, runtime)

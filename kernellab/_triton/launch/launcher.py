@@ -34,7 +34,9 @@ _READ_BY_TRITON = ("instrumentation_mode", "fpsan_homomorphic_casts")
 class Switch(Protocol):
     """Where ``slow`` is true, every launch goes the slow way: someone records it."""
 
-    slow: bool | int
+    @property
+    def slow(self) -> int:
+        """How many want it so."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,58 @@
+"""A compiled kernel from its files, in a process that never saw its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+from triton.compiler import CompiledKernel
+from triton.runtime.driver import driver
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    arg_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What Triton's launcher asks of the source of a kernel: types and which arguments are constants."""
+
+    fn: _Function
+    signature: dict[str, Any]
+    constants: dict[tuple[int, ...], None]
+
+
+def compiled_from_files(
+    files: Mapping[str, str], digest: str, signature: Mapping[str, Any], constants: tuple[tuple[int, ...], ...]
+) -> Any:
+    """Return Triton's handle of a kernel that another process compiled."""
+    source = _Source(_Function(tuple(signature)), dict(signature), dict.fromkeys(constants))
+    return CompiledKernel(source, dict(files), digest)
+
+
+def launch_compiled(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
+    """Launch on the current device and stream; kernels that need scratch memory get it from torch."""
+    triton.set_allocator(_scratch)
+    stream = driver.active.get_current_stream(driver.active.get_current_device())
+    kernel.run(*grid, stream, kernel.function, kernel.packed_metadata, None, None, None, *arguments)
+
+
+def specialization_of(kernel: Any) -> tuple[dict[str, Any], tuple[tuple[int, ...], ...]]:
+    """Return the types of a compiled kernel's parameters, and the index paths of those that are constants."""
+    names = list(kernel.src.fn.arg_names)
+    paths = (path if isinstance(path, tuple) else (names.index(path),) for path in kernel.src.constants)
+    return dict(kernel.src.signature), tuple(paths)
+
+
+def descriptor(base: Any, shape: Any, strides: Any, block_shape: Any, padding: str, **more: bool) -> Any:
+    return TensorDescriptor(base, list(shape), list(strides), list(block_shape), padding, **more)
+
+
+def _scratch(size_bytes: int, alignment: int, stream: int | None) -> Any:
+    import torch  # only where something is launched
+
+    return torch.empty(size_bytes, dtype=torch.int8, device="cuda")

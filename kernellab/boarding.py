@@ -1,0 +1,137 @@
+"""Takes the arguments of a GPU launch to the GPU worker: their memory as CUDA IPC handles, the rest as plain data."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.errors import LaunchError
+from kernellab.flight import Memory
+from kernellab.packed import ArgumentSpec, DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
+
+
+class CannotBoard(Exception):
+    """An argument cannot be taken to another process; the text says which, and why."""
+
+
+@dataclass(slots=True)
+class Boarding:
+    """Collects the storages of the arguments of one launch on ``device``.
+
+    ``mutated`` are the names of what the kernel may write, None where that is not known.
+    """
+
+    device: int
+    mutated: frozenset[str] | None
+    names: dict[int, list[str]] = field(default_factory=dict)
+    _storages: list[Any] = field(default_factory=list)
+    _indices: dict[int, int] = field(default_factory=dict)
+    _written: set[int] = field(default_factory=set)
+
+    def specs(self, arguments: Mapping[str, Any]) -> tuple[tuple[str, ArgumentSpec], ...]:
+        """Return every argument as data.
+
+        Raises:
+            CannotBoard: one stays behind (pinned memory, another device).
+            LaunchError: one has no data, or lies on a GPU that this one cannot reach.
+        """
+        return tuple((name, self._spec(name, value)) for name, value in arguments.items())
+
+    def memories(self) -> tuple[Memory, ...]:
+        """Return the storages of the arguments so far.
+
+        Raises:
+            CannotBoard: CUDA cannot share one of them.
+        """
+        return tuple(self._memory(index, storage) for index, storage in enumerate(self._storages))
+
+    def _memory(self, index: int, storage: Any) -> Memory:
+        import torch
+        from torch.multiprocessing.reductions import reduce_tensor
+
+        if storage is None or not storage.nbytes():
+            return Memory(None, 0, 0, index in self._written)
+        tensor = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+        try:
+            handle = reduce_tensor(tensor)  # type: ignore[no-untyped-call]
+        except RuntimeError as exc:
+            reason = str(exc).splitlines()[0]
+            raise CannotBoard(f"the memory of {self.names[index][0]} cannot be shared ({reason})") from exc
+        return Memory(handle, storage.nbytes(), storage.data_ptr(), index in self._written)
+
+    def _spec(self, name: str, value: Any) -> ArgumentSpec:
+        if isinstance(value, tuple):
+            return TupleSpec(tuple(self._spec(f"{name}[{i}]", item) for i, item in enumerate(value)))
+        if all(hasattr(value, field) for field in ("base", "block_shape", "strides", "padding")):
+            return self._descriptor(name, value)
+        if hasattr(value, "data_ptr"):
+            return self._tensor(name, value)
+        if isinstance(value, bool) or value is None:
+            return ScalarSpec(value)
+        if isinstance(value, numbers.Integral):
+            return ScalarSpec(int(value))
+        if isinstance(value, numbers.Real):
+            return ScalarSpec(float(value))
+        return ScalarSpec(None)  # a compile-time argument, which the compiled kernel does not look at
+
+    def _descriptor(self, name: str, value: Any) -> DescriptorSpec:
+        return DescriptorSpec(
+            base=self._tensor(name, value.base),
+            shape=tuple(map(int, value.shape)),
+            strides=tuple(map(int, value.strides)),
+            block_shape=tuple(map(int, value.block_shape)),
+            padding=str(value.padding),
+            round_f32_to_tf32=bool(getattr(value, "round_f32_to_tf32", False)),
+        )
+
+    def _tensor(self, name: str, value: Any) -> TensorSpec:
+        import torch
+
+        tensor = value if isinstance(value, torch.Tensor) else getattr(value, "base", None)
+        if not isinstance(tensor, torch.Tensor):
+            return self._bare(name, value)
+        self._check(name, tensor)
+        storage = tensor.untyped_storage()
+        index = self._index(name, storage.data_ptr(), storage)
+        return TensorSpec(
+            storage=index,
+            offset_bytes=int(tensor.storage_offset()) * tensor.element_size(),
+            shape=tuple(tensor.shape),
+            strides=tuple(tensor.stride()),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            itemsize=tensor.element_size(),
+        )
+
+    def _bare(self, name: str, value: Any) -> TensorSpec:
+        """Take an object along that is no tensor and has an address: only where that is no address."""
+        if value.data_ptr():
+            raise CannotBoard(f"{name} is no tensor but an address")
+        return TensorSpec(self._index(name, 0, None), 0, (0,), (1,), "uint8", 1)
+
+    def _check(self, name: str, tensor: Any) -> None:
+        import torch
+
+        if tensor.layout != torch.strided or tensor.device.type == "meta":
+            raise LaunchError(f"{name} is a tensor without dense data ({tensor.layout}, {tensor.device}).")
+        if tensor.device.type != "cuda":
+            raise CannotBoard(f"{name} lies on {tensor.device}")
+        if tensor.device.index == self.device:
+            return
+        if not torch.cuda.can_device_access_peer(self.device, tensor.device.index):
+            raise LaunchError(
+                f"{name} is on {tensor.device} and the kernel runs on cuda:{self.device}, which cannot reach it; "
+                f"move it with .to('cuda:{self.device}')."
+            )
+        raise CannotBoard(f"{name} lies on {tensor.device}")
+
+    def _index(self, name: str, address: int, storage: Any) -> int:
+        index = self._indices.get(address)
+        if index is None:
+            index = self._indices[address] = len(self._storages)
+            self._storages.append(storage)
+        self.names.setdefault(index, []).append(name)
+        if self.mutated is None or name in self.mutated:
+            self._written.add(index)
+        return index

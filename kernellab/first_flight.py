@@ -1,0 +1,239 @@
+"""First launches on a GPU: in a worker process, which alone suffers when the kernel faults, hangs or runs wild."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.boarding import Boarding, CannotBoard
+from kernellab.compile import Compiled
+from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, WorkerDied, WorkerTimeout
+from kernellab.flight import Damage, Ending, Flight, FlightJob, Placing
+from kernellab.grid import Grid3
+from kernellab.ir.effects import Access, Site
+from kernellab.worker import Job, Kind, Worker
+
+GPU_WORKER = Kind("gpu", preload=("kernellab.gpu_worker", "torch"))
+_WARM_S = 120.0
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A launch that is to fly: Triton's handle, its files, what is known of the kernel, the arguments by name.
+
+    ``look_closer`` is asked after a fault; it finds the access at fault by other means, or returns None.
+    """
+
+    handle: Any
+    files: Mapping[str, str]
+    compiled: Compiled
+    arguments: Mapping[str, Any]
+    grid: Grid3
+    look_closer: Callable[[], KernellabError | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """A flight that went well. ``has_launched`` tells that it was the launch: it ran on the notebook's own memory."""
+
+    notes: tuple[str, ...] = ()
+    has_launched: bool = False
+    output: str = ""
+
+
+@dataclass(slots=True)
+class Flights:
+    """The GPU workers, one per device, and which specializations came back from them."""
+
+    timeout_s: float
+    enabled: bool = True
+    _workers: dict[int, Worker] = field(default_factory=dict)
+    _flown: set[tuple[str, int]] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self, device: int = 0) -> None:
+        """Start the worker of a device in the background, up to a CUDA context."""
+        job = Job("kernellab.gpu_worker:warm", device, "Starting the GPU worker")
+
+        def warm() -> None:
+            with contextlib.suppress(KernellabError):  # the first flight will say it
+                self._worker(device).run(job, _WARM_S)
+
+        threading.Thread(target=warm, daemon=True).start()
+
+    def close(self) -> None:
+        for worker in self._workers.values():
+            worker.close()
+
+    def has_flown(self, digest: str, device: int) -> bool:
+        return (digest, device) in self._flown
+
+    def fly(self, departure: Departure, timeout_s: float | None = None) -> Landing:
+        """Launch in the worker of the current device.
+
+        Raises:
+            OutOfBounds, RunError: the kernel faulted, or wrote outside its arguments.
+            WorkerTimeout: it did not end within ``timeout_s`` seconds.
+            LaunchError: the driver or the arguments do not allow the launch.
+        """
+        import torch
+
+        device = torch.cuda.current_device()
+        if torch.cuda.is_current_stream_capturing():
+            return Landing(("the first launch was captured into a CUDA graph and not tried before",))
+        boarding = Boarding(device, _mutated(departure.compiled))
+        try:
+            job = _job(departure, boarding, device)
+        except CannotBoard as exc:
+            self._flown.add((departure.handle.hash, device))
+            return Landing((f"the first launch ran in this process: {exc}",))
+        torch.cuda.synchronize(device)
+        flight = self._flight(departure, job, timeout_s)
+        torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
+        if flight.ending is not Ending.CLEAN:
+            raise self._failure(departure, boarding, flight, device)
+        self._flown.add((departure.handle.hash, device))
+        return _landing(flight)
+
+    def _flight(self, departure: Departure, job: FlightJob, timeout_s: float | None) -> Flight:
+        worker = self._worker(job.device)
+        work = Job("kernellab.gpu_worker:fly", job, f"kernel {job.kernel}")
+        try:
+            flight: Flight = worker.run(work, timeout_s or self.timeout_s)
+        except WorkerTimeout as exc:
+            self.start(job.device)
+            text = f"{_subject(departure)} did not end within {timeout_s or self.timeout_s:g} s and was stopped."
+            raise WorkerTimeout(f"{text} {_UNTOUCHED}", kernel=job.kernel) from exc
+        except WorkerDied as exc:
+            self.start(job.device)
+            text = f"{_subject(departure)} ended the GPU worker: {exc.message}"
+            raise RunError(f"{text} {_UNTOUCHED}", kernel=job.kernel, detail=exc.detail) from exc
+        return flight
+
+    def _failure(self, departure: Departure, boarding: Boarding, flight: Flight, device: int) -> KernellabError:
+        if flight.ending is Ending.FAULT:
+            self._worker(device).close()
+            self.start(device)
+            return _fault(departure, flight)
+        if flight.ending is Ending.DAMAGE:
+            return _damage(departure, boarding, flight)
+        text = f"{_subject(departure)} was refused: {_first_line(flight.message)}."
+        return LaunchError(text, kernel=departure.compiled.kernel, detail=flight.message)
+
+    def _worker(self, device: int) -> Worker:
+        with self._lock:
+            return self._workers.setdefault(device, Worker(GPU_WORKER))
+
+
+_UNTOUCHED = "The notebook's tensors are unchanged."
+_PARTLY = "It ran on the notebook's own memory, which it may have changed: there was no room for copies."
+
+
+def _job(departure: Departure, boarding: Boarding, device: int) -> FlightJob:
+    from kernellab._triton.artifact import specialization_of  # keeps `import kernellab` light
+
+    signature, constants = specialization_of(departure.handle)
+    specs = boarding.specs(departure.arguments)
+    return FlightJob(
+        kernel=departure.compiled.kernel,
+        files=tuple(departure.files.items()),
+        digest=departure.handle.hash,
+        signature=tuple(signature.items()),
+        constants=constants,
+        device=device,
+        grid=departure.grid,
+        arguments=specs,
+        memories=boarding.memories(),
+    )
+
+
+def _mutated(compiled: Compiled) -> frozenset[str] | None:
+    return None if compiled.effects.unknown else compiled.effects.mutated
+
+
+def _landing(flight: Flight) -> Landing:
+    notes = {
+        Placing.COPIES: (),
+        Placing.WRITTEN_COPIES: ("the first launch read the notebook's own memory: there was no room for all copies",),
+        Placing.ORIGINALS: ("the first launch ran on the notebook's own memory: there was no room for copies",),
+    }
+    return Landing(notes[flight.placing], flight.placing is Placing.ORIGINALS, flight.output)
+
+
+def _subject(departure: Departure) -> str:
+    options = departure.compiled.options
+    config = ", ".join(f"{name}={options[name]}" for name in _OPTIONS if options.get(name) is not None)
+    constants = ", ".join(
+        f"{parameter.name}={parameter.specialization}"
+        for parameter in departure.compiled.parameters
+        if parameter.type == "constexpr"
+    )
+    return f"{departure.compiled.kernel} ({', '.join(filter(None, (constants, config)))}; grid {departure.grid})"
+
+
+def _fault(departure: Departure, flight: Flight) -> KernellabError:
+    """Return the error for a fault of the device: at the access that is found to be at fault, else the likely one."""
+    state = _PARTLY if flight.placing is Placing.ORIGINALS else _UNTOUCHED
+    text = f"{_subject(departure)} failed on the GPU: {_first_line(flight.message)}."
+    found = departure.look_closer()
+    if found is not None:
+        message = f"{text} {found.message.rstrip('.')}. {state}"
+        return type(found)(message, place=found.place, detail=flight.message, kernel=departure.compiled.kernel)
+    site = _likely(departure.compiled.effects.sites)
+    guess = "" if site is None else f" Most likely it is an access to {site.argument}."
+    place = None if site is None else _place(site)
+    return RunError(f"{text}{guess} {state}", place=place, detail=flight.message, kernel=departure.compiled.kernel)
+
+
+def _damage(departure: Departure, boarding: Boarding, flight: Flight) -> OutOfBounds:
+    told = [_damage_text(damage, boarding, departure.compiled) for damage in flight.damages]
+    argument, what = told[0]
+    sites = [site for site in departure.compiled.effects.sites if site.kind is not Access.READ]
+    site = _likely(tuple(site for site in sites if argument in {None, site.argument})) or _likely(tuple(sites))
+    text = f"{_subject(departure)} wrote out of bounds: {what}. {_UNTOUCHED}"
+    place = None if site is None else _place(site)
+    return OutOfBounds(text, place=place, kernel=departure.compiled.kernel)
+
+
+def _damage_text(damage: Damage, boarding: Boarding, compiled: Compiled) -> tuple[str | None, str]:
+    """Return the argument that was overrun, and the sentence that says so."""
+    mutated = compiled.effects.mutated
+
+    def name(index: int | None) -> str | None:
+        names = [] if index is None else boarding.names[index]
+        return next((name for name in names if name in mutated), names[0] if names else None)
+
+    after, before = name(damage.after), name(damage.before)
+    if damage.after is not None and damage.after == damage.before:
+        return None, f"the memory of {after} changed, which it only reads"
+    is_overrun = before is None or (after is not None and _is_nearer_end(damage, after in mutated, before in mutated))
+    bytes_ = f"{damage.count:,} bytes"
+    if is_overrun:
+        return after, f"{bytes_} beyond the end of {after}, the first of them {damage.past_end_bytes:,} bytes behind it"
+    return before, f"{bytes_} ahead of {before}, the last of them {damage.ahead_bytes:,} bytes before its start"
+
+
+def _is_nearer_end(damage: Damage, writes_after: bool, writes_before: bool) -> bool:
+    if writes_after != writes_before:
+        return writes_after
+    return damage.past_end_bytes <= damage.ahead_bytes
+
+
+def _likely(sites: tuple[Site, ...]) -> Site | None:
+    """Return the site that goes out of bounds most easily: one without a mask, and a write before a read."""
+    return min(sites, key=lambda site: (site.masked, site.kind is Access.READ, site.line or 0), default=None)
+
+
+def _place(site: Site) -> Place | None:
+    if site.location.file is None or site.line is None:
+        return None
+    return Place(site.location.file, site.line)
+
+
+def _first_line(message: str) -> str:
+    line = next((line.strip() for line in message.splitlines() if line.strip()), "unknown failure")
+    return line.removeprefix("CUDA error: ").rstrip(".")

@@ -1,0 +1,72 @@
+"""Grids as users give them: functions or extents, evaluated and checked at launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from kernellab.errors import LaunchError
+
+Grid3 = tuple[int, int, int]
+
+
+class GridFailed(Exception):
+    """Carries an exception of the user's own grid function through Triton. ``trace`` begins in the user's code."""
+
+    def __init__(self, error: Exception, trace: TracebackType | None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.trace = trace
+
+
+class CheckedGrid:
+    """A grid as the user gave it, evaluated and checked at launch, together with the arguments that Triton bound."""
+
+    def __init__(self, kernel: Any, grid: Any) -> None:
+        self.kernel = kernel
+        self.grid = grid
+        self.value: Grid3 | None = None
+        self.has_failed = False
+        self.arguments: Mapping[str, Any] = {}
+
+    def __call__(self, bound: Mapping[str, Any]) -> Grid3:
+        self.arguments = bound
+        try:
+            given = self.grid(bound) if callable(self.grid) else self.grid
+        except Exception as exc:
+            self.has_failed = True
+            raise GridFailed(exc, exc.__traceback__ and exc.__traceback__.tb_next) from exc
+        self.value = checked_grid(given, self.kernel.__name__)
+        return self.value
+
+
+def checked_grid(grid: Any, name: str) -> Grid3:
+    """Return a grid of one to three extents as three.
+
+    Raises:
+        LaunchError: it has another form, or an extent is negative.
+    """
+    extents = (grid,) if isinstance(grid, int) else grid
+    if not isinstance(extents, tuple | list) or not 1 <= len(extents) <= 3:
+        raise LaunchError(
+            f"The grid of {name} is {grid!r}; expected one to three integers, such as (64,).", kernel=name
+        )
+    try:
+        numbers = tuple(extent.__index__() for extent in extents)
+    except AttributeError:
+        raise LaunchError(f"The grid of {name} is {grid!r}; its extents must be integers.", kernel=name) from None
+    if min(numbers) < 0:
+        raise LaunchError(f"The grid of {name} is {grid!r}; an extent cannot be negative.", kernel=name)
+    return (*numbers, 1, 1)[:3]
+
+
+@contextmanager
+def grid_errors() -> Iterator[None]:
+    """Let an exception of the user's own grid function out as itself, its trace beginning in the user's code."""
+    __tracebackhide__ = True
+    try:
+        yield
+    except GridFailed as failed:
+        raise failed.error.with_traceback(failed.trace) from None
