@@ -12,15 +12,7 @@ from kernellab.ir.lines import stage_lines
 from kernellab.views.stages import STAGE_NAMES
 from kernellab.views.wording import resource_facts
 
-_OPTIONS = (
-    "num_warps",
-    "num_stages",
-    "num_ctas",
-    "maxnreg",
-    "enable_fp_fusion",
-    "waves_per_eu",
-    "matrix_instr_nonkdim",
-)
+_OPTIONS = ("num_ctas", "maxnreg", "enable_fp_fusion", "waves_per_eu", "matrix_instr_nonkdim")
 _SHOWN = (Kind.LOAD, Kind.STORE, Kind.ASYNC_COPY, Kind.BULK_COPY, Kind.TENSOR, Kind.ATOMIC, Kind.BARRIER, Kind.SPILL)
 
 

@@ -1,0 +1,204 @@
+"""The explorer in a real browser: without scripts as a notebook shows it, with them as a page and as a widget."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kernellab
+from kernellab.compile import Compiled
+from kernellab.views.explorer import explorer_html
+from kernellab.views.explorer_page import explorer_page, explorer_script
+from tests.kernels.matmul import matmul_kernel
+
+pytestmark = pytest.mark.browser
+
+HEAD = "<!DOCTYPE html><meta charset=utf-8><style>:root{color-scheme:light dark}</style><body>"
+LIT = """number => [...document.querySelectorAll(`.k${number}`)].map(e => getComputedStyle(e).boxShadow)
+  .every(shadow => shadow !== 'none')"""
+DARK = """() => [...document.querySelectorAll('.kx-panes *')]
+  .filter(e => e.checkVisibility() && getComputedStyle(e).boxShadow !== 'none').length"""
+IN_VIEW = """element => {
+  const pane = element.closest('.kx-stage, .kx-source').getBoundingClientRect(), own = element.getBoundingClientRect();
+  return own.top >= pane.top && own.top < pane.bottom;
+}"""
+MODEL = """
+const values = {}, listeners = {};
+window.model = {
+  values, saved: 0, get: name => values[name], set: (name, value) => { values[name] = value; },
+  save_changes: () => { window.model.saved += 1; },
+  on: (name, f) => { (listeners[name] ||= []).push(f); }, off: () => {},
+  from_python: (name, value) => { values[name] = value; (listeners[`change:${name}`] || []).forEach(f => f()); },
+};
+"""
+
+
+@pytest.fixture(scope="module")
+def matmul(lab: kernellab.Lab) -> Compiled:
+    tile = torch.zeros(64 * 64, dtype=torch.float16)
+    sizes = {"m": 64, "n": 64, "k": 64, "a_stride": 64, "b_stride": 64, "c_stride": 64}
+    blocks = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 2}
+    return lab.compile(matmul_kernel, a_ptr=tile, b_ptr=tile, c_ptr=tile, target="cuda:90", **sizes, **blocks)
+
+
+@pytest.fixture
+def show(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    contexts = []
+
+    def opened(html: str, *, scripts: bool = False, scheme: str = "light") -> Any:
+        context = chromium.new_context(
+            offline=True, java_script_enabled=scripts, color_scheme=scheme, viewport={"width": 1100, "height": 700}
+        )
+        contexts.append(context)
+        file = tmp_path / "page.html"
+        file.write_text(html, encoding="utf-8")
+        page = context.new_page()
+        page.goto(file.as_uri())
+        return page
+
+    yield opened
+    for number, context in enumerate(contexts):
+        context.pages[0].screenshot(path=str(tmp_path / f"{number}.png"))
+        context.close()
+
+
+def line_of(text: str) -> int:
+    lines = "".join(matmul_kernel.raw_src).splitlines()
+    return int(matmul_kernel.starting_line_number) + next(at for at, line in enumerate(lines) if text in line)
+
+
+def row(page: Any, text: str) -> Any:
+    return page.locator(".kx-source .s", has=page.locator("i", has_text=str(line_of(text)))).first
+
+
+def number_of(element: Any) -> int:
+    return int(next(name[1:] for name in element.get_attribute("class").split() if name[0] == "k"))
+
+
+def test_a_click_on_a_source_line_lights_its_ptx_and_scrolls_there(show: Callable[..., Any], matmul: Compiled) -> None:
+    page = show(HEAD + explorer_html(matmul))
+    line = row(page, "tl.dot(")
+    ptx = page.locator(f".kx-p3 .k{number_of(line)}").first
+    assert not ptx.evaluate(IN_VIEW)
+    line.click()
+    assert ptx.evaluate(IN_VIEW)
+    assert page.evaluate(LIT, number_of(line))
+    assert page.evaluate(DARK) == page.locator(f".kx-source .k{number_of(line)}, .kx-p3 .k{number_of(line)}").count()
+
+
+def test_a_click_on_a_ptx_line_lights_its_source_line_and_scrolls_there(
+    show: Callable[..., Any], matmul: Compiled
+) -> None:
+    page = show(HEAD + explorer_html(matmul))
+    run = page.locator(".kx-p3 label", has_text="div.s32").first  # in a helper, which stands below the kernel
+    number = number_of(run)
+    line = page.locator(f".kx-source .k{number}")
+    assert not line.evaluate(IN_VIEW)
+    run.click()
+    assert line.evaluate(IN_VIEW)
+    assert page.evaluate(LIT, number)
+    assert "//" in line.inner_text()
+
+
+def test_pointing_at_a_line_lights_the_other_side(show: Callable[..., Any], matmul: Compiled) -> None:
+    page = show(HEAD + explorer_html(matmul))
+    line = row(page, "tl.store(")
+    run = page.locator(f".kx-p3 .k{number_of(line)}").first
+    before = run.evaluate("e => getComputedStyle(e).backgroundColor")
+    line.hover()
+    assert run.evaluate("e => getComputedStyle(e).backgroundColor") != before
+
+
+def test_the_choice_stays_when_another_stage_is_opened(show: Callable[..., Any], matmul: Compiled) -> None:
+    page = show(HEAD + explorer_html(matmul))
+    line = row(page, "tl.dot(")
+    line.click()
+    page.locator(".kx-tabs label", has_text="SASS").click()
+    assert page.locator(".kx-p4").is_visible()
+    assert not page.locator(".kx-p3").is_visible()
+    assert page.evaluate(LIT, number_of(line))
+    assert "HGMMA" in "".join(page.locator(f".kx-p4 .k{number_of(line)}").all_inner_texts())
+
+
+def test_the_arrow_keys_walk_the_lines_without_a_script(show: Callable[..., Any], matmul: Compiled) -> None:
+    page = show(HEAD + explorer_html(matmul))
+    page.locator(".kx-p3 label", has_text="wgmma.mma_async").first.click()
+    first = page.evaluate("document.querySelector('.kx-panes input:checked').className")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.querySelector('.kx-panes input:checked').className") != first
+
+
+def test_two_explorers_of_one_page_do_not_meet(show: Callable[..., Any], matmul: Compiled) -> None:
+    page = show(HEAD + explorer_html(matmul, uid="1") + explorer_html(matmul, uid="2", opened="ttir"))
+    first, second = page.locator(".kx").all()
+    first.locator(".kx-p3 label", has_text="wgmma.mma_async").first.click()
+    assert second.locator(".kx-p0").is_visible()
+    assert first.locator(".kx-panes input:checked").count() == 1
+    assert second.locator(".kx-panes input:checked").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_finds_text_and_goes_on_with_enter(show: Callable[..., Any], matmul: Compiled, scheme: str) -> None:
+    page = show(explorer_page(matmul), scripts=True, scheme=scheme)
+    page.locator(".kx-find input[type=search]").fill("cp.async.cg")
+    count = page.locator(".kx-find output")
+    assert count.inner_text().startswith("1 of ")
+    page.keyboard.press("Enter")
+    assert count.inner_text().startswith("2 of ")
+    page.keyboard.press("Shift+Enter")
+    page.locator(".kx-find input[type=search]").fill("no such text")
+    assert count.inner_text() == "not found"
+
+
+def test_the_page_scrolls_both_panes_together(show: Callable[..., Any], matmul: Compiled) -> None:
+    page = show(explorer_page(matmul), scripts=True)
+    source = page.locator(".kx-source")
+    page.set_viewport_size({"width": 1100, "height": 320})
+    page.locator(".kx-p3").hover()
+    page.mouse.wheel(0, 6000)
+    page.wait_for_function("() => document.querySelector('.kx-source').scrollTop > 0")
+    page.locator(".kx-find input[type=checkbox]").uncheck()
+    before = source.evaluate("e => e.scrollTop")
+    page.locator(".kx-p3").hover()
+    page.mouse.wheel(0, -6000)
+    page.wait_for_function("() => document.querySelector('.kx-p3').scrollTop === 0")
+    assert source.evaluate("e => e.scrollTop") == before
+
+
+def test_a_second_click_goes_to_the_next_place_of_the_line(show: Callable[..., Any], matmul: Compiled) -> None:
+    page = show(explorer_page(matmul), scripts=True)
+    line = row(page, "a = tl.load(")
+    line.click()
+    first = page.locator(".kx-p3").evaluate("e => e.scrollTop")
+    for _ in range(3):
+        line.click()
+    assert page.locator(".kx-p3").evaluate("e => e.scrollTop") != first
+
+
+def test_the_widget_tells_python_the_line_and_obeys_it(show: Callable[..., Any], matmul: Compiled) -> None:
+    from kernellab.views.explorer_widget import Explorer
+
+    widget = Explorer(matmul, opened="ttgir")
+    module = str(widget._esm).replace("export default { render };", "window.render = render;")
+    html = f"{HEAD}<div id=el></div><script>{MODEL}</script><script type=module>{module}\nwindow.ready = true</script>"
+    page = show(html, scripts=True)
+    assert explorer_script() in module
+    page.wait_for_function("() => window.ready")
+    values = json.dumps({"html": widget.html, "line": 0, "stage": "ttgir"})
+    page.evaluate(
+        f"() => {{ Object.assign(model.values, {values}); render({{model, el: document.querySelector('#el')}}) }}"
+    )
+    row(page, "tl.dot(").click()
+    assert page.evaluate("() => [model.values.line, model.saved]") == [line_of("tl.dot("), 1]
+    page.evaluate("() => model.from_python('stage', 'sass')")
+    assert page.locator(".kx-p4").is_visible()
+    page.evaluate(f"() => model.from_python('line', {line_of('tl.store(')})")
+    assert page.evaluate(LIT, number_of(row(page, "tl.store(")))
+    page.keyboard.press("k")
+    assert page.evaluate("() => model.values.line") < line_of("tl.store(")
+    widget.close()
