@@ -30,7 +30,7 @@ check: $(VENV)/.installed-test  ## ruff and mypy
 	$(VENV)/bin/mypy
 
 unit: $(VENV)/.installed-test  ## unit tests alone
-	$(PY) -m pytest -n $(JOBS) --dist loadfile tests --ignore=tests/browser
+	$(PY) -m pytest -n $(JOBS) --dist worksteal --durations=10 tests --ignore=tests/browser
 
 notebooks: $(VENV)/.installed-test  ## execute the notebooks and compare what they pin
 	$(PY) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout 300 notebooks
@@ -44,7 +44,7 @@ test-gpu: $(VENV)/.installed-test  ## tests that need a CUDA GPU (skip without o
 test-triton: $(VENV)/.installed-test  ## unit tests against another Triton: make test-triton VERSION=3.6.0
 	@test -n "$(VERSION)" || { echo "Say which Triton: make test-triton VERSION=3.6.0"; exit 2; }
 	$(MAKE) $(TRITON_VENV)/.installed VERSION=$(VERSION)
-	$(TRITON_VENV)/bin/python -m pytest -n $(JOBS) --dist loadfile -p no:cacheprovider $(TRITON_TESTS)
+	$(TRITON_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal -p no:cacheprovider $(TRITON_TESTS)
 
 lab: $(VENV)/.installed-lab  ## open JupyterLab on the notebooks
 	$(VENV)/bin/jupyter lab notebooks

@@ -62,7 +62,7 @@ class Notebook:
         return self.triton(DOUBLE.format(name=name, factor=factor) + launch, options)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shell() -> Iterator[InteractiveShell]:
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "kernellab")
