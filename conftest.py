@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import linecache
 import os
 import tempfile
 
@@ -27,6 +28,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and not _has_gpu():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA GPU"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cells_are_numbered_anew() -> None:
+    """Forget the cells of other modules' shells, which had the same numbers."""
+    for name in [name for name in linecache.cache if name.startswith("In[")]:
+        del linecache.cache[name]
 
 
 def _has_gpu() -> bool:

@@ -13,8 +13,8 @@ from kernellab.ir.effects import effects_of
 from tests.ir.conftest import graphs_of_case
 from tests.ir.expected import Case, all_cases, unwrapped
 
-# An assembly that no assembler takes, externs that no library has, gathers and scatters that ptxas refuses for this GPU, and descriptors in tuples,
-# which Triton's launcher does not take.
+# An assembly that no assembler takes, externs that no library has, gathers and scatters that ptxas refuses for this
+# GPU, and descriptors in tuples, which Triton's launcher does not take.
 NOT_LAUNCHED = {
     "gets_a_descriptor_among_other_members",
     "gets_descriptors_in_a_tuple",
