@@ -51,6 +51,7 @@ class _Cell:
     namespace: Namespace
     file: str
     defined: dict[str, Any] = field(default_factory=dict)
+    bound: list[Any] = field(default_factory=list)
 
 
 def run_cell(
@@ -72,11 +73,7 @@ def run_cell(
     cell = _Cell(lab, namespace, file)
     recording = lab.recording(timeout_s=options.timeout_s, run=options.run, isolate=options.isolate)
     with lab.compiling_for(options.target), recording as recorder:
-        for code, is_value in _statements(source, file):
-            value = eval(code, namespace)
-            _bind_new(cell)
-            if is_value and not _is_launch_result(value):
-                show(value)
+        _execute(cell, source, show)
         if options.name:
             _enter_as(cell, options.name)
         if options.args is not None:
@@ -87,6 +84,20 @@ def run_cell(
         _remember(cell, recorder, options, checked=checks)
         reports = [_kernel_report(lab, record, checks.get(id(record), ())) for record in recorder.records.values()]
     return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show)
+
+
+def _execute(cell: _Cell, source: str, show: Callable[[Any], None]) -> None:
+    """Run the statements, then enter the kernels: only now the helpers that stand below a kernel are known."""
+    __tracebackhide__ = True
+    try:
+        for code, is_value in _statements(source, cell.file):
+            value = eval(code, cell.namespace)
+            _bind_new(cell)
+            if is_value and not _is_launch_result(value):
+                show(value)
+    finally:
+        for kernel in cell.bound:
+            cell.lab.kernels.add(kernel)
 
 
 def provide_modules(namespace: Namespace) -> None:
@@ -113,14 +124,14 @@ def _statements(source: str, file: str) -> Iterator[tuple[CodeType, bool]]:
 
 
 def _bind_new(cell: _Cell) -> None:
-    """Bind the kernels that the last statement defined, and enter them in the side table."""
+    """Bind the kernels that the last statement defined."""
     from kernellab._triton.bound import bind_in_place, is_bound
     from kernellab._triton.objects import is_kernel, jit_function
 
     for name, value in list(cell.namespace.items()):
         if is_kernel(value) and not is_bound(value) and jit_function(value).fn.__code__.co_filename == cell.file:
             bind_in_place(value, cell.lab.launches)
-            cell.lab.kernels.add(value)
+            cell.bound.append(value)
             cell.defined[name] = value
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from IPython import get_ipython
 
 from kernellab.compile import Compiled
+from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.listing import Listing, Loaded
@@ -16,6 +17,7 @@ from kernellab.report import CellReport
 from kernellab.views import results
 from kernellab.views.card import card_html
 from kernellab.views.card_text import card_text
+from kernellab.views.exported import exported_text
 from kernellab.views.listing import listing_html, listing_text, loaded_html, loaded_text
 from kernellab.views.summary import summary_json
 
@@ -54,6 +56,10 @@ def _loaded(loaded: Loaded) -> Bundle:
     return {"text/plain": loaded_text(loaded), "text/html": loaded_html(loaded)}
 
 
+def _exported(exported: Exported) -> Bundle:
+    return {"text/plain": exported_text(exported)}
+
+
 _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     CellReport: _report,
     Compiled: _compiled,
@@ -61,6 +67,7 @@ _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     Graph: _graph,
     Listing: _listing,
     Loaded: _loaded,
+    Exported: _exported,
 }
 
 

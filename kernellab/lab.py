@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab.compile import Compiled
 from kernellab.compiler import COMPILE_WORKER, Compiler, compile_job
@@ -19,13 +19,21 @@ from kernellab.interpret import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.launch_log import remember
+from kernellab.listing import Loaded
 from kernellab.registry import Registry
 from kernellab.run import Run
 from kernellab.runtime import Launches, LaunchRecord, Recorder
 from kernellab.settings import read_settings
+from kernellab.shelf import define
 from kernellab.store import Store, Version
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
 from kernellab.worker import Pool, Worker
+
+if TYPE_CHECKING:
+    from kernellab.tune.result import Tuning
+    from kernellab.tune.session import Searching
+    from kernellab.tune.space import Space
+    from kernellab.export.write import Exported
 
 
 class Lab:
@@ -149,18 +157,85 @@ class Lab:
         variant = next(_variants(kernel, args, meta))
         return self.compiler.graph(compile_job(variant.function, self._parsed(target), args, variant.meta))
 
-    def run(self, kernel: Any, grid: Any, /, *args: Any, timeout_s: float = 60.0, **meta: Any) -> Run:
+    def run(
+        self,
+        kernel: Any,
+        grid: Any,
+        /,
+        *args: Any,
+        timeout_s: float = 60.0,
+        uninitialised: Iterable[str] = (),
+        **meta: Any,
+    ) -> Run:
         """Launch a kernel once and return what it did.
+
+        On the CPU, the contents of the arguments that ``uninitialised`` names count as never written.
 
         Raises:
             KernellabError: it does not compile, cannot run on the target, or fails while it runs.
         """
         bound = self.bind(kernel)
-        with self.recording(timeout_s=timeout_s) as recorder:
+        with self.launches.recording(timeout_s=timeout_s, uninitialised=frozenset(uninitialised)) as recorder:
             bound[grid](*args, **meta)
         for record in recorder.records.values():
             remember(self.kernels, kernel, record)
         return _last_run(recorder, bound)
+
+    def export(self, kernel: str | int, /, to: str | Path | None = None, *, kind: str = "module") -> Exported:
+        """Write a kept kernel, by name, ``name@version`` or id, as a file that needs nothing of the lab.
+
+        ``kind`` is ``module``, ``autotune`` (a module that keeps its ``@triton.autotune``), ``torch-op``, ``report``
+        (a page with all that is known of it), or ``bundle`` (for ``%triton_load`` on another machine).
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel or kind, or the kernel cannot be written so.
+        """
+        from kernellab.export.write import Bench, export
+
+        device = "cpu" if self.launches.is_offline() else "cuda"
+        return export(self.kernels, Bench(self.run, self.compile, device), kernel, to, kind)
+
+    def load(self, kernel: str | int | Path, /, namespace: dict[str, Any], *, name: str | None = None) -> Loaded:
+        """Define a kept kernel, or that of a bundle (a path that ends with ``.zip``), in a namespace again.
+
+        It comes with its decorators, and with those of its helpers whose names are free there.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel, or the file is no bundle.
+        """
+        if str(kernel).endswith(".zip"):
+            from kernellab.export.bundle import read_bundle
+
+            kernel = read_bundle(self.kernels.store, Path(str(kernel))).id
+        return define(self.kernels, str(kernel), namespace, name)
+
+    def tune(
+        self,
+        kernel: Any,
+        grid: Any,
+        /,
+        *args: Any,
+        configs: Space | Sequence[Any] | None = None,
+        timeout_s: float = 10.0,
+        search: Searching = "exhaustive",
+        budget_s: float | None = None,
+        budget_configs: int | None = None,
+        fresh: bool = False,
+        **meta: Any,
+    ) -> Tuning:
+        """Find the fastest config of a kernel for these arguments; launch it once. What the store knows is not timed.
+
+        ``configs`` are those to try; None takes those of the kernel's ``@triton.autotune``. The budgets bound the
+        search, in seconds or configs; ``timeout_s`` bounds each config. Without a GPU, configs are only compiled.
+
+        Raises:
+            UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
+        """
+        from kernellab.tune.place import Options, tune_and_launch  # keeps `import kernellab` light
+
+        _require_kernel(kernel)
+        options = Options(configs, timeout_s, search, 64, budget_s, budget_configs, fresh)
+        return tune_and_launch(self.launches, self.kernels, self.bind(kernel), grid, args, meta, options)
 
     @contextmanager
     def recording(

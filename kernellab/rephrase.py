@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import re
 import textwrap
 from collections.abc import Mapping
 from types import FunctionType, ModuleType
@@ -32,7 +33,8 @@ def rephrased_grid(grid: Any, arguments: Mapping[str, Any]) -> str:
     if node is None or len(node.args.args) != 1:
         return ""
     scope = inspect.getclosurevars(grid)
-    return rephrased(node, {**scope.globals, **scope.nonlocals}, arguments)
+    named = _named_numbers(node, arguments)
+    return "" if named is None else rephrased(named, {**scope.globals, **scope.nonlocals}, arguments)
 
 
 def rephrased(node: ast.expr, scope: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
@@ -41,11 +43,23 @@ def rephrased(node: ast.expr, scope: Mapping[str, Any], arguments: Mapping[str, 
     replacement: dict[str, ast.expr] = {}
     for part in ast.walk(node):
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.id not in bound:
-            found = _said(part.id, scope, arguments)
+            found = part.id if part.id in arguments and part.id not in scope else _said(part.id, scope, arguments)
             if found is None:
                 return ""
             replacement[part.id] = ast.parse(found, mode="eval").body
     return ast.unparse(_Replaced(replacement).visit(node))
+
+
+def _named_numbers(node: ast.expr, arguments: Mapping[str, Any]) -> ast.expr | None:
+    """Return an expression with its large numbers, which are sizes, as parameters; None where one is no parameter's."""
+    sizes = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and type(n.value) is int and n.value > 16}
+    found = {size: _said_number("", size, arguments) for size in sizes}
+    if None in found.values():
+        return None
+    text = ast.unparse(node)
+    for size, name in found.items():
+        text = re.sub(rf"\b{size}\b", str(name), text)
+    return ast.parse(text, mode="eval").body
 
 
 class _Replaced(ast.NodeTransformer):

@@ -24,7 +24,7 @@ def labelled(kernels: Registry, key: str) -> Listing:
     Raises:
         UnknownName: there is none.
     """
-    return listing(kernels.store, time.time(), only=(kernels.version(_key(key)).id,))
+    return listing(kernels.store, time.time(), only=(kernels.version(key_of(key)).id,))
 
 
 def define(kernels: Registry, key: str, namespace: dict[str, Any], name: str | None = None) -> Loaded:
@@ -33,7 +33,7 @@ def define(kernels: Registry, key: str, namespace: dict[str, Any], name: str | N
     Raises:
         UnknownName: there is none.
     """
-    version = kernels.version(_key(key))
+    version = kernels.version(key_of(key))
     kernel = kernels[version.id]
     defined = [name or version.name]
     namespace[defined[0]] = kernel
@@ -56,7 +56,7 @@ def remove(kernels: Registry, keys: Sequence[str]) -> Listing:
         if not key.isdigit() and "@" not in key:
             versions = ", ".join(v.label for v in kernels if v.name == key)
             raise UsageError(f"%triton_rm {key} does not say which version; name one of {versions or 'none'}.")
-    found = {kernels.version(_key(key)).id: _key(key) for key in keys}
+    found = {kernels.version(key_of(key)).id: key_of(key) for key in keys}
     names = {kernels.remove(key).name for key in found.values()}
     return listing(kernels.store, time.time(), only=tuple(v.id for v in kernels if v.name in names))
 
@@ -67,7 +67,7 @@ def tag(kernels: Registry, key: str, tags: Sequence[str], note: str | None = Non
     Raises:
         UnknownName: there is no such version.
     """
-    number = kernels.version(_key(key)).id
+    number = kernels.version(key_of(key)).id
     if off:
         kernels.store.untag(number, tags)
     else:
@@ -81,7 +81,8 @@ def source_text(version: Version) -> str:
     return version.closure.decorators + version.closure.functions[0].text
 
 
-def _key(text: str) -> str | int:
+def key_of(text: str) -> str | int:
+    """Return what was typed as the registry takes it: an id is a number."""
     return int(text) if text.isdigit() else text
 
 

@@ -7,9 +7,10 @@ from typing import Any
 from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
+from kernellab.export.write import KINDS, Exported
 from kernellab.lab import Lab
 from kernellab.listing import Listing, Loaded
-from kernellab.shelf import define, labelled, remove, search, tag
+from kernellab.shelf import key_of, labelled, remove, search, tag
 
 
 @magics_class
@@ -32,7 +33,7 @@ class StoreMagics(Magics):  # type: ignore[misc]
     def triton_load(self, line: str) -> Loaded:
         """Define a kept kernel in this namespace again, with its helpers: %triton_load softmax@2."""
         given = parse_argstring(self.triton_load, line)
-        return define(self.lab.kernels, given.kernel, self.shell.user_ns, given.name)
+        return self.lab.load(given.kernel, self.shell.user_ns, name=given.name)
 
     @magic_arguments()
     @argument("kernel", nargs="+", help="name@version or id.")
@@ -53,3 +54,13 @@ class StoreMagics(Magics):  # type: ignore[misc]
         given = parse_argstring(self.triton_tag, line)
         tag(self.lab.kernels, given.kernel, given.tags, given.note, off=given.remove)
         return labelled(self.lab.kernels, given.kernel)
+
+    @magic_arguments()
+    @argument("kernel", help="A name, name@version or id.")
+    @argument("--to", help="The file to write (NAME.py, NAME.html or NAME.zip in the current folder).")
+    @argument("--as", dest="kind", default="module", help=f"One of: {', '.join(KINDS)}.")
+    @line_magic
+    def triton_export(self, line: str) -> Exported:
+        """Write a kept kernel as a file that needs nothing of the lab: %triton_export softmax --to softmax.py."""
+        given = parse_argstring(self.triton_export, line)
+        return self.lab.export(key_of(given.kernel), given.to, kind=given.kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from html import escape
 
 from kernellab.listing import Listing, Loaded, VersionRow
@@ -51,6 +52,11 @@ def age_words(seconds: float) -> str:
         if seconds >= scale:
             return f"{wording.plural(int(seconds / scale), word)} ago"
     return "just now"
+
+
+def date_words(when: float) -> str:
+    """Return a time, given in seconds since 1970, in UTC and to the minute."""
+    return datetime.fromtimestamp(when, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _nothing(listing: Listing) -> str:

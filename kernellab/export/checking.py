@@ -1,0 +1,124 @@
+"""The ``main()`` of an exported module: a correctness check, and a benchmark where there is a GPU."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernellab.export.launcher import Plan
+from kernellab.export.literal import literal
+
+# As in `kernellab.check`; and more for sums in another order.
+_TOLERANCES = {"float64": 1e-6, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+_ROUNDED = ("bfloat16", "float8")  # Triton's own interpreter computes these as integers
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What an output held: its mean magnitude, and evenly spaced samples of it."""
+
+    name: str
+    mean: float
+    samples: tuple[float, ...]
+
+
+def summary(tensor: Any) -> tuple[float, list[float]]:
+    """Return the mean magnitude of a tensor, and evenly spaced samples of it."""
+    flat = tensor.detach().double().cpu().reshape(-1)
+    step = max(flat.numel() // 16, 1)
+    return flat.abs().mean().item(), flat[::step][:16].tolist()
+
+
+def expected_of(outputs: Mapping[str, Any]) -> tuple[Expected, ...]:
+    """Return what an exported module compares its outputs with."""
+    found = ((name, summary(tensor)) for name, tensor in outputs.items() if tensor.numel())
+    return tuple(Expected(name, _short(mean), tuple(map(_short, samples))) for name, (mean, samples) in found)
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.7g}")
+
+
+def check_text(plan: Plan, expected: Sequence[Expected], *, has_dot: bool) -> Iterator[str]:
+    """Yield the functions ``reference`` (where one is known), ``check``, ``main``, and the call of it.
+
+    A kernel that ``has_dot`` multiplies float32 in TF32 on a GPU, which keeps ten bits.
+    """
+    if plan.grid is None and plan.launch.grid is None:
+        return
+    names = ", ".join(argument.name for argument in plan.given)
+    if plan.launch.check:
+        yield (
+            f'def reference({names}):\n    """Return what the outputs are to hold."""\n    return {plan.launch.check}\n'
+        )
+    elif expected:
+        rows = [f"    {literal(e.name)}: ({literal(e.mean)}, {literal(list(e.samples))})," for e in expected]
+        comment = "# Mean magnitude and samples of the outputs, as they were when this file was written."
+        yield "\n".join([comment, "EXPECTED = {", *rows, "}"])
+        yield inspect.getsource(summary).replace("(tensor: Any) -> tuple[float, list[float]]:", "(tensor):")
+    yield _check(plan, expected, _TOLERANCES["float16"] if has_dot else 0.0)
+    yield _main(plan)
+    yield 'if __name__ == "__main__":\n    main()\n'
+
+
+def launched(plan: Plan) -> str:
+    """Return the call of ``launch`` on generated inputs."""
+    return "launch(**arguments)" if plan.grid else f"launch(**arguments, grid={plan.launch.grid})"
+
+
+def _check(plan: Plan, expected: Sequence[Expected], least: float) -> str:
+    outputs = [plan.launch.argument(name) for name in plan.mutated]
+    tolerance = max((_TOLERANCES.get(a.dtype, 0.3) for a in outputs if "float" in a.dtype), default=0.0)
+    tolerance = max(tolerance, least)
+    lines = [
+        "def check(device):",
+        '    """Launch once; raise AssertionError if an output is wrong."""',
+    ]
+    lines += ["    arguments = inputs(device)"]
+    if plan.launch.check:
+        lines += [
+            "    wanted = reference(**{n: a.clone() if hasattr(a, 'clone') else a for n, a in arguments.items()})",
+            "    wanted = wanted if isinstance(wanted, tuple) else (wanted,)",
+            f"    {launched(plan)}",
+            f"    for name, value in zip({literal(list(plan.mutated))}, wanted, strict=True):",
+            "        got = arguments[name].double()",
+            "        value = value.double().reshape(got.shape)",
+            f"        torch.testing.assert_close(got, value, rtol={tolerance}, atol={tolerance}, equal_nan=True)",
+            '    return "equals its reference"',
+        ]
+    elif expected:
+        lines += [
+            f"    {launched(plan)}",
+            "    for name, (mean, samples) in EXPECTED.items():",
+            "        got_mean, got = summary(arguments[name])",
+            f"        scale = {tolerance} * max(abs(mean), 1e-30) if mean == mean else {tolerance}",
+            "        wanted = torch.tensor([mean, *samples], dtype=torch.float64)",
+            "        found = torch.tensor([got_mean, *got], dtype=torch.float64)",
+            f"        torch.testing.assert_close(found, wanted, rtol={tolerance}, atol=scale, equal_nan=True)",
+            '    return "gives what it gave when it was exported"',
+        ]
+    else:
+        lines += [f"    {launched(plan)}", '    return "runs; nothing is known to compare its outputs with"']
+    return "\n".join(lines)
+
+
+def _main(plan: Plan) -> str:
+    rounded = any(a.dtype.startswith(_ROUNDED) for a in plan.given if a.kind == "tensor")
+    name = plan.name
+    lines = ["def main():", '    """Check the kernel; measure it where there is a GPU."""']
+    lines += ["    if not torch.cuda.is_available() and not INTERPRETED:"]
+    lines += ['        sys.exit("There is no GPU: set TRITON_INTERPRET=1 to check the kernel on the CPU.")']
+    if rounded:
+        lines += ["    if INTERPRETED:"]
+        lines += ['        sys.exit("Triton\'s interpreter cannot compute bfloat16 and float8: this needs a GPU.")']
+    lines += ['    device = "cpu" if INTERPRETED else "cuda"', f'    print("{name}", check(device))']
+    lines += ["    if INTERPRETED:", '        print("There is no GPU in use: nothing is measured.")', "        return"]
+    lines += ["    arguments = inputs(device)", f"    time_ms = triton.testing.do_bench(lambda: {launched(plan)})"]
+    lines += ["    tensors = [a for a in arguments.values() if isinstance(a, torch.Tensor)]"]
+    lines += ["    moved = sum(t.numel() * t.element_size() for t in tensors)"]
+    lines += [
+        f'    print(f"{name} {{time_ms * 1e3:.1f}} us, {{moved / time_ms / 1e6:.0f}} GB/s if each tensor moves once")'
+    ]
+    return "\n".join(lines)

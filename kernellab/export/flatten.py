@@ -1,0 +1,188 @@
+"""A closure as the text of one module.
+
+In a closure each function has bindings of its own; in a module all share one namespace. Where two functions call
+different things by one name, one of the names changes. All else stays as it was written, to the byte.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kernellab.export.literal import binding_literal
+from kernellab.source import (
+    Binding,
+    Closure,
+    Constant,
+    Constexpr,
+    Dtype,
+    Function,
+    FunctionRef,
+    Import,
+    Members,
+    Opaque,
+    is_installed,
+)
+
+Span = tuple[int, int, int, int]  # line and column, from and to; columns count bytes, as in `ast`
+
+
+@dataclass(slots=True)
+class Flat:
+    """The parts of a module, in order: import statements, constants, and the text of each function by its index.
+
+    ``names`` gives the global name of each function; ``missing`` what its code names and could not be taken along.
+    """
+
+    closure: Closure
+    imports: dict[str, str] = field(default_factory=dict)
+    constants: dict[str, str] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def helpers(self) -> Iterator[str]:
+        """Yield the helpers with their decorators, those that others use first."""
+        for index in reversed(range(1, len(self.closure.functions))):
+            function = self.closure.functions[index]
+            if function.kind != "lambda":
+                yield f"{_decorator(function)}{self.texts[index]}"
+
+    def expression(self, binding: Binding) -> str:
+        """Return what a binding of a decorator stands for, as an expression of the module."""
+        if isinstance(binding, FunctionRef):
+            lambda_ = self.closure.functions[binding.index].kind == "lambda"
+            return self.texts[binding.index] if lambda_ else self.names[binding.index]
+        if isinstance(binding, Import):
+            return self._import(binding.attribute.split(".")[-1] or binding.module.split(".")[-1], binding)
+        return binding_literal(binding)
+
+    def kernel_text(self) -> str:
+        return self.texts[0]
+
+    def _named(self, name: str, definition: str, where: dict[str, str]) -> str:
+        """Return the global name of a definition: ``name``, or one like it where that means something else."""
+        taken = {**self.imports, **self.constants}
+        for candidate in (name, *(f"{name}_{i}" for i in range(2, 1000))):
+            if taken.get(candidate) == definition:
+                return candidate
+            if candidate not in taken and candidate not in self.names.values():
+                where[candidate] = definition
+                return candidate
+        raise AssertionError("unreachable: a thousand names are taken")
+
+    def _import(self, name: str, binding: Import) -> str:
+        return self._named(name, f"{binding.module}:{binding.attribute}", self.imports)
+
+    def target(self, name: str, binding: Binding) -> str | None:
+        """Return the global name of a binding that some function calls ``name``; None where it stayed behind."""
+        match binding:
+            case FunctionRef(index):
+                return self.names[index]
+            case Import():
+                return self._import(name, binding)
+            case Members(module, ()) if is_installed(module):
+                return self._import(name, Import(module))
+            case Constant() | Constexpr() | Dtype():
+                return self._named(name, binding_literal(binding), self.constants)
+            case Opaque(type_):
+                self.missing[name] = type_
+        return None
+
+
+def flattened(closure: Closure) -> Flat:
+    """Return the parts of a module that holds a kernel and all that it uses."""
+    flat = Flat(closure)
+    flat.imports.update({"torch": "torch:", "triton": "triton:", "tl": "triton.language:"})
+    reserved = set(flat.imports)
+    for index, function in enumerate(closure.functions):
+        flat.names[index] = _free(function.name, reserved | set(flat.names.values()))
+    for index, function in enumerate(closure.functions):
+        flat.texts[index] = _rewritten(function, flat, flat.names[index])
+    return flat
+
+
+def import_line(name: str, definition: str) -> str:
+    """Return the statement that imports ``module:attribute`` under a name."""
+    module, _, attribute = definition.partition(":")
+    if "." in attribute:
+        return f"import {module}\n{name} = {module}.{attribute}"
+    if attribute:
+        return f"from {module} import {attribute}" + ("" if attribute == name else f" as {name}")
+    return f"import {module}" + ("" if module == name else f" as {name}")
+
+
+def _free(name: str, taken: set[str]) -> str:
+    return next(c for c in (name, *(f"{name}_{i}" for i in range(2, 1000))) if c not in taken)
+
+
+def _decorator(function: Function) -> str:
+    if function.kind == "jit":
+        return "@triton.jit(noinline=True)\n" if function.noinline else "@triton.jit\n"
+    return "@triton.constexpr_function\n" if function.kind == "constexpr_function" else ""
+
+
+def _rewritten(function: Function, flat: Flat, name: str) -> str:
+    """Return the text of a function with its global names replaced by those of the module."""
+    is_lambda = function.kind == "lambda"
+    tree = ast.parse(f"({function.text})" if is_lambda else function.text)
+    bindings = dict(function.bindings)
+    quoted_annotations = _annotations(tree)
+    edits: dict[Span, str] = {}
+    for node, binding in _references(tree, bindings):
+        first = _first_name(node)
+        wanted = flat.target(first if isinstance(node, ast.Name) else node.attr, binding)  # type: ignore[attr-defined]
+        if wanted is None:
+            edits.update({_span(a): repr(ast.unparse(a)) for a in quoted_annotations if _holds(a, node)})
+        elif wanted != ast.unparse(node):
+            edits[_span(node)] = wanted
+    text = _edited(f"({function.text})" if is_lambda else function.text, edits)
+    if is_lambda:
+        return text[1:-1]
+    return re.sub(rf"\bdef\s+{re.escape(function.name)}\b", f"def {name}", text, count=1)
+
+
+def _references(tree: ast.AST, bindings: dict[str, Binding]) -> Iterator[tuple[ast.expr, Binding]]:
+    """Yield each use of a global: a name, or a chain of attributes that leads out of modules that stay behind."""
+    parents = {id(child): parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Name) or node.id not in bindings:
+            continue
+        binding: Binding | None = bindings[node.id]
+        expression: ast.expr = node
+        while isinstance(binding, Members) and binding.members:
+            parent = parents.get(id(expression))
+            if not isinstance(parent, ast.Attribute):
+                break
+            binding, expression = dict(binding.members).get(parent.attr), parent
+        if binding is not None:
+            yield expression, binding
+
+
+def _first_name(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    assert isinstance(node, ast.Name)
+    return node.id
+
+
+def _annotations(tree: ast.AST) -> list[ast.expr]:
+    return [node.annotation for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation is not None]
+
+
+def _holds(outer: ast.expr, inner: ast.expr) -> bool:
+    return any(node is inner for node in ast.walk(outer))
+
+
+def _span(node: ast.expr) -> Span:
+    return node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+
+
+def _edited(text: str, edits: dict[Span, str]) -> str:
+    lines = [line.encode() for line in text.splitlines(keepends=True)]
+    for (line, column, end_line, end_column), new in sorted(edits.items(), reverse=True):
+        before, after = lines[line - 1][:column], lines[end_line - 1][end_column:]
+        lines[line - 1 : end_line] = [before + new.encode() + after]
+    return b"".join(lines).decode()

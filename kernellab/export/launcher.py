@@ -1,0 +1,170 @@
+"""The text of ``launch(...)``: what a caller of an exported kernel needs, with the rest worked out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernellab.export.grids import GridText, grid_text
+from kernellab.export.inputs import meta_of
+from kernellab.store import Argument, Launch, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is known of how a kernel is launched.
+
+    ``required`` and ``allocated`` are its parameters that are no constexprs: those that a caller gives, and those that
+    are only written, with the expression that makes each. ``mutated`` are all that it writes; ``meta`` gives the
+    constexprs and options of the last launch as expressions, ``grid`` the grid, if it is known.
+    """
+
+    name: str
+    launch: Launch
+    required: tuple[Argument, ...]
+    allocated: tuple[tuple[Argument, str], ...]
+    mutated: tuple[str, ...]
+    complete: bool
+    meta: tuple[tuple[str, str], ...]
+    grid: GridText | None
+
+    @property
+    def given(self) -> tuple[Argument, ...]:
+        """All parameters but the constexprs, in the order of the kernel."""
+        return tuple(argument for argument in self.launch.arguments if not argument.constexpr)
+
+
+def plan_of(name: str, launches: Sequence[Launch], result: Result | None, computed: Sequence[str] = ()) -> Plan:
+    """Return the plan for a kernel that was launched; ``computed`` are the constexprs that heuristics give."""
+    launch = launches[-1]
+    given = [argument for argument in launch.arguments if not argument.constexpr]
+    allocated = tuple((a, text) for a in _only_written(given, result) if (text := _allocation(a, given, launches)))
+    made = {argument.name for argument, _ in allocated}
+    meta = {key: text for key, text in meta_of(launch).items() if key not in computed}
+    return Plan(
+        name=name,
+        launch=launch,
+        required=tuple(argument for argument in given if argument.name not in made),
+        allocated=allocated,
+        mutated=_mutated(given, result),
+        complete=result is not None and result.complete,
+        meta=tuple(meta.items()),
+        grid=grid_text(launches),
+    )
+
+
+def launch_text(plan: Plan, configs: str = "META", *, tuned: bool = False) -> str:
+    """Return the source of ``launch``; ``configs`` is the expression of the meta-parameters of a call.
+
+    A ``tuned`` kernel chooses its config itself, but for the interpreter, which cannot time anything.
+    """
+    parameters = [argument.name for argument in plan.required]
+    parameters += ["*", *(f"{argument.name}=None" for argument, _ in plan.allocated)]
+    parameters.append("grid=None" if plan.grid else "grid")
+    passed = ", ".join(f"{argument.name}={argument.name}" for argument in plan.given)
+    body = [f"meta = {{**{configs}, **meta}}"]
+    called = plan.name
+    if tuned:
+        called = "function"
+        body += [f"function = {plan.name}.fn if INTERPRETED else {plan.name}", "if INTERPRETED:"]
+        body += [f"    meta = {{**{plan.name}.configs[0].all_kwargs(), **meta}}"]
+    body += [line for argument, text in plan.allocated for line in _allocated(argument, text)]
+    if plan.grid:
+        body += ["if grid is None:", f"    grid = {plan.grid.text}"]
+    body.append(f"{called}[grid]({passed}, **meta)")
+    if plan.mutated:
+        body.append(f"return {', '.join(plan.mutated)}")
+    doc = "\n".join(f"    {line}".rstrip() for line in _doc(plan)).lstrip()
+    return f'def launch({", ".join(parameters)}, **meta):\n    """{doc}\n    """\n    ' + "\n    ".join(body) + "\n"
+
+
+def operator_launch_text(plan: Plan, operator: str) -> str:
+    """Return the source of a ``launch`` that goes through an operator."""
+    parameters = [argument.name for argument in plan.required]
+    optional = [f"{argument.name}=None" for argument, _ in plan.allocated]
+    parameters += ["*", *optional] if optional else []
+    passed = ", ".join(f"{argument.name}={argument.name}" for argument in plan.given)
+    body = [line for argument, text in plan.allocated for line in _allocated(argument, text)]
+    body.append(f"{operator}({passed}, **meta)")
+    if plan.mutated:
+        body.append(f"return {', '.join(plan.mutated)}")
+    lines = [f"def launch({', '.join(parameters)}, **meta):"]
+    lines.append(f'    """Call the operator, and return {", ".join(plan.mutated) or "nothing"}."""')
+    return "\n".join([*lines, *(f"    {line}" for line in body)])
+
+
+def _doc(plan: Plan) -> Iterator[str]:
+    yield f"Launch `{plan.name}`" + (f" and return {', '.join(plan.mutated)}." if plan.mutated else ".")
+    yield ""
+    yield "``meta`` replaces constexprs and options of the kernel; their defaults are those of the recorded launch."
+    for argument, text in plan.allocated:
+        yield f"``{argument.name}``, which is only written, is allocated where it is not given, as ``{text}``."
+    if plan.grid is None:
+        yield "The grid is not known as a formula, and has to be given."
+    elif plan.grid.inferred:
+        times = "1 launch" if plan.grid.inferred == 1 else f"{plan.grid.inferred} launches"
+        yield f"The grid is inferred from {times}; give another where it does not hold."
+
+
+def _allocated(argument: Argument, text: str) -> Iterator[str]:
+    yield f"if {argument.name} is None:"
+    yield f"    {argument.name} = {text}"
+
+
+def _mutated(given: Sequence[Argument], result: Result | None) -> tuple[str, ...]:
+    """Return the tensors that the kernel writes or updates: all of them where that is not known."""
+    known = None if result is None or not result.complete else {*result.writes, *result.atomics}
+    return tuple(a.name for a in given if a.kind == "tensor" and not a.alias and (known is None or a.name in known))
+
+
+def _only_written(given: Sequence[Argument], result: Result | None) -> list[Argument]:
+    if result is None or not result.complete:
+        return []
+    only = set(result.writes) - set(result.reads) - set(result.atomics)
+    shared = {name for argument in given if argument.alias for name in (argument.name, argument.alias)}
+    return [a for a in given if a.kind == "tensor" and a.name in only - shared]
+
+
+def _allocation(output: Argument, given: Sequence[Argument], launches: Sequence[Launch]) -> str:
+    """Return the expression that makes an output, or "" where its shape does not follow from the inputs."""
+    inputs = [a for a in given if a.kind == "tensor" and a.name != output.name and a.shape and not a.alias]
+    for source in inputs:
+        if _always(launches, output, source, same_layout=True):
+            same = source.dtype == output.dtype
+            return f"torch.zeros_like({source.name}" + (")" if same else f", dtype=torch.{output.dtype})")
+    extents = [_extent(axis, output, inputs, launches) for axis in range(len(output.shape))]
+    if not inputs or None in extents or output.stride != _contiguous(output.shape):
+        return ""
+    shape = f"({', '.join(map(str, extents))}{',' if len(extents) == 1 else ''})"
+    alike = next((a for a in inputs if a.dtype == output.dtype), None)
+    dtype = f"{alike.name}.dtype" if alike else f"torch.{output.dtype}"
+    return f"torch.zeros({shape}, dtype={dtype}, device={inputs[0].name}.device)"
+
+
+def _extent(axis: int, output: Argument, inputs: Sequence[Argument], launches: Sequence[Launch]) -> str | None:
+    """Return what gives one extent of an output: that axis of the first input, or of the last one for the last axis."""
+    last = axis == len(output.shape) - 1
+    places = [(a, k) for a in (reversed(inputs) if last and axis else inputs) for k in range(len(a.shape))]
+    places.sort(key=lambda place: place[1] != (len(place[0].shape) - 1 if last and axis else axis))
+    for source, k in places:
+        if all(_axis_of(launch, output.name, axis) == _axis_of(launch, source.name, k) for launch in launches):
+            return f"{source.name}.shape[{k}]"
+    return None
+
+
+def _always(launches: Sequence[Launch], output: Argument, source: Argument, *, same_layout: bool) -> bool:
+    pairs = [(launch.argument(output.name), launch.argument(source.name)) for launch in launches]
+    return all(a.shape == b.shape and (not same_layout or a.stride == b.stride) for a, b in pairs)
+
+
+def _axis_of(launch: Launch, name: str, axis: int) -> int | None:
+    shape = launch.argument(name).shape
+    return shape[axis] if axis < len(shape) else None
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))

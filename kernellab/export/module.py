@@ -1,0 +1,221 @@
+"""A kept kernel as a Python module that needs torch and Triton, and nothing of the lab."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kernellab.export.checking import Expected, check_text
+from kernellab.export.flatten import Flat, flattened, import_line
+from kernellab.export.inputs import inputs_text
+from kernellab.export.launcher import Plan, launch_text, operator_launch_text, plan_of
+from kernellab.export.literal import docstring, literal
+from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque
+from kernellab.store import Launch, Result, Version
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is exported: a version, its launches (the latest last), and what was compiled for the last of them.
+
+    ``expected`` is what its outputs held after a launch on the inputs that the module generates, if that is known.
+    """
+
+    version: Version
+    launches: tuple[Launch, ...]
+    result: Result | None
+    expected: tuple[Expected, ...] = ()
+
+    @property
+    def launch(self) -> Launch | None:
+        return self.launches[-1] if self.launches else None
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A module in the making."""
+
+    subject: Subject
+    flat: Flat
+    plan: Plan | None
+    tuner: Autotune | None
+    heuristics: tuple[tuple[str, Binding], ...]
+
+
+def module_text(subject: Subject, *, autotune: bool = False) -> str:
+    """Return the source of the module; with ``autotune``, the kernel keeps its ``@triton.autotune``.
+
+    Raises:
+        UsageError: an argument of its recorded launch cannot be written down.
+    """
+    parts = parts_of(subject)
+    tuned = parts.tuner if autotune else None
+    sections = [*head(parts), *definitions(parts, tuned)]
+    if parts.plan is None:
+        sections.append(_bare_launch(parts))
+    else:
+        plan = _without_config(parts.plan, parts.tuner) if tuned else parts.plan
+        sections += [*_meta(parts, plan, tuned), *_ending(parts, plan, tuned)]
+    return finished(sections, parts)
+
+
+def parts_of(subject: Subject) -> Parts:
+    closure = subject.version.closure
+    flat = flattened(closure)
+    heuristics = tuple(v for w in closure.wrappers if isinstance(w, Heuristics) for v in w.values)
+    known = [name for name, value in heuristics if not isinstance(value, Opaque)]
+    plan = plan_of(flat.names[0], subject.launches, subject.result, known) if subject.launches else None
+    tuner = next((wrapper for wrapper in closure.wrappers if isinstance(wrapper, Autotune)), None)
+    return Parts(subject, flat, plan, tuner, heuristics)
+
+
+def finished(sections: Sequence[str], parts: Parts) -> str:
+    """Return the module: its docstring and imports, then the sections."""
+    by_module = sorted(parts.flat.imports.items(), key=lambda item: item[1])
+    imports = [import_line(name, definition) for name, definition in by_module]
+    standard = ["import os", "import sys", ""]
+    top = [docstring(_provenance(parts)), "\n".join([*standard, *imports])]
+    return "\n\n".join(top) + "\n\n" + "\n\n\n".join(section.strip("\n") for section in sections) + "\n"
+
+
+def head(parts: Parts) -> Iterator[str]:
+    """Yield what comes before the functions."""
+    yield 'INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, by Triton\'s interpreter'
+    constants = [f"{name} = {text}" for name, text in parts.flat.constants.items()]
+    if constants:
+        yield "\n".join(constants)
+
+
+def definitions(parts: Parts, tuner: Autotune | None, *, heuristics: bool = True) -> Iterator[str]:
+    """Yield the helpers, then the kernel with its decorators."""
+    yield from parts.flat.helpers()
+    decorators = [*_autotune(parts.flat, tuner)] if tuner else []
+    values = [(n, parts.flat.expression(b)) for n, b in parts.heuristics if not isinstance(b, Opaque)]
+    if values and heuristics:
+        entries = ", ".join(f"{literal(name)}: {text}" for name, text in values)
+        decorators.append(f"@triton.heuristics({{{entries}}})")
+    decorators.append(_jit(parts))
+    yield "\n".join([*decorators, parts.flat.kernel_text()])
+
+
+def _jit(parts: Parts) -> str:
+    closure = parts.subject.version.closure
+    options = [o for w in closure.wrappers if isinstance(w, JitOptions) for o in w.options]
+    if closure.functions[0].noinline:
+        options.append(("noinline", True))
+    given = ", ".join(f"{name}={literal(value)}" for name, value in options)
+    return f"@triton.jit({given})" if given else "@triton.jit"
+
+
+def _autotune(flat: Flat, tuner: Autotune) -> Iterator[str]:
+    yield "@triton.autotune("
+    yield "    configs=["
+    yield from (f"        {_config(flat, config)}," for config in tuner.configs)
+    yield "    ],"
+    yield f"    key={literal(list(tuner.key))},"
+    for name, binding in tuner.arguments:
+        if not isinstance(binding, Opaque):
+            yield f"    {name}={flat.expression(binding)},"
+    pruning = [(n, flat.expression(b)) for n, b in tuner.prune_configs_by if not isinstance(b, Opaque)]
+    if pruning:
+        yield f"    prune_configs_by={{{', '.join(f'{literal(n)}: {text}' for n, text in pruning)}}},"
+    yield ")"
+
+
+def _config(flat: Flat, config: ConfigText) -> str:
+    parameters = ", ".join(f"{literal(name)}: {flat.expression(value)}" for name, value in config.parameters)
+    given = [(name, value) for name, value in config.options if value is not None and (name, value) != ("num_ctas", 1)]
+    options = [f"{name}={literal(value)}" for name, value in given]
+    if config.pre_hook is not None and not isinstance(config.pre_hook, Opaque):
+        options.append(f"pre_hook={flat.expression(config.pre_hook)}")
+    return f"triton.Config({', '.join([f'{{{parameters}}}', *options])})"
+
+
+def _meta(parts: Parts, plan: Plan, tuned: Autotune | None) -> Iterator[str]:
+    """Yield the meta-parameters of the last launch, and for a tuned kernel those of each key that was launched."""
+    yield f"META = {_dict(plan.meta)}"
+    if parts.tuner is None or tuned is not None:
+        return
+    chosen = {}
+    for launch in parts.subject.launches:
+        each = plan_of(plan.name, [launch], parts.subject.result, [name for name, _ in parts.heuristics])
+        chosen[_key_values(launch, parts.tuner)] = dict(each.meta)
+    rows = [
+        f"    {key}: {{{', '.join(f'{literal(n)}: {t}' for n, t in meta.items())}}}," for key, meta in chosen.items()
+    ]
+    names = ", ".join(parts.tuner.key) or "nothing"
+    yield "\n".join([f"# What was chosen for each value of ({names}); another takes META.", "CONFIGS = {", *rows, "}"])
+
+
+def _dict(entries: Iterable[tuple[str, str]]) -> str:
+    return f"{{{', '.join(f'{literal(name)}: {text}' for name, text in entries)}}}"
+
+
+def _key_values(launch: Launch, tuner: Autotune) -> str:
+    values = [next((a for a in launch.arguments if a.name == name), None) for name in tuner.key]
+    shown = [literal(a.value) if a is not None and a.kind == "scalar" else "None" for a in values]
+    return f"({', '.join(shown)}{',' if len(shown) == 1 else ''})"
+
+
+def _ending(parts: Parts, plan: Plan, tuned: Autotune | None) -> Iterator[str]:
+    scalars = {argument.name for argument in plan.given if argument.kind == "scalar"}
+    if parts.tuner is not None and tuned is None:
+        key = [name if name in scalars else "None" for name in parts.tuner.key]
+        lookup = f"CONFIGS.get(({', '.join(key)}{',' if len(key) == 1 else ''}), META)"
+        yield launch_text(plan, lookup)
+    else:
+        yield launch_text(plan, tuned=tuned is not None)
+    yield from _checked(parts, plan)
+
+
+def ending(parts: Parts, plan: Plan, operator: str) -> Iterator[str]:
+    """Yield what follows an operator: ``launch``, which calls it, generated inputs, the check and ``main``."""
+    yield operator_launch_text(plan, operator)
+    yield from _checked(parts, plan)
+
+
+def _checked(parts: Parts, plan: Plan) -> Iterator[str]:
+    yield inputs_text(plan.launch)
+    has_dot = any("tl.dot" in text for text in parts.flat.texts.values())
+    yield from check_text(plan, parts.subject.expected, has_dot=has_dot)
+
+
+def _without_config(plan: Plan, tuner: Autotune | None) -> Plan:
+    """Return the plan of a kernel that chooses its config itself."""
+    assert tuner is not None
+    own = {name for config in tuner.configs for name, _ in (*config.parameters, *config.options)}
+    return dataclasses.replace(plan, meta=tuple((n, text) for n, text in plan.meta if n not in own))
+
+
+def _bare_launch(parts: Parts) -> str:
+    name = parts.flat.names[0]
+    return (
+        f'def launch(*args, grid, **meta):\n    """Launch `{name}` on this grid."""\n    {name}[grid](*args, **meta)\n'
+    )
+
+
+def _provenance(parts: Parts) -> str:
+    subject = parts.subject
+    made = datetime.fromtimestamp(subject.version.created, tz=UTC).strftime("%Y-%m-%d")
+    lines = [f"The Triton kernel `{parts.flat.names[0]}`.", ""]
+    where = f" from {subject.version.cell}" if subject.version.cell else ""
+    lines.append(f"Exported by kernellab: {subject.version.label}{where}, kept since {made}.")
+    lines.append(f"Its hash is {subject.version.digest[:16]}.")
+    if subject.launch is not None:
+        lines.append(f"The recorded launch was compiled for {subject.launch.target}{_ran(subject.launch)}.")
+    if subject.result is not None:
+        lines.append(f"Compiled by Triton {subject.result.triton}.")
+    for name, kind in sorted(parts.flat.missing.items()):
+        lines.append(f"`{name}` ({kind}) stayed behind.")
+    lost = [name for name, value in parts.heuristics if isinstance(value, Opaque)]
+    lines += [f"The heuristic of `{name}` stayed behind; its value is that of the recorded launch." for name in lost]
+    lines += ["", "    TRITON_INTERPRET=1 python THIS_FILE    # checks the kernel on the CPU"]
+    lines += ["    python THIS_FILE                       # checks and benchmarks it on a GPU"]
+    return "\n".join(textwrap.fill(line, 110) if not line.startswith(" ") else line for line in lines) + "\n"
+
+
+def _ran(launch: Launch) -> str:
+    return {"gpu": f" and ran on {launch.device}", "interpreter": " and ran on the CPU"}.get(launch.where, "")

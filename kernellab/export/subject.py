@@ -1,0 +1,68 @@
+"""Gathering what is exported: a version, how it was launched, and what its outputs held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kernellab.errors import KernellabError, UsageError
+from kernellab.export.checking import Expected, expected_of
+from kernellab.export.inputs import made_inputs, options_of
+from kernellab.export.module import Subject
+from kernellab.store import Launch, Result, Store, Version
+
+Run = Callable[..., Any]
+
+
+def subject_of(store: Store, version: Version) -> Subject:
+    """Return a version with its launches; those that other parameters than the latest are left out."""
+    rows = store.history.launches(version.id)
+    launches = tuple(row.launch for row in rows if [a.name for a in row.launch.arguments] == _names(rows[-1].launch))
+    return Subject(version, launches, _result(store, version, launches[-1]) if launches else None)
+
+
+def expectation(subject: Subject, run: Run, kernel: Any, device: str) -> tuple[Expected, ...]:
+    """Launch a kernel on the inputs that the exported module generates; return what its outputs hold.
+
+    Nothing is expected where the launch has a reference, where it cannot be made again, or where it fails.
+    """
+    launch = subject.launch
+    if launch is None or launch.grid is None or launch.check:
+        return ()
+    try:
+        arguments = made_inputs(launch, device)
+        run(kernel, launch.grid, **arguments, **values_of(launch))
+    except KernellabError:
+        return ()
+    outputs = {name: value for name, value in arguments.items() if hasattr(value, "untyped_storage")}
+    mutated = None
+    if subject.result is not None and subject.result.complete:
+        mutated = {*subject.result.writes, *subject.result.atomics}
+    return expected_of({n: t for n, t in outputs.items() if mutated is None or n in mutated})
+
+
+def values_of(launch: Launch) -> dict[str, Any]:
+    """Return the constexprs and options of a launch as values.
+
+    Raises:
+        UsageError: a constexpr was a function.
+    """
+    import triton.language as tl  # keeps `import kernellab` light
+
+    values: dict[str, Any] = {}
+    for argument in launch.arguments:
+        if argument.constexpr and argument.kind == "dtype":
+            values[argument.name] = tl.dtype(argument.value)
+        elif argument.constexpr and argument.kind == "scalar":
+            values[argument.name] = argument.value
+        elif argument.constexpr:
+            raise UsageError(f"{argument.name} was {argument.value}, which cannot be made again.")
+    return {**values, **options_of(launch)}
+
+
+def _names(launch: Launch) -> list[str]:
+    return [argument.name for argument in launch.arguments]
+
+
+def _result(store: Store, version: Version, launch: Launch) -> Result | None:
+    return next((r for _, r in reversed(store.history.results(version.id)) if r.digest == launch.result), None)

@@ -1,0 +1,163 @@
+"""A kept kernel as a PyTorch operator: traceable, with a twin that mutates nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernellab.errors import UsageError
+from kernellab.export.launcher import Plan
+from kernellab.export.literal import literal
+from kernellab.export.module import Parts, Subject, definitions, ending, finished, head, parts_of
+from kernellab.source import Opaque
+from kernellab.store import Argument
+
+_REGISTER = '''\
+def operator(name, mutated):
+    """Return the decorator that makes a function an operator of PyTorch, which mutates these arguments.
+
+    `torch.compile` and `torch.export` look into it, but for the interpreter, which runs on real tensors only.
+    """
+    if INTERPRETED:
+        return torch.library.custom_op(name, mutates_args=mutated)
+    return torch.library.triton_op(name, mutates_args=mutated)'''
+_SCALARS = {bool: "bool", int: "int", float: "float", str: "str"}
+
+
+def torch_op_text(subject: Subject) -> str:
+    """Return the source of a module with the kernel, its operator and the functional twin of that.
+
+    Raises:
+        UsageError: the kernel was never launched, its grid is no formula, or an argument has no type in a schema.
+    """
+    parts = parts_of(subject)
+    plan = parts.plan
+    if plan is None:
+        raise UsageError(
+            f"{subject.version.label} was never launched in a cell; an operator needs to know its arguments."
+        )
+    if plan.grid is None:
+        raise UsageError(
+            f"The grid of {subject.version.label} is no formula of its arguments; launch it by a function."
+        )
+    sections = [*head(parts), *definitions(parts, None, heuristics=False), *_heuristics(parts), _REGISTER]
+    sections += [_operator(plan, parts), _functional(plan)]
+    if plan.mutated:
+        sections.append(_fakes(plan))
+    sections += [_checked_op(plan), *ending(parts, plan, f"{plan.name}_op")]
+    return finished(sections, parts)
+
+
+def _heuristics(parts: Parts) -> Iterator[str]:
+    values = [(n, parts.flat.expression(b)) for n, b in parts.heuristics if not isinstance(b, Opaque)]
+    if values:
+        yield f"HEURISTICS = {{{', '.join(f'{literal(name)}: {text}' for name, text in values)}}}"
+
+
+def _operator(plan: Plan, parts: Parts) -> str:
+    """Return the operator: it takes all tensors, mutates the outputs, and returns nothing."""
+    mutated = "{" + ", ".join(map(literal, plan.mutated)) + "}" if plan.mutated else "()"
+    given = ", ".join(f"{literal(argument.name)}: {argument.name}" for argument in plan.given)
+    meta = ", ".join(f"{literal(n)}: {n if _in_schema(plan, n) else text}" for n, text in plan.meta)
+    lines = [
+        f'@operator("kernellab::{plan.name}", {mutated})',
+        *_signature(f"{plan.name}_op", [*map(_typed, plan.given), *_options(plan)], "None"),
+        f'    """Launch `{plan.name}`; it mutates {", ".join(plan.mutated) or "nothing"}."""',
+        f"    arguments = {{{given}, {meta}}}",
+    ]
+    if any(not isinstance(b, Opaque) for _, b in parts.heuristics):
+        lines += ["    for name, heuristic in HEURISTICS.items():", "        arguments[name] = heuristic(arguments)"]
+    assert plan.grid is not None
+    lines += [
+        f"    grid = {plan.grid.text}",
+        f"    kernel = {plan.name} if INTERPRETED else torch.library.wrap_triton({plan.name})",
+        "    kernel[grid](**arguments)",
+    ]
+    return "\n".join(lines)
+
+
+def _functional(plan: Plan) -> str:
+    """Return the twin: outputs that are only written are allocated, others cloned; all are returned."""
+    made = {argument.name: text for argument, text in plan.allocated}
+    kinds = ", ".join("torch.Tensor" for _ in plan.mutated)
+    result = {0: "None", 1: "torch.Tensor"}.get(len(plan.mutated), f"tuple[{kinds}]")
+    parameters = [_typed(argument) for argument in plan.required]
+    passed = [f"{argument.name}={argument.name}" for argument in plan.given]
+    passed += [f"{name}={name}" for name, _ in plan.meta if _in_schema(plan, name)]
+    lines = [
+        f'@operator("kernellab::{plan.name}_functional", ())',
+        *_signature(f"{plan.name}_functional", [*parameters, *_options(plan)], result),
+        f'    """Return {", ".join(plan.mutated) or "nothing"}; no argument is mutated."""',
+        *(f"    {name} = {made.get(name, f'{name}.clone()')}" for name in plan.mutated),
+        f"    {plan.name}_op({', '.join(passed)})",
+        f"    return {', '.join(plan.mutated) or 'None'}",
+    ]
+    return "\n".join(lines)
+
+
+def _fakes(plan: Plan) -> str:
+    """Return the fake implementations for operators that nobody can look into."""
+    made = {argument.name: text for argument, text in plan.allocated}
+    outputs = ", ".join(made.get(name, f"torch.empty_like({name})") for name in plan.mutated)
+    parameters = ", ".join([*(_typed(argument) for argument in plan.required), *_options(plan)])
+    lines = [
+        "if INTERPRETED:",
+        f"    {plan.name}_op.register_fake(lambda *args, **kwargs: None)",
+        "",
+        f"    @{plan.name}_functional.register_fake",
+        f"    def _({parameters}):",
+        f"        return {outputs}",
+    ]
+    return "\n".join(lines)
+
+
+def _checked_op(plan: Plan) -> str:
+    lines = [
+        "def opcheck(device):",
+        '    """Let PyTorch check both operators on generated inputs."""',
+        "    arguments = inputs(device)",
+        f"    torch.library.opcheck({plan.name}_op, (), arguments)",
+    ]
+    made = [argument.name for argument, _ in plan.allocated]
+    lines += [f"    arguments.pop({literal(name)})" for name in made]
+    return "\n".join([*lines, f"    torch.library.opcheck({plan.name}_functional, (), arguments)"])
+
+
+def _signature(name: str, parameters: list[str], result: str) -> Iterator[str]:
+    line = f"def {name}({', '.join(parameters)}) -> {result}:"
+    if len(line) <= 100:
+        yield line
+    else:
+        yield f"def {name}("
+        yield from (f"    {parameter}," for parameter in parameters)
+        yield f") -> {result}:"
+
+
+def _options(plan: Plan) -> list[str]:
+    """Return the meta-parameters that a schema can hold, with their defaults."""
+    found = []
+    for name, text in plan.meta:
+        if _in_schema(plan, name):
+            value = _meta_value(plan, name)
+            found.append(f"{name}: {_SCALARS[type(value)]} = {text}")
+    return found
+
+
+def _in_schema(plan: Plan, name: str) -> bool:
+    return type(_meta_value(plan, name)) in _SCALARS
+
+
+def _meta_value(plan: Plan, name: str) -> object:
+    if name in plan.launch.options:
+        return plan.launch.options[name]
+    argument = plan.launch.argument(name)
+    return argument.value if argument.kind == "scalar" else None
+
+
+def _typed(argument: Argument) -> str:
+    if argument.kind == "tensor":
+        return f"{argument.name}: torch.Tensor"
+    if argument.kind == "scalar" and argument.value is None:
+        return f"{argument.name}: torch.Tensor | None"
+    if argument.kind == "scalar" and type(argument.value) in _SCALARS:
+        return f"{argument.name}: {_SCALARS[type(argument.value)]}"
+    raise UsageError(f"{argument.name} is a {argument.kind}, which the schema of an operator cannot hold.")

@@ -1,0 +1,210 @@
+"""Exported modules: they run without the lab, and give what the kernel gave."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kernellab
+from kernellab.cell import CellOptions, run_cell
+from kernellab.errors import UnknownName, UsageError
+from tests.export.exporting import export_case, run_files
+from tests.kernels.cases import all_cases
+
+CASES = {name: case for name, case in all_cases().items() if not name.endswith("bfloat16")}
+
+AWKWARD = r'''
+KIND = tl.constexpr('"it\'s"')
+INFINITY = tl.constexpr(float("inf"))
+
+@triton.jit
+def shifted(value):
+    """A docstring with \\ backslashes, 'single' and "double" quotes, and \"\"\" three."""
+    return value + ONE
+
+ONE = tl.constexpr(1)
+
+@triton.jit
+def awkward(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    """Ends with a quote: "x" """
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n, other=-INFINITY)
+    if KIND == '"it\'s"':
+        tl.store(out_ptr + offsets, shifted(x) + libdevice_free(x), mask=offsets < n)
+
+@triton.jit
+def libdevice_free(x):
+    return tl.exp(x)
+'''
+
+
+@pytest.fixture
+def lab() -> Iterator[kernellab.Lab]:
+    with kernellab.Lab(store=":memory:") as opened:
+        yield opened
+
+
+def cell(lab: kernellab.Lab, text: str, check: str | None = None, **names: Any) -> dict[str, Any]:
+    run_cell(lab, text, names, "In[3]", CellOptions(check=check), lambda value: None)
+    return names
+
+
+def tensors() -> dict[str, Any]:
+    return {"a": torch.linspace(-1, 1, 300), "c": torch.zeros(300)}
+
+
+def test_every_kernel_of_the_suite_runs_alone_and_gives_what_it_gave(lab: kernellab.Lab, tmp_path: Path) -> None:
+    files = [tmp_path / f"{name.replace('-', '_')}.py" for name in CASES]
+    for case, file in zip(CASES.values(), files, strict=True):
+        export_case(lab, case, file)
+    result = run_files(*files)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("gives what it gave when it was exported") == len(CASES)
+
+
+def test_a_wrong_kernel_fails_the_check_of_its_file(lab: kernellab.Lab, tmp_path: Path) -> None:
+    text = export_case(lab, CASES["softmax-float32"], tmp_path / "k.py")
+    (tmp_path / "k.py").write_text(text.replace("numerator / tl.sum", "numerator * tl.sum"))
+    result = run_files(tmp_path / "k.py")
+    assert result.returncode == 1
+    assert "AssertionError" in result.stderr
+
+
+def test_without_a_gpu_the_file_says_what_to_do(lab: kernellab.Lab, tmp_path: Path) -> None:
+    export_case(lab, CASES["add-float32"], tmp_path / "k.py")
+    result = run_files(tmp_path / "k.py", interpret=False)
+    if torch.cuda.is_available():
+        assert "GB/s" in result.stdout
+    else:
+        assert result.returncode == 1
+        assert "There is no GPU: set TRITON_INTERPRET=1" in result.stderr
+
+
+def test_strings_quotes_and_docstrings_arrive_to_the_byte(lab: kernellab.Lab, tmp_path: Path) -> None:
+    names = cell(lab, AWKWARD + "awkward[(3,)](a, c, 300, BLOCK=128)\n", **tensors())
+    lab.export("awkward", tmp_path / "k.py")
+    written = {n.name: n for n in ast.parse((tmp_path / "k.py").read_text()).body if isinstance(n, ast.FunctionDef)}
+    original = {n.name: n for n in ast.parse(AWKWARD).body if isinstance(n, ast.FunctionDef)}
+    for name, node in original.items():
+        assert ast.get_docstring(written[name], clean=False) == ast.get_docstring(node, clean=False)
+        assert ast.dump(written[name]) == ast.dump(node)
+    result = run_files(tmp_path / "k.py")
+    assert result.returncode == 0, result.stderr
+    assert names["c"].isfinite().all()
+
+
+def test_helpers_of_one_name_do_not_meet(lab: kernellab.Lab, tmp_path: Path) -> None:
+    text = """
+def helper_of(factor):
+    FACTOR = tl.constexpr(factor)
+
+    @triton.jit
+    def helper(value):
+        return value * FACTOR
+
+    return helper
+
+twice, thrice = helper_of(2), helper_of(3)
+
+@triton.jit
+def both(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, twice(tl.load(x_ptr + offsets)) + thrice(1.0))
+
+both[(1,)](a, c, BLOCK=256)
+"""
+    names = cell(lab, text, **tensors())
+    torch.testing.assert_close(names["c"][:256], 2 * names["a"][:256] + 3)
+    lab.export("both", tmp_path / "k.py")
+    result = run_files(tmp_path / "k.py")
+    assert result.returncode == 0, result.stderr
+    assert "gives what it gave" in result.stdout
+
+
+SCALE = """
+@triton.autotune([triton.Config({"BLOCK": 2 ** i}, num_warps=2) for i in (7, 8)], key=["n"])
+@triton.heuristics({"EVEN": lambda a: a["n"] % a["BLOCK"] == 0})
+@triton.jit
+def scale(x_ptr, out_ptr, n, EVEN: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, 3 * tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
+
+scale[lambda meta: (triton.cdiv(300, meta["BLOCK"]),)](a, c, 300)
+"""
+OTHER_SIZE = """\
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+import k
+x = torch.arange(1000.0)
+torch.testing.assert_close(k.launch(x, 1000), 3 * x)
+"""
+
+
+@pytest.mark.parametrize("kind", ["module", "autotune"])
+def test_an_autotuned_kernel_keeps_its_configs_and_serves_other_sizes(
+    lab: kernellab.Lab, tmp_path: Path, kind: str
+) -> None:
+    cell(lab, SCALE, **tensors())
+    lab.export("scale", tmp_path / "k.py", kind=kind)
+    text = (tmp_path / "k.py").read_text()
+    assert ("triton.Config(" in text) == (kind == "autotune")
+    assert ("(300,): {" in text) == (kind == "module")
+    (tmp_path / "other.py").write_text(OTHER_SIZE.replace("sys.argv[1]", repr(str(tmp_path))))
+    result = run_files(tmp_path / "k.py", tmp_path / "other.py")
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_reference_of_a_check_goes_along(lab: kernellab.Lab, tmp_path: Path) -> None:
+    cell(lab, SCALE, check="3 * a", **tensors())
+    lab.export("scale", tmp_path / "k.py")
+    result = run_files(tmp_path / "k.py")
+    assert result.stdout.startswith("scale equals its reference")
+    broken = (tmp_path / "k.py").read_text().replace("return 3 * x_ptr", "return 4 * x_ptr")
+    (tmp_path / "k.py").write_text(broken)
+    assert run_files(tmp_path / "k.py").returncode == 1
+
+
+def test_strides_and_shared_arguments_are_made_anew(lab: kernellab.Lab, tmp_path: Path) -> None:
+    text = """
+@triton.jit
+def rows(x_ptr, also_ptr, out_ptr, stride, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    at = tl.program_id(0) * stride + offsets
+    tl.store(out_ptr + tl.program_id(0) * BLOCK + offsets, tl.load(x_ptr + at) + tl.load(also_ptr + at))
+
+rows[lambda meta: (x.shape[0],)](x, x, out, x.stride(0), BLOCK=16)
+"""
+    x = torch.rand(8, 40)[:, :16]
+    cell(lab, text, x=x, out=torch.zeros(8, 16))
+    lab.export("rows", tmp_path / "k.py")
+    text = (tmp_path / "k.py").read_text()
+    assert "random_tensor((8, 16), (40, 1), torch.float32" in text
+    assert "also_ptr = x_ptr" in text
+    assert "out_ptr = torch.zeros((x_ptr.shape[0], x_ptr.shape[1]), dtype=x_ptr.dtype, device=x_ptr.device)" in text
+    assert run_files(tmp_path / "k.py").returncode == 0
+
+
+def test_a_kernel_that_was_never_launched_is_written_without_a_check(lab: kernellab.Lab, tmp_path: Path) -> None:
+    cell(lab, AWKWARD)
+    exported = lab.export("awkward", tmp_path / "k.py")
+    assert "neither a check nor a benchmark" in exported.notes[0]
+    assert "__main__" not in (tmp_path / "k.py").read_text()
+    assert run_files(tmp_path / "k.py").returncode == 0
+
+
+def test_what_cannot_be_exported_is_an_error_that_says_why(lab: kernellab.Lab, tmp_path: Path) -> None:
+    cell(lab, AWKWARD)
+    with pytest.raises(UsageError, match="expected one of module, torch-op, autotune, report, bundle"):
+        lab.export("awkward", tmp_path / "k.py", kind="wheel")
+    with pytest.raises(UnknownName):
+        lab.export("nothing", tmp_path / "k.py")
+    with pytest.raises(UsageError, match="was launched in no cell"):
+        lab.export("awkward", tmp_path / "k.py", kind="torch-op")
+    with pytest.raises(UsageError, match="cannot be written"):
+        lab.export("awkward", "/proc/nowhere/k.py")
+    assert not (tmp_path / "k.py").exists()
