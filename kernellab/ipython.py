@@ -16,6 +16,7 @@ from kernellab.cell import CellOptions, require_checks, run_cell
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.formatters import register_formatters, unregister_formatters
 from kernellab.lab import Lab
+from kernellab.live import notebook_progress
 from kernellab.report import CellReport
 from kernellab.store_magics import StoreMagics
 from kernellab.target import known_targets
@@ -73,6 +74,7 @@ def load_ipython_extension(shell: Any) -> None:
     if _complete_options not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(_complete_options)
     register_formatters(shell)
+    lab.launches.reporter = notebook_progress()
     lab.start()
 
 

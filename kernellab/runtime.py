@@ -18,7 +18,8 @@ from kernellab.target import Target
 
 _CLOSER_LOOK_S = 10.0
 _MAX_GRID = "2147483647 x 65535 x 65535"
-Interpret = Callable[[Any, Mapping[str, Any], Grid3, float | None], Run]
+Interpret = Callable[..., Run]
+Reporter = Callable[[str], Callable[[tuple[int, int]], None]]
 
 
 @dataclass(slots=True)
@@ -42,12 +43,14 @@ class Recorder:
     """Collects launches, one record per specialization, in the order of their first launch.
 
     ``timeout_s`` limits each launch in a worker; with ``run`` false, launches are compiled only; with ``isolate``
-    false, first launches on a GPU do not fly in the worker.
+    false, first launches on a GPU do not fly in the worker. ``uninitialised`` names arguments whose contents count as
+    never written on the CPU.
     """
 
     timeout_s: float | None = None
     run: bool = True
     isolate: bool = True
+    uninitialised: frozenset[str] = frozenset()
     records: dict[tuple[int, str], LaunchRecord] = field(default_factory=dict)
 
     def note(
@@ -94,6 +97,7 @@ class Launches:
     """The runtime of bound kernels.
 
     ``offline`` is the driver that stands in for a GPU, or None where there is one; then ``flights`` are its workers.
+    ``reporter`` shows how far a launch on the CPU has come.
     """
 
     compiler: Compiler
@@ -102,6 +106,7 @@ class Launches:
     offline: Any = None
     flights: Flights | None = None
     switch: Switch = field(default_factory=Switch)
+    reporter: Reporter | None = None
     _compiled: dict[str, Compiled] = field(default_factory=dict)
     _local: threading.local = field(default_factory=threading.local)
 
@@ -152,9 +157,16 @@ class Launches:
 
     def interpreted(self, function: Any, arguments: Mapping[str, Any], grid: Grid3) -> None:
         """Run a launch that the offline driver was handed."""
-        recorder = self._recorder
-        timeout_s = None if recorder is None else recorder.timeout_s
-        self._local.run = self.interpret(function, arguments, grid, timeout_s)
+        recorder = self._recorder or Recorder()
+        progress = self.reporter(function.__name__) if self.reporter is not None else None
+        self._local.run = self.interpret(
+            function,
+            arguments,
+            grid,
+            recorder.timeout_s,
+            uninitialised=recorder.uninitialised,
+            progress=progress,
+        )
 
     def activate(self) -> None:
         """Make the offline driver Triton's active one, where this lab has one."""
@@ -172,10 +184,15 @@ class Launches:
 
     @contextmanager
     def recording(
-        self, *, timeout_s: float | None = None, run: bool = True, isolate: bool = True
+        self,
+        *,
+        timeout_s: float | None = None,
+        run: bool = True,
+        isolate: bool = True,
+        uninitialised: frozenset[str] = frozenset(),
     ) -> Iterator[Recorder]:
-        """Record the launches of this thread; with ``run`` false, compile them only; see `Recorder`."""
-        before, recorder = self._recorder, Recorder(timeout_s, run, isolate)
+        """Record the launches of this thread; see `Recorder`."""
+        before, recorder = self._recorder, Recorder(timeout_s, run, isolate, uninitialised)
         self._local.recorder = recorder
         try:
             with self.switch.on():

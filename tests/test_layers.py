@@ -48,7 +48,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"tune", "registry", "report", "check", "rephrase", "launch_log", "listing", "shelf"}),
     frozenset({"views", "export"}),
     frozenset({"lab", "cell"}),
-    frozenset({"ipython", "store_magics", "formatters", "cli", "demo"}),
+    frozenset({"ipython", "store_magics", "formatters", "live", "cli", "demo"}),
 )
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
