@@ -222,3 +222,11 @@ def _wait_until_gone(pid: int) -> None:
             return
         subprocess.run(["sleep", "0.1"], check=True)
     pytest.fail(f"process {pid} still runs")
+
+
+def test_arguments_named_uninitialised_count_as_never_written(lab: kernellab.Lab) -> None:
+    x, y, out = tensors()
+    clean = lab.run(samples.add_kernel, grid, x, y, out, N, BLOCK=128, uninitialised=("out_ptr",))
+    assert clean.findings == ()
+    found = lab.run(samples.add_kernel, grid, x, y, out, N, BLOCK=128, uninitialised=("y_ptr",)).findings
+    assert [(f.kind, f.argument) for f in found] == [("uninitialised_read", "y_ptr")]
