@@ -1,0 +1,1 @@
+"""The bench on a GPU."""

@@ -1,0 +1,129 @@
+"""The launches that a tuning compares: one set of arguments, with what each config adds to them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.compile import Compiled, CompileJob
+from kernellab.compiler import job_of
+from kernellab.gpu import memory_of
+from kernellab.grid import CheckedGrid, Grid3, grid_errors
+from kernellab.target import Target
+from kernellab.tune.config import Config
+
+Hook = Callable[[dict[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The launch of one config.
+
+    ``arguments`` are all of the kernel by name, defaults and constexprs included; ``hook`` is the config's
+    ``pre_hook``, and ``options`` are the compile options, which it is given too.
+    """
+
+    job: CompileJob
+    function: Any
+    arguments: Mapping[str, Any]
+    grid: Grid3
+    hook: Hook | None
+    options: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Launches:
+    """A kernel with its decorators, and the arguments of the call that is tuned."""
+
+    kernel: Any
+    grid: Any
+    args: tuple[Any, ...]
+    meta: Mapping[str, Any]
+    target: Target
+    notes: list[str] = field(default_factory=list)
+    _made: dict[Config, Launch] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        from kernellab._triton.objects import jit_function
+
+        return str(jit_function(self.kernel).__name__)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments of the call by name, without defaults and without what decorators add."""
+        from kernellab._triton.objects import parameter_names
+
+        return {**dict(zip(parameter_names(self.kernel), self.args, strict=False)), **self.meta}
+
+    def effective(self, config: Any) -> Config:
+        """Return the value of a `triton.Config`; options that the call gives win over its own."""
+        value = Config.from_triton(config)
+        return value.with_values({name: self.meta[name] for name in value.options if name in self.meta})
+
+    def of(self, config: Config, original: Any = None) -> Launch:
+        """Return the launch of a config; ``original`` is the user's own, hook included.
+
+        Raises:
+            UsageError, LaunchError: the arguments or options do not fit the kernel, or the grid is none.
+        """
+        if config not in self._made:
+            self._made[config] = self._launch(original or config.to_triton())
+        return self._made[config]
+
+    def _launch(self, config: Any) -> Launch:
+        from kernellab._triton.specialize import specialize
+        from kernellab._triton.tuning import variant_with
+
+        args, meta = self.args, self.meta
+        if config.pre_hook is not None:
+            args, meta = self._after_hook(config)
+        variant = variant_with(self.kernel, args, meta, config)
+        special = specialize(variant.function, self.target, args, variant.meta)
+        job = job_of(
+            variant.function,
+            self.target,
+            special.signature,
+            special.constants,
+            special.attributes,
+            special.options,
+        )
+        with grid_errors():
+            extents = CheckedGrid(variant.function, self.grid)(special.bound)
+        options = {name: value for name, value in variant.meta.items() if name not in special.bound}
+        return Launch(job, variant.function, special.bound, extents, config.pre_hook, options)
+
+    def _after_hook(self, config: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with descriptors as the hook of a config leaves them; tensors stay untouched."""
+        args = tuple(map(_own_descriptor, self.args))
+        meta = {name: _own_descriptor(value) for name, value in self.meta.items()}
+        from kernellab._triton.objects import parameter_names
+
+        named = {**dict(zip(parameter_names(self.kernel), args, strict=False)), **meta, **config.all_kwargs()}
+        config.pre_hook({name: _without_data(value) for name, value in named.items()})
+        return args, meta
+
+
+def moved_bytes(arguments: Mapping[str, Any], compiled: Compiled) -> int | None:
+    """Return the bytes that a launch moves if every element of its arguments is read and written once.
+
+    None where an effect is unknown, since then so is what it moves.
+    """
+    effects = compiled.effects
+    if effects.unknown:
+        return None
+    found = 0
+    for name, tensor in memory_of(arguments).items():
+        size_bytes = tensor.numel() * tensor.element_size()
+        found += size_bytes * ((name in effects.reads | effects.atomics) + (name in effects.mutated))
+    return found
+
+
+def _own_descriptor(value: Any) -> Any:
+    return copy.copy(value) if hasattr(value, "block_shape") else value
+
+
+def _without_data(value: Any) -> Any:
+    return value.to("meta") if hasattr(value, "untyped_storage") else value

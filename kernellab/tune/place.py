@@ -1,0 +1,63 @@
+"""Tuning with what a lab has: its compiler, its store, its GPU if there is one; and the launch of the winner after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernellab.registry import Registry
+from kernellab.runtime import Launches as Runtime
+from kernellab.tune.gpu_bench import gpu_bench
+from kernellab.tune.launches import Launches
+from kernellab.tune.provenance import device_of
+from kernellab.tune.result import Tuning
+from kernellab.tune.session import Options, Workshop, tuned
+
+
+def workshop_of(runtime: Runtime, kernels: Registry) -> Workshop:
+    """Return the workshop of a lab. Where it compiles for another target than that of the GPU, nothing is timed."""
+    device = device_of(runtime.target, has_gpu=_times(runtime))
+    make = (lambda launches, timeout_s: gpu_bench(launches, runtime.flights, timeout_s)) if _times(runtime) else None
+    return Workshop(runtime.compiler, kernels, device, make)
+
+
+def tune_and_launch(
+    runtime: Runtime,
+    kernels: Registry,
+    kernel: Any,
+    grid: Any,
+    args: tuple[Any, ...],
+    meta: Mapping[str, Any],
+    options: Options,
+) -> Tuning:
+    """Tune a bound kernel, then launch the winner once where anything was timed.
+
+    Raises:
+        UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
+    """
+    workshop = workshop_of(runtime, kernels)
+    tuning = tuned(workshop, kernel, grid, args, meta, options)
+    if workshop.make_bench is not None and tuning.winner is not None:
+        _launch_winner(kernel, grid, args, meta, tuning)
+    return tuning
+
+
+def _launch_winner(kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any], tuning: Tuning) -> None:
+    from kernellab._triton.objects import parameter_names
+    from kernellab._triton.tuning import declared, variant_with
+
+    config = tuning.best
+    named = {**dict(zip(parameter_names(kernel), args, strict=False)), **meta}
+    for name in declared(kernel).reset_to_zero:
+        if named.get(name) is not None:
+            named[name].zero_()
+    if config.pre_hook is not None:
+        config.pre_hook({**named, **config.all_kwargs()})
+    variant = variant_with(kernel, args, meta, config)
+    variant.function[grid](*args, **variant.meta)
+
+
+def _times(runtime: Runtime) -> bool:
+    from kernellab._triton.offline import gpu_target_of_machine
+
+    return not runtime.is_offline() and runtime.target == gpu_target_of_machine()

@@ -1,0 +1,90 @@
+"""Where numbers come from: the device, its driver, the versions; and the key that measurements are kept under."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernellab.gpu import memory_of
+from kernellab.source import jsonable
+from kernellab.target import Target
+from kernellab.tune.config import Config
+from kernellab.tune.launches import Launches
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a tuning measures on; without a GPU, ``name`` is "" and ``facts`` have the versions alone."""
+
+    target: Target
+    name: str
+    driver: str
+    facts: Mapping[str, Any]
+
+
+def device_of(target: Target, has_gpu: bool) -> Device:
+    """Return the current device, or the mere target where there is no GPU."""
+    import torch  # a launch needs it anyway
+
+    from kernellab._triton.objects import version
+
+    versions = {"target": str(target), "triton": version(), "torch": str(torch.__version__)}
+    if not has_gpu:
+        return Device(target, "", "", {"device": None, **versions})
+    name, driver = str(torch.cuda.get_device_name()), _driver_version()
+    return Device(target, name, driver, {"device": name, "driver": driver, "cuda": torch.version.cuda, **versions})
+
+
+def key_fields(launches: Launches, config: Config, device: Device) -> dict[str, Any]:
+    """Return what a measurement holds for, beside its config.
+
+    That is the kernel's closure, the types and assumptions of the arguments that no config sets, and the values of the
+    autotuner's ``key``; of a kernel without one, all numbers and shapes. Then device, driver and Triton.
+    """
+    from kernellab._triton.tuning import declared
+
+    job = launches.of(config).job
+    tuned = {name for name, _ in config.parameters}
+    names = [name for name, _ in job.signature]
+    key = declared(launches.kernel).key
+    return {
+        "closure": job.closure.digest,
+        "signature": jsonable(tuple((name, kind) for name, kind in job.signature if name not in tuned)),
+        "attributes": jsonable(tuple((path, v) for path, v in job.attributes if names[path[0]] not in tuned and v)),
+        "constants": jsonable(tuple((path, v) for path, v in job.constants if names[path[0]] not in tuned)),
+        "values": _sizes(launches) if key is None else _values(launches, key),
+        "options": {n: str(v) for n, v in sorted(launches.meta.items()) if n not in names and n not in config.options},
+        "device": device.name,
+        "driver": device.driver,
+        "target": str(device.target),
+        "triton": device.facts["triton"],
+    }
+
+
+def _values(launches: Launches, key: tuple[str, ...]) -> dict[str, str]:
+    given = launches.given
+    return {name: _text(given[name]) for name in key if name in given}
+
+
+def _sizes(launches: Launches) -> dict[str, str]:
+    given = launches.given
+    numbers = {name: _text(value) for name, value in given.items() if isinstance(value, int | float)}
+    shapes = {name: str(tuple(tensor.shape)) for name, tensor in memory_of(given).items()}
+    return {**numbers, **shapes}
+
+
+def _text(value: Any) -> str:
+    return str(tuple(value.shape)) if hasattr(value, "shape") else repr(value)
+
+
+def _driver_version() -> str:
+    """Return the version of the GPU driver, as the kernel module tells it, else the CUDA version that it supports."""
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+            words = file.readline().split()
+        return next(word for word in words if word[:1].isdigit() and "." in word)
+    except (OSError, StopIteration):
+        import torch
+
+        return str(torch.version.cuda or torch.version.hip or "")

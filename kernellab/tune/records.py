@@ -1,0 +1,64 @@
+"""Rows of tunings in the store: one measurement per config, under a key that names all it holds for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from kernellab.store import History, Measurement
+from kernellab.tune.config import Config
+from kernellab.tune.result import Row, Status
+
+SCHEMA = 1
+_OWN = {"config", "status", "time_ms"}
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The measurements of one kernel for one kind of launch on one kind of device.
+
+    ``version_id`` is the version they are entered under. They are found again by their key alone, so that a new
+    version of the decorators (another list of configs) still finds them.
+    """
+
+    history: History
+    version_id: int
+    key: str
+    device: str
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Append rows; committed when this returns. Those that were not measured for want of time or a GPU are not."""
+        kept = [measurement_of(row, self.key, self.device) for row in rows if row.status is not Status.PRUNED]
+        if kept:
+            self.history.add_measurements(self.version_id, kept)
+
+    def known(self) -> dict[Config, Row]:
+        """Return the latest row of every config that was measured under this key."""
+        found: dict[str, Row] = {}
+        for entry in self.history.measurements(key=self.key):
+            row = row_of(entry.measurement)
+            if row is not None:
+                found[row.config.key] = row
+        return {row.config: row for row in found.values()}
+
+
+def key_of(fields_: Mapping[str, Any]) -> str:
+    """Return the key of some fields, as canonical JSON that can be read."""
+    return json.dumps({"schema": SCHEMA, **fields_}, sort_keys=True, separators=(",", ":"), default=str)
+
+
+def measurement_of(row: Row, key: str, device: str) -> Measurement:
+    details = {f.name: getattr(row, f.name) for f in fields(row) if f.name not in _OWN}
+    return Measurement(key, row.config.values, device, str(row.status), row.time_ms, details)
+
+
+def row_of(measurement: Measurement) -> Row | None:
+    """Return the row of a measurement; None for one that something else than a tuning made."""
+    names = {f.name for f in fields(Row)} - _OWN
+    if "standing" not in measurement.details:
+        return None
+    details = {name: value for name, value in measurement.details.items() if name in names}
+    config = Config.of({"num_warps": None, "num_stages": None, "num_ctas": None, **measurement.config})
+    return Row(config, Status(measurement.status), time_ms=measurement.time_ms, **details)

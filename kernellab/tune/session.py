@@ -1,0 +1,193 @@
+"""One tuning from a kernel and its arguments to a `Tuning`: configs, pruning, compiling, bench, store."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kernellab.compile import CompileJob
+from kernellab.compiler import Compiler
+from kernellab.errors import UsageError, choice_message
+from kernellab.registry import Registry
+from kernellab.tune.bench import Bench
+from kernellab.tune.config import Config
+from kernellab.tune.finals import Policy
+from kernellab.tune.launches import Launches, moved_bytes
+from kernellab.tune.provenance import Device, key_fields
+from kernellab.tune.records import Records, key_of
+from kernellab.tune.result import Row, Status, Tuning
+from kernellab.tune.search import CoordinateDescent, Exhaustive, Random, Search, optuna_search
+from kernellab.tune.space import Space, configs_of
+from kernellab.tune.tuner import Outcome, Tuner
+
+Searching = Literal["exhaustive", "random", "descent", "optuna"]
+SEARCHES = ("exhaustive", "random", "descent", "optuna")
+WITHOUT_GPU = (
+    "There is no GPU, so nothing was timed: the table has what each config needs. On a GPU it would also have times "
+    "and a winner."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to tune.
+
+    ``configs`` is a list of `triton.Config`, or a `Space`; None takes those of the kernel's autotuner. ``timeout_s``
+    limits each config on the GPU, ``budget_s`` and ``budget_configs`` the whole. ``fresh`` measures again what the
+    store knows. ``count`` is how many configs a random or Optuna search tries.
+    """
+
+    configs: Space | Sequence[Any] | None = None
+    timeout_s: float = 10.0
+    search: Searching = "exhaustive"
+    count: int = 64
+    budget_s: float | None = None
+    budget_configs: int | None = None
+    fresh: bool = False
+    seed: int = 0
+
+
+MakeBench = Callable[[Launches, float], Bench]
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What a tuning works with. Without ``device`` there is no GPU, and nothing is timed."""
+
+    compiler: Compiler
+    kernels: Registry
+    device: Device
+    make_bench: MakeBench | None
+    clock: Callable[[], float] = time.perf_counter
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The configs of one tuning: those to try, and rows for those that were left out, by config."""
+
+    listed: tuple[Config, ...]
+    originals: dict[Config, Any]
+    left_out: dict[Config, Row] = field(default_factory=dict)
+
+
+def tuned(
+    workshop: Workshop, kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any], options: Options
+) -> Tuning:
+    """Tune a kernel for these arguments, which hold afterwards what they held before.
+
+    Raises:
+        UsageError: there are no configs, or the options are wrong.
+        LaunchError: the arguments do not fit the kernel.
+    """
+    start_s = workshop.clock()
+    launches = Launches(kernel, grid, args, meta, workshop.device.target)
+    plan = _planned(kernel, launches, options)
+    records = _records(workshop, kernel, launches, next(iter(plan.originals)))
+    known = {} if options.fresh or workshop.make_bench is None else records.known()
+    search = _search(options, plan)
+    bench = None if workshop.make_bench is None else workshop.make_bench(launches, options.timeout_s)
+
+    def prepare(config: Config) -> CompileJob:
+        return launches.of(config, plan.originals.get(config)).job
+
+    tuner = Tuner(
+        search=search,
+        prepare=prepare,
+        stream=workshop.compiler.stream,
+        bench=bench,
+        policy=_policy(options),
+        clock=workshop.clock,
+        name=uuid.uuid4().hex[:12],
+        bytes_of=lambda config, compiled: moved_bytes(launches.of(config).arguments, compiled),
+        known=known,
+        record=(lambda rows: None) if bench is None else records.add,
+    )
+    try:
+        outcome = tuner.run()
+    finally:
+        if bench is not None:
+            bench.close()
+    notes = [*launches.notes, *(() if bench is not None else (WITHOUT_GPU,)), *_remarks(outcome)]
+    return _tuning(workshop, launches, plan, outcome, records.key, workshop.clock() - start_s, notes)
+
+
+def _planned(kernel: Any, launches: Launches, options: Options) -> _Plan:
+    from kernellab._triton.tuning import declared, pruned
+
+    given = options.configs if options.configs is not None else declared(kernel).configs
+    if options.configs is None and not given:
+        raise UsageError(
+            f"{launches.name} has no configs; pass configs=[triton.Config(...), ...], or a Space of values."
+        )
+    configs = configs_of(given)
+    kept, reasons = pruned(kernel, configs, launches.args, launches.meta)
+    values = {id(config): launches.effective(config) for config in configs}
+    left_out = {values[i]: Row(values[i], Status.PRUNED, reason) for i, reason in reasons.items()}
+    originals: dict[Config, Any] = {}
+    for config in kept:
+        originals.setdefault(values[id(config)], config)
+    return _Plan(tuple(dict.fromkeys(values.values())), originals, left_out)
+
+
+def _search(options: Options, plan: _Plan) -> Search:
+    if options.search not in SEARCHES:
+        raise UsageError(choice_message("search", options.search, SEARCHES))
+    if options.search == "descent":
+        space = options.configs if isinstance(options.configs, Space) else None
+        allows = (lambda config: True) if space is None else (lambda config: space.allows(config.values))
+        return CoordinateDescent(next(iter(plan.originals)), allows)
+    if options.search == "exhaustive":
+        return Exhaustive(plan.originals)
+    if not isinstance(options.configs, Space):
+        raise UsageError(f"search={options.search!r} draws from a Space; pass configs=Space(...).")
+    if options.search == "random":
+        return Random(options.configs, options.count, random.Random(options.seed))
+    return optuna_search(options.configs, options.count, options.seed)
+
+
+def _policy(options: Options) -> Policy:
+    is_generated = isinstance(options.configs, Space)
+    return Policy(
+        budget_s=options.budget_s,
+        budget_configs=options.budget_configs,
+        max_spill_bytes=None if not is_generated or options.search == "exhaustive" else 256,
+        seed=options.seed,
+    )
+
+
+def _records(workshop: Workshop, kernel: Any, launches: Launches, config: Config) -> Records:
+    version = workshop.kernels.known(kernel) or workshop.kernels.add(kernel)
+    key = key_of(key_fields(launches, config, workshop.device))
+    return Records(workshop.kernels.store.history, version.id, key, workshop.device.name)
+
+
+def _tuning(
+    workshop: Workshop,
+    launches: Launches,
+    plan: _Plan,
+    outcome: Outcome,
+    key: str,
+    seconds: float,
+    notes: list[str],
+) -> Tuning:
+    rows = {**outcome.rows, **plan.left_out}
+    order = [*(config for config in plan.listed if config in rows), *(c for c in rows if c not in plan.listed)]
+    return Tuning(
+        kernel=launches.name,
+        rows=tuple(rows[config] for config in order),
+        configs=tuple(plan.originals.get(config) or config.to_triton() for config in order),
+        winner=None if outcome.winner is None else order.index(outcome.winner),
+        ties=tuple(order.index(config) for config in outcome.ties),
+        seconds=seconds,
+        from_cache=outcome.from_cache,
+        provenance={**workshop.device.facts, "key": key, "created": time.time()},
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _remarks(outcome: Outcome) -> list[str]:
+    return ["The tuning was interrupted; this is the best so far."] if outcome.interrupted else []

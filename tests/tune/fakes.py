@@ -1,0 +1,134 @@
+"""A compiler and a bench that need neither Triton nor a GPU: what they answer is written down per config."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernellab.compile import Compiled, CompileJob, Resources
+from kernellab.errors import KernellabError
+from kernellab.ir.effects import Effects
+from kernellab.ir.graph import Graph
+from kernellab.target import Target
+from kernellab.tune.bench import Candidate, Measured
+from kernellab.tune.config import Config
+from kernellab.tune.finals import Policy
+from kernellab.tune.search import Exhaustive, Search
+from kernellab.tune.tuner import Outcome, Tuner
+
+TARGET = Target("cuda", 90, 32)
+
+
+def config(block: int, warps: int = 4) -> Config:
+    return Config.of({"BLOCK": block, "num_warps": warps})
+
+
+def compiled(*, registers: int = 32, spill_bytes: int = 0, fits: bool = True) -> Compiled:
+    why_not = None if fits else "it needs 400,000 bytes of shared memory and cuda:90 has 232,448"
+    resources = Resources(registers, spill_bytes, spill_bytes, 1024, 128, 0.5, "registers", fits, why_not)
+    graph, effects = Graph((), (), (), (), ()), Effects((), ())
+    return Compiled("kernel", TARGET, (), {}, resources, 0.25, {}, graph, effects, Path(), "digest")
+
+
+@dataclass(slots=True)
+class Clock:
+    """A clock that moves only when it is told to."""
+
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass(slots=True)
+class FakeBench:
+    """Times configs as written down, with noise; an exception in place of a time is raised.
+
+    ``groups`` gives the group of outputs of a config, 0 where none is given; each launch takes a second of ``clock``.
+    """
+
+    times_ms: Mapping[Config, float | BaseException]
+    clock: Clock = field(default_factory=Clock)
+    noise: float = 0.002
+    groups: Mapping[Config, int] = field(default_factory=dict)
+    launches: list[Config] = field(default_factory=list)
+    measured: list[Config] = field(default_factory=list)
+    closed: bool = False
+    rng: random.Random = field(default_factory=lambda: random.Random(3))
+
+    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
+        self.measured.append(candidate.config)
+        times: list[float] = []
+        while len(times) < runs:
+            times.append(self._launch(candidate.config))
+            if stop_above_ms is not None and times[-1] > stop_above_ms:
+                break
+        return Measured(tuple(times), self.groups.get(candidate.config, 0))
+
+    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+        return [tuple(self._launch(candidate.config) for _ in range(rounds)) for candidate in candidates]
+
+    def warm(self, candidates: Sequence[Candidate], runs: int) -> list[float]:
+        return [self._launch(candidate.config) / 2 for candidate in candidates]
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _launch(self, launched: Config) -> float:
+        self.launches.append(launched)
+        self.clock.now_s += 1.0
+        answer = self.times_ms[launched]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer * (1 + abs(self.rng.gauss(0, self.noise)))
+
+
+@dataclass(slots=True)
+class FakeCompiler:
+    """Answers with what is written down per config, in the order given; ``refusal`` meets every config before that."""
+
+    results: Mapping[Config, Compiled | KernellabError] = field(default_factory=dict)
+    refusal: KernellabError | None = None
+    compiled: list[Config] = field(default_factory=list)
+    stopped: bool = False
+
+    def prepare(self, wanted: Config) -> CompileJob:
+        if self.refusal is not None:
+            raise self.refusal
+        return wanted  # type: ignore[return-value]  # a job stands for its config
+
+    def stream(self, jobs: Sequence[Any]) -> Iterator[tuple[int, Compiled | KernellabError]]:
+        try:
+            for index, job in enumerate(jobs):
+                self.compiled.append(job)
+                yield index, self.results.get(job) or compiled()
+        except GeneratorExit:
+            self.stopped = True
+            raise
+
+
+def tune(
+    configs: Sequence[Config],
+    bench: FakeBench | None,
+    *,
+    compiler: FakeCompiler | None = None,
+    search: Search | None = None,
+    policy: Policy | None = None,
+    **more: Any,
+) -> Outcome:
+    """Run a tuner on fakes."""
+    compiler = compiler or FakeCompiler()
+    clock: Callable[[], float] = bench.clock if bench else Clock()
+    return Tuner(
+        search=search or Exhaustive(configs),
+        prepare=compiler.prepare,
+        stream=compiler.stream,
+        bench=bench,
+        policy=policy or Policy(finals_s=1e9),
+        clock=clock,
+        name="this tuning",
+        **more,
+    ).run()
