@@ -96,7 +96,8 @@ def measure(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
 def main(target: str | None = None) -> None:
     lines = [f"{torch.cuda.get_device_name()}, triton {triton.__version__}, torch {torch.__version__}: us per launch"]
     lines.append(
-        f"{'arguments':>9} {'raw':>6} {'jit':>6} {'lab':>6} {'autotuner':>9} {'tuned lab':>9}  lab/jit  tuned lab/autotuner"
+        f"{'arguments':>9} {'raw':>6} {'jit':>6} {'lab':>6} {'autotuner':>9} {'tuned lab':>9}  "
+        "lab/jit  tuned lab/autotuner"
     )
     with kernellab.Lab(store=":memory:") as lab:
         for count, (kernel, args, meta) in cases().items():

@@ -92,8 +92,11 @@ class Flights:
             self._flown.add((departure.handle.hash, device))
             return Landing((f"the first launch ran in this process: {exc}",))
         torch.cuda.synchronize(device)
-        flight = self._flight(departure, job, timeout_s)
-        torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
+        try:
+            flight = self._flight(departure, job, timeout_s)
+        finally:
+            del job
+            torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
         if flight.ending is not Ending.CLEAN:
             raise self._failure(departure, boarding, flight, device)
         self._flown.add((departure.handle.hash, device))

@@ -15,7 +15,8 @@ from kernellab._triton.artifact import compiled_from_files, descriptor, launch_c
 from kernellab.flight import Damage, Ending, Flight, FlightJob, Memory, Placing
 from kernellab.packed import ArgumentSpec, DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
 
-_PATTERN = 0xA5
+# Multiplied with the position, so that what a kernel copies from one guard zone to another place shows as damage.
+_GOLDEN = -7046029254386353131
 _ALIGNMENT = 512
 _WIDE_GUARD_BYTES = 32 << 20
 _NARROW_GUARD_BYTES = 1 << 20
@@ -77,7 +78,7 @@ class _Placed:
     sums: list[int | None]
 
     def damages(self, memories: tuple[Memory, ...]) -> list[Damage]:
-        found = [damage for zone in self._zones() if (damage := self._damage(*zone)) is not None]
+        found = [damage for zone in self.zones() if (damage := self._damage(*zone)) is not None]
         for index, memory in enumerate(memories):
             if self.sums[index] is not None and not memory.is_mutated and _sum(self.tensors[index]) != self.sums[index]:
                 found.append(Damage(index, index, 0, 0, 0))
@@ -90,7 +91,7 @@ class _Placed:
         self.arena = None
         torch.cuda.empty_cache()
 
-    def _zones(self) -> list[tuple[int, int, int | None, int | None]]:
+    def zones(self) -> list[tuple[int, int, int | None, int | None]]:
         """Return each guard zone: start, end, the copy that ends at its start, the one that starts at its end."""
         if self.arena is None:
             return []
@@ -103,7 +104,7 @@ class _Placed:
         return [*zones, (edges[-1][0], self.arena.numel(), edges[-1][1], None)]
 
     def _damage(self, start: int, end: int, after: int | None, before: int | None) -> Damage | None:
-        wrong = self.arena[start:end] != _PATTERN
+        wrong = self.arena[start:end] != _pattern(start, end)
         count = int(wrong.sum())
         if not count:
             return None
@@ -150,7 +151,7 @@ def _spans(
 def _filled(memories: tuple[Memory, ...], placing: Placing, spans: list[Any], total: int) -> _Placed:
     import torch
 
-    arena = torch.empty(total, dtype=torch.uint8, device="cuda").fill_(_PATTERN) if total else None
+    arena = torch.empty(total, dtype=torch.uint8, device="cuda") if total else None
     tensors: list[Any] = []
     for memory, span in zip(memories, spans, strict=True):
         if memory.handle is None:
@@ -161,7 +162,19 @@ def _filled(memories: tuple[Memory, ...], placing: Placing, spans: list[Any], to
             assert arena is not None
             tensors.append(arena[span[0] : span[1]].copy_(_mapped(memory)))
     sums = [None if span is None else _sum(tensor) for span, tensor in zip(spans, tensors, strict=True)]
-    return _Placed(placing, tensors, arena, spans, sums)
+    placed = _Placed(placing, tensors, arena, spans, sums)
+    for start, end, _, _ in placed.zones():
+        placed.arena[start:end] = _pattern(start, end)
+    return placed
+
+
+def _pattern(start: int, end: int) -> Any:
+    """Return what the bytes of a guard zone hold, from byte ``start`` to ``end`` of the arena."""
+    import torch
+
+    first = start // 8
+    words = torch.arange(first, -(-end // 8), device="cuda") * _GOLDEN
+    return words.view(torch.uint8)[start - first * 8 : end - first * 8]
 
 
 def _mapped(memory: Memory) -> Any:

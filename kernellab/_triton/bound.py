@@ -55,12 +55,15 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
 
     runtime: Runtime
     launcher: Launcher
+    front: Any
     untried: set[str]
 
     def __getitem__(self, grid: Any) -> Any:
-        if self.pre_run_hooks:  # they see what the user gave by position and what by name
-            return super().__getitem__(grid)
-        return _launching(self, grid)
+        return partial(self.front, grid)
+
+    def add_pre_run_hook(self, hook: Any) -> None:
+        super().add_pre_run_hook(hook)
+        self.launcher.restart()  # hooks see what the user gave by position and what by name
 
     def create_binder(self) -> Any:
         kernels, _, *others = super().create_binder()
@@ -121,10 +124,11 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
 
     runtime: Runtime
     launcher: Launcher
+    front: Any
     _chosen: bool = False
 
     def __getitem__(self, grid: Any) -> Any:
-        return _launching(self, grid)
+        return partial(self.front, grid)
 
     def run(self, *args: Any, **meta: Any) -> Any:
         self._chosen = False
@@ -153,16 +157,10 @@ class BoundHeuristics(Heuristics):  # type: ignore[misc]
 
     runtime: Runtime
     launcher: Launcher
+    front: Any
 
     def __getitem__(self, grid: Any) -> Any:
-        return _launching(self, grid)
-
-
-def _launching(kernel: Any, grid: Any) -> Any:
-    """Return what launches ``kernel`` on ``grid``. While launches are recorded, even its binding goes the slow way."""
-    if kernel.runtime.switch.slow:
-        return lambda *args, **meta: kernel.run(*args, grid=grid, warmup=False, **meta)
-    return partial(kernel.launcher.front, grid)
+        return partial(self.front, grid)
 
 
 _BOUND: tuple[tuple[Any, Any], ...] = (

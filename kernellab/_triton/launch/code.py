@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from kernellab._triton.launch.direct import Style
+
 
 class Kind(Enum):
     """How an argument of one type takes part in the key.
@@ -28,6 +30,10 @@ class Kind(Enum):
     INNER_HEURISTIC = "inner heuristic"
 
 
+_COMPILED = (
+    "_kl_handle, _kl_run, _kl_function, _kl_packed, "
+    "_kl_launch, _kl_cooperative, _kl_dependent, _kl_annotations, _kl_signature"
+)
 SUPPLIED = frozenset({Kind.CONFIG, Kind.HEURISTIC, Kind.INNER_HEURISTIC})
 
 
@@ -47,7 +53,8 @@ class Layout:
 
     ``heuristics`` and ``inner_heuristics`` are the parameters computed before and after the config is chosen, in order.
     ``configs`` is the number of configs of an autotuned kernel, 0 of another one. ``scopes`` are the names of the
-    watched globals, each in a dictionary of its own. ``knobs`` are the names of expressions that Triton reads.
+    watched globals, each in a dictionary of its own. ``knobs`` are the expressions that Triton reads.
+    ``style`` tells how to call the function under the launcher.
     """
 
     name: str
@@ -57,13 +64,14 @@ class Layout:
     configs: int
     scopes: tuple[str, ...]
     knobs: tuple[str, ...]
+    style: Style = Style.UNKNOWN
 
     def names(self, *kinds: Kind) -> list[str]:
         return [slot.name for slot in self.slots if slot.kind in kinds]
 
 
 def launch_source(layout: Layout) -> str:
-    """Return the source of the launch function, which is named ``launch``.
+    """Return the source of the launch function, which has the name of the kernel.
 
     It takes the grid, then the parameters of the kernel by position or name, then options by name.
     """
@@ -77,7 +85,7 @@ def launch_source(layout: Layout) -> str:
         *_grid(layout),
         *_call(layout),
     ]
-    head = f"def launch(_kl_grid, /, {parameters}*_kl_rest, **_kl_options):"
+    head = f"def {layout.name}(_kl_grid, /, {parameters}*_kl_rest, **_kl_options):"
     return "\n".join([head, *(f"    {line}" for line in body), ""])
 
 
@@ -121,9 +129,13 @@ def _key(layout: Layout) -> list[str]:
     parts = ["_kl_device()", "_kl_kernel.debug", *layout.knobs]
     lines = ["try:"]
     if tensors:
-        addresses = " | ".join(f"{name}.data_ptr()" for name in tensors)
-        each = "".join(f"{name}.data_ptr() & 15 == 0, " for name in tensors)
-        lines.append(f"    _kl_aligned = ({each}) if ({addresses}) & 15 else True")
+        if layout.style is not Style.UNKNOWN:
+            lines.append(f"    if not ({' and '.join(f'{name}.is_cuda' for name in tensors)}): {_miss(layout)}")
+        each = "".join(f"_kl_at_{name} & 15 == 0, " for name in tensors)
+        lines += [f"    _kl_at_{name} = {name}.data_ptr()" for name in tensors]
+        lines.append(
+            f"    _kl_aligned = ({each}) if ({' | '.join(f'_kl_at_{name}' for name in tensors)}) & 15 else True"
+        )
         parts += ["_kl_aligned", *(f"{name}.dtype" for name in tensors)]
     if integers:
         each = "".join(f"_kl_native({name}), " for name in integers)
@@ -160,9 +172,9 @@ def _more(slot: Slot) -> list[str]:
 def _entry(layout: Layout) -> list[str]:
     """Take the entry apart; for an autotuned kernel, see that its tuner would still choose that config."""
     if not layout.configs:
-        return ["_kl_handle, _kl_run, _kl_function, _kl_packed = _kl_entry"]
+        return [f"{_COMPILED} = _kl_entry"]
     chosen = "".join(f"{name}, " for name in layout.names(Kind.CONFIG))
-    entry = "_kl_inner" if layout.inner_heuristics else "_kl_handle, _kl_run, _kl_function, _kl_packed"
+    entry = "_kl_inner" if layout.inner_heuristics else _COMPILED
     cached = "_kl_tuner.cache.get(_kl_tuned)" if layout.configs > 1 else "_kl_tuner.configs[0]"
     doubt = f"_kl_len(_kl_tuner.configs) != {layout.configs} or {cached} is not _kl_choice"
     return [
@@ -184,7 +196,7 @@ def _inner(layout: Layout) -> list[str]:
         "    _kl_found = _kl_inner.get(_kl_values)",
         f"except TypeError: {_miss(layout)}",
         f"if _kl_found is None: {_miss(layout, '_kl_key', values='_kl_values')}",
-        "_kl_handle, _kl_run, _kl_function, _kl_packed = _kl_found",
+        f"{_COMPILED} = _kl_found",
     ]
 
 
@@ -206,15 +218,16 @@ def _grid(layout: Layout) -> list[str]:
 
 def _call(layout: Layout) -> list[str]:
     arguments = "".join(f", {slot.name}" for slot in layout.slots)
-    launch = "_kl_run(_kl_x, _kl_y, _kl_z, _kl_stream, _kl_function, _kl_packed, "
     idle = (
         "_kl_enter is _kl_enter_chain and not _kl_enter.calls and _kl_leave is _kl_leave_chain and not _kl_leave.calls"
     )
+    launch = "_kl_run(_kl_x, _kl_y, _kl_z, _kl_stream, _kl_function, _kl_packed, "
+    direct = [f"    if _kl_launch is not None and {idle}:", f"        {_direct(layout)}", f"    elif {idle}:"]
     return [
         "_kl_stream = _kl_current_stream(_kl_key[0])",
         "_kl_enter, _kl_leave = _kl_runtime.launch_enter_hook, _kl_runtime.launch_exit_hook",
         "try:",
-        f"    if {idle}:",
+        *([f"    if {idle}:"] if layout.style is Style.UNKNOWN else direct),
         f"        {launch}None, None, None{arguments})",
         "    else:",
         f"        _kl_info = _kl_handle.launch_metadata(_kl_grid, _kl_stream{arguments})",
@@ -223,6 +236,15 @@ def _call(layout: Layout) -> list[str]:
         f"    {_miss(layout, error='_kl_error')}",
         "return _kl_handle",
     ]
+
+
+def _direct(layout: Layout) -> str:
+    """Return the call of the function under the launcher, with the addresses of tensors."""
+    passed = "".join(f"_kl_at_{s.name}, " if s.kind is Kind.TENSOR else f"{s.name}, " for s in layout.slots)
+    head = "_kl_launch(_kl_x, _kl_y, _kl_z, _kl_stream, _kl_function, _kl_cooperative, _kl_dependent, "
+    if layout.style is Style.FLAT:
+        return f"{head}None, None, _kl_packed, None, None, None, {passed})"
+    return f"{head}_kl_packed, None, None, None, None, None, _kl_annotations, _kl_signature, ({passed}))"
 
 
 def _named(layout: Layout, *more: str) -> str:

@@ -24,6 +24,7 @@ from kernellab._triton.launch.chain import (
     values_with_defaults,
 )
 from kernellab._triton.launch.code import Layout, Slot, launch_source
+from kernellab._triton.launch.direct import direct_launch, style_of
 from kernellab._triton.launch.features import is_plain, layout_type, slots_of
 from kernellab._triton.launch.scope import Context, by_context, by_slot, context_of, scope_of
 
@@ -41,17 +42,25 @@ class Switch(Protocol):
 
 @dataclass(slots=True)
 class Launcher:
-    """Launches one bound kernel; ``front`` is what ``kernel[grid]`` calls, with the grid first."""
+    """Launches one bound kernel."""
 
     kernel: Any
     switch: Switch
-    front: Any = None
     _context: Context | None = None
     _functions: dict[_Types, Any] = field(default_factory=dict)
     _entries: dict[_Types, dict[Any, Any]] = field(default_factory=lambda: defaultdict(dict))
 
     def __post_init__(self) -> None:
-        self.front = self.first
+        self.restart()
+
+    @property
+    def front(self) -> Any:
+        """What ``kernel[grid]`` calls, with the grid first: one attribute of the kernel away."""
+        return self.kernel.front
+
+    def restart(self) -> None:
+        """Go the slow way at the next launch, with its arguments just as they are given."""
+        self.kernel.front = self.first
 
     def first(self, grid: Any, /, *args: Any, **meta: Any) -> Any:
         """Launch the slow way, and make a launch function for arguments of these types."""
@@ -77,7 +86,7 @@ class Launcher:
         if key is None:
             other = self._other(chain, values)
             if other is not None:
-                self.front = other  # first of all: a second miss must not come back here
+                self.kernel.front = other  # first of all: a second miss must not come back here
                 return other(grid, *args, **meta)
         handle = self.kernel.run(*args, grid=grid, warmup=False, **meta)
         if self.switch.slow or rest or chain.function.pre_run_hooks:
@@ -101,14 +110,14 @@ class Launcher:
         context = context_of(chain.function)
         if self._context is None or not self._context.is_now(context):
             self._context, self._functions, self._entries = context, {}, defaultdict(dict)
-            self.front = self.first
+            self.restart()
         if not all(is_plain(value) for _, _, value in context.globals) or MISSING in values:
             return
         types = tuple(map(layout_type, values))
         if types not in self._functions:
             slots = slots_of(chain, values)
             self._functions[types] = None if slots is None else self._function(chain, slots, values)
-        self.front = self._functions[types] or self.front
+        self.kernel.front = self._functions[types] or self.front
 
     def _enter(
         self,
@@ -119,7 +128,7 @@ class Launcher:
         handle: Any,
         given: tuple[tuple[Any, ...], dict[str, Any]],
     ) -> None:
-        compiled = (handle, handle.run, handle.function, handle.packed_metadata)
+        compiled = (handle, handle.run, handle.function, handle.packed_metadata, *direct_launch(handle.run))
         if chain.tuner is None:
             entries[key] = compiled
             return
@@ -148,6 +157,7 @@ class Launcher:
             inner_heuristics=tuple(name for name, _ in chain.inner_heuristics),
             configs=0 if chain.tuner is None else len(chain.tuner.configs),
             scopes=tuple(name for name, _, _ in self._context.globals),
+            style=style_of(self._context.driver),
             knobs=("_kl_runtime.debug", *(f"_kl_compilation.{name}" for name in present)),
         )
         scope = {
@@ -160,4 +170,4 @@ class Launcher:
         for prefix, pairs in (("_kl_heuristic", chain.heuristics), ("_kl_inner_heuristic", chain.inner_heuristics)):
             scope.update({f"{prefix}{i}": function for i, (_, function) in enumerate(pairs)})
         exec(compile(launch_source(layout), f"<launch of {layout.name}>", "exec"), scope)
-        return scope["launch"]
+        return scope[layout.name]
