@@ -38,7 +38,9 @@ def plan_of(name: str, launches: Sequence[Launch], result: Result | None, comput
     """Return the plan for a kernel that was launched; ``computed`` are the constexprs that heuristics give."""
     launch = launches[-1]
     given = [argument for argument in launch.arguments if not argument.constexpr]
-    allocated = tuple((a, text) for a in _only_written(given, result) if (text := _allocation(a, given, launches)))
+    outputs = _only_written(given, result)
+    inputs = [a for a in given if a.kind == "tensor" and a not in outputs and a.shape and not a.alias]
+    allocated = tuple((a, text) for a in outputs if (text := _allocation(a, inputs, launches)))
     made = {argument.name for argument, _ in allocated}
     meta = {key: text for key, text in meta_of(launch).items() if key not in computed}
     return Plan(
@@ -125,9 +127,8 @@ def _only_written(given: Sequence[Argument], result: Result | None) -> list[Argu
     return [a for a in given if a.kind == "tensor" and a.name in only - shared]
 
 
-def _allocation(output: Argument, given: Sequence[Argument], launches: Sequence[Launch]) -> str:
+def _allocation(output: Argument, inputs: Sequence[Argument], launches: Sequence[Launch]) -> str:
     """Return the expression that makes an output, or "" where its shape does not follow from the inputs."""
-    inputs = [a for a in given if a.kind == "tensor" and a.name != output.name and a.shape and not a.alias]
     for source in inputs:
         if _always(launches, output, source, same_layout=True):
             same = source.dtype == output.dtype
