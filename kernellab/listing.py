@@ -67,7 +67,8 @@ def _row(store: Store, version: Version, launches: list[LaunchRow], tags: tuple[
     else:
         timed = [row for row in launches if row.launch.where == "gpu" and row.seconds is not None]
         fastest = min(timed, key=lambda row: row.seconds or 0.0, default=None)
-        config = (fastest or last).launch.config if last else ""  # type: ignore[union-attr]
+        shown = fastest or last
+        config = shown.launch.config if shown else ""
         best_ms = None if fastest is None or fastest.seconds is None else fastest.seconds * 1e3
         where = fastest.launch.device if fastest else last.launch.where if last else ""
     return VersionRow(

@@ -72,8 +72,8 @@ def report_page(
 
 def source_diff(before: Version, after: Version) -> str:
     """Return the unified diff of two versions, helpers included; "" where their source is the same."""
-    texts = ["\n".join(_sources(version)).splitlines() for version in (before, after)]
-    return "\n".join(difflib.unified_diff(*texts, before.label, after.label, lineterm=""))
+    old, new = ("\n".join(_sources(version)).splitlines() for version in (before, after))
+    return "\n".join(difflib.unified_diff(old, new, before.label, after.label, lineterm=""))
 
 
 def _sources(version: Version) -> Iterator[str]:
