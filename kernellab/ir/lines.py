@@ -15,7 +15,8 @@ from kernellab._triton.locations import LocationTable
 from kernellab.ir.graph import Location
 from kernellab.ir.places import is_library, place_of, short_file
 
-Callers = Mapping[tuple[str | None, int | None], Location]
+Frame = tuple[str | None, int | None]  # the file and line of one level of a chain of calls
+Hint = Callable[[Frame, str], Location | None]
 _Position = tuple[str, str, str]  # the numbers of a file, a line and a column
 
 _ALIAS = re.compile(r"(#loc\d*) = loc\((.*)\)")
@@ -42,27 +43,15 @@ class StageLine:
     place: Location
 
 
-def stage_lines(name: str, text: str, callers: Callers | None = None) -> tuple[StageLine, ...]:
+def stage_lines(name: str, text: str, hint: Hint | None = None) -> tuple[StageLine, ...]:
     """Return the lines of a stage by its name; of another, or of a sentence, the lines without places.
 
-    ``callers`` tells from where library code was called, for SASS that does not say; see `library_callers`.
+    ``hint`` returns, for SASS, the place of an instruction by the innermost frame that SASS tells of it, or None where
+    it knows no better; see `kernellab.ir.sass`.
     """
     if name == "sass":
-        return tuple(_sass(text, callers or {}))
+        return tuple(_sass(text, hint or (lambda frame, text: None)))
     return tuple(_READERS.get(name, _plain)(text))
-
-
-def library_callers(text: str) -> Callers:
-    """Return, from PTX, the one user's place that each library line was inlined into.
-
-    A library line that came from several user's lines is left out: which of them an instruction is for is not known.
-    """
-    found: dict[tuple[str | None, int | None], dict[tuple[str | None, int | None], Location]] = {}
-    for _, location in _assembly_lines(text):
-        if location is not None and location.caller is not None and is_library(location.file):
-            place = place_of(location)
-            found.setdefault((location.file, location.line), {})[place.file, place.line] = place
-    return {inner: next(iter(outer.values())) for inner, outer in found.items() if len(outer) == 1}
 
 
 def _plain(text: str) -> Iterator[StageLine]:
@@ -128,13 +117,25 @@ def _debug_location(metadata: Mapping[str, Mapping[str, str]], identity: str) ->
 
 
 def _assembly(text: str) -> Iterator[StageLine]:
-    current = Location()
-    places: dict[Location, Location] = {}
+    return (StageLine(line, place_of(location)) for line, _, location in located(text))
+
+
+def located(text: str) -> Iterator[tuple[str, Location, Location]]:
+    """Yield each line of an assembly with the location that its ``.loc`` names, and with its true one.
+
+    They differ within inline assembly of several lines, which LLVM counts as if each stood on a source line of its own.
+    """
+    named = true = Location()
+    is_inline = False
     for line, location in _assembly_lines(text):
-        if location is None:
-            yield StageLine(line, current)
-        else:
-            current = places.setdefault(location, place_of(location))
+        if location is not None:
+            named = location
+            true = true if is_inline else location
+            continue
+        if "inline asm" in line:
+            is_inline = "begin inline asm" in line
+            named = named if is_inline else true
+        yield line, named, true
 
 
 def _assembly_lines(text: str) -> Iterator[tuple[str, Location | None]]:
@@ -188,7 +189,7 @@ def _chain(position: _Position, calls: Mapping[_Position, _Position]) -> Iterato
         yield position
 
 
-def _sass(text: str, callers: Callers) -> Iterator[StageLine]:
+def _sass(text: str, hint: Hint) -> Iterator[StageLine]:
     frames: list[tuple[str, int]] = []
     is_open = False
     current = Location()
@@ -198,15 +199,15 @@ def _sass(text: str, callers: Callers) -> Iterator[StageLine]:
             # One comment per level, from the inside out; each but the last ends in "inlined at".
             frames = [*(frames if is_open else ()), (match[1], int(match[2]))]
             is_open = match[3] is not None
-            current = _sass_location(frames, callers)
+            current = _sass_place(frames)
         elif _DEBUG_SECTION.match(line):
             return
         else:
-            yield StageLine(line, current)
+            yield StageLine(line, hint(frames[0], line) or current if frames else current)
 
 
-def _sass_location(frames: list[tuple[str, int]], callers: Callers) -> Location:
-    outer: Location | None = callers.get(frames[-1])
+def _sass_place(frames: list[tuple[str, int]]) -> Location:
+    outer: Location | None = None
     for file, number in reversed(frames):
         outer = Location(file, number, caller=outer)
     place = place_of(outer or Location())

@@ -13,8 +13,9 @@ from kernellab.compile import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import LineProfile, profiles_of
-from kernellab.ir.lines import StageLine, library_callers, stage_lines
+from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.ir.places import calls_of, place_of, short_file
+from kernellab.ir.sass import hint_of_ptx
 from kernellab.views.places import main_file
 from kernellab.views.stages import STAGE_NAMES
 
@@ -91,8 +92,8 @@ def _stages(compiled: Compiled, *, sass: bool) -> Iterator[Stage]:
             texts["sass"] = compiled.sass
     for name in STAGE_NAMES:
         if name in texts:
-            callers = library_callers(texts["ptx"]) if name == "sass" and "ptx" in texts else None
-            lines = stage_lines(name, texts[name].rstrip("\n"), callers)
+            hint = hint_of_ptx(texts["ptx"]) if name == "sass" and "ptx" in texts else None
+            lines = stage_lines(name, texts[name].rstrip("\n"), hint)
             seconds = compiled.stage_seconds.get("cubin" if name == "sass" else name)
             yield Stage(name, lines, len(texts[name].encode()), seconds)
 

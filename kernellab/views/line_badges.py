@@ -15,6 +15,7 @@ from kernellab.views.wording import MARKS, plural
 WIDEST_BYTES = 16  # of one instruction of one thread, https://docs.nvidia.com/cuda/cuda-c-programming-guide/
 _WIDTHS = {Kind.LOAD: MARKS[Access.READ], Kind.STORE: MARKS[Access.WRITE], Kind.ASYNC_COPY: "cp.async"}
 _VERBS = {Kind.LOAD: "loads", Kind.STORE: "stores", Kind.ASYNC_COPY: "copies"}
+_CONDITION = "if addresses were known to be contiguous and aligned, and the mask to be the same for all of them"
 _DOTS = frozenset({"tt.dot", "tt.dot_scaled"})
 
 
@@ -62,7 +63,7 @@ def _widths(profile: LineProfile, possible: int) -> Iterator[Badge]:
         tip = f"each thread {_VERBS[kind]} {width.replace('B', 'bytes')} at a time: {_listed(profile, kind)}"
         alarm = 0 < wide < min(possible, WIDEST_BYTES)
         if alarm:
-            tip += f"; {min(possible, WIDEST_BYTES)} would fit, were the addresses known to be contiguous and aligned"
+            tip += f"; {min(possible, WIDEST_BYTES)} would fit, {_CONDITION}"
         yield Badge(f"{mark} {width}" if wide else mark, tip, alarm)
 
 

@@ -42,7 +42,7 @@ def fitted(stage: Stage) -> tuple[Run, ...]:
 
 
 def _runs(stage: Stage) -> Iterator[Run]:
-    places = {line.place: (key_of(line.place), _calls(line.place)) for line in stage.lines}
+    places = {place: (key_of(place), _calls(place)) for place in {line.place for line in stage.lines}}
     for (key, calls), group in groupby(stage.lines, key=lambda line: places[line.place]):
         yield Run(tuple(_shortened(stage.name, line.text) for line in group), key, calls)
 

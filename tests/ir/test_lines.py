@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kernellab.ir.graph import Location
-from kernellab.ir.lines import StageLine, library_callers, stage_lines
+from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.ir.places import calls_of
+from kernellab.ir.sass import hint_of_ptx
 
 LIBRARY = "/site-packages/triton/language/standard.py"
 
@@ -175,8 +176,11 @@ def test_sass_follows_the_calls_that_nvdisasm_tells() -> None:
 def test_sass_without_calls_takes_them_from_ptx_where_they_are_certain() -> None:
     ptx = f"""
 \t.loc\t2 196 12                        // standard.py:196:12 @[ k.py:18:32 ]
+\tadd.f32 \t%f1, %f2, %f3;
 \t.loc\t2 300 12                        // standard.py:300:12 @[ k.py:18:32 ]
+\tmul.f32 \t%f1, %f2, %f3;
 \t.loc\t2 300 12                        // standard.py:300:12 @[ k.py:21:32 ]
+\tmul.f32 \t%f1, %f2, %f3;
 \t.file\t1 "/home/k.py"
 \t.file\t2 "{LIBRARY}"
 """
@@ -186,10 +190,51 @@ def test_sass_without_calls_takes_them_from_ptx_where_they_are_certain() -> None
 \t//## File "{LIBRARY}", line 300
         /*0020*/                   FMUL R1, R2, R3 ;
 """
-    found = placed(stage_lines("sass", sass, library_callers(ptx)))
+    found = placed(stage_lines("sass", sass, hint_of_ptx(ptx)))
     assert found["/*0010*/                   FADD R1, R2, R3 ;"] == ("/home/k.py", 18)
     assert found["/*0020*/                   FMUL R1, R2, R3 ;"] == (None, None)
 
 
 def test_what_is_no_stage_has_lines_without_places() -> None:
     assert stage_lines("source", "a\nb") == (StageLine("a", Location()), StageLine("b", Location()))
+
+
+INLINE = """
+\t.loc\t1 10 9
+\t// begin inline asm
+\t.loc\t1 10 9
+\tmov.u32 %r1, 0x0;
+\t.loc\t1 11 9
+\tmov.u32 %r2, 0x0;
+\t.loc\t1 12 9
+\t@%p1 ld.global.v2.b32 { %r1, %r2 }, [ %rd1 + 0 ];
+\t// end inline asm
+\tadd.s32 \t%r9, %r1, %r2;
+\t.loc\t1 12 5
+\tmul.lo.s32 \t%r8, %r1, %r2;
+\t.loc\t1 13 5
+\tsub.s32 \t%r7, %r1, %r2;
+\t.file\t1 "k.py"
+"""
+
+
+def test_inline_assembly_of_several_lines_stands_on_one_source_line() -> None:
+    found = placed(stage_lines("ptx", INLINE))
+    assert found["mov.u32 %r2, 0x0;"] == ("k.py", 10)
+    assert found["@%p1 ld.global.v2.b32 { %r1, %r2 }, [ %rd1 + 0 ];"] == ("k.py", 10)
+    assert found["add.s32 \t%r9, %r1, %r2;"] == ("k.py", 10)
+    assert found["mul.lo.s32 \t%r8, %r1, %r2;"] == ("k.py", 12)
+
+
+def test_sass_of_inline_assembly_goes_to_the_line_that_ptx_knows() -> None:
+    sass = """
+\t//## File "k.py", line 12
+        /*0010*/                   LDG.E.64 R2, desc[UR4][R2.64] ;
+        /*0020*/                   IMAD R8, R2, R3, RZ ;
+\t//## File "k.py", line 11
+        /*0030*/                   MOV R2, RZ ;
+\t//## File "k.py", line 13
+        /*0040*/                   IADD3 R7, R2, -R3, RZ ;
+"""
+    found = [line.place.line for line in stage_lines("sass", sass, hint_of_ptx(INLINE)) if "/*00" in line.text]
+    assert found == [10, 12, 10, 13]

@@ -13,12 +13,14 @@ import torch
 import kernellab
 from kernellab.compile import Compiled
 from kernellab.ir.graph import Location
+from kernellab.ir.instructions import Kind
 from kernellab.ir.lines import StageLine
 from kernellab.views.exploration import Stage, explore
 from kernellab.views.explorer import explorer_html
 from kernellab.views.explorer_page import explorer_page
 from kernellab.views.line_badges import Badge, badges_of
 from kernellab.views.stage_runs import STAGE_BYTES_AT_MOST, fitted
+from tests.kernels.elementwise import add_case
 from tests.kernels.matmul import grouped_tile, matmul_kernel
 from tests.views.test_card import Reader
 
@@ -88,6 +90,19 @@ def test_loads_narrower_than_they_could_be_are_an_alarm(matmul: Compile) -> None
     found = badges(matmul(stride=17), LOAD)
     assert found["▽ 2 B"].alarm
     assert "16 would fit" in found["▽ 2 B"].tip
+
+
+def test_loads_of_several_registers_stay_on_their_line_down_to_sass(lab: kernellab.Lab) -> None:
+    case, values = add_case(torch.float32), torch.zeros(4096)
+    compiled = lab.compile(case.kernel, values, values, values, 4096, 1024, target="cuda:90")
+    first = case.kernel.starting_line_number
+    source = "".join(case.kernel.raw_src).splitlines()
+    loads = {first + at for at, text in enumerate(source) if "tl.load" in text}
+    for stage in explore(compiled).stages:
+        if stage.name in {"ptx", "sass"}:
+            found = {key[1]: profile.of(Kind.LOAD) for key, profile in stage.profiles.items() if key}
+            widths = {line: {instruction.bytes for instruction, _ in wide} for line, wide in found.items() if wide}
+            assert widths == dict.fromkeys(loads, {16}), stage.name
 
 
 def test_inlined_helpers_show_with_their_calls(matmul: Compile) -> None:
