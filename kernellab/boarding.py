@@ -39,6 +39,11 @@ class Boarding:
         """
         return tuple((name, self._spec(name, value)) for name, value in arguments.items())
 
+    @property
+    def storages(self) -> tuple[Any, ...]:
+        """The storages so far; None stands for no memory at all."""
+        return tuple(self._storages)
+
     def memories(self) -> tuple[Memory, ...]:
         """Return the storages of the arguments so far.
 

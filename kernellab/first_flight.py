@@ -61,7 +61,7 @@ class Flights:
 
         def warm() -> None:
             with contextlib.suppress(KernellabError):  # the first flight will say it
-                self._worker(device).run(job, _WARM_S)
+                self.worker(device).run(job, _WARM_S)
 
         threading.Thread(target=warm, daemon=True).start()
 
@@ -103,7 +103,7 @@ class Flights:
         return _landing(flight)
 
     def _flight(self, departure: Departure, job: FlightJob, timeout_s: float | None) -> Flight:
-        worker = self._worker(job.device)
+        worker = self.worker(job.device)
         work = Job("kernellab.gpu_worker:fly", job, f"kernel {job.kernel}")
         try:
             flight: Flight = worker.run(work, timeout_s or self.timeout_s)
@@ -119,7 +119,7 @@ class Flights:
 
     def _failure(self, departure: Departure, boarding: Boarding, flight: Flight, device: int) -> KernellabError:
         if flight.ending is Ending.FAULT:
-            self._worker(device).close()
+            self.worker(device).close()
             self.start(device)
             return _fault(departure, flight)
         if flight.ending is Ending.DAMAGE:
@@ -127,7 +127,8 @@ class Flights:
         text = f"{_subject(departure)} was refused: {_first_line(flight.message)}."
         return LaunchError(text, kernel=departure.compiled.kernel, detail=flight.message)
 
-    def _worker(self, device: int) -> Worker:
+    def worker(self, device: int) -> Worker:
+        """Return the worker of a device, which starts with its first job."""
         with self._lock:
             return self._workers.setdefault(device, Worker(GPU_WORKER))
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab._triton.artifact import compiled_from_files, descriptor, launch_compiled
+from kernellab._triton.artifact import compiled_from_files, launch_compiled
 from kernellab.flight import Damage, Ending, Flight, FlightJob, Memory, Placing
-from kernellab.packed import ArgumentSpec, DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
+from kernellab.unboarding import argument_of
 
 # Multiplied with the position, so that what a kernel copies from one guard zone to another place shows as damage.
 _GOLDEN = -7046029254386353131
@@ -39,7 +39,7 @@ def fly(job: FlightJob, progress: Callable[[Any], None]) -> Flight:
     printed = _printed_bytes()
     placed = _place(job.memories)
     kernel = compiled_from_files(dict(job.files), job.digest, dict(job.signature), job.constants)
-    arguments = tuple(_argument(spec, placed.tensors) for _, spec in job.arguments)
+    arguments = tuple(argument_of(spec, placed.tensors) for _, spec in job.arguments)
     ending, message = _launched(kernel, job.grid, arguments)
     if ending is Ending.FAULT:
         return Flight(ending, placed.placing, message, output=_printed_since(printed))
@@ -186,33 +186,6 @@ def _sum(tensor: Any) -> int:
     import torch
 
     return int(tensor.sum(dtype=torch.int64))
-
-
-def _argument(spec: ArgumentSpec, memories: list[Any]) -> Any:
-    """Return what a spec stands for, with memory of this process."""
-    match spec:
-        case TensorSpec():
-            return _tensor(spec, memories[spec.storage])
-        case DescriptorSpec():
-            more = {"round_f32_to_tf32": True} if spec.round_f32_to_tf32 else {}
-            base = _tensor(spec.base, memories[spec.base.storage])
-            return descriptor(base, spec.shape, spec.strides, spec.block_shape, spec.padding, **more)
-        case TupleSpec():
-            return tuple(_argument(item, memories) for item in spec.items)
-        case ScalarSpec():
-            return spec.value
-    return None
-
-
-def _tensor(spec: TensorSpec, memory: Any) -> Any:
-    import torch
-
-    dtype = getattr(torch, spec.dtype)
-    view = torch.empty(0, dtype=dtype, device=memory.device)
-    offset = memory.storage_offset() + spec.offset_bytes
-    if offset % spec.itemsize:  # a storage that starts inside an element; only the address matters to the kernel
-        return memory[spec.offset_bytes :]
-    return view.set_(memory.untyped_storage(), offset // spec.itemsize, spec.shape, spec.strides)
 
 
 def _printed_bytes() -> int:

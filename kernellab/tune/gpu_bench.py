@@ -1,1 +1,160 @@
-"""The bench on a GPU."""
+"""The bench on a GPU: in the GPU worker, where a kernel that faults or hangs costs nothing but its own row."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from kernellab.bench_jobs import BenchKernel, MeasureJob, RoundsJob, Setup, Timing
+from kernellab.boarding import Boarding, CannotBoard
+from kernellab.errors import WorkerDied, WorkerTimeout
+from kernellab.first_flight import Flights
+from kernellab.ir.effects import Effects
+from kernellab.tune.bench import Bench, Candidate, Measured
+from kernellab.tune.bench_kernels import bench_kernel, require_good, touched, views_of
+from kernellab.tune.launches import Launches
+from kernellab.tune.local_bench import LocalBench
+from kernellab.worker import Job
+
+_WORKER = "kernellab.bench_worker"
+
+
+def gpu_bench(launches: Launches, flights: Flights | None, timeout_s: float, reset: frozenset[str]) -> Bench:
+    """Return the bench for some launches: in the worker of the current device where they can go there.
+
+    ``reset`` names arguments that are set to zero before each launch. Configs with hooks stay in this process, since
+    a hook is a function of the notebook; so do launches while first flights are switched off.
+    """
+    if flights is None or not flights.enabled:
+        return LocalBench(launches, reset)
+    if launches.has_hooks:
+        launches.notes.append("timed in the notebook's own process: the configs have hooks")
+        return LocalBench(launches, reset)
+    return WorkerBench(launches, flights, timeout_s, reset)
+
+
+@dataclass(slots=True)
+class WorkerBench:
+    """Times launches in the GPU worker, on copies of the arguments; the notebook's memory is only read."""
+
+    launches: Launches
+    flights: Flights
+    timeout_s: float
+    reset: frozenset[str]
+    _local: LocalBench | None = None
+    _setup: Setup | None = None
+    _mutated: frozenset[str] = frozenset()
+    _read: frozenset[str] = frozenset()
+    _founders: list[Candidate] = field(default_factory=list)
+    _names: Any = field(default_factory=itertools.count)
+
+    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
+        self._take_effects(candidate.compiled.effects)
+        try:
+            setup = self._ready(candidate)
+        except CannotBoard as exc:
+            self.launches.notes.append(f"timed in the notebook's own process: {exc}")
+            self._local = LocalBench(self.launches, self.reset)
+        if self._local is not None:
+            return self._local.measure(candidate, runs, stop_above_ms)
+        references = tuple(self._kernel(founder) for founder in self._founders)
+        job = MeasureJob(setup, self._kernel(candidate), runs, stop_above_ms, references)
+        timing: Timing = self._asked("measure", job, candidate.config.text, self.timeout_s)
+        self._require_good(timing, candidate)
+        if timing.group == len(self._founders):
+            self._founders.append(candidate)
+        if timing.note:
+            self.launches.notes.append(timing.note)
+        return Measured(timing.times_ms, timing.group)
+
+    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+        if self._local is not None:
+            return self._local.interleave(candidates, rounds)
+        return self._rounds(candidates, rounds, warm=False)
+
+    def warm(self, candidates: Sequence[Candidate], runs: int) -> list[float]:
+        if self._local is not None:
+            return self._local.warm(candidates, runs)
+        return [median(times) for times in self._rounds(candidates, runs, warm=True)]
+
+    def close(self) -> None:
+        if self._local is not None:
+            self._local.close()
+        elif self._setup is not None:
+            job = Job(f"{_WORKER}:close", None, "The bench")
+            self.flights.worker(self._setup.device).run(job, self.timeout_s)
+            self._setup = None
+
+    def _rounds(self, candidates: Sequence[Candidate], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
+        for candidate in candidates:
+            self._take_effects(candidate.compiled.effects)
+        setup = self._ready(candidates[0])
+        job = RoundsJob(setup, tuple(map(self._kernel, candidates)), rounds, warm)
+        subject = f"the final of {len(candidates)} configs"
+        timings: list[Timing] = self._asked("rounds", job, subject, self.timeout_s * len(candidates))
+        for timing in timings:
+            self._require_good(timing, candidates[0])
+        return [timing.times_ms for timing in timings]
+
+    def _asked(self, handler: str, payload: Any, subject: str, timeout_s: float) -> Any:
+        assert self._setup is not None
+        device = self._setup.device
+        job = Job(f"{_WORKER}:{handler}", payload, f"{self.launches.name} ({subject})")
+        try:
+            return self.flights.worker(device).run(job, timeout_s)
+        except (WorkerTimeout, WorkerDied):
+            self._lose_worker(device)
+            raise
+
+    def _require_good(self, timing: Timing, candidate: Candidate) -> None:
+        if timing.fault:
+            assert self._setup is not None
+            device = self._setup.device
+            self.flights.worker(device).close()
+            self._lose_worker(device)
+        require_good(timing, self.launches.name, candidate)
+
+    def _lose_worker(self, device: int) -> None:
+        """Start anew: the next process maps the memory again, under handles of its own."""
+        self._setup = None
+        self.flights.start(device)
+
+    def _ready(self, candidate: Candidate) -> Setup:
+        if self._setup is None:
+            self._setup = self._made_setup(candidate)
+        return self._setup
+
+    def _made_setup(self, candidate: Candidate) -> Setup:
+        import torch
+
+        launch = self.launches.of(candidate.config)
+        device = torch.cuda.current_device()
+        boarding = Boarding(device, self._mutated)
+        specs = dict(boarding.specs(launch.arguments))
+        views = {name: view for name, spec in specs.items() for name, view in views_of(name, spec)}
+        torch.cuda.synchronize(device)
+        return Setup(
+            name=f"{id(self)}.{next(self._names)}",
+            device=device,
+            memories=boarding.memories(),
+            read=frozenset(view.storage for name, view in views.items() if name in self._read),
+            outputs=tuple(view for name, view in views.items() if name in self._mutated),
+            zeroed=tuple(view for name, view in views.items() if name in self.reset),
+        )
+
+    def _kernel(self, candidate: Candidate) -> BenchKernel:
+        import torch
+
+        launch = self.launches.of(candidate.config)
+        boarding = Boarding(torch.cuda.current_device(), self._mutated)
+        return bench_kernel(candidate, launch, boarding.specs(launch.arguments))
+
+    def _take_effects(self, effects: Effects) -> None:
+        """Widen what is known to be read and written by what one more config does."""
+        mutated, read = touched(effects)
+        if not (mutated <= self._mutated and read <= self._read):
+            self._mutated, self._read = self._mutated | mutated, self._read | read
+            self._setup = None

@@ -42,6 +42,7 @@ class Launches:
     args: tuple[Any, ...]
     meta: Mapping[str, Any]
     target: Target
+    has_hooks: bool = False
     notes: list[str] = field(default_factory=list)
     _made: dict[Config, Launch] = field(default_factory=dict)
 

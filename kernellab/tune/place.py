@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from kernellab.registry import Registry
 from kernellab.runtime import Launches as Runtime
+from kernellab.tune.bench import Bench
 from kernellab.tune.gpu_bench import gpu_bench
 from kernellab.tune.launches import Launches
 from kernellab.tune.provenance import device_of
@@ -17,8 +19,7 @@ from kernellab.tune.session import Options, Workshop, tuned
 def workshop_of(runtime: Runtime, kernels: Registry) -> Workshop:
     """Return the workshop of a lab. Where it compiles for another target than that of the GPU, nothing is timed."""
     device = device_of(runtime.target, has_gpu=_times(runtime))
-    make = (lambda launches, timeout_s: gpu_bench(launches, runtime.flights, timeout_s)) if _times(runtime) else None
-    return Workshop(runtime.compiler, kernels, device, make)
+    return Workshop(runtime.compiler, kernels, device, partial(_bench, runtime) if _times(runtime) else None)
 
 
 def tune_and_launch(
@@ -55,6 +56,12 @@ def _launch_winner(kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[
         config.pre_hook({**named, **config.all_kwargs()})
     variant = variant_with(kernel, args, meta, config)
     variant.function[grid](*args, **variant.meta)
+
+
+def _bench(runtime: Runtime, launches: Launches, timeout_s: float) -> Bench:
+    from kernellab._triton.tuning import declared
+
+    return gpu_bench(launches, runtime.flights, timeout_s, frozenset(declared(launches.kernel).reset_to_zero))
 
 
 def _times(runtime: Runtime) -> bool:

@@ -86,6 +86,7 @@ def tuned(
     start_s = workshop.clock()
     launches = Launches(kernel, grid, args, meta, workshop.device.target)
     plan = _planned(kernel, launches, options)
+    launches.has_hooks = any(config.pre_hook is not None for config in plan.originals.values())
     records = _records(workshop, kernel, launches, next(iter(plan.originals)))
     known = {} if options.fresh or workshop.make_bench is None else records.known()
     search = _search(options, plan)

@@ -1,0 +1,159 @@
+"""The memory of a bench: copies of the arguments, what they held, and the outputs to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.bench_jobs import Setup
+from kernellab.errors import RunError
+from kernellab.unboarding import tensor_of
+
+_ALIGNMENT = 512
+_POISON = 0xFF  # the bytes of a NaN, of -1, of the largest unsigned number
+_MOST_GROUPS = 4
+_CHUNK = 1 << 24
+
+# How far outputs of two configs may differ, relative to the largest of them: block sizes change the order of sums.
+_TOLERANCES = {"float64": 1e-7, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
+_FLOAT8 = 0.25
+
+
+class TooLarge(RunError):
+    """The device has no room for copies of the arguments."""
+
+
+@dataclass(slots=True)
+class BenchMemory:
+    """What launches of a bench work on.
+
+    ``tensors`` are the memories as bytes, ``before`` what those that the kernel may write held, ``groups`` the outputs
+    seen so far. ``is_in_place`` tells that ``tensors`` are the user's own, to be given back as they were.
+    """
+
+    setup: Setup
+    tensors: list[Any]
+    before: dict[int, Any]
+    is_in_place: bool = False
+    groups: list[list[Any]] = field(default_factory=list)
+    free_bytes: Callable[[], int] = lambda: free_bytes_of_device()
+
+    @property
+    def restored(self) -> list[int]:
+        """The memories that a launch changes and a later one would read."""
+        return [index for index in self.before if index in self.setup.read]
+
+    def restore(self) -> None:
+        """Bring back what a launch must find, and set to zero what was declared so."""
+        for index in self.restored:
+            self.tensors[index].copy_(self.before[index], non_blocking=True)
+        for spec in self.setup.zeroed:
+            tensor_of(spec, self.tensors[spec.storage]).zero_()
+
+    def poison(self) -> None:
+        """Fill what is only written, so that an element left out shows."""
+        for index in self.before.keys() - set(self.restored):
+            self.tensors[index].fill_(_POISON)
+
+    def group_of_outputs(self) -> int | None:
+        """Return the group that the outputs belong to; None where they start one that there is no room for."""
+        outputs = [tensor_of(spec, self.tensors[spec.storage]) for spec in self.setup.outputs]
+        for number, group in enumerate(self.groups):
+            if all(equal(got, want) for got, want in zip(outputs, group, strict=True)):
+                return number
+        size_bytes = sum(output.numel() * output.element_size() for output in outputs)
+        if len(self.groups) == _MOST_GROUPS or 2 * size_bytes > self.free_bytes():
+            return None
+        self.groups.append([output.clone() for output in outputs])
+        return len(self.groups) - 1
+
+    def repeats_itself(self, group: int) -> bool:
+        """Tell whether the outputs of a second launch are those of the first one, which founded ``group``."""
+        outputs = [tensor_of(spec, self.tensors[spec.storage]) for spec in self.setup.outputs]
+        return all(equal(got, want) for got, want in zip(outputs, self.groups[group], strict=True))
+
+    def give_back(self) -> None:
+        """Leave the user's own memory as it was found."""
+        if self.is_in_place:
+            for index, held in self.before.items():
+                self.tensors[index].copy_(held)
+
+
+def copied(setup: Setup, originals: Sequence[Any], *, keeps_originals: bool) -> BenchMemory:
+    """Return memory of its own for launches; what they only read is shared where not all can be copied.
+
+    ``keeps_originals`` tells that nobody else can write to the originals, so that they serve as what was there before.
+
+    Raises:
+        TooLarge: not even what the kernel writes can be copied.
+    """
+    mutated = {index for index, memory in enumerate(setup.memories) if memory.is_mutated and memory.size_bytes}
+    sizes = {index: memory.size_bytes for index, memory in enumerate(setup.memories)}
+    twice = {index for index in mutated if index in setup.read and not keeps_originals}
+    free = free_bytes_of_device() * 3 // 4
+    own = set(sizes)
+    if sum(sizes.values()) + sum(sizes[index] for index in twice) > free:
+        own, twice = mutated, set()
+        if sum(sizes[index] for index in own) > free:
+            raise TooLarge("The GPU has no room for copies of what the kernel writes.")
+    tensors = [
+        _aligned_copy(original, setup.memories[index].address) if index in own and sizes[index] else original
+        for index, original in enumerate(originals)
+    ]
+    before = {index: originals[index].clone() if index in twice else originals[index] for index in mutated}
+    return BenchMemory(setup, tensors, before)
+
+
+def in_place(setup: Setup, originals: Sequence[Any]) -> BenchMemory:
+    """Return the user's own memory for launches, with copies in pinned memory of the host of what they change."""
+    import torch
+
+    before = {}
+    for index, memory in enumerate(setup.memories):
+        if memory.is_mutated and memory.size_bytes:
+            before[index] = torch.empty(memory.size_bytes, dtype=torch.uint8, pin_memory=True).copy_(originals[index])
+    return BenchMemory(setup, list(originals), before, is_in_place=True)
+
+
+def equal(got: Any, want: Any) -> bool:
+    """Tell whether two outputs agree: floating ones up to the rounding of their dtype, all others exactly."""
+    import torch
+
+    if got.shape != want.shape:
+        return False
+    if torch.equal(got, want):
+        return True
+    if not (got.is_floating_point() or got.is_complex()):
+        return False
+    a, b = (torch.view_as_real(t) if t.is_complex() else t for t in (got, want))
+    tolerance = _TOLERANCES.get(str(a.dtype).removeprefix("torch."), _FLOAT8)
+    wide = torch.float64 if a.dtype == torch.float64 else torch.float32
+    pairs = [
+        (x.to(wide), y.to(wide)) for x, y in zip(a.flatten().split(_CHUNK), b.flatten().split(_CHUNK), strict=True)
+    ]
+    scale = max(float(torch.where(y.isfinite(), y.abs(), 0).max()) for _, y in pairs)
+    return all(_close(x, y, tolerance * scale) for x, y in pairs)
+
+
+def _close(got: Any, want: Any, allowed: float) -> bool:
+    same = ((got - want).abs() <= allowed) & got.isfinite() & want.isfinite()
+    return bool((same | (got == want) | (got.isnan() & want.isnan())).all())
+
+
+def _aligned_copy(original: Any, address: int) -> Any:
+    """Return a copy of some bytes whose address has the alignment that the original's has in its own process."""
+    import torch
+
+    size = original.numel()
+    room = torch.empty(size + _ALIGNMENT, dtype=torch.uint8, device=original.device)
+    start = (address - room.data_ptr()) % _ALIGNMENT
+    return room[start : start + size].copy_(original)
+
+
+def free_bytes_of_device() -> int:
+    """Return the bytes that can be allocated: those free on the device, and those that torch holds unused."""
+    import torch
+
+    unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return int(torch.cuda.mem_get_info()[0] + unused)

@@ -1,0 +1,118 @@
+"""The bench in the notebook's own process: for configs with hooks, and where the worker cannot reach the memory.
+
+A kernel that faults here costs the session, and one that hangs cannot be stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any
+
+from kernellab.bench_jobs import BenchKernel, MeasureJob, RoundsJob, Setup
+from kernellab.bench_memory import TooLarge, copied, in_place
+from kernellab.bench_worker import Workbench
+from kernellab.boarding import Boarding
+from kernellab.flight import Memory
+from kernellab.packed import ArgumentSpec, ScalarSpec
+from kernellab.tune.bench import Candidate, Measured
+from kernellab.tune.bench_kernels import bench_kernel, require_good, touched, views_of
+from kernellab.tune.launches import Hook, Launch, Launches
+from kernellab.unboarding import argument_of
+
+
+@dataclass(slots=True)
+class LocalBench:
+    """Times launches in this process, on copies of the arguments where they fit."""
+
+    launches: Launches
+    reset: frozenset[str]
+    _bench: Workbench | None = None
+
+    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
+        bench = self._ready(candidate)
+        timing = bench.measure(MeasureJob(bench.memory.setup, self._kernel(candidate), runs, stop_above_ms))
+        require_good(timing, self.launches.name, candidate)
+        if timing.note:
+            self.launches.notes.append(timing.note)
+        return Measured(timing.times_ms, timing.group)
+
+    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+        return self._rounds(candidates, rounds, warm=False)
+
+    def warm(self, candidates: Sequence[Candidate], runs: int) -> list[float]:
+        return [median(times) for times in self._rounds(candidates, runs, warm=True)]
+
+    def close(self) -> None:
+        if self._bench is not None:
+            self._bench.memory.give_back()
+            self._bench = None
+
+    def _rounds(self, candidates: Sequence[Candidate], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
+        bench = self._ready(candidates[0])
+        job = RoundsJob(bench.memory.setup, tuple(map(self._kernel, candidates)), rounds, warm)
+        timings = bench.rounds(job)
+        for timing in timings:
+            require_good(timing, self.launches.name, candidates[0])
+        return [timing.times_ms for timing in timings]
+
+    def _ready(self, candidate: Candidate) -> Workbench:
+        if self._bench is None:
+            self._bench = self._made(candidate)
+        return self._bench
+
+    def _made(self, candidate: Candidate) -> Workbench:
+        import torch
+
+        launch = self.launches.of(candidate.config)
+        mutated, read = touched(candidate.compiled.effects)
+        boarding = Boarding(torch.cuda.current_device(), mutated)
+        views = dict(pair for name, spec in boarding.specs(launch.arguments) for pair in views_of(name, spec))
+        originals = [_bytes_of(storage) for storage in boarding.storages]
+        written = {view.storage for name, view in views.items() if name in mutated}
+        setup = Setup(
+            name="local",
+            device=boarding.device,
+            memories=tuple(
+                Memory(None, original.numel(), original.data_ptr(), index in written)
+                for index, original in enumerate(originals)
+            ),
+            read=frozenset(view.storage for name, view in views.items() if name in read),
+            outputs=tuple(view for name, view in views.items() if name in mutated),
+            zeroed=tuple(view for name, view in views.items() if name in self.reset),
+        )
+        try:
+            memory = copied(setup, originals, keeps_originals=True)
+        except TooLarge:
+            self.launches.notes.append("timed on the notebook's own memory: there was no room for copies")
+            memory = in_place(setup, originals)
+        return Workbench(memory)
+
+    def _kernel(self, candidate: Candidate) -> BenchKernel:
+        import torch
+
+        launch = self.launches.of(candidate.config)
+        specs = Boarding(torch.cuda.current_device(), None).specs(launch.arguments)
+        kernel = bench_kernel(candidate, launch, specs)
+        if launch.hook is not None and self._bench is not None:
+            self._bench.hooks[kernel.digest] = partial(_hooked, launch.hook, launch, specs, self._bench.memory.tensors)
+        return kernel
+
+
+def _hooked(hook: Hook, launch: Launch, specs: Sequence[tuple[str, ArgumentSpec]], memories: Sequence[Any]) -> None:
+    """Call the hook of a config with the arguments that the bench launches, as Triton calls it."""
+    named = {
+        name: launch.arguments[name] if isinstance(spec, ScalarSpec) else argument_of(spec, memories)
+        for name, spec in specs
+    }
+    hook({**named, **launch.options})
+
+
+def _bytes_of(storage: Any) -> Any:
+    import torch
+
+    if storage is None:
+        return torch.empty(0, dtype=torch.uint8, device="cuda")
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

@@ -1,0 +1,113 @@
+"""The memory of a bench, on the CPU."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernellab.bench_jobs import Setup
+from kernellab.bench_memory import BenchMemory, equal
+from kernellab.flight import Memory
+from kernellab.packed import TensorSpec
+
+FLOATS = torch.tensor([1.0, -2.0, float("nan"), float("inf")])
+
+
+def view(storage: int, elements: int = 4) -> TensorSpec:
+    return TensorSpec(storage, 0, (elements,), (1,), "float32", 4)
+
+
+def memory(read: frozenset[int], zeroed: tuple[TensorSpec, ...] = ()) -> BenchMemory:
+    """Return a bench on three storages of four floats: the first is only read, the others are written."""
+    held = [torch.arange(4.0) + index for index in range(3)]
+    memories = tuple(Memory(None, 16, 0, index > 0) for index in range(3))
+    setup = Setup("test", 0, memories, read, (view(1), view(2)), zeroed)
+    before = {index: held[index].view(torch.uint8).clone() for index in (1, 2)}
+    return BenchMemory(setup, [t.view(torch.uint8) for t in held], before, free_bytes=lambda: 1 << 20)
+
+
+def floats(bench: BenchMemory, index: int) -> list[float]:
+    return bench.tensors[index].view(torch.float32).tolist()
+
+
+def test_what_is_written_and_read_comes_back() -> None:
+    bench = memory(read=frozenset({0, 1}))
+    for index in (1, 2):
+        bench.tensors[index].fill_(7)
+    bench.restore()
+    assert floats(bench, 1) == [1.0, 2.0, 3.0, 4.0]
+    assert floats(bench, 2) != [2.0, 3.0, 4.0, 5.0]
+
+
+def test_only_what_is_never_read_is_poisoned() -> None:
+    bench = memory(read=frozenset({0, 1}))
+    bench.poison()
+    assert floats(bench, 0) == [0.0, 1.0, 2.0, 3.0]
+    assert floats(bench, 1) == [1.0, 2.0, 3.0, 4.0]
+    assert all(map(math.isnan, floats(bench, 2)))
+
+
+def test_declared_accumulators_are_zeroed_after_they_are_restored() -> None:
+    bench = memory(read=frozenset({1}), zeroed=(view(1),))
+    bench.restore()
+    assert floats(bench, 1) == [0.0] * 4
+
+
+def test_equal_outputs_share_a_group() -> None:
+    bench = memory(read=frozenset())
+    assert bench.group_of_outputs() == 0
+    bench.tensors[1].view(torch.float32)[0] += 1e-5
+    assert bench.group_of_outputs() == 0
+    bench.tensors[1].view(torch.float32)[0] += 1.0
+    assert bench.group_of_outputs() == 1
+
+
+def test_an_element_left_out_is_another_output() -> None:
+    bench = memory(read=frozenset())
+    assert bench.group_of_outputs() == 0
+    bench.tensors[2].view(torch.float32)[3] = float("nan")
+    assert bench.group_of_outputs() == 1
+
+
+def test_without_room_no_group_is_founded() -> None:
+    bench = memory(read=frozenset())
+    bench.free_bytes = lambda: 0
+    assert bench.group_of_outputs() is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=8))
+def test_outputs_equal_themselves(values: list[float]) -> None:
+    found = torch.tensor([*values, float("nan"), float("inf")])
+    assert equal(found, found.clone())
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_a_changed_element_tells_outputs_apart(index: int) -> None:
+    other = FLOATS.clone()
+    other[index] = 5.0
+    assert not equal(other, FLOATS)
+    assert not equal(FLOATS, other)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "close", "far"),
+    [
+        (torch.float32, 1e-4, 1e-2),
+        (torch.float16, 5e-3, 5e-2),
+        (torch.bfloat16, 2e-2, 0.2),
+        (torch.float64, 1e-9, 1e-5),
+    ],
+)
+def test_the_tolerance_is_that_of_the_dtype(dtype: torch.dtype, close: float, far: float) -> None:
+    want = torch.linspace(-1, 1, 9, dtype=torch.float64)
+    assert equal((want + close).to(dtype), want.to(dtype))
+    assert not equal((want + far).to(dtype), want.to(dtype))
+
+
+def test_integers_agree_exactly_or_not() -> None:
+    assert not equal(torch.tensor([1000, 2]), torch.tensor([1001, 2]))
