@@ -8,6 +8,7 @@ from typing import Any
 
 from IPython import get_ipython
 
+from kernellab.comparing import Comparison
 from kernellab.compile import Compiled
 from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
@@ -17,6 +18,7 @@ from kernellab.report import CellReport
 from kernellab.views import results
 from kernellab.views.card import card_html
 from kernellab.views.card_text import card_text
+from kernellab.views.comparison import comparison_html, comparison_text
 from kernellab.views.exported import exported_text
 from kernellab.views.listing import listing_html, listing_text, loaded_html, loaded_text
 from kernellab.views.summary import summary_json
@@ -56,6 +58,10 @@ def _loaded(loaded: Loaded) -> Bundle:
     return {"text/plain": loaded_text(loaded), "text/html": loaded_html(loaded)}
 
 
+def _comparison(comparison: Comparison) -> Bundle:
+    return {"text/plain": comparison_text(comparison), "text/html": comparison_html(comparison)}
+
+
 def _exported(exported: Exported) -> Bundle:
     return {"text/plain": exported_text(exported)}
 
@@ -68,6 +74,7 @@ _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     Listing: _listing,
     Loaded: _loaded,
     Exported: _exported,
+    Comparison: _comparison,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,10 +30,11 @@ from kernellab.target import DEFAULT_TARGET, Target, parse_target
 from kernellab.worker import Pool, Worker
 
 if TYPE_CHECKING:
+    from kernellab.comparing import Comparison
+    from kernellab.export.write import Exported
     from kernellab.tune.result import Tuning
     from kernellab.tune.session import Searching
     from kernellab.tune.space import Space
-    from kernellab.export.write import Exported
 
 
 class Lab:
@@ -181,6 +182,29 @@ class Lab:
             remember(self.kernels, kernel, record)
         return _last_run(recorder, bound)
 
+    def compare(self, left: str | int, right: str | int | Callable[..., Any], /) -> Comparison:
+        """Compare two kept kernels, or one with a function of torch, on the inputs of the latest recorded launch.
+
+        A function takes parameters of the kernel by name, and returns what its outputs are to hold. Times are taken
+        on a GPU only, in turns.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel or launch, or the parameters differ.
+        """
+        from kernellab.comparing import Bench, compare_kernels
+
+        return compare_kernels(self.kernels, Bench(self.compile, self._device), left, right)
+
+    def frame(self, table: str) -> Any:
+        """Return ``kernels``, ``launches`` or ``measurements`` of the whole history as a DataFrame.
+
+        Raises:
+            UsageError: there is no such table.
+        """
+        from kernellab.export.frames import frame
+
+        return frame(self.kernels.store, table)
+
     def export(self, kernel: str | int, /, to: str | Path | None = None, *, kind: str = "module") -> Exported:
         """Write a kept kernel, by name, ``name@version`` or id, as a file that needs nothing of the lab.
 
@@ -192,8 +216,7 @@ class Lab:
         """
         from kernellab.export.write import Bench, export
 
-        device = "cpu" if self.launches.is_offline() else "cuda"
-        return export(self.kernels, Bench(self.run, self.compile, device), kernel, to, kind)
+        return export(self.kernels, Bench(self.compile, self._device), kernel, to, kind)
 
     def load(self, kernel: str | int | Path, /, namespace: dict[str, Any], *, name: str | None = None) -> Loaded:
         """Define a kept kernel, or that of a bundle (a path that ends with ``.zip``), in a namespace again.
@@ -254,6 +277,10 @@ class Lab:
             yield
         finally:
             self.launches.use(before)
+
+    @property
+    def _device(self) -> str:
+        return "cpu" if self.launches.is_offline() else "cuda"
 
     def _parsed(self, target: str | None) -> Target:
         return self.target if target is None else parse_target(target)

@@ -7,6 +7,7 @@ from typing import Any
 from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
+from kernellab.comparing import Comparison
 from kernellab.export.write import KINDS, Exported
 from kernellab.lab import Lab
 from kernellab.listing import Listing, Loaded
@@ -64,3 +65,12 @@ class StoreMagics(Magics):  # type: ignore[misc]
         """Write a kept kernel as a file that needs nothing of the lab: %triton_export softmax --to softmax.py."""
         given = parse_argstring(self.triton_export, line)
         return self.lab.export(key_of(given.kernel), given.to, kind=given.kind)
+
+    @magic_arguments()
+    @argument("left", help="A name, name@version or id.")
+    @argument("right", help="What it is compared with.")
+    @line_magic
+    def triton_diff(self, line: str) -> Comparison:
+        """Compare two kept kernels on the same inputs: %triton_diff softmax@1 softmax@3."""
+        given = parse_argstring(self.triton_diff, line)
+        return self.lab.compare(key_of(given.left), key_of(given.right))

@@ -50,7 +50,7 @@ LAYERS: tuple[frozenset[str], ...] = (
         }
     ),
     frozenset({"tune", "registry", "report", "check", "rephrase", "launch_log", "listing", "shelf"}),
-    frozenset({"views", "export"}),
+    frozenset({"views", "export", "comparing"}),
     frozenset({"lab", "cell"}),
     frozenset({"ipython", "store_magics", "formatters", "live", "cli", "demo"}),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kernellab.errors import KernellabError, UsageError
@@ -10,8 +9,6 @@ from kernellab.export.checking import Expected, expected_of
 from kernellab.export.inputs import made_inputs, options_of
 from kernellab.export.module import Subject
 from kernellab.store import Launch, Result, Store, Version
-
-Run = Callable[..., Any]
 
 
 def subject_of(store: Store, version: Version) -> Subject:
@@ -21,8 +18,8 @@ def subject_of(store: Store, version: Version) -> Subject:
     return Subject(version, launches, _result(store, version, launches[-1]) if launches else None)
 
 
-def expectation(subject: Subject, run: Run, kernel: Any, device: str) -> tuple[Expected, ...]:
-    """Launch a kernel on the inputs that the exported module generates; return what its outputs hold.
+def expectation(subject: Subject, kernel: Any, device: str) -> tuple[Expected, ...]:
+    """Launch a bound kernel on the inputs that the exported module generates; return what its outputs hold.
 
     Nothing is expected where the launch has a reference, where it cannot be made again, or where it fails.
     """
@@ -31,7 +28,7 @@ def expectation(subject: Subject, run: Run, kernel: Any, device: str) -> tuple[E
         return ()
     try:
         arguments = made_inputs(launch, device)
-        run(kernel, launch.grid, **arguments, **values_of(launch))
+        kernel[launch.grid](**arguments, **values_of(launch))
     except KernellabError:
         return ()
     outputs = {name: value for name, value in arguments.items() if hasattr(value, "untyped_storage")}

@@ -38,9 +38,8 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What an export runs and compiles with: `Lab.run` and `Lab.compile`, and the device that launches run on."""
+    """What an export compiles with, `Lab.compile`, and the device that launches run on."""
 
-    run: Callable[..., Any]
     compile: Callable[..., Compiled]
     device: str
 
@@ -68,7 +67,7 @@ def _content(kernels: Registry, bench: Bench, subject: Subject, kind: str) -> st
         return _report(kernels, bench, subject)
     if kind == "bundle":
         return bundle_bytes(kernels.store, version, _module_or_source(subject))
-    known = replace(subject, expected=expectation(subject, bench.run, _function(kernels, version), bench.device))
+    known = replace(subject, expected=expectation(subject, _function(kernels, version), bench.device))
     if kind == "torch-op":
         return torch_op_text(known)
     return module_text(known, autotune=kind == "autotune")

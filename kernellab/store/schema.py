@@ -88,7 +88,7 @@ _HISTORY_2 = (
         created REAL NOT NULL
     )
     """,
-    "CREATE INDEX measurements_by_key ON measurements (version_id, key)",
+    "CREATE INDEX measurements_by_key ON measurements (key, version_id)",
 )
 
 # Number i turns a file of schema i into one of schema i + 1; a new file has schema 0.

@@ -1,0 +1,253 @@
+"""Two kernels side by side, on the same inputs: what they are, what they do, what they give, and which is faster."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kernellab.check import compare
+from kernellab.compile import Compiled
+from kernellab.errors import UsageError
+from kernellab.export.grids import grid_text
+from kernellab.export.inputs import made_inputs
+from kernellab.export.subject import subject_of, values_of
+from kernellab.gpu import memory_of
+from kernellab.registry import Registry
+from kernellab.report import Check
+from kernellab.store import Launch, Version
+
+Verdict = Literal["faster", "slower", "no difference"]
+_MARGIN = 0.01  # a difference below this is none that anybody would act on
+_ROUNDS = 60
+_FLUSHED_BYTES = 256 * 2**20  # more than the L2 cache of any GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Interleaved timings, with a flushed L2: medians in milliseconds, and how many times longer the right one takes.
+
+    ``low`` and ``high`` bound that ratio with 99 % confidence. The ``verdict`` is on the right one, beyond a margin of
+    1 %.
+    """
+
+    left_ms: float
+    right_ms: float
+    ratio: float
+    low: float
+    high: float
+    verdict: Verdict
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A comparison. ``sources`` are the texts of both sides, ``effects`` what differs in what they do, in words.
+
+    ``compiled`` has both kernels compiled for the launch, or None for an expression. ``outputs`` compares what the
+    right one writes with what the left one does; ``timing`` is None where ``why_no_timing`` says why.
+    """
+
+    names: tuple[str, str]
+    sources: tuple[str, str]
+    compiled: tuple[Compiled | None, Compiled | None]
+    effects: tuple[str, ...]
+    outputs: tuple[Check, ...]
+    timing: Timing | None
+    why_no_timing: str = ""
+
+    @property
+    def source_diff(self) -> str:
+        """The unified diff of the sources; "" where they are the same."""
+        old, new = (text.splitlines() for text in self.sources)
+        return "\n".join(difflib.unified_diff(old, new, *self.names, lineterm=""))
+
+    @property
+    def equal(self) -> bool:
+        """Whether all outputs are equal within the tolerance of their dtype."""
+        return all(check.equal for check in self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a comparison. ``launch`` takes the arguments by name, and returns the outputs by name."""
+
+    name: str
+    source: str
+    launch: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    compiled: Callable[[Mapping[str, Any]], Compiled | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a comparison runs on: `Lab.compile`, and the device."""
+
+    compile: Callable[..., Compiled]
+    device: str
+
+
+def compare_kernels(
+    kernels: Registry, bench: Bench, left: str | int, right: str | int | Callable[..., Any]
+) -> Comparison:
+    """Compare two kept kernels, or one with a function of torch, on the inputs of the latest recorded launch.
+
+    A function takes the parameters of the kernel by name, those that it names; it returns a tensor, or a tuple of them
+    in the order of the kernel's outputs.
+
+    Raises:
+        UnknownName: there is no such kernel.
+        UsageError: neither was launched in a cell, or their parameters differ.
+    """
+    first = kernels.version(left)
+    other = None if callable(right) else kernels.version(right)
+    launch = _common_launch(kernels, first, other)
+    arguments = made_inputs(launch, bench.device)
+    one = _kernel_side(kernels, bench, first, launch)
+    two = _kernel_side(kernels, bench, other, launch) if other is not None else _function_side(right, one)
+    return _compared(one, two, arguments, bench.device)
+
+
+def _common_launch(kernels: Registry, first: Version, other: Version | None) -> Launch:
+    for version in (first, other):
+        launch = subject_of(kernels.store, version).launch if version is not None else None
+        if launch is not None and launch.grid is not None:
+            return launch
+    names = first.label if other is None else f"{first.label} and {other.label}"
+    raise UsageError(f"No launch of {names} is kept; launch one in a %%triton cell, for its inputs.")
+
+
+def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: Launch) -> Side:
+    """Return a kernel with constexprs and options of its own launches, where it has some."""
+    from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
+    from kernellab.shelf import source_text
+
+    subject = subject_of(kernels.store, version)
+    own = subject.launch or shared
+    function = jit_function(kernels[version.id])
+    meta = values_of(own)
+    needed = [name for name in function.arg_names if name not in meta]
+    missing = set(needed) - {argument.name for argument in shared.arguments}
+    if missing:
+        raise UsageError(f"{version.label} takes {', '.join(sorted(missing))}, which the other kernel does not.")
+
+    def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {**{name: arguments[name] for name in needed}, **meta}
+
+    def launched(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        function[_grid(own, shared, subject.launches, given(arguments))](**given(arguments))
+        return arguments
+
+    def compiled(arguments: Mapping[str, Any]) -> Compiled:
+        return bench.compile(function, **given(arguments))
+
+    return Side(version.label, source_text(version), launched, compiled)
+
+
+def _grid(own: Launch, shared: Launch, launches: tuple[Launch, ...], given: Mapping[str, Any]) -> Any:
+    """Return the grid of a kernel on arguments that may be those of another: by formula, else as recorded."""
+    import torch
+    import triton
+
+    if own == shared or not launches:
+        return shared.grid
+    found = grid_text(launches)
+    if found is None:
+        return own.grid
+    return eval(found.text, {"torch": torch, "triton": triton, "math": math, **given})(given)
+
+
+def _function_side(function: Any, kernel: Side) -> Side:
+    taken = inspect.signature(function).parameters
+
+    def launched(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        named = {name: value for name, value in arguments.items() if name in taken}
+        missing = [name for name in taken if name not in named]
+        if missing:
+            raise UsageError(f"The function takes {', '.join(missing)}; {kernel.name} has {', '.join(arguments)}.")
+        result = function(**named)
+        return {str(i): value for i, value in enumerate(result if isinstance(result, tuple) else (result,))}
+
+    name = getattr(function, "__name__", "the function")
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):
+        source = ""
+    return Side("the expression" if name == "<lambda>" else name, source, launched, lambda arguments: None)
+
+
+def _compared(left: Side, right: Side, arguments: Mapping[str, Any], device: str) -> Comparison:
+    pair = left.compiled(arguments), right.compiled(arguments)
+    known = [compiled for compiled in pair if compiled is not None]
+    mutated = frozenset[str]().union(*(compiled.effects.mutated for compiled in known))
+    results = [side.launch(_copied(arguments)) for side in (left, right)]
+    got, want = ({n: t for n, t in memory_of(each).items() if n in mutated} for each in results)
+    if pair[1] is None:
+        want, got = got, dict(zip(got, results[1].values(), strict=False))
+    else:
+        want, got = got, want
+    checks = tuple(compare(left.name, tuple(want.values()), got)) if want else ()
+    timing, why = (None, "there is no GPU") if device == "cpu" else (_timed(left, right, arguments), "")
+    return Comparison(
+        (left.name, right.name), (left.source, right.source), pair, tuple(_effects(pair)), checks, timing, why
+    )
+
+
+def _copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments with every tensor copied, in its layout; shared ones stay shared."""
+    copies: dict[int, Any] = {}
+    for value in arguments.values():
+        if hasattr(value, "untyped_storage") and id(value) not in copies:
+            fresh = value.new_empty(0).set_(
+                value.untyped_storage().clone(), value.storage_offset(), value.shape, value.stride()
+            )
+            copies[id(value)] = fresh
+    return {name: copies.get(id(value), value) for name, value in arguments.items()}
+
+
+def _effects(pair: tuple[Compiled | None, Compiled | None]) -> list[str]:
+    one, two = pair
+    if one is None or two is None:
+        return []
+    found = []
+    for kind in ("reads", "writes", "atomics"):
+        before, after = getattr(one.effects, kind), getattr(two.effects, kind)
+        found += [f"no longer {kind}: {name}" for name in sorted(before - after)]
+        found += [f"now {kind}: {name}" for name in sorted(after - before)]
+    return found
+
+
+def _timed(left: Side, right: Side, arguments: Mapping[str, Any]) -> Timing:
+    """Time both in turns, so that what slows the device down for a while slows both."""
+    from kernellab.tune.statistics import ratio_interval
+
+    taken = _copied(arguments)
+    samples: tuple[list[float], list[float]] = ([], [])
+    for round_ in range(_ROUNDS + 3):
+        order = (0, 1) if round_ % 2 else (1, 0)
+        for index in order:
+            time_ms = _once_ms((left, right)[index], taken)
+            if round_ >= 3:  # the first ones compile and warm up
+                samples[index].append(time_ms)
+    ratio = ratio_interval(samples[1], samples[0])
+    medians = [sorted(each)[len(each) // 2] for each in samples]
+    verdict: Verdict = "no difference"
+    if ratio.low > 1 and ratio.median > 1 + _MARGIN:
+        verdict = "slower"
+    elif ratio.high < 1 and ratio.median < 1 - _MARGIN:
+        verdict = "faster"
+    return Timing(medians[0], medians[1], ratio.median, ratio.low, ratio.high, verdict, _ROUNDS)
+
+
+def _once_ms(side: Side, arguments: Mapping[str, Any]) -> float:
+    import torch
+
+    torch.empty(_FLUSHED_BYTES, dtype=torch.int8, device="cuda").zero_()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    begin.record()
+    side.launch(arguments)
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end))

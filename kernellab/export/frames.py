@@ -1,0 +1,185 @@
+"""The history as DataFrames, one tidy row per kernel version, launch or measurement; and DataFrames as files."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kernellab.errors import UsageError, choice_message
+from kernellab.listing import listing
+from kernellab.store import Argument, Store
+
+TABLES = ("kernels", "launches", "measurements")
+SCHEMA = 1
+_FORMATS = (".csv", ".json", ".parquet")
+Row = dict[str, Any]
+
+
+def frame(store: Store, table: str) -> Any:
+    """Return a table of the store as a DataFrame. Times are in UTC; nested values are JSON.
+
+    Raises:
+        UsageError: there is no such table.
+    """
+    import pandas as pd  # keeps `import kernellab` light
+
+    if table not in TABLES:
+        raise UsageError(choice_message("table", table, TABLES))
+    rows = list(_ROWS[table](store))
+    found = pd.DataFrame(rows, columns=None if rows else _COLUMNS[table])
+    for name in ("created", "last"):
+        if name in found:
+            found[name] = pd.to_datetime(found[name].astype(float), unit="s", utc=True)
+    found.attrs = {"table": table, "schema": SCHEMA, "store": str(store.path or ":memory:")}
+    return found
+
+
+def write_frame(found: Any, path: Path) -> None:
+    """Write a DataFrame as CSV, JSON or Parquet, by the ending of ``path``, so that `read_frame` gives it back whole.
+
+    Raises:
+        UsageError: the ending is another one, or Parquet's library is not installed.
+    """
+    about = {"columns": list(map(str, found.columns)), "dtypes": [str(t) for t in found.dtypes], "attrs": found.attrs}
+    match _format(path):
+        case ".csv":
+            path.write_text(f"# {json.dumps(about, default=str)}\n{found.to_csv(index=False)}", encoding="utf-8")
+        case ".json":
+            rows = found.astype(object).where(found.notna(), None).to_numpy().tolist()
+            path.write_text(json.dumps({**about, "rows": rows}, default=_plain), encoding="utf-8")
+        case _:
+            _with_parquet(lambda: found.to_parquet(path, index=False))
+
+
+def read_frame(path: Path) -> Any:
+    """Return what `write_frame` wrote: with its dtypes and attributes.
+
+    Raises:
+        UsageError: the file is of another kind.
+    """
+    import pandas as pd
+
+    match _format(path):
+        case ".csv":
+            first, _, rest = path.read_text(encoding="utf-8").partition("\n")
+            about = json.loads(first.removeprefix("# "))
+            texts = {n: str for n, kind in zip(about["columns"], about["dtypes"], strict=True) if kind in _TEXTUAL}
+            absent = {name: [""] for name in about["columns"] if name not in texts}
+            found = pd.read_csv(io.StringIO(rest), dtype=texts, keep_default_na=False, na_values=absent)
+        case ".json":
+            about = json.loads(path.read_text(encoding="utf-8"))
+            found = pd.DataFrame(about["rows"], columns=about["columns"])
+        case _:
+            return _with_parquet(lambda: pd.read_parquet(path))
+    for name, kind in zip(about["columns"], about["dtypes"], strict=True):
+        found[name] = found[name].astype(kind) if not kind.startswith("datetime") else _moments(found[name], kind)
+    found.attrs = about["attrs"]
+    return found
+
+
+def _plain(value: Any) -> str:
+    return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
+
+
+_TEXTUAL = {"object", "str", "string"}
+
+
+def _moments(column: Any, kind: str) -> Any:
+    import pandas as pd
+
+    return pd.to_datetime(column, utc=True, format="ISO8601").astype(kind)
+
+
+def _format(path: Path) -> str:
+    if path.suffix not in _FORMATS:
+        raise UsageError(choice_message("the ending of the file", path.suffix, _FORMATS))
+    return path.suffix
+
+
+def _with_parquet(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except ImportError as exc:
+        raise UsageError("Parquet needs pyarrow: pip install pyarrow. CSV and JSON need nothing.") from exc
+
+
+def _kernels(store: Store) -> Iterator[Row]:
+    for row in listing(store, 0.0).rows:
+        name, _, version = row.label.partition("@")
+        yield {
+            "id": row.id,
+            "name": name,
+            "version": int(version),
+            "cell": row.cell,
+            "created": row.created,
+            "launches": row.launches,
+            "last": row.last_launch,
+            "config": row.config,
+            "best_ms": row.best_ms,
+            "device": row.where,
+            "tags": ", ".join(row.tags),
+        }
+
+
+def _launches(store: Store) -> Iterator[Row]:
+    labels = {version.id: version.label for version in store.versions()}
+    for row in store.history.launches():
+        launch = row.launch
+        yield {
+            "id": row.id,
+            "kernel": labels[row.version_id],
+            "where": launch.where,
+            "device": launch.device,
+            "target": launch.target,
+            "grid": json.dumps(launch.grid),
+            "arguments": json.dumps({a.name: _argument(a) for a in launch.arguments}, default=str),
+            "options": json.dumps(dict(launch.options), sort_keys=True),
+            "config": launch.config,
+            "seconds": row.seconds,
+            "count": row.count,
+            "created": row.created,
+            "last": row.last,
+        }
+
+
+def _argument(argument: Argument) -> object:
+    if argument.kind == "tensor":
+        return {"dtype": argument.dtype, "shape": argument.shape, "stride": argument.stride}
+    return [_argument(member) for member in argument.members] or argument.value
+
+
+def _measurements(store: Store) -> Iterator[Row]:
+    labels = {version.id: version.label for version in store.versions()}
+    for row in store.history.measurements():
+        made = row.measurement
+        details = {name: value if _is_flat(value) else json.dumps(value) for name, value in made.details.items()}
+        yield {
+            "id": row.id,
+            "kernel": labels[row.version_id],
+            "key": made.key,
+            "device": made.device,
+            "status": made.status,
+            "time_ms": made.time_ms,
+            "created": row.created,
+            **dict(made.config),
+            **{name: value for name, value in details.items() if name not in made.config},
+        }
+
+
+def _is_flat(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+_ROWS: dict[str, Callable[[Store], Iterator[Row]]] = {
+    "kernels": _kernels,
+    "launches": _launches,
+    "measurements": _measurements,
+}
+_COLUMNS = {
+    "kernels": ["id", "name", "version", "cell", "created", "launches", "last", "config", "best_ms", "device", "tags"],
+    "launches": ["id", "kernel", "where", "grid", "arguments", "options", "seconds", "count", "created", "last"],
+    "measurements": ["id", "kernel", "key", "device", "status", "time_ms", "created"],
+}

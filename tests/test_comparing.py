@@ -1,0 +1,110 @@
+"""Two kernels on the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import kernellab
+from kernellab.cell import CellOptions, run_cell
+from kernellab.comparing import Timing
+from kernellab.errors import UnknownName, UsageError
+from kernellab.views.comparison import comparison_html, comparison_text, timing_words
+
+SCALE = """
+@triton.jit
+def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, 3 * tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
+
+scale[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n, BLOCK=128)
+"""
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture
+def lab() -> Iterator[kernellab.Lab]:
+    with kernellab.Lab(store=":memory:") as opened:
+        launch(opened, SCALE)
+        yield opened
+
+
+def launch(lab: kernellab.Lab, text: str) -> None:
+    x = torch.linspace(-1, 1, 300, device=DEVICE)
+    names: dict[str, Any] = {"x": x, "out": torch.zeros_like(x), "n": 300}
+    run_cell(lab, text, names, "In[1]", CellOptions(), lambda value: None)
+
+
+def test_versions_that_compute_the_same_are_equal(lab: kernellab.Lab) -> None:
+    launch(lab, SCALE.replace("3 * tl.load", "2.0 * tl.load").replace("tl.store(out_ptr", "tl.store(out_ptr"))
+    launch(lab, SCALE.replace("BLOCK=128", "BLOCK=256").replace("3 *", "1 * 3 *"))
+    comparison = lab.compare("scale@1", "scale@3")
+    assert comparison.equal
+    assert [check.argument for check in comparison.outputs] == ["out_ptr"]
+    assert comparison.names == ("scale@1", "scale@3")
+    assert "+    tl.store(out_ptr + offsets, 1 * 3 *" in comparison.source_diff
+    assert "out_ptr is equal" in comparison_text(comparison)
+    assert "scale@3" in comparison_html(comparison)
+
+
+def test_versions_that_differ_say_where_and_by_how_much(lab: kernellab.Lab) -> None:
+    launch(lab, SCALE.replace("3 *", "2 *"))
+    comparison = lab.compare("scale@1", "scale@2")
+    assert not comparison.equal
+    assert comparison.outputs[0].max_error == pytest.approx(1, abs=0.1)
+    assert "out_ptr of scale@2 DIFFERS" in comparison_text(comparison)
+
+
+def test_effects_that_differ_are_named(lab: kernellab.Lab) -> None:
+    launch(lab, SCALE.replace("3 *", "tl.load(out_ptr + offsets, mask=offsets < n) +"))
+    assert lab.compare("scale@1", "scale@2").effects == ("now reads: out_ptr",)
+    assert lab.compare("scale@2", "scale@1").effects == ("no longer reads: out_ptr",)
+
+
+def test_a_kernel_is_compared_with_an_expression_of_torch(lab: kernellab.Lab) -> None:
+    assert lab.compare("scale", lambda x_ptr: 3 * x_ptr).equal
+    comparison = lab.compare("scale", lambda x_ptr: 4 * x_ptr)
+    assert not comparison.equal
+    assert "DIFFERS" in comparison_html(comparison)
+    with pytest.raises(UsageError, match="takes y; scale@1 has x_ptr, out_ptr, n"):
+        lab.compare("scale", lambda y: y)
+
+
+def test_a_comparison_records_no_launch(lab: kernellab.Lab) -> None:
+    before = lab.kernels.store.history.launches()
+    lab.compare("scale", "scale")
+    assert lab.kernels.store.history.launches() == before
+
+
+def test_what_cannot_be_compared_is_an_error(lab: kernellab.Lab) -> None:
+    with pytest.raises(UnknownName):
+        lab.compare("scale", "nothing")
+    launch(lab, "@triton.jit\ndef other(a_ptr):\n    tl.store(a_ptr, 1)\n")
+    with pytest.raises(UsageError, match="other@1 takes a_ptr, which the other kernel does not"):
+        lab.compare("scale", "other")
+    with pytest.raises(UsageError, match="No launch of other@1 and other@1 is kept"):
+        lab.compare("other", "other")
+
+
+def test_without_a_gpu_nothing_is_timed_and_that_is_said(lab: kernellab.Lab) -> None:
+    comparison = lab.compare("scale", "scale")
+    if DEVICE == "cpu":
+        assert comparison.timing is None
+        assert timing_words(comparison) == "Not timed: there is no GPU."
+    else:
+        assert comparison.timing is not None
+        assert comparison.timing.verdict == "no difference"
+
+
+def test_a_verdict_comes_with_its_interval(lab: kernellab.Lab) -> None:
+    from dataclasses import replace
+
+    timing = Timing(0.2, 0.1, 0.5, 0.48, 0.52, "faster", 60)
+    words = timing_words(replace(lab.compare("scale", "scale"), timing=timing))
+    assert words == (
+        "scale@1 is faster than scale@1 (200 us and 100 us; "
+        "0.480 to 0.520 times as long, 99 % interval of 60 interleaved rounds)."
+    )
