@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from kernellab.ir.effects import Access
 from kernellab.ir.instructions import Instruction, Kind, LineProfile
 from kernellab.ir.places import place_of
-from kernellab.views.exploration import Exploration, LineKey, key_of
+from kernellab.views.exploration import Exploration, LineKey, Stage, key_of
 from kernellab.views.source import moved_bytes
 from kernellab.views.wording import MARKS, plural
 
 WIDEST_BYTES = 16  # of one instruction of one thread, https://docs.nvidia.com/cuda/cuda-c-programming-guide/
 _WIDTHS = {Kind.LOAD: MARKS[Access.READ], Kind.STORE: MARKS[Access.WRITE], Kind.ASYNC_COPY: "cp.async"}
 _VERBS = {Kind.LOAD: "loads", Kind.STORE: "stores", Kind.ASYNC_COPY: "copies"}
-_CONDITION = "if addresses were known to be contiguous and aligned, and the mask to be the same for all of them"
+_CONDITION = "if neighbours lay in one thread, at addresses known to be contiguous and aligned, under one mask"
 _DOTS = frozenset({"tt.dot", "tt.dot_scaled"})
 
 
@@ -35,14 +35,14 @@ def badges_of(exploration: Exploration) -> Mapping[LineKey, tuple[Badge, ...]]:
         return {}
     sass = next((stage.profiles for stage in exploration.stages if stage.name == "sass"), {})
     possible = _possible_bytes(exploration)
-    dots = _dots(exploration)
+    slow = _slow_dots(exploration, machine)
     found: dict[LineKey, tuple[Badge, ...]] = {}
     for key in dict.fromkeys([*machine.profiles, *sass]):
         if key is not None:
             profile, binary = machine.profiles.get(key, _NOTHING), sass.get(key, _NOTHING)
             badges = (
                 *_widths(profile, possible.get(key, 0)),
-                *_units(profile, binary, is_dot=key in dots),
+                *_units(profile, is_slow_dot=key in slow),
                 *_others(profile, binary),
             )
             if badges:
@@ -67,11 +67,10 @@ def _widths(profile: LineProfile, possible: int) -> Iterator[Badge]:
         yield Badge(f"{mark} {width}" if wide else mark, tip, alarm)
 
 
-def _units(profile: LineProfile, binary: LineProfile, *, is_dot: bool) -> Iterator[Badge]:
-    instructions = [*profile.of(Kind.TENSOR), *binary.of(Kind.TENSOR)]
-    for unit in dict.fromkeys(instruction.unit for instruction, _ in instructions):
-        yield Badge(unit, f"on the tensor cores: {_listed(profile, Kind.TENSOR) or _listed(binary, Kind.TENSOR)}")
-    if is_dot and not instructions:
+def _units(profile: LineProfile, *, is_slow_dot: bool) -> Iterator[Badge]:
+    for unit in dict.fromkeys(instruction.unit for instruction, _ in profile.of(Kind.TENSOR)):
+        yield Badge(unit, f"on the tensor cores: {_listed(profile, Kind.TENSOR)}")
+    if is_slow_dot:
         tip = "this dot did not reach the tensor cores: it is computed by ordinary multiplications and additions"
         yield Badge("no tensor cores", tip, alarm=True)
 
@@ -111,7 +110,9 @@ def _possible_bytes(exploration: Exploration) -> dict[LineKey, int]:
     return found
 
 
-def _dots(exploration: Exploration) -> frozenset[LineKey]:
+def _slow_dots(exploration: Exploration, machine: Stage) -> frozenset[LineKey]:
+    """Return the lines of dots without an instruction of the tensor cores; none where such stand on other lines."""
     operations = exploration.compiled.graph.operations
-    keys = (key_of(place_of(operation.location)) for operation in operations if operation.name in _DOTS)
-    return frozenset(key for key in keys if key is not None)
+    dots = {key_of(place_of(operation.location)) for operation in operations if operation.name in _DOTS}
+    fast = {key for key, profile in machine.profiles.items() if profile.count(Kind.TENSOR)}
+    return frozenset(key for key in dots - fast if key is not None) if fast <= dots else frozenset()

@@ -202,7 +202,7 @@ def test_everything_from_outside_is_escaped(report: Reports) -> None:
 def test_what_was_asked_for_is_open(report: Reports, show: str) -> None:
     html = card_html(cell_of(report("backward"), show=show))
     opened = re.findall(r"<details open><summary>([^<]*)", html)
-    titles = {"ttir": "TTIR", "graph": "Dataflow by source line", "source": "Source, annotated"}
+    titles = {"ttir": "Source and stages", "graph": "Dataflow by source line", "source": "Source, annotated"}
     assert opened == [titles[part] for part in ("graph", "source", "ttir") if part in show.split(",")]
 
 

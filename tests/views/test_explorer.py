@@ -102,7 +102,7 @@ def test_loads_of_several_registers_stay_on_their_line_down_to_sass(lab: kernell
         if stage.name in {"ptx", "sass"}:
             found = {key[1]: profile.of(Kind.LOAD) for key, profile in stage.profiles.items() if key}
             widths = {line: {instruction.bytes for instruction, _ in wide} for line, wide in found.items() if wide}
-            assert widths == dict.fromkeys(loads, {16}), stage.name
+            assert widths == {line: {16} for line in loads}, stage.name
 
 
 def test_inlined_helpers_show_with_their_calls(matmul: Compile) -> None:
