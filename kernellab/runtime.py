@@ -18,6 +18,7 @@ from kernellab.target import Target
 
 _CLOSER_LOOK_S = 10.0
 _MAX_GRID = "2147483647 x 65535 x 65535"
+Tune = Callable[[Any, tuple[Any, ...], dict[str, Any], float | None], Any]
 Interpret = Callable[..., Run]
 Reporter = Callable[[str], Callable[[tuple[int, int]], None]]
 
@@ -96,7 +97,8 @@ class Switch:
 class Launches:
     """The runtime of bound kernels.
 
-    ``offline`` is the driver that stands in for a GPU, or None where there is one; then ``flights`` are its workers.
+    ``offline`` is the driver that stands in for a GPU, or None where there is one; then ``flights`` are its workers,
+    and ``tune`` returns the config of an autotuned kernel, from its arguments, grid and options among them.
     ``reporter`` shows how far a launch on the CPU has come.
     """
 
@@ -105,6 +107,7 @@ class Launches:
     target: Target
     offline: Any = None
     flights: Flights | None = None
+    tune: Tune | None = None
     switch: Switch = field(default_factory=Switch)
     reporter: Reporter | None = None
     _compiled: dict[str, Compiled] = field(default_factory=dict)
@@ -112,6 +115,14 @@ class Launches:
 
     def is_offline(self) -> bool:
         return self.offline is not None
+
+    def best_config(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
+        """Tune an autotuned kernel for a launch on the GPU; None where launches are only compiled."""
+        recorder = self._recorder
+        if self.tune is None or (recorder is not None and not recorder.run):
+            return None
+        timeout_s = None if recorder is None else recorder.timeout_s
+        return self.tune(kernel, args, meta, timeout_s)
 
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
         """Compile an `ASTSource` in a worker, for Triton's own launch path.

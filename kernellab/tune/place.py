@@ -43,6 +43,29 @@ def tune_and_launch(
     return tuning
 
 
+def best_config(
+    runtime: Runtime,
+    kernels: Registry,
+    kernel: Any,
+    args: tuple[Any, ...],
+    meta: Mapping[str, Any],
+    timeout_s: float | None,
+) -> Any:
+    """Return the config that an autotuned kernel is to be launched with on the GPU, which may run another target.
+
+    Raises:
+        CannotRun: no config works.
+    """
+    from kernellab._triton.offline import gpu_target_of_machine
+
+    target = gpu_target_of_machine()
+    assert target is not None, "only launches on a GPU ask"
+    workshop = Workshop(runtime.compiler, kernels, device_of(target, has_gpu=True), partial(_bench, runtime))
+    given = {name: value for name, value in meta.items() if name not in {"grid", "warmup"}}
+    options = Options() if timeout_s is None else Options(timeout_s=timeout_s)
+    return tuned(workshop, kernel, meta["grid"], args, given, options).best
+
+
 def _launch_winner(kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any], tuning: Tuning) -> None:
     from kernellab._triton.objects import parameter_names
     from kernellab._triton.tuning import declared, variant_with
