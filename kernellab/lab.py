@@ -254,7 +254,8 @@ class Lab:
         Raises:
             UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
         """
-        from kernellab.tune.place import Options, tune_and_launch  # keeps `import kernellab` light
+        from kernellab.tune.place import tune_and_launch  # keeps `import kernellab` light
+        from kernellab.tune.session import Options
 
         _require_kernel(kernel)
         options = Options(configs, timeout_s, search, 64, budget_s, budget_configs, fresh)
@@ -282,6 +283,11 @@ class Lab:
     def _device(self) -> str:
         return "cpu" if self.launches.is_offline() else "cuda"
 
+    def _best_config(self, *launch: Any) -> Any:
+        from kernellab.tune.place import best_config
+
+        return best_config(self.launches, self.kernels, *launch)
+
     def _parsed(self, target: str | None) -> Target:
         return self.target if target is None else parse_target(target)
 
@@ -291,7 +297,7 @@ class Lab:
         gpu = offline.gpu_target_of_machine()
         if gpu is not None and self._wanted in {None, gpu}:
             flights = Flights(self.settings.timeout_s, self.settings.isolate)
-            return Launches(self.compiler, self._interpreter.run, gpu, flights=flights)
+            return Launches(self.compiler, self._interpreter.run, gpu, flights=flights, tune=self._best_config)
         target = self._wanted or parse_target(DEFAULT_TARGET)
         launches = Launches(self.compiler, self._interpreter.run, target)
         launches.offline = offline.OfflineDriver(target, launches.interpreted)
