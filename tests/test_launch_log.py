@@ -27,7 +27,7 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 @pytest.fixture
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=":memory:") as opened:
+    with kernellab.Lab(target="cuda:80", store=":memory:") as opened:
         yield opened
 
 
@@ -44,7 +44,7 @@ def test_a_launch_is_kept_with_signature_grid_and_arguments(lab: kernellab.Lab) 
     assert (launch.grid, launch.where, launch.target, launch.options["num_warps"]) == (
         (3, 1, 1),
         "interpreter",
-        "cuda:90",
+        "cuda:80",
         2,
     )
     first = launch.argument("x_ptr")

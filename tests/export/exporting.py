@@ -15,16 +15,16 @@ import runpy, sys
 for file in sys.argv[2:]:
     module = runpy.run_path(file, run_name=sys.argv[1])
     if "opcheck" in module:
-        module["opcheck"]("cpu")
+        module["opcheck"]("cpu" if module["INTERPRETED"] else "cuda")
         print(file, "passes opcheck")
 assert not [name for name in sys.modules if name.startswith(("kernellab", "tests"))]
 """
 
 
-def export_case(lab: kernellab.Lab, case: Case, path: Path, kind: str = "module") -> str:
+def export_case(lab: kernellab.Lab, case: Case, path: Path, kind: str = "module", device: str = "cpu") -> str:
     """Launch a case, write its kernel, and return the text of the file."""
     version = lab.kernels.add(case.kernel, name=case.name.replace("-", "_"))
-    lab.run(case.kernel, case.grid, **case.fresh_arguments(), **case.meta)
+    lab.run(case.kernel, case.grid, **case.fresh_arguments(device), **case.meta)
     lab.export(version.label, path, kind=kind)
     return path.read_text()
 

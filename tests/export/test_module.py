@@ -45,7 +45,7 @@ def libdevice_free(x):
 
 @pytest.fixture
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=":memory:") as opened:
+    with kernellab.Lab(target="cuda:80", store=":memory:") as opened:
         yield opened
 
 

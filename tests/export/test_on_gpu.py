@@ -1,0 +1,77 @@
+"""Exported files on a GPU: they run natively, and PyTorch's compiler looks into the operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+import kernellab
+from kernellab.errors import UsageError
+from tests.export.exporting import export_case, run_files
+from tests.export.test_module import SCALE, cell, tensors
+from tests.export.test_torch_op import TWIN
+from tests.kernels.cases import all_cases
+
+pytestmark = pytest.mark.gpu
+CASES = all_cases()
+
+
+@pytest.fixture
+def lab() -> Iterator[kernellab.Lab]:
+    with kernellab.Lab(store=":memory:") as opened:
+        yield opened
+
+
+def test_every_kernel_of_the_suite_runs_alone_and_gives_what_it_gave(lab: kernellab.Lab, tmp_path: Path) -> None:
+    files = [tmp_path / f"{name.replace('-', '_')}.py" for name in CASES]
+    for case, file in zip(CASES.values(), files, strict=True):
+        export_case(lab, case, file, device="cuda")
+    result = run_files(*files, interpret=False)
+    print(result.stdout)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("gives what it gave when it was exported") == len(CASES)
+    assert result.stdout.count("GB/s") == len(CASES)
+
+
+def test_operators_pass_the_check_of_pytorch(lab: kernellab.Lab, tmp_path: Path) -> None:
+    files = []
+    for name, case in CASES.items():
+        file = tmp_path / f"{name.replace('-', '_')}.py"
+        try:
+            export_case(lab, case, file, kind="torch-op", device="cuda")
+        except UsageError:  # its grid is no formula
+            continue
+        files.append(file)
+    assert len(files) > 10
+    with ThreadPoolExecutor(8) as pool:  # one process each: an operator has its name once
+        results = list(pool.map(lambda file: run_files(file, interpret=False), files))
+    for file, result in zip(files, results, strict=True):
+        assert result.returncode == 0, f"{file}: {result.stderr}"
+        assert "passes opcheck" in result.stdout
+
+
+def test_the_compiler_of_pytorch_looks_into_the_operator(lab: kernellab.Lab, tmp_path: Path) -> None:
+    cell(lab, SCALE, **{name: tensor.cuda() for name, tensor in tensors().items()})
+    lab.export("scale", tmp_path / "k.py", kind="torch-op")
+    twin = TWIN.format(folder=str(tmp_path)).replace("(300.0)", "(300.0).cuda()").replace("(700)", "(700).cuda()")
+    (tmp_path / "twin.py").write_text(twin.replace('backend="aot_eager"', "fullgraph=True") + "k.opcheck('cuda')\n")
+    result = run_files(tmp_path / "twin.py", interpret=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_slower_version_is_called_slower(lab: kernellab.Lab) -> None:
+    size = 2**24
+    names = {"a": torch.rand(size, device="cuda"), "c": torch.zeros(size, device="cuda")}
+    cell(lab, SCALE.replace("300", str(size)), **names)
+    slow = SCALE.replace("300", str(size)).replace("3 * tl.load(", "3 * tl.load(out_ptr + offsets) * 0 + 3 * tl.load(")
+    cell(lab, slow, **names)
+    timing = lab.compare("scale@1", "scale@2").timing
+    assert timing is not None
+    assert (timing.verdict, timing.low > 1) == ("slower", True)
+    same = lab.compare("scale@1", "scale@1").timing
+    assert same is not None
+    assert same.verdict == "no difference"
