@@ -176,6 +176,6 @@ class Compiled:
 
     def _labelled(self, text: str) -> str:
         for file, label in self.labels:
-            if file != label:
-                text = text.replace(f'{file}"', f'{label}"')
+            if file != label:  # quoted in IR, before line and column in the comments of assembly
+                text = text.replace(f'{file}"', f'{label}"').replace(f"{file}:", f"{label}:")
         return text

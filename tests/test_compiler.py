@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import triton
 import triton.language as tl
 
 import kernellab
@@ -51,6 +53,17 @@ def test_the_stages_name_the_file_of_the_kernel(lab: kernellab.Lab) -> None:
     compiled = lab.compile(samples.add_kernel, **ADD)
     for stage in (compiled.ttir, compiled.ttgir, compiled.llir, compiled.ptx, compiled.sass):
         assert "samples.py" in stage
+
+
+def test_the_assembly_of_a_cell_names_the_cell(lab: kernellab.Lab) -> None:
+    text = "@triton.jit\ndef named(x_ptr):\n    tl.store(x_ptr, 1.0)\n"
+    linecache.cache["In[7]"] = (len(text), None, text.splitlines(keepends=True), "In[7]")
+    namespace: dict[str, Any] = {"triton": triton, "tl": tl}
+    exec(compile(text, "In[7]", "exec"), namespace)
+    compiled = lab.compile(namespace["named"], X)
+    for stage in (*compiled.stages.values(), compiled.sass):
+        assert "In[7]" in stage
+        assert "cell:" not in stage
 
 
 def test_sass_is_machine_code_and_amd_has_none(lab: kernellab.Lab) -> None:
@@ -170,6 +183,7 @@ def test_an_endless_compile_is_stopped(fresh: kernellab.Lab) -> None:
         ((X, Y, OUT, N), {"BLOCK": 256, "n": 3}, "got n by position and by name"),
         ((X, Y, OUT, N), {"BLOCK": 256, "num_warp": 4}, "no parameter or option 'num_warp'; .*num_warps"),
         ((X, Y, object(), N), {"BLOCK": 256}, r"out_ptr is a builtins\.object\. Pass tensors"),
+        ((X, Y.cfloat(), OUT, N), {"BLOCK": 256}, r"y_ptr .* has the dtype complex64, .* torch\.view_as_real\(y_ptr\)"),
     ],
 )
 def test_wrong_arguments_are_named(

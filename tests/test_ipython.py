@@ -263,7 +263,7 @@ def test_autotuned_kernels_are_bound_and_report_their_config(
     cell = f"%%triton\n@triton.autotune({configs}, key=['n'])\n" + ADD + LAUNCH.replace(", BLOCK=128", "")
     _, outputs = shown(cell)
     assert isinstance(names(shell)["add_kernel"], Autotuner)
-    assert "BLOCK: 64" in outputs[0].data["text/plain"]
+    assert "BLOCK=64, num_warps=4" in outputs[0].data["text/plain"]
     torch.testing.assert_close(names(shell)["out"], names(shell)["x"] + names(shell)["y"])
 
 

@@ -52,7 +52,9 @@ def best_config(kernel: Any) -> str:
     while not isinstance(kernel, JITFunction):
         if isinstance(kernel, Autotuner):
             config = getattr(kernel, "best_config", None)
-            return "" if config is None else str(config)
+            return (
+                "" if config is None else ", ".join(f"{k}={v}" for k, v in config.all_kwargs().items() if v is not None)
+            )
         kernel = kernel.fn
     return ""
 

@@ -20,8 +20,7 @@ from kernellab.target import Target
 
 Path = tuple[int, ...]
 
-# Set by Triton for each launch, not by the user.
-_IMPLIED = ("debug", "instrumentation_mode", "fpsan_homomorphic_casts")
+_NO_TRITON_TYPE = ("complex", "qint", "quint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ def _launch_errors(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
     """Turn what Triton's binder raises for wrong arguments into a `LaunchError` that names them."""
     try:
         yield
-    except (TypeError, RuntimeError) as exc:
+    except (TypeError, RuntimeError, KeyError) as exc:
         raise _launch_error(function, args, meta, exc) from exc
 
 
@@ -97,6 +96,16 @@ def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
     if required:
         missing = ", ".join(required)
         return f"{function.__name__} is launched without {missing}; it is declared as {signature}."
+    return _dtype_problem(function, {**dict(zip(names, args, strict=False)), **meta})
+
+
+def _dtype_problem(function: Any, given: Mapping[str, Any]) -> str | None:
+    """Return which argument has a dtype that Triton knows no type for, or None."""
+    for name, value in given.items():
+        dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+        if hasattr(value, "data_ptr") and dtype.startswith(_NO_TRITON_TYPE):
+            remedy = f"torch.view_as_real({name})" if dtype.startswith("complex") else f"{name}.int_repr()"
+            return f"{name} of {function.__name__} has the dtype {dtype}, which no kernel takes; pass {remedy}."
     return None
 
 
