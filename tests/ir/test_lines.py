@@ -238,3 +238,20 @@ def test_sass_of_inline_assembly_goes_to_the_line_that_ptx_knows() -> None:
 """
     found = [line.place.line for line in stage_lines("sass", sass, hint_of_ptx(INLINE)) if "/*00" in line.text]
     assert found == [10, 12, 10, 13]
+
+
+def test_a_kind_that_ptx_has_on_one_line_only_is_of_that_line_in_sass() -> None:
+    ptx = """
+\t.loc\t1 44 5
+\tadd.s32 %r1, %r1, 1;
+\t.loc\t1 47 9
+\twgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%r1}, %rd1, %rd2, %p1, 1, 1, 0, 1;
+\t.file\t1 "k.py"
+"""
+    sass = """
+\t//## File "k.py", line 44
+        /*0010*/                   HGMMA.64x64x16.F32 R24, gdesc[UR4], R24, gsb0 ;
+        /*0020*/                   VIADD R1, R1, 0x1 ;
+"""
+    found = [line.place.line for line in stage_lines("sass", sass, hint_of_ptx(ptx)) if "/*00" in line.text]
+    assert found == [47, 44]
