@@ -111,7 +111,7 @@ def test_the_card_can_be_read_in_light_and_dark(
 def test_the_rules_of_a_notebook_page_do_not_win(show: Callable[..., Any], report: Reports) -> None:
     page = show(card_html(cell_of(report("add"), show="source,ttir")), rules=NOTEBOOK_RULES)
     styles = page.evaluate(
-        """() => ['.kl-args tbody th', '.kl-args td.kl-type', '.kl-source td:last-child', '.kl-stage pre:last-child']
+        """() => ['.kl-args tbody th', '.kl-args td.kl-type', '.kl-source td:last-child', '.kx-stage pre']
             .map(selector => getComputedStyle(document.querySelector(selector)))
             .map(style => [style.textAlign, style.borderTopWidth, style.color])"""
     )
