@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import linecache
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from kernellab.check import compare
+from kernellab.check import compare, widened
 from kernellab.compile import Compiled
 from kernellab.errors import CheckFailed, Place, UsageError
 from kernellab.gpu import memory_of
 from kernellab.lab import Lab
 from kernellab.launch_log import remember
+from kernellab.poison import key_of
 from kernellab.rephrase import rephrased
 from kernellab.report import CellReport, Check, KernelReport, argument_reports
 from kernellab.runtime import LaunchRecord, Recorder
@@ -71,7 +73,9 @@ def run_cell(
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     provide_modules(namespace)
     cell = _Cell(lab, namespace, file)
-    recording = lab.recording(timeout_s=options.timeout_s, run=options.run, isolate=options.isolate)
+    recording = lab.recording(
+        timeout_s=options.timeout_s, run=options.run, isolate=options.isolate, poison=options.check is not None
+    )
     with lab.compiling_for(options.target), recording as recorder:
         _execute(cell, source, show)
         if options.name:
@@ -203,10 +207,12 @@ def require_checks(report: CellReport) -> None:
     for kernel in report.kernels:
         check = kernel.check
         if check is not None and not check.equal:
+            missing = f" {check.never_written:,} of them were never written." if check.never_written else ""
+            first = "".join(f" {difference}." for difference in check.differences)
             raise CheckFailed(
                 f"{check.argument} of {kernel.compiled.kernel} differs from {check.expression}: "
                 f"{check.mismatched:,} of {check.elements:,} elements, by at most {check.max_error:.3g} "
-                f"where {check.tolerance:.3g} is allowed.",
+                f"where {check.tolerance:.3g} is allowed.{missing}{first}",
                 kernel=kernel.compiled.kernel,
             )
 
@@ -219,8 +225,17 @@ def _checked(cell: _Cell, recorder: Recorder, options: CellOptions) -> Mapping[i
         raise UsageError(f"--check {options.check!r}: the cell launches no kernel.")
     record = launched[-1]
     outputs = {name: t for name, t in memory_of(record.arguments).items() if name in record.compiled.effects.mutated}
-    reference = _evaluated("--check", options.check, options.check, cell.namespace)
-    return {id(record): tuple(compare(options.check, reference, outputs))}
+    unwritten = {name: recorder.unwritten.get(key_of(tensor)) for name, tensor in outputs.items()}
+    return {id(record): tuple(compare(options.check, _reference(cell, options.check), outputs, unwritten))}
+
+
+def _reference(cell: _Cell, expression: str) -> Any:
+    """Return the value of --check, computed in float64 where its operations exist in float64."""
+    with contextlib.suppress(Exception):  # whatever is wrong with it is told by the plain evaluation
+        namespace = widened(expression, cell.namespace)
+        if namespace is not None:
+            return eval(expression, namespace)
+    return _evaluated("--check", expression, expression, cell.namespace)
 
 
 def _remember(cell: _Cell, recorder: Recorder, options: CellOptions, checked: Container[int]) -> None:

@@ -98,7 +98,10 @@ class Flights:
             del job
             torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
         if flight.ending is not Ending.CLEAN:
-            raise self._failure(departure, boarding, flight, device)
+            if flight.ending is Ending.FAULT:
+                self.worker(device).close()
+                self.start(device)
+            raise flight_error(departure, boarding, flight)
         self._flown.add((departure.handle.hash, device))
         return _landing(flight)
 
@@ -116,16 +119,6 @@ class Flights:
             text = f"{_subject(departure)} ended the GPU worker: {exc.message}"
             raise RunError(f"{text} {_UNTOUCHED}", kernel=job.kernel, detail=exc.detail) from exc
         return flight
-
-    def _failure(self, departure: Departure, boarding: Boarding, flight: Flight, device: int) -> KernellabError:
-        if flight.ending is Ending.FAULT:
-            self.worker(device).close()
-            self.start(device)
-            return _fault(departure, flight)
-        if flight.ending is Ending.DAMAGE:
-            return _damage(departure, boarding, flight)
-        text = f"{_subject(departure)} was refused: {_first_line(flight.message)}."
-        return LaunchError(text, kernel=departure.compiled.kernel, detail=flight.message)
 
     def worker(self, device: int) -> Worker:
         """Return the worker of a device, which starts with its first job."""
@@ -177,6 +170,16 @@ def _subject(departure: Departure) -> str:
         if parameter.type == "constexpr"
     )
     return f"{departure.compiled.kernel} ({', '.join(filter(None, (constants, config)))}; grid {departure.grid})"
+
+
+def flight_error(departure: Departure, boarding: Boarding, flight: Flight) -> KernellabError:
+    """Return the error for a flight that did not end well."""
+    if flight.ending is Ending.FAULT:
+        return _fault(departure, flight)
+    if flight.ending is Ending.DAMAGE:
+        return _damage(departure, boarding, flight)
+    text = f"{_subject(departure)} was refused: {_first_line(flight.message)}."
+    return LaunchError(text, kernel=departure.compiled.kernel, detail=flight.message)
 
 
 def _fault(departure: Departure, flight: Flight) -> KernellabError:

@@ -263,10 +263,10 @@ class Lab:
 
     @contextmanager
     def recording(
-        self, *, timeout_s: float | None = None, run: bool = True, isolate: bool = True
+        self, *, timeout_s: float | None = None, run: bool = True, isolate: bool = True, poison: bool = False
     ) -> Iterator[Recorder]:
         """Record the launches of this thread; with ``run`` false, compile them only."""
-        with self.launches.recording(timeout_s=timeout_s, run=run, isolate=isolate) as recorder:
+        with self.launches.recording(timeout_s=timeout_s, run=run, isolate=isolate, poison=poison) as recorder:
             yield recorder
 
     @contextmanager
@@ -279,14 +279,14 @@ class Lab:
         finally:
             self.launches.use(before)
 
-    @property
-    def _device(self) -> str:
-        return "cpu" if self.launches.is_offline() else "cuda"
-
     def _best_config(self, *launch: Any) -> Any:
         from kernellab.tune.place import best_config
 
         return best_config(self.launches, self.kernels, *launch)
+
+    @property
+    def _device(self) -> str:
+        return "cpu" if self.launches.is_offline() else "cuda"
 
     def _parsed(self, target: str | None) -> Target:
         return self.target if target is None else parse_target(target)

@@ -11,11 +11,27 @@ from kernellab.run import Run
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """One element of an output that differs from its reference."""
+
+    index: tuple[int, ...]
+    got: float
+    expected: float
+
+    def __str__(self) -> str:
+        place = f"[{', '.join(map(str, self.index))}]" if self.index else "the value"
+        return f"{place} is {self.got:.6g}, not {self.expected:.6g}"
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """An output compared with a reference.
 
     ``expression`` is the reference as the user wrote it, ``argument`` the output; ``max_error`` is the largest absolute
-    difference, ``tolerance`` the one allowed for the dtype, ``mismatched`` how many of ``elements`` exceed it.
+    difference, ``tolerance`` the one allowed for the dtype, ``mismatched`` how many of ``elements`` exceed it,
+    ``never_written`` of those how many the kernel did not write. ``differences`` are the first of them, ``extent`` the
+    first and last wrong index along each dimension, ``heat`` the share of wrong elements in each cell of a coarse grid
+    over a matrix.
     """
 
     expression: str
@@ -25,6 +41,10 @@ class Check:
     tolerance: float
     mismatched: int
     elements: int
+    never_written: int = 0
+    differences: tuple[Difference, ...] = ()
+    extent: tuple[tuple[int, int], ...] = ()
+    heat: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from kernellab.compiler import Compiler, job_of, triton_files
 from kernellab.errors import KernellabError, LaunchError, OutOfBounds
 from kernellab.first_flight import Departure, Flights, Landing
 from kernellab.grid import CheckedGrid, Grid3, grid_errors
+from kernellab.poison import Key, Poison, key_of, poison
 from kernellab.run import Run
 from kernellab.target import Target
 
@@ -45,13 +46,16 @@ class Recorder:
 
     ``timeout_s`` limits each launch in a worker; with ``run`` false, launches are compiled only; with ``isolate``
     false, first launches on a GPU do not fly in the worker. ``uninitialised`` names arguments whose contents count as
-    never written on the CPU.
+    never written on the CPU. With ``poison``, outputs are filled with a pattern before each launch, and ``unwritten``
+    holds masks of the elements that no launch wrote.
     """
 
     timeout_s: float | None = None
     run: bool = True
     isolate: bool = True
     uninitialised: frozenset[str] = frozenset()
+    poison: bool = False
+    unwritten: dict[Key, Any] = field(default_factory=dict)
     records: dict[tuple[int, str], LaunchRecord] = field(default_factory=dict)
 
     def note(
@@ -201,9 +205,10 @@ class Launches:
         run: bool = True,
         isolate: bool = True,
         uninitialised: frozenset[str] = frozenset(),
+        poison: bool = False,
     ) -> Iterator[Recorder]:
         """Record the launches of this thread; see `Recorder`."""
-        before, recorder = self._recorder, Recorder(timeout_s, run, isolate, uninitialised)
+        before, recorder = self._recorder, Recorder(timeout_s, run, isolate, uninitialised, poison)
         self._local.recorder = recorder
         try:
             with self.switch.on():
@@ -219,14 +224,36 @@ class Launches:
         __tracebackhide__ = True
         checked = CheckedGrid(kernel, grid)
         self._local.run = None
-        if self.is_offline():
-            handle = self._through_triton(kernel, args, meta, checked, False)
-            run = self._local.run
-        else:
-            handle, run = self._measured(recorder, kernel, args, meta, checked)
+        with self._poisoned(recorder, kernel, args, meta, checked) as poisoned:
+            if self.is_offline():
+                handle = self._through_triton(kernel, args, meta, checked, False)
+                run = self._local.run
+            else:
+                handle, run = self._measured(recorder, kernel, args, meta, checked)
+        if run is not None and poisoned.changed:
+            run = replace(run, changed={**run.changed, **poisoned.changed})
         if handle is not None:
             recorder.note(kernel, self._compiled[handle.hash], dict(checked.arguments), checked.value, run, grid)
         return handle
+
+    @contextmanager
+    def _poisoned(
+        self, recorder: Recorder, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid
+    ) -> Iterator[Poison]:
+        """Poison the outputs of a launch where the recorder wants it, and note what the launch did not write."""
+        __tracebackhide__ = True
+        handle = self._through_triton(kernel, args, meta, grid, True) if recorder.poison else None
+        if handle is None:
+            yield Poison()
+            return
+        poisoned = poison(_bound_arguments(kernel, args, meta), self._compiled[handle.hash].effects)
+        try:
+            yield poisoned
+        finally:
+            poisoned.lift()
+        for found in poisoned.filled:
+            key, mask = key_of(found.tensor), poisoned.unwritten[found.name]
+            recorder.unwritten[key] = mask & recorder.unwritten.get(key, mask)
 
     def _measured(
         self, recorder: Recorder, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernellab.check import compare
+from kernellab.check import compare, widened
 from kernellab.errors import UsageError
 from kernellab.report import Check
 
@@ -64,3 +64,50 @@ def test_several_outputs_take_a_tuple_in_their_order() -> None:
     assert [check.equal for check in compare("(a, b)", (a, b), {"first": a, "second": b})] == [True, True]
     with pytest.raises(UsageError, match="gives 1 values and the kernel writes first, second"):
         compare("a", a, {"first": a, "second": b})
+
+
+def test_the_first_differences_and_their_bounds_are_told() -> None:
+    want = torch.zeros(8, 16)
+    got = want.clone()
+    got[3:5, 10] = 2.5
+    check = one(got, want)
+    assert [str(difference) for difference in check.differences] == [
+        "[3, 10] is 2.5, not 0",
+        "[4, 10] is 2.5, not 0",
+    ]
+    assert check.extent == ((3, 4), (10, 10))
+    assert [(y, x) for y, row in enumerate(check.heat) for x, share in enumerate(row) if share] == [(3, 10), (4, 10)]
+
+
+def test_a_large_matrix_has_a_coarse_map_and_a_vector_none() -> None:
+    want = torch.zeros(480, 960)
+    got = want.clone()
+    got[479, 959] = 1
+    heat = one(got, want).heat
+    assert (len(heat), len(heat[0])) == (24, 48)
+    assert heat[23][47] == pytest.approx(1 / 400)
+    assert one(torch.ones(5), torch.zeros(5)).heat == ()
+
+
+def test_an_element_that_was_never_written_is_wrong_even_with_the_right_value() -> None:
+    x = torch.rand(10)
+    (check,) = compare("x", x, {"out": x.clone()}, {"out": torch.arange(10) >= 7})
+    assert (check.equal, check.mismatched, check.never_written) == (False, 3, 3)
+
+
+def test_an_output_filled_with_one_value_beforehand_may_stay_so_in_part() -> None:
+    x = torch.rand(10)
+    x[7:] = 0
+    (check,) = compare("x", x, {"out": x.clone()}, {"out": torch.arange(10) >= 7})
+    assert (check.equal, check.never_written) == (True, 0)
+    (check,) = compare("x", x, {"out": x.clone()}, {"out": torch.ones(10, dtype=torch.bool)})
+    assert not check.equal
+
+
+def test_the_reference_is_computed_in_double_precision() -> None:
+    x = torch.full((4096,), 0.1, dtype=torch.float16)
+    namespace = widened("x.sum() + torch.ones(1)", {"x": x, "torch": torch, "y": x})
+    assert namespace is not None
+    assert namespace["x"].dtype == torch.float64
+    assert namespace["y"].dtype == torch.float16
+    assert widened("n + 1", {"n": torch.arange(3), "x": x}) is None

@@ -47,6 +47,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "gpu",
             "first_flight",
             "grid",
+            "poison",
         }
     ),
     frozenset({"tune", "registry", "report", "check", "rephrase", "launch_log", "listing", "shelf"}),

@@ -13,6 +13,7 @@ from kernellab.views import wording
 from kernellab.views.badge import badge
 from kernellab.views.explorer import explorer_html
 from kernellab.views.graph import OPERATIONS_AT_MOST, View, svg
+from kernellab.views.heat import heat_svg
 from kernellab.views.source import annotated, source_text
 from kernellab.views.source_table import source_table
 from kernellab.views.stages import stage_text
@@ -58,6 +59,7 @@ def messages(report: KernelReport) -> Iterator[str]:
         yield message("kl-note kl-warn", f"unknown: {wording.unknown_words(effect)}")
     for equal, words in wording.check_words(report.checks):
         yield message("kl-note kl-good" if equal else "kl-alert", words)
+    yield from filter(None, map(heat_svg, report.checks))
     for note in wording.notes(report):
         yield message("kl-note", note)
 

@@ -143,7 +143,7 @@ CASES: dict[str, Case] = {
         (KernellabError, ValueError),
         "",
     ),
-    "integer as address": (lambda n: n.launch(bad.write_at_integer, (1,), 4096, 7), WILD, "write_at_integer"),
+    "integer as address": (lambda n: n.launch(bad.write_at_integer, (1,), 0x123456789000, 7), WILD, "write_at_integer"),
     "misaligned address": (
         lambda n: n.launch(bad.write_at_integer, (1,), n.out.data_ptr() + 1, 7),
         WILD,

@@ -1,0 +1,106 @@
+"""What of a GPU launch can be told without a GPU: who boards, and how a flight that went wrong is worded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import kernellab
+from kernellab.boarding import Boarding, CannotBoard
+from kernellab.errors import LaunchError, OutOfBounds, RunError
+from kernellab.first_flight import Departure, flight_error
+from kernellab.flight import Damage, Ending, Flight, Placing
+from kernellab.packed import ScalarSpec, TupleSpec
+from kernellab.settings import read_settings
+from tests import samples
+
+N = 300
+
+
+def departure(lab: kernellab.Lab, look_closer: Any = lambda: None) -> Departure:
+    x = torch.zeros(N)
+    compiled = lab.compile(samples.add_kernel, x, x.clone(), x.clone(), N, BLOCK=128)
+    return Departure(None, {}, compiled, {}, (3, 1, 1), look_closer)
+
+
+def failure(lab: kernellab.Lab, flight: Flight, **more: Any) -> kernellab.KernellabError:
+    boarding = Boarding(0, frozenset({"out_ptr"}), {0: ["x_ptr"], 1: ["y_ptr"], 2: ["out_ptr"]})
+    return flight_error(departure(lab, **more), boarding, flight)
+
+
+def test_memory_of_the_cpu_stays_behind() -> None:
+    with pytest.raises(CannotBoard, match="x_ptr lies on cpu"):
+        Boarding(0, None).specs({"x_ptr": torch.zeros(3)})
+
+
+def test_a_tensor_without_data_is_refused() -> None:
+    with pytest.raises(LaunchError, match="x_ptr is a tensor without dense data"):
+        Boarding(0, None).specs({"x_ptr": torch.zeros(3, device="meta")})
+
+
+def test_numbers_and_tuples_board_as_they_are() -> None:
+    specs = dict(Boarding(0, None).specs({"n": 3, "pair": (True, 2.5), "absent": None, "function": samples.doubled}))
+    assert specs["n"] == ScalarSpec(3)
+    assert specs["pair"] == TupleSpec((ScalarSpec(True), ScalarSpec(2.5)))
+    assert specs["absent"] == specs["function"] == ScalarSpec(None)
+
+
+def test_a_null_pointer_boards_as_one() -> None:
+    class Null:
+        dtype = torch.float32
+
+        def data_ptr(self) -> int:
+            return 0
+
+    boarding = Boarding(0, None)
+    boarding.specs({"x_ptr": Null()})
+    assert [memory.handle for memory in boarding.memories()] == [None]
+
+
+def test_a_fault_names_the_kernel_its_config_and_the_likely_access(lab: kernellab.Lab) -> None:
+    error = failure(
+        lab, Flight(Ending.FAULT, Placing.COPIES, "CUDA error: an illegal memory access was encountered\n...")
+    )
+    assert type(error) is RunError
+    assert error.message.startswith(
+        "add_kernel (BLOCK=128, num_warps=4, num_stages=3, num_ctas=1; grid (3, 1, 1)) failed on the GPU: an illegal "
+        "memory access was encountered. Most likely it is an access to out_ptr. The notebook's tensors are unchanged."
+    )
+    assert error.place is not None
+    assert "tl.store(out_ptr" in error.place.source_line()
+
+
+def test_a_closer_look_at_a_fault_names_the_access(lab: kernellab.Lab) -> None:
+    found = OutOfBounds("load of x_ptr out of bounds.")
+    error = failure(lab, Flight(Ending.FAULT, Placing.COPIES, "CUDA error: broken"), look_closer=lambda: found)
+    assert type(error) is OutOfBounds
+    assert "broken. load of x_ptr out of bounds. The notebook's tensors are unchanged." in error.message
+
+
+def test_memory_without_copies_may_have_changed(lab: kernellab.Lab) -> None:
+    error = failure(lab, Flight(Ending.FAULT, Placing.ORIGINALS, "CUDA error: broken"))
+    assert "which it may have changed" in error.message
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (Damage(2, None, 4, 900, 16), "16 bytes beyond the end of out_ptr, the first of them 4 bytes behind it"),
+        (Damage(1, 2, 4, 900, 16), "16 bytes ahead of out_ptr, the last of them 900 bytes before its start"),
+        (Damage(0, 0, 0, 0, 0), "the memory of x_ptr changed, which it only reads"),
+    ],
+)
+def test_damage_is_laid_to_an_argument_that_the_kernel_writes(lab: kernellab.Lab, damage: Damage, words: str) -> None:
+    error = failure(lab, Flight(Ending.DAMAGE, Placing.COPIES, damages=(damage,)))
+    assert type(error) is OutOfBounds
+    assert words in error.message
+    assert error.place is not None
+    assert "tl.store(out_ptr" in error.place.source_line()
+
+
+@pytest.mark.parametrize(("text", "isolates"), [("0", False), ("off", False), ("1", True), (None, True)])
+def test_isolation_is_a_setting(text: str | None, isolates: bool) -> None:
+    environment = {"KERNELLAB_STORE": "/tmp"} | ({} if text is None else {"KERNELLAB_ISOLATE": text})
+    assert read_settings(environment).isolate is isolates
