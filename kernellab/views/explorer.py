@@ -143,7 +143,8 @@ class _Explorer:
                 f'<label class="k{number}{calls}" for="{self.uid}-s{number}" data-n="{run.key[1]}">{text}</label>'
             )
         facts = escape(_facts(stage))
-        return f'<div class="kx-stage kx-p{index}"><p>{facts}</p><pre>{"".join(runs)}</pre></div>'
+        hidden = "" if index == self.opened else " hidden"  # where a page drops styles, one stage is enough
+        return f'<div class="kx-stage kx-p{index}"{hidden}><p>{facts}</p><pre>{"".join(runs)}</pre></div>'
 
 
 def _run_classes(stage: Stage, numbers: Mapping[LineKey, int]) -> frozenset[int]:

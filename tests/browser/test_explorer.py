@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,11 @@ def test_the_choice_stays_when_another_stage_is_opened(show: Callable[..., Any],
     assert not page.locator(".kx-p3").is_visible()
     assert page.evaluate(LIT, number_of(line))
     assert "HGMMA" in "".join(page.locator(f".kx-p4 .k{number_of(line)}").all_inner_texts())
+
+
+def test_a_page_that_drops_styles_shows_one_stage(show: Callable[..., Any], matmul: Compiled) -> None:
+    page = show(HEAD + re.sub(r"<style>.*?</style>", "", explorer_html(matmul), flags=re.S))
+    assert [stage.is_visible() for stage in page.locator(".kx-stage").all()] == [False, False, False, True, False]
 
 
 def test_the_arrow_keys_walk_the_lines_without_a_script(show: Callable[..., Any], matmul: Compiled) -> None:
