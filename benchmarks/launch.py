@@ -4,6 +4,7 @@ Usage: python -m benchmarks.launch. All figures come from one process, taken in 
 are so small that the GPU never falls behind. Needs a CUDA GPU.
 """
 
+# ruff: noqa: N803 - constexprs are written in capitals
 from __future__ import annotations
 
 import statistics
@@ -19,7 +20,7 @@ import triton.language as tl
 
 import kernellab
 
-ROUNDS, LAUNCHES = 15, 400
+ROUNDS, LAUNCHES, WARM_S = 25, 300, 1.0
 LIMITS = {"lab / jit": 0.6, "tuned lab / autotuner": 0.35}
 
 
@@ -38,8 +39,8 @@ def eight(x, y, out, n, stride, scale, BLOCK: tl.constexpr, MODE: tl.constexpr):
 
 @triton.jit
 def sixteen(
-    a, b, c, bias, out, m, n, k, stride_a, stride_b, stride_c, stride_out, scale, BLOCK: tl.constexpr,
-    MODE: tl.constexpr, EVEN: tl.constexpr,
+    a, b, c, bias, out, m, n, k, stride_a, stride_b, stride_c, stride_out, scale,
+    BLOCK: tl.constexpr, MODE: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < m + n + k
@@ -86,9 +87,10 @@ def microseconds(call: Callable[[], Any]) -> float:
 
 
 def measure(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    for call in calls.values():
-        for _ in range(5):
-            call()
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < WARM_S:
+        for call in calls.values():
+            microseconds(call)
     rounds = [{name: microseconds(call) for name, call in calls.items()} for _ in range(ROUNDS)]
     return {name: statistics.median(found[name] for found in rounds) for name in calls}
 

@@ -1,0 +1,64 @@
+"""The option --check: what passes, what is caught, and how it is shown."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernellab.errors import CheckFailed
+from tests.magic.conftest import Notebook
+
+TILE = """
+@triton.jit
+def {name}(x_ptr, out_ptr, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    rows = tl.arange(0, ROWS)[:, None]
+    columns = tl.arange(0, COLUMNS)[None, :]
+    at = rows * COLUMNS + columns
+    tl.store(out_ptr + at, 2 * tl.load(x_ptr + at), mask=columns < n)
+{name}[(1,)](x, out, {n}, ROWS=16, COLUMNS=32)
+"""
+
+
+@pytest.fixture
+def tiles(notebook: Notebook) -> Notebook:
+    notebook.names.update(x=torch.rand(16, 32), out=torch.zeros(16, 32))
+    return notebook
+
+
+def test_a_right_result_passes_in_double_precision(tiles: Notebook) -> None:
+    ran = tiles.triton(TILE.format(name="passing", n=32), '--check "x + x"')
+    assert ran.error is None
+    assert "out_ptr equals x + x: yes" in ran.shown[0]["text/plain"]
+
+
+def test_a_stale_result_is_caught_and_the_output_keeps_its_values(tiles: Notebook) -> None:
+    tiles.names["out"] = out = 2 * tiles.names["x"]
+    held = out.clone()
+    ran = tiles.triton(TILE.format(name="stale", n=20), '--check "2 * x"')
+    assert isinstance(ran.error, CheckFailed)
+    assert "192 of them were never written" in str(ran.error)
+    assert "192 of 512 elements" in str(ran.error)
+    assert torch.equal(out, held)
+
+
+def test_a_difference_is_told_and_drawn(tiles: Notebook) -> None:
+    ran = tiles.triton(TILE.format(name="differing", n=32), '--check "2 * x + (torch.arange(32) == 5)"')
+    assert isinstance(ran.error, CheckFailed)
+    assert "[0, 5] is " in str(ran.error)
+    (card,) = ran.shown
+    assert "all lie in [0 to 15, 5]" in card["text/plain"]
+    assert "Where out_ptr differs from 2 * x" in card["text/html"]
+
+
+def test_what_changed_is_counted_against_the_values_before_the_poison(tiles: Notebook) -> None:
+    tiles.names["out"][:8] = 2 * tiles.names["x"][:8]
+    ran = tiles.triton(TILE.format(name="half_changed", n=32), '--check "2 * x"')
+    assert ran.error is None
+    assert "256 of 512 changed" in ran.shown[0]["text/plain"]
+
+
+def test_an_expression_that_has_no_double_precision_is_evaluated_as_it_is(tiles: Notebook) -> None:
+    ran = tiles.triton(
+        TILE.format(name="single_only", n=32), '--check "2 * x if x.dtype == torch.float32 else undefined"'
+    )
+    assert ran.error is None
