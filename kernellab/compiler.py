@@ -22,6 +22,7 @@ from kernellab.ir.graph import Graph
 from kernellab.ir.serial import graph_from_json
 from kernellab.occupancy import occupancy
 from kernellab.source import Constant, Constexpr, Dtype, FunctionRef, closure_of
+from kernellab.store.eviction import mark_used
 from kernellab.target import Target, limits_of, shared_bytes_limit
 from kernellab.worker import Job, Kind, Pool
 
@@ -85,12 +86,12 @@ class Compiler:
             WorkerTimeout, WorkerDied: the compiler did not come back.
         """
         digest = job.digest
-        known = self._done.get(digest)
+        known = self._in_memory(digest)
         if known is None:
             with self._lock:
                 building = self._building.setdefault(digest, threading.Lock())
             with building:  # of two threads that want the same kernel, one waits for the other
-                known = self._done.get(digest) or self._from_disk(digest, job) or self._build(digest, job, timeout_s)
+                known = self._in_memory(digest) or self._from_disk(digest, job) or self._build(digest, job, timeout_s)
                 self._done[digest] = replace(known, from_cache=True)
         return known if known.labels == job.closure.labels else _relabelled(self._from_disk(digest, job), known)
 
@@ -157,11 +158,17 @@ class Compiler:
             exc.place = _labelled_place(exc.place or _first_line(job), job)
             raise
 
+    def _in_memory(self, digest: str) -> Compiled | None:
+        """Return what this session has, unless another session deleted its files to make room."""
+        known = self._done.get(digest)
+        return known if known is not None and known.folder.is_dir() else None
+
     def _from_disk(self, digest: str, job: CompileJob) -> Compiled | None:
         folder = self._path(digest)
         if not folder.is_dir():
             return None
         try:
+            mark_used(folder)
             return _read(folder, digest, job)
         except (OSError, ValueError, KeyError) as exc:
             warnings.warn(

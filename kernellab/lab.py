@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.compile import Compiled
 from kernellab.compiler import COMPILE_WORKER, Compiler, compile_job
-from kernellab.errors import LaunchError, UsageError
+from kernellab.errors import LaunchError, StoreError, UsageError
 from kernellab.first_flight import Flights
 from kernellab.interpret import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
@@ -26,6 +27,7 @@ from kernellab.runtime import Launches, LaunchRecord, Recorder
 from kernellab.settings import read_settings
 from kernellab.shelf import define
 from kernellab.store import Store, Version
+from kernellab.store.eviction import evict
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
 from kernellab.worker import Pool, Worker
 
@@ -72,9 +74,16 @@ class Lab:
             self.launches.flights.start()
         thread = threading.Thread(target=_warm_views, daemon=True)
         thread.start()
+        threading.Thread(target=self.tidy, daemon=True).start()
         if wait:
             thread.join()
             self._pool.wait_ready(self.settings.timeout_s)
+
+    def tidy(self) -> None:
+        """Delete what was used longest ago of what can be made again, down to the size that the settings allow."""
+        with contextlib.suppress(StoreError):  # the lab may be closed meanwhile
+            evict(self.compiler.folder, self.settings.cache_bytes)
+            self.kernels.store.history.trim(self.settings.cache_bytes)
 
     def close(self) -> None:
         """Stop all workers and close the store."""

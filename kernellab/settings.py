@@ -16,7 +16,8 @@ class Settings:
 
     ``store`` is the folder of everything persistent, ``target`` what is compiled for where none is named (None: the
     GPU if there is one), ``compile_workers`` the size of the compile pool, ``timeout_s`` the limit of a job,
-    ``isolate`` whether first launches on a GPU are tried in a process of their own.
+    ``isolate`` whether first launches on a GPU are tried in a process of their own. ``cache_bytes`` bounds what can be
+    made again: compiled kernels, and as much once more for rows of the history; kernels are never deleted for it.
     """
 
     store: Path
@@ -24,10 +25,11 @@ class Settings:
     compile_workers: int = 1
     timeout_s: float = 60.0
     isolate: bool = True
+    cache_bytes: int = 4 * 2**30
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings that ``KERNELLAB_STORE``, ``_TARGET``, ``_WORKERS``, ``_TIMEOUT`` and ``_ISOLATE`` give.
+    """Return the settings of ``KERNELLAB_STORE``, ``_TARGET``, ``_WORKERS``, ``_TIMEOUT``, ``_CACHE_MB``, ``_ISOLATE``.
 
     Raises:
         UsageError: a number is expected and something else is set.
@@ -39,6 +41,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         target=environ.get("KERNELLAB_TARGET") or None,
         compile_workers=int(_number(environ, "KERNELLAB_WORKERS", min(16, len(os.sched_getaffinity(0))))),
         timeout_s=_number(environ, "KERNELLAB_TIMEOUT", 60.0),
+        cache_bytes=int(_number(environ, "KERNELLAB_CACHE_MB", 4096) * 2**20),
         isolate=environ.get("KERNELLAB_ISOLATE", "1").lower() not in {"0", "no", "off", "false"},
     )
 

@@ -12,10 +12,13 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
+import kernellab
 from kernellab.source import Closure, Function
 from kernellab.store import FILE, SCHEMA, Store
 from kernellab.store.eviction import evict, mark_used
+from tests import samples
 
 ROOT = Path(__file__).parents[1]
 EMPTY = Closure((Function("k", "jit", "def k():\n    pass\n", "cell:k", 1, False, ()),))
@@ -154,3 +157,19 @@ def test_eviction_deletes_the_oldest_until_the_rest_fits(tmp_path: Path) -> None
     assert evict(tmp_path, 1500, clock=lambda: 10_000.0) == 1000
     assert (tmp_path / "bb/two").exists()
     assert evict(tmp_path, 0, clock=lambda: (tmp_path / "bb/two").stat().st_mtime + 1) == 0, "it was just used"
+
+
+def test_a_lab_deletes_old_compiled_kernels_and_keeps_the_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELLAB_CACHE_MB", "0.001")
+    x = torch.zeros(16)
+    with kernellab.Lab(target="cuda:80", store=tmp_path) as lab:
+        lab.kernels.add(samples.doubled)
+        lab.compile(samples.endless_kernel, x)
+        (folder,) = (tmp_path / "artifacts").glob("??/*")
+        os.utime(folder, (1, 1))
+        lab.tidy()
+        assert not folder.exists()
+        assert lab.compile(samples.endless_kernel, x).ptx
+        assert lab.kernels.version("doubled").label == "doubled@1"
