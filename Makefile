@@ -52,6 +52,7 @@ lab: $(VENV)/.installed-lab  ## open JupyterLab on the notebooks
 bench: $(VENV)/.installed-demo  ## measure what %%triton adds; writes benchmarks/results/
 	$(PY) benchmarks/import_time.py
 	$(PY) benchmarks/magic.py
+	$(PY) benchmarks/store_crash.py
 
 clean:  ## remove what was built and cached
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -87,5 +87,5 @@ def _row(store: Store, version: Version, launches: list[LaunchRow], tags: tuple[
 
 
 def config_words(config: Mapping[str, Any]) -> str:
-    """Return a config as Triton prints it: ``BLOCK: 128, num_warps: 4``."""
-    return ", ".join(f"{name}: {value}" for name, value in config.items() if value is not None)
+    """Return a config in words: ``BLOCK=128, num_warps=4``."""
+    return ", ".join(f"{name}={value}" for name, value in config.items() if value is not None)

@@ -16,6 +16,7 @@ import kernellab
 from kernellab.errors import UnknownName, UsageError
 from kernellab.listing import Listing, Loaded
 from kernellab.store import Measurement
+from kernellab.views.exported import exported_text
 from kernellab.views.listing import age_words, listing_html, listing_text, loaded_html, loaded_text
 
 CELL = '''\
@@ -95,7 +96,7 @@ def test_a_listing_has_version_launch_config_and_tags(value: Callable[[str], Any
     (row,) = value("%triton_ls scale_kern").rows
     assert (row.label, row.launches, row.tags) == ("scale_kernel@1", 1, ("fp32", "good"))
     assert row.notes == ("the first that works",)
-    assert row.config.startswith("BLOCK: 128")
+    assert row.config.startswith("BLOCK=128")
     assert row.last_launch is not None
     assert [r.label for r in value("%triton_ls first that").rows] == ["scale_kernel@1"]
     assert value("%triton_ls nothing of the kind").rows == ()
@@ -108,7 +109,7 @@ def test_a_listing_shows_as_text_and_html(value: Callable[[str], Any]) -> None:
     text, html = listing_text(listing), listing_html(listing)
     for shown in (text, html):
         assert "scale_kernel@1" in shown
-        assert "BLOCK: 128" in shown
+        assert "BLOCK=128" in shown
     assert text.splitlines()[0].split()[:3] == ["kernel", "id", "launched"]
     assert "No kernel matches 'zzz'" in listing_text(value("%triton_ls zzz"))
     assert [age_words(s) for s in (3, 61, 7300, 90_000)] == ["just now", "1 minute ago", "2 hours ago", "1 day ago"]
@@ -119,7 +120,7 @@ def test_measurements_give_the_best_config_and_time(value: Callable[[str], Any])
     rows = [Measurement("k", {"BLOCK": b, "num_warps": 4}, "H200", "ok", ms) for b, ms in ((64, 0.5), (128, 0.25))]
     current().kernels.store.history.add_measurements(version.id, rows)
     (row,) = value("%triton_ls scaled@").rows or value("%triton_tag scaled").rows
-    assert (row.config, row.best_ms, row.where) == ("BLOCK: 128, num_warps: 4", 0.25, "H200")
+    assert (row.config, row.best_ms, row.where) == ("BLOCK=128, num_warps=4", 0.25, "H200")
     assert "250 us (H200)" in listing_text(value("%triton_tag scaled"))
 
 
@@ -153,3 +154,15 @@ def test_a_version_is_removed_only_by_its_number(value: Callable[[str], Any]) ->
     with pytest.raises(UnknownName):
         current().kernels["gone@2"]
     assert current().kernels.version("gone").label == "gone@1"
+
+
+def test_magics_export_and_compare_kept_kernels(value: Callable[[str], Any], tmp_path: Path) -> None:
+    exported = value(f"%triton_export scale_kernel@1 --to {tmp_path / 'k.py'}")
+    assert exported_text(exported).startswith("scale_kernel@1 was written as")
+    assert (tmp_path / "k.py").read_text().count("def scale_kernel(") == 1
+    value(f"%triton_export scale_kernel@1 --as bundle --to {tmp_path / 'k.zip'}")
+    assert value(f"%triton_load {tmp_path / 'k.zip'}").row.label == "scale_kernel@1"
+    comparison = value("%triton_diff scale_kernel@1 scale_kernel")
+    assert comparison.equal
+    with pytest.raises(UsageError, match="expected one of module, torch-op"):
+        value("%triton_export scale_kernel --as wheel")
