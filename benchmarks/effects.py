@@ -1,7 +1,5 @@
 """What graph and effects of a kernel cost, beside making the TTIR that they are read from."""
 
-# ruff: noqa: N803 - constexprs are written in capitals
-
 from __future__ import annotations
 
 import importlib.util

@@ -4,8 +4,6 @@ Both run in processes of their own, turn by turn. Triton's time is a launch; our
 checks), and a whole `Interpreter.run` as a cell sees it: arguments copied there and back, changes counted.
 """
 
-# ruff: noqa: N803 - constexprs are written in capitals
-
 from __future__ import annotations
 
 import json

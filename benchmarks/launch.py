@@ -4,7 +4,6 @@ Usage: python -m benchmarks.launch. All figures come from one process, taken in 
 are so small that the GPU never falls behind. Needs a CUDA GPU.
 """
 
-# ruff: noqa: N803 - constexprs are written in capitals
 from __future__ import annotations
 
 import statistics

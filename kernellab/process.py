@@ -31,7 +31,8 @@ FORK, WAIT = b"F", b"W"
 class Child(Protocol):
     """A child process, whoever started it."""
 
-    pid: int
+    @property
+    def pid(self) -> int: ...
 
     def kill(self) -> None: ...
 
@@ -72,7 +73,7 @@ class Spawned:
     popen: subprocess.Popen[bytes]
 
     @property
-    def pid(self) -> int:  # type: ignore[override]
+    def pid(self) -> int:
         return self.popen.pid
 
     def kill(self) -> None:

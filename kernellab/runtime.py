@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -160,11 +161,20 @@ class Launches:
                 arguments = _bound_arguments(kernel, args, meta)
                 recorder.note(kernel, self._compiled[handle.hash], arguments, None, None)
             return handle
-        if recorder is None and not self._isolates(recorder):
-            return self._through_triton(kernel, args, meta, CheckedGrid(kernel, grid), False)
         if recorder is None:
-            return self._isolated(kernel, args, meta, CheckedGrid(kernel, grid))
+            checked = CheckedGrid(kernel, grid)
+            launch = self._isolated if self._isolates(recorder) else self._unrecorded
+            handle = launch(kernel, args, meta, checked)
+            if 0 in (checked.value or ()):
+                warnings.warn(
+                    f"{kernel.__name__}: the grid {checked.value} is empty; nothing was launched.", stacklevel=4
+                )
+            return handle
         return self._recorded(recorder, kernel, args, meta, grid)
+
+    def _unrecorded(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid) -> Any:
+        __tracebackhide__ = True
+        return self._through_triton(kernel, args, meta, grid, False)
 
     def launch_error(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
         """Return what a failed launch of a known kernel raises: an error in the user's words where there is one."""

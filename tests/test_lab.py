@@ -230,3 +230,20 @@ def test_arguments_named_uninitialised_count_as_never_written(lab: kernellab.Lab
     assert clean.findings == ()
     found = lab.run(samples.add_kernel, grid, x, y, out, N, BLOCK=128, uninitialised=("y_ptr",)).findings
     assert [(f.kind, f.argument) for f in found] == [("uninitialised_read", "y_ptr")]
+
+
+def test_an_empty_grid_of_a_plain_launch_warns(lab: kernellab.Lab) -> None:
+    x, y, out = tensors()
+    with pytest.warns(UserWarning, match=r"add_kernel: the grid \(0, 1, 1\) is empty; nothing was launched"):
+        lab.bind(samples.add_kernel)[(0,)](x, y, out, N, BLOCK=128)
+    assert not out.any()
+
+
+def test_a_call_without_a_grid_says_how_to_launch(lab: kernellab.Lab) -> None:
+    with pytest.raises(LaunchError, match=r"launch it with add_kernel\[grid\]\(\.\.\.\)"):
+        lab.bind(samples.add_kernel)(*tensors(), N, BLOCK=128)
+
+
+def test_a_misspelt_argument_is_pointed_at(lab: kernellab.Lab) -> None:
+    with pytest.raises(LaunchError, match=r"launched without BLOCK; is BLOK a misspelling\?"):
+        lab.bind(samples.add_kernel)[(3,)](*tensors(), N, BLOK=128)

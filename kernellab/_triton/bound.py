@@ -20,7 +20,7 @@ from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
 from kernellab._triton.launch.launcher import Launcher, Switch
-from kernellab.errors import CannotRun, CompileError
+from kernellab.errors import CannotRun, CompileError, LaunchError
 
 
 class _KeptOut(dict[Any, Any]):
@@ -72,6 +72,12 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         kernels, _, *others = super().create_binder()
         self.compile = self._compile
         return kernels, _KeptOut(), *others
+
+    def __call__(self, *args: Any, **meta: Any) -> Any:
+        raise LaunchError(
+            f"{self.__name__} is a kernel: launch it with {self.__name__}[grid](...), or call it from another kernel.",
+            kernel=self.__name__,
+        )
 
     def run(self, *args: Any, grid: Any, warmup: bool, **meta: Any) -> Any:
         __tracebackhide__ = True

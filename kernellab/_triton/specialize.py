@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +96,9 @@ def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
     required = [p.name for p in function.params[len(args) :] if not p.has_default and p.name not in meta]
     if required:
         missing = ", ".join(required)
-        return f"{function.__name__} is launched without {missing}; it is declared as {signature}."
+        misspelt = [name for name in meta if name not in names and get_close_matches(name, required)]
+        hint = f"is {misspelt[0]} a misspelling?" if misspelt else f"it is declared as {signature}."
+        return f"{function.__name__} is launched without {missing}; {hint}"
     return _dtype_problem(function, {**dict(zip(names, args, strict=False)), **meta})
 
 
