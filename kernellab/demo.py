@@ -69,6 +69,7 @@ def _execute(document: Any, folder: Path, out: TextIO) -> None:
         timeout=_CELL_TIMEOUT_S,
         resources={"metadata": {"path": str(folder)}},
         on_cell_start=started,
+        extra_arguments=["--log-level=40"],  # warnings about how the kernel is reached do not concern the user
     )
     try:
         client.execute()
