@@ -1,0 +1,107 @@
+"""What a tuning shows: the plot and a table of its configs as HTML, the table alone as text."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+from kernellab.tune.result import Row, Tuning
+from kernellab.views.plots import config_text, parameters_figure, timings_figure, varying
+
+_ROWS = 12
+_HEAD = ("rank", "config", "ms", "interval", "registers", "spills", "shared", "occupancy", "status")
+
+
+def tuning_text(tuning: Tuning) -> str:
+    """Return the summary and the best configs as a table for a terminal."""
+    lines = [_cells(tuning, index) for index in _order(tuning)[:_ROWS]]
+    widths = [max(len(line[i]) for line in [_HEAD, *lines]) for i in range(len(_HEAD))]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in [_HEAD, *lines]]
+    rest = len(tuning.rows) - len(lines)
+    more = [f"... and {rest} more in .frame"] if rest > 0 else []
+    failures = [f"{row.status}: {row.config.text}: {row.reason}" for row in _failures(tuning)]
+    return "\n".join([summary(tuning), *map(str.rstrip, table), *more, *failures, *tuning.notes])
+
+
+def tuning_html(tuning: Tuning) -> str:
+    """Return summary, plots and table; the pictures are part of the text, in a light and a dark version."""
+    parts = [f"<b>{escape(summary(tuning))}</b>", _picture(lambda dark: timings_figure(tuning.frame, dark=dark))]
+    if parameters_figure(tuning.frame) is not None and len(tuning.rows) > 4:
+        parts.append(_picture(lambda dark: parameters_figure(tuning.frame, dark=dark)))
+    parts.append(_table(tuning))
+    parts += [f"<div>{escape(note)}</div>" for note in tuning.notes]
+    return f'<div class="kl-tuning">{"".join(parts)}</div>'
+
+
+def summary(tuning: Tuning) -> str:
+    """Return one sentence: what was tuned, how long it took, and what won."""
+    if tuning.winner is None:
+        return f"{tuning.kernel}: none of {len(tuning.rows)} configs works"
+    row = tuning.rows[tuning.winner]
+    how = "from the store" if tuning.from_cache else f"in {tuning.seconds:.2f} s"
+    if row.time_ms is None:
+        return f"{tuning.kernel}: {len(tuning.rows)} configs compiled {how}; the first that fits is {row.config.text}"
+    ties = f", tied with {len(tuning.ties)}" if tuning.ties else ""
+    best = f"best is {row.config.text} at {row.time_ms:.4g} ms{ties}"
+    return f"{tuning.kernel}: {len(tuning.rows)} configs {how}; {best}"
+
+
+def _order(tuning: Tuning) -> list[int]:
+    """Return the rows by rank, those without one last."""
+    ranks = tuning.frame["rank"].fillna(len(tuning.rows)).tolist()
+    return sorted(range(len(tuning.rows)), key=lambda index: (ranks[index], index))
+
+
+def _cells(tuning: Tuning, index: int) -> tuple[str, ...]:
+    row, frame = tuning.rows[index], tuning.frame
+    rank = frame["rank"].iloc[index]
+    mark = " *" if index == tuning.winner and row.time_ms is not None else " =" if index in tuning.ties else ""
+    return (
+        "" if row.time_ms is None or row.status != "ok" else f"{rank}{mark}",
+        config_text(frame.iloc[index], varying(frame)) or row.config.text,
+        _number(row.time_ms, "{:.4g}"),
+        "" if row.low_ms is None or row.high_ms is None else f"{row.low_ms:.4g} - {row.high_ms:.4g}",
+        _number(row.registers, "{}"),
+        _number(row.spill_bytes, "{}"),
+        _number(row.shared_bytes, "{:,}"),
+        _number(row.occupancy, "{:.0%}"),
+        str(row.status),
+    )
+
+
+def _table(tuning: Tuning) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in _HEAD)
+    rows = [
+        f'<tr title="{escape(tuning.rows[index].reason)}">'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(tuning, index))
+        + "</tr>"
+        for index in _order(tuning)
+    ]
+    count = len(tuning.rows)
+    is_open = " open" if count <= _ROWS else ""
+    table = f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+    return f"<details{is_open}><summary>{count} configs</summary>{table}</details>"
+
+
+def _failures(tuning: Tuning) -> list[Row]:
+    return [row for row in tuning.rows if row.status not in {"ok", "pruned"}][:_ROWS]
+
+
+def _picture(draw: Callable[[bool], Any]) -> str:
+    light, dark = (_data_uri(draw(is_dark)) for is_dark in (False, True))
+    source = f'<source srcset="{dark}" media="(prefers-color-scheme: dark)">'
+    image = f'<img src="{light}" style="max-width:100%" alt="times of the configs">'
+    return f"<div><picture>{source}{image}</picture></div>"
+
+
+def _data_uri(figure: Any) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _number(value: float | None, pattern: str) -> str:
+    return "" if value is None else pattern.format(value)

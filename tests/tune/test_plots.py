@@ -1,0 +1,87 @@
+"""Figures of tunings, drawn from their frames alone."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from kernellab.errors import UsageError
+from kernellab.tune.result import Tuning
+from kernellab.views.plots import heat_map, parameters_figure, timings_figure, varying
+from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
+
+TUNINGS = {"four configs": small_tuning(), "four hundred": large_tuning(), "no GPU": untimed_tuning()}
+
+
+def texts(figure: object) -> list[str]:
+    from matplotlib.text import Text
+
+    return [found.get_text() for found in figure.findobj(Text) if found.get_text()]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("name", TUNINGS)
+def test_a_figure_fits_its_canvas_whatever_the_number_of_configs(name: str, dark: bool) -> None:
+    figure = timings_figure(TUNINGS[name].frame, dark=dark)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    width, height = figure.get_size_inches() * figure.dpi
+    for axes in figure.axes:
+        box = axes.get_tightbbox()
+        assert box is not None
+        assert box.x0 >= -1
+        assert box.y0 >= -1
+        assert box.x1 <= width + 1
+        assert box.y1 <= height + 1
+
+
+def test_few_configs_have_a_line_each_in_the_order_of_their_rank() -> None:
+    labels = [label.get_text() for label in timings_figure(small_tuning().frame).axes[0].get_yticklabels()]
+    assert labels == ["BLOCK=64 warps=8", "BLOCK=64 warps=4", "BLOCK=128 warps=4"]
+
+
+def test_failures_are_listed_with_their_reason() -> None:
+    found = texts(timings_figure(small_tuning().frame))
+    assert any(text.startswith("cannot_run  BLOCK=128 warps=8: it needs 294,912 bytes") for text in found)
+
+
+def test_many_failures_are_counted() -> None:
+    found = texts(timings_figure(large_tuning().frame))
+    assert "fault  20 configs, most often: illegal memory access" in found
+
+
+def test_the_winner_of_many_is_named() -> None:
+    found = texts(timings_figure(large_tuning().frame))
+    assert any(text.startswith("best: BLOCK_M=256 BLOCK_N=256") for text in found)
+
+
+def test_without_times_the_resources_are_drawn() -> None:
+    found = texts(timings_figure(untimed_tuning().frame))
+    assert "64 registers, 8192 B shared, spills 0" in found
+    assert parameters_figure(untimed_tuning().frame) is None
+
+
+def test_each_parameter_that_varies_has_a_panel() -> None:
+    figure = parameters_figure(large_tuning().frame)
+    assert figure is not None
+    assert [axes.get_title() for axes in figure.axes] == ["BLOCK_M", "BLOCK_N", "num_warps", "num_stages"]
+
+
+def test_a_heat_map_shows_the_best_time_of_each_pair() -> None:
+    frame = large_tuning().frame
+    best = frame[(frame.BLOCK_M == 64) & (frame.BLOCK_N == 32)].time_ms.min()
+    assert f"{best:.3g}" in texts(heat_map(frame, "BLOCK_M", "BLOCK_N"))
+
+
+def test_a_heat_map_over_something_else_is_refused() -> None:
+    with pytest.raises(UsageError, match="'BLOCK_K': the parameters that were timed are BLOCK_M"):
+        heat_map(large_tuning().frame, "BLOCK_K", "BLOCK_N")
+
+
+def test_a_plot_needs_the_frame_alone() -> None:
+    tuning: Tuning = small_tuning()
+    frame = tuning.frame.copy()
+    frame.attrs = {}
+    assert varying(frame) == ["BLOCK", "num_warps"]
+    timings_figure(frame)

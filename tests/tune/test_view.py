@@ -1,0 +1,37 @@
+"""A tuning as text and as HTML."""
+
+from __future__ import annotations
+
+from kernellab.views.tuning import tuning_html, tuning_text
+from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
+
+
+def test_the_text_begins_with_what_won() -> None:
+    first = tuning_text(small_tuning()).splitlines()[0]
+    assert first == ("matmul: 4 configs in 2.30 s; best is BLOCK=64, num_warps=8, num_stages=3 at 1.01 ms, tied with 1")
+
+
+def test_the_table_is_in_the_order_of_the_ranks_and_marks_winner_and_tie() -> None:
+    lines = tuning_text(small_tuning()).splitlines()
+    assert [line.split()[:2] for line in lines[2:5]] == [["1", "*"], ["2", "="], ["3", "BLOCK=128"]]
+
+
+def test_the_text_names_failures_and_keeps_long_lists_short() -> None:
+    text = tuning_text(large_tuning())
+    assert "... and 388 more in .frame" in text
+    assert "fault: BLOCK_M=16" in text
+    assert len(text.splitlines()) < 40
+
+
+def test_without_a_gpu_the_text_claims_no_time() -> None:
+    text = tuning_text(untimed_tuning())
+    assert "the first that fits is BLOCK=64" in text
+    assert " ms," not in text
+    assert "There is no GPU" in text
+
+
+def test_the_html_carries_its_pictures() -> None:
+    html = tuning_html(small_tuning())
+    assert html.count("data:image/png;base64,") == 2
+    assert "http" not in html
+    assert html.count("<tr") == 5
