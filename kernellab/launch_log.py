@@ -15,7 +15,7 @@ from kernellab.store import Argument, Launch, Result
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are no random numbers
-_SCANNED = 2**22  # elements of a tensor that are looked at for its bounds
+_SCANNED = 2**14  # elements of a tensor that are looked at for its bounds, evenly spaced
 
 
 def remember(kernels: Registry, kernel: Any, record: LaunchRecord, check: str = "") -> None:
@@ -137,14 +137,12 @@ def _tensor(name: str, tensor: Any) -> Argument:
 
 
 def _bounds(tensor: Any) -> tuple[float | None, float | None]:
-    """Return the least and the largest finite value among the first elements of a tensor."""
+    """Return the least and the largest finite value among evenly spaced elements of a tensor."""
     import torch  # keeps `import kernellab` light
 
-    if tensor.numel() == 0 or tensor.is_complex():
+    if tensor.numel() == 0 or tensor.is_complex() or (tensor.numel() > _SCANNED and not tensor.is_contiguous()):
         return None, None
-    seen = tensor.detach().reshape(-1)[:_SCANNED] if tensor.is_contiguous() else tensor.detach()
-    if seen.numel() > _SCANNED:
-        return None, None
+    seen = tensor.detach().reshape(-1)[:: max(tensor.numel() // _SCANNED, 1)]
     numbers = seen.float() if seen.is_floating_point() else seen.long()
     if seen.is_floating_point():
         numbers = numbers[torch.isfinite(numbers)]
