@@ -44,6 +44,11 @@ class Boarding:
         """The storages so far; None stands for no memory at all."""
         return tuple(self._storages)
 
+    def without_memory(self) -> frozenset[str]:
+        """Return the arguments that are null pointers: tensors without elements, and addresses that are none."""
+        empty = [i for i, storage in enumerate(self._storages) if storage is None or not storage.nbytes()]
+        return frozenset(name for index in empty for name in self.names[index])
+
     def memories(self) -> tuple[Memory, ...]:
         """Return the storages of the arguments so far.
 

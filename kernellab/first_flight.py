@@ -12,7 +12,7 @@ from kernellab.boarding import Boarding, CannotBoard
 from kernellab.compile import Compiled
 from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, WorkerDied, WorkerTimeout
 from kernellab.flight import Damage, Ending, Flight, FlightJob, Placing
-from kernellab.grid import Grid3
+from kernellab.grid import MAX_GRID, Grid3
 from kernellab.ir.effects import Access, Site
 from kernellab.worker import Job, Kind, Worker
 
@@ -126,6 +126,8 @@ class Flights:
             return self._workers.setdefault(device, Worker(GPU_WORKER))
 
 
+# What the driver says of an access to a bad address; other faults are traps and asserts of the kernel itself.
+_ADDRESS_FAULTS = ("illegal memory access", "misaligned address", "address space", "invalid address space")
 _UNTOUCHED = "The notebook's tensors are unchanged."
 _PARTLY = "It ran on the notebook's own memory, which it may have changed: there was no room for copies."
 
@@ -175,22 +177,29 @@ def _subject(departure: Departure) -> str:
 def flight_error(departure: Departure, boarding: Boarding, flight: Flight) -> KernellabError:
     """Return the error for a flight that did not end well."""
     if flight.ending is Ending.FAULT:
-        return _fault(departure, flight)
+        return _fault(departure, boarding, flight)
     if flight.ending is Ending.DAMAGE:
         return _damage(departure, boarding, flight)
     text = f"{_subject(departure)} was refused: {_first_line(flight.message)}."
+    if any(extent > limit for extent, limit in zip(departure.grid, MAX_GRID, strict=True)):
+        text = f"{_subject(departure)} was refused: a grid has at most {' x '.join(map(str, MAX_GRID))} programs."
     return LaunchError(text, kernel=departure.compiled.kernel, detail=flight.message)
 
 
-def _fault(departure: Departure, flight: Flight) -> KernellabError:
+def _fault(departure: Departure, boarding: Boarding, flight: Flight) -> KernellabError:
     """Return the error for a fault of the device: at the access that is found to be at fault, else the likely one."""
     state = _PARTLY if flight.placing is Placing.ORIGINALS else _UNTOUCHED
     text = f"{_subject(departure)} failed on the GPU: {_first_line(flight.message)}."
+    if not any(words in flight.message for words in _ADDRESS_FAULTS):
+        said = next((f" {line.strip()}" for line in flight.output.splitlines() if "ssertion" in line), "")
+        return RunError(f"{text}{said} {state}", detail=flight.message, kernel=departure.compiled.kernel)
     found = departure.look_closer()
     if found is not None:
         message = f"{text} {found.message.rstrip('.')}. {state}"
         return type(found)(message, place=found.place, detail=flight.message, kernel=departure.compiled.kernel)
-    site = _likely(departure.compiled.effects.sites)
+    sites = departure.compiled.effects.sites
+    null = boarding.without_memory()
+    site = _likely(tuple(site for site in sites if site.argument in null)) or _likely(sites)
     guess = "" if site is None else f" Most likely it is an access to {site.argument}."
     place = None if site is None else _place(site)
     return RunError(f"{text}{guess} {state}", place=place, detail=flight.message, kernel=departure.compiled.kernel)

@@ -10,6 +10,7 @@ from typing import Any
 from kernellab.errors import LaunchError
 
 Grid3 = tuple[int, int, int]
+MAX_GRID: Grid3 = (2**31 - 1, 65535, 65535)  # of CUDA
 
 
 class GridFailed(Exception):

@@ -11,15 +11,15 @@ from typing import Any
 
 from kernellab.compile import Compiled
 from kernellab.compiler import Compiler, job_of, triton_files
-from kernellab.errors import KernellabError, LaunchError, OutOfBounds
+from kernellab.errors import KernellabError, OutOfBounds
 from kernellab.first_flight import Departure, Flights, Landing
 from kernellab.grid import CheckedGrid, Grid3, grid_errors
+from kernellab.launch_errors import launch_error
 from kernellab.poison import Key, Poison, key_of, poison
 from kernellab.run import Run
 from kernellab.target import Target
 
 _CLOSER_LOOK_S = 10.0
-_MAX_GRID = "2147483647 x 65535 x 65535"
 Tune = Callable[[Any, tuple[Any, ...], dict[str, Any], float | None], Any]
 Interpret = Callable[..., Run]
 Reporter = Callable[[str], Callable[[tuple[int, int]], None]]
@@ -178,7 +178,7 @@ class Launches:
 
     def launch_error(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
         """Return what a failed launch of a known kernel raises: an error in the user's words where there is one."""
-        return self._translated(kernel, args, meta, exc) or exc
+        return launch_error(kernel, _bound_arguments(kernel, args, meta), args, meta, exc, self.target) or exc
 
     def interpreted(self, function: Any, arguments: Mapping[str, Any], grid: Grid3) -> None:
         """Run a launch that the offline driver was handed."""
@@ -363,41 +363,10 @@ class Launches:
         except (TypeError, KeyError, ValueError, AssertionError, RuntimeError, OverflowError) as exc:
             if grid.has_failed:
                 raise
-            error = self._translated(kernel, args, meta, exc)
+            error = launch_error(kernel, _bound_arguments(kernel, args, meta), args, meta, exc, self.target)
             if error is None:
                 raise
             raise error from exc
-
-    def _translated(
-        self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception
-    ) -> KernellabError | None:
-        from kernellab._triton.specialize import launch_problem, option_error
-
-        problem = launch_problem(kernel, args, meta)
-        if problem is not None:
-            return LaunchError(problem, kernel=kernel.__name__)
-        if "annot be accessed from Triton" in str(exc):
-            return LaunchError(self._wrong_device(kernel, args, meta), kernel=kernel.__name__, detail=str(exc))
-        if "Triton Error [CUDA]: invalid argument" in str(exc) or isinstance(exc, OverflowError):
-            return LaunchError(
-                f"CUDA refuses to launch {kernel.__name__}: a grid has at most {_MAX_GRID} programs, and numbers at "
-                "most 64 bits.",
-                kernel=kernel.__name__,
-                detail=str(exc),
-            )
-        if isinstance(exc, KeyError | AssertionError | ValueError):
-            return option_error(kernel, exc, self.target)
-        if isinstance(exc, TypeError):
-            return LaunchError(f"{kernel.__name__} cannot take these arguments: {exc}", kernel=kernel.__name__)
-        return None
-
-    def _wrong_device(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> str:
-        arguments = _bound_arguments(kernel, args, meta)
-        on_cpu = [
-            name for name, value in arguments.items() if getattr(getattr(value, "device", None), "type", "") == "cpu"
-        ]
-        names = ", ".join(on_cpu) or "an argument"
-        return f"{names} of {kernel.__name__} is on the CPU and the kernel runs on a GPU; move it with .to('cuda')."
 
 
 def _bound_arguments(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> dict[str, Any]:

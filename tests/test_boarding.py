@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -72,15 +73,37 @@ def test_a_fault_names_the_kernel_its_config_and_the_likely_access(lab: kernella
     assert "tl.store(out_ptr" in error.place.source_line()
 
 
+def test_an_assert_of_the_kernel_is_told_and_no_access_blamed(lab: kernellab.Lab) -> None:
+    output = "other\ncell.py:3: kernel: block: [0,0,0], thread: [1,0,0] Assertion `too small` failed\n"
+    flight = Flight(Ending.FAULT, Placing.COPIES, "CUDA error: device-side assert triggered", output=output)
+    error = failure(lab, flight)
+    assert "Assertion `too small` failed" in error.message
+    assert "Most likely" not in error.message
+
+
+def test_a_grid_beyond_the_limits_is_told_them(lab: kernellab.Lab) -> None:
+    flight = Flight(Ending.REFUSED, Placing.COPIES, "Triton Error [CUDA]: invalid argument")
+    boarding = Boarding(0, None)
+    error = flight_error(replace(departure(lab), grid=(1, 70000, 1)), boarding, flight)
+    assert isinstance(error, LaunchError)
+    assert "a grid has at most 2147483647 x 65535 x 65535 programs" in error.message
+
+
 def test_a_closer_look_at_a_fault_names_the_access(lab: kernellab.Lab) -> None:
     found = OutOfBounds("load of x_ptr out of bounds.")
-    error = failure(lab, Flight(Ending.FAULT, Placing.COPIES, "CUDA error: broken"), look_closer=lambda: found)
+    error = failure(
+        lab,
+        Flight(Ending.FAULT, Placing.COPIES, "CUDA error: an illegal memory access was encountered"),
+        look_closer=lambda: found,
+    )
     assert type(error) is OutOfBounds
-    assert "broken. load of x_ptr out of bounds. The notebook's tensors are unchanged." in error.message
+    assert "encountered. load of x_ptr out of bounds. The notebook's tensors are unchanged." in error.message
 
 
 def test_memory_without_copies_may_have_changed(lab: kernellab.Lab) -> None:
-    error = failure(lab, Flight(Ending.FAULT, Placing.ORIGINALS, "CUDA error: broken"))
+    error = failure(
+        lab, Flight(Ending.FAULT, Placing.ORIGINALS, "CUDA error: an illegal memory access was encountered")
+    )
     assert "which it may have changed" in error.message
 
 

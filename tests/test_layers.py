@@ -48,6 +48,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "first_flight",
             "grid",
             "poison",
+            "launch_errors",
         }
     ),
     frozenset({"tune", "registry", "report", "check", "rephrase", "launch_log", "listing", "shelf"}),

@@ -140,8 +140,8 @@ CASES: dict[str, Case] = {
     ),
     "freed pointer": (
         lambda n: n.launch(bad.write_at, (1,), n.x, Address(freed_address()), 0, BLOCK=128),
-        (KernellabError, ValueError),
-        "",
+        (LaunchError,),
+        "or was freed",
     ),
     "integer as address": (lambda n: n.launch(bad.write_at_integer, (1,), 0x123456789000, 7), WILD, "write_at_integer"),
     "misaligned address": (

@@ -8,6 +8,7 @@ import torch
 from kernellab.errors import CheckFailed
 from tests.magic.conftest import Notebook
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TILE = """
 @triton.jit
 def {name}(x_ptr, out_ptr, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
@@ -21,7 +22,7 @@ def {name}(x_ptr, out_ptr, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @pytest.fixture
 def tiles(notebook: Notebook) -> Notebook:
-    notebook.names.update(x=torch.rand(16, 32), out=torch.zeros(16, 32))
+    notebook.names.update(x=torch.rand(16, 32, device=DEVICE), out=torch.zeros(16, 32, device=DEVICE))
     return notebook
 
 
@@ -42,7 +43,9 @@ def test_a_stale_result_is_caught_and_the_output_keeps_its_values(tiles: Noteboo
 
 
 def test_a_difference_is_told_and_drawn(tiles: Notebook) -> None:
-    ran = tiles.triton(TILE.format(name="differing", n=32), '--check "2 * x + (torch.arange(32) == 5)"')
+    ran = tiles.triton(
+        TILE.format(name="differing", n=32), '--check "2 * x + (torch.arange(32, device=x.device) == 5)"'
+    )
     assert isinstance(ran.error, CheckFailed)
     assert "[0, 5] is " in str(ran.error)
     (card,) = ran.shown
