@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from kernellab._triton.objects import jit_function
 from tests.launch import kernels
 from tests.launch.conftest import Bind, expected
 
@@ -95,3 +96,30 @@ def test_a_changed_global_is_noticed(binding: Bind, values: list[Any]) -> None:
             bound[(1,)](x, 1, 2, BLOCK=4)
         assert runtime.slow > before
         assert [found.value for (found, _) in bound.used_global_vals.values()] == [value]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    kernel=st.sampled_from((kernels.tuned, kernels.one_config, kernels.with_heuristics, kernels.tuned_inside)),
+    sequence=st.lists(st.tuples(TENSORS, TENSORS, st.one_of(INTEGERS, st.integers(-200, 200))), min_size=2, max_size=5),
+)
+def test_a_decorated_kernel_is_the_one_that_triton_would_choose(
+    binding: Bind, kernel: Any, sequence: list[Any]
+) -> None:
+    bound, runtime = binding(kernel)
+    for args in [*sequence, *sequence, *sequence]:
+        digest = outcome(lambda a=args: bound[(1,)](*a).hash)
+        if digest != "refused":
+            chosen = runtime.launched[-1][0]
+            constants = {name: chosen[name] for name in ("BLOCK", "EVEN") if name in chosen}
+            warps = {"num_warps": bound_tuner(bound).best_config.num_warps} if bound_tuner(bound) else {}
+            assert digest == expected(jit_function(kernel), args, {**constants, **warps})
+
+
+def bound_tuner(bound: Any) -> Any:
+    """Return the tuner among the decorators of a kernel, or None."""
+    while not hasattr(bound, "best_config"):
+        if not hasattr(bound, "runtime") or jit_function(bound) is bound:
+            return None
+        bound = bound.fn
+    return bound
