@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 
 from kernellab.errors import KernellabError
@@ -20,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo.add_argument("--page", type=Path, default=Path("build/quickstart.html"))
     demo.set_defaults(command=_demo)
     listing = commands.add_parser("ls", help="list the kernels in the store")
+    listing.add_argument("search", nargs="?", default="", help="a part of name, tags, notes or source")
     listing.set_defaults(command=_ls)
     given = parser.parse_args(arguments)
     try:
@@ -38,13 +39,13 @@ def _demo(given: argparse.Namespace) -> int:
 
 
 def _ls(given: argparse.Namespace) -> int:
+    from kernellab.listing import listing
     from kernellab.settings import read_settings
     from kernellab.store import Store
+    from kernellab.views.listing import listing_text
 
     store = Store(read_settings().store)
-    for version in store.versions():
-        when = datetime.fromtimestamp(version.created).strftime("%Y-%m-%d %H:%M")
-        print(f"{version.id:5}  {version.label:32} {when}")
+    print(listing_text(listing(store, time.time(), given.search)))
     store.close()
     return 0
 

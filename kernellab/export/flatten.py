@@ -26,6 +26,14 @@ from kernellab.source import (
     is_installed,
 )
 
+# What the rest of an exported module calls its own.
+RESERVED = frozenset(
+    {
+        *("launch", "inputs", "check", "main", "reference", "summary", "random_tensor", "listed_tensor"),
+        *("operator", "opcheck", "os", "sys", "META", "CONFIGS", "EXPECTED", "HEURISTICS", "INTERPRETED"),
+    }
+)
+
 Span = tuple[int, int, int, int]  # line and column, from and to; columns count bytes, as in `ast`
 
 
@@ -68,7 +76,7 @@ class Flat:
         for candidate in (name, *(f"{name}_{i}" for i in range(2, 1000))):
             if taken.get(candidate) == definition:
                 return candidate
-            if candidate not in taken and candidate not in self.names.values():
+            if candidate not in taken and candidate not in RESERVED and candidate not in self.names.values():
                 where[candidate] = definition
                 return candidate
         raise AssertionError("unreachable: a thousand names are taken")
@@ -96,7 +104,7 @@ def flattened(closure: Closure) -> Flat:
     """Return the parts of a module that holds a kernel and all that it uses."""
     flat = Flat(closure)
     flat.imports.update({"torch": "torch:", "triton": "triton:", "tl": "triton.language:"})
-    reserved = set(flat.imports)
+    reserved = RESERVED | set(flat.imports)
     for index, function in enumerate(closure.functions):
         flat.names[index] = _free(function.name, reserved | set(flat.names.values()))
     for index, function in enumerate(closure.functions):
@@ -114,7 +122,7 @@ def import_line(name: str, definition: str) -> str:
     return f"import {module}" + ("" if module == name else f" as {name}")
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free(name: str, taken: frozenset[str]) -> str:
     return next(c for c in (name, *(f"{name}_{i}" for i in range(2, 1000))) if c not in taken)
 
 

@@ -67,9 +67,16 @@ def parts_of(subject: Subject) -> Parts:
     flat = flattened(closure)
     heuristics = tuple(v for w in closure.wrappers if isinstance(w, Heuristics) for v in w.values)
     known = [name for name, value in heuristics if not isinstance(value, Opaque)]
-    plan = plan_of(flat.names[0], subject.launches, subject.result, known) if subject.launches else None
+    plan = None
+    if subject.launch is not None and not taken_names(subject.launch):
+        plan = plan_of(flat.names[0], subject.launches, subject.result, known)
     tuner = next((wrapper for wrapper in closure.wrappers if isinstance(wrapper, Autotune)), None)
     return Parts(subject, flat, plan, tuner, heuristics)
+
+
+def taken_names(launch: Launch) -> list[str]:
+    """Return the parameters of a kernel that are called like something which ``launch`` needs itself."""
+    return [a.name for a in launch.arguments if a.name in {"grid", "meta", "function", "torch", "triton", "tl"}]
 
 
 def finished(sections: Sequence[str], parts: Parts) -> str:
@@ -208,6 +215,9 @@ def _provenance(parts: Parts) -> str:
         lines.append(f"The recorded launch was compiled for {subject.launch.target}{_ran(subject.launch)}.")
     if subject.result is not None:
         lines.append(f"Compiled by Triton {subject.result.triton}.")
+    if subject.launch is not None and parts.plan is None:
+        names = ", ".join(taken_names(subject.launch))
+        lines.append(f"It has a parameter called {names}: `launch` passes on what it is given, and nothing is checked.")
     for name, kind in sorted(parts.flat.missing.items()):
         lines.append(f"`{name}` ({kind}) stayed behind.")
     lost = [name for name, value in parts.heuristics if isinstance(value, Opaque)]

@@ -7,7 +7,7 @@ from typing import Any
 from kernellab.errors import KernellabError, UsageError
 from kernellab.export.checking import Expected, expected_of
 from kernellab.export.inputs import made_inputs, options_of
-from kernellab.export.module import Subject
+from kernellab.export.module import Subject, taken_names
 from kernellab.store import Launch, Result, Store, Version
 
 
@@ -24,7 +24,7 @@ def expectation(subject: Subject, kernel: Any, device: str) -> tuple[Expected, .
     Nothing is expected where the launch has a reference, where it cannot be made again, or where it fails.
     """
     launch = subject.launch
-    if launch is None or launch.grid is None or launch.check:
+    if launch is None or launch.grid is None or launch.check or taken_names(launch):
         return ()
     try:
         arguments = made_inputs(launch, device)

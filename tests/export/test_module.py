@@ -189,6 +189,38 @@ rows[lambda meta: (x.shape[0],)](x, x, out, x.stride(0), BLOCK=16)
     assert run_files(tmp_path / "k.py").returncode == 0
 
 
+def test_names_that_the_module_needs_itself_are_kept_apart(lab: kernellab.Lab, tmp_path: Path) -> None:
+    text = """
+META = tl.constexpr(2)
+
+@triton.jit
+def check(value):
+    return value * META
+
+@triton.jit
+def named(x_ptr, grid, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, check(tl.load(x_ptr + offsets)) + grid)
+
+@triton.jit
+def doubled(x_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, check(tl.load(x_ptr + offsets)))
+
+named[(1,)](c, 3, BLOCK=256)
+doubled[(1,)](a, BLOCK=256)
+"""
+    cell(lab, text, **tensors())
+    lab.export("doubled", tmp_path / "doubled.py")
+    lab.export("named", tmp_path / "named.py")
+    assert "It has a parameter called grid" in (tmp_path / "named.py").read_text()
+    result = run_files(tmp_path / "doubled.py", tmp_path / "named.py")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("doubled gives what it gave")
+    with pytest.raises(UsageError, match="parameter called grid"):
+        lab.export("named", tmp_path / "op.py", kind="torch-op")
+
+
 def test_a_kernel_that_was_never_launched_is_written_without_a_check(lab: kernellab.Lab, tmp_path: Path) -> None:
     cell(lab, AWKWARD)
     exported = lab.export("awkward", tmp_path / "k.py")
@@ -203,7 +235,7 @@ def test_what_cannot_be_exported_is_an_error_that_says_why(lab: kernellab.Lab, t
         lab.export("awkward", tmp_path / "k.py", kind="wheel")
     with pytest.raises(UnknownName):
         lab.export("nothing", tmp_path / "k.py")
-    with pytest.raises(UsageError, match="was launched in no cell"):
+    with pytest.raises(UsageError, match="was never launched in a cell"):
         lab.export("awkward", tmp_path / "k.py", kind="torch-op")
     with pytest.raises(UsageError, match="cannot be written"):
         lab.export("awkward", "/proc/nowhere/k.py")
