@@ -24,6 +24,14 @@ class TooLarge(RunError):
     """The device has no room for copies of the arguments."""
 
 
+def free_bytes_of_device() -> int:
+    """Return the bytes that can be allocated: those free on the device, and those that torch holds unused."""
+    import torch
+
+    unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return int(torch.cuda.mem_get_info()[0] + unused)
+
+
 @dataclass(slots=True)
 class BenchMemory:
     """What launches of a bench work on.
@@ -37,7 +45,7 @@ class BenchMemory:
     before: dict[int, Any]
     is_in_place: bool = False
     groups: list[list[Any]] = field(default_factory=list)
-    free_bytes: Callable[[], int] = lambda: free_bytes_of_device()
+    free_bytes: Callable[[], int] = free_bytes_of_device
 
     @property
     def restored(self) -> list[int]:
@@ -149,11 +157,3 @@ def _aligned_copy(original: Any, address: int) -> Any:
     room = torch.empty(size + _ALIGNMENT, dtype=torch.uint8, device=original.device)
     start = (address - room.data_ptr()) % _ALIGNMENT
     return room[start : start + size].copy_(original)
-
-
-def free_bytes_of_device() -> int:
-    """Return the bytes that can be allocated: those free on the device, and those that torch holds unused."""
-    import torch
-
-    unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    return int(torch.cuda.mem_get_info()[0] + unused)
