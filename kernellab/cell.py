@@ -32,7 +32,8 @@ class CellOptions:
 
     ``name`` is the name under which the cell's kernel is entered; ``args`` the arguments of a compile without a launch;
     ``check`` an expression that the kernel's output is compared with; ``show`` the stage to open;
-    ``isolate`` whether first launches on a GPU are tried in a process of their own.
+    ``isolate`` whether first launches on a GPU are tried in a process of their own; with ``tune``, it is shown how the
+    configs of autotuned kernels compare.
     """
 
     name: str | None = None
@@ -43,6 +44,7 @@ class CellOptions:
     check: str | None = None
     timeout_s: float | None = None
     isolate: bool = True
+    tune: bool = False
 
 
 @dataclass(slots=True)
@@ -87,6 +89,8 @@ def run_cell(
         checks = _checked(cell, recorder, options)
         _remember(cell, recorder, options, checked=checks)
         reports = [_kernel_report(lab, record, checks.get(id(record), ())) for record in recorder.records.values()]
+        for tuning in _tunings(cell, recorder) if options.tune else ():
+            show(tuning)
     return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show)
 
 
@@ -141,6 +145,20 @@ def _bind_new(cell: _Cell) -> None:
 
 def _is_launch_result(value: object) -> bool:
     return value is None or type(value).__name__ == "CompiledKernel"
+
+
+def _tunings(cell: _Cell, recorder: Recorder) -> list[Any]:
+    """Return how the configs of each autotuned kernel that the cell launched compare; nothing is launched on its data.
+
+    Raises:
+        UsageError: the cell launches no kernel that has configs.
+    """
+    from kernellab.tune.place import tunings_of  # keeps `import kernellab` light
+
+    found = tunings_of(cell.lab.launches, cell.lab.kernels, recorder.records.values())
+    if not found:
+        raise UsageError("--tune: the cell launches no kernel with configs; decorate one with @triton.autotune.")
+    return found
 
 
 def _enter_as(cell: _Cell, name: str) -> None:

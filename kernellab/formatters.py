@@ -15,6 +15,7 @@ from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.listing import Listing, Loaded
 from kernellab.report import CellReport
+from kernellab.tune.result import Tuning
 from kernellab.views import results
 from kernellab.views.card import card_html
 from kernellab.views.card_text import card_text
@@ -22,6 +23,7 @@ from kernellab.views.comparison import comparison_html, comparison_text
 from kernellab.views.exported import exported_text
 from kernellab.views.listing import listing_html, listing_text, loaded_html, loaded_text
 from kernellab.views.summary import summary_json
+from kernellab.views.tuning import tuning_html, tuning_text
 
 SUMMARY_MIME = "application/vnd.kernellab.summary+json"
 
@@ -50,6 +52,10 @@ def _graph(graph: Graph) -> Bundle:
     return {"text/plain": results.graph_text(graph), "text/html": results.graph_html(graph)}
 
 
+def _tuning(tuning: Tuning) -> Bundle:
+    return {"text/plain": tuning_text(tuning), "text/html": tuning_html(tuning)}
+
+
 def _listing(listing: Listing) -> Bundle:
     return {"text/plain": listing_text(listing), "text/html": listing_html(listing)}
 
@@ -71,6 +77,7 @@ _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     Compiled: _compiled,
     Effects: _effects,
     Graph: _graph,
+    Tuning: _tuning,
     Listing: _listing,
     Loaded: _loaded,
     Exported: _exported,

@@ -20,6 +20,7 @@ from kernellab.live import notebook_progress
 from kernellab.report import CellReport
 from kernellab.store_magics import StoreMagics
 from kernellab.target import known_targets
+from kernellab.tune_magics import TuneMagics
 
 STAGES = ("source", "graph", "ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
 
@@ -42,6 +43,7 @@ class TritonMagics(Magics):  # type: ignore[misc]
     @argument("--check", help='Compare the output with an expression: --check "x + y".')
     @argument("--timeout", type=float, help="Seconds after which a launch on the CPU, or a first one, is stopped (60).")
     @argument("--no-isolate", action="store_true", help="Do not try first launches on the GPU in another process.")
+    @argument("--tune", action="store_true", help="Show how the configs of the autotuned kernels of the cell compare.")
     @argument("-o", "--output", metavar="NAME", help="Bind the report to this name.")
     @argument("-q", "--quiet", action="store_true", help="Show no card.")
     @argument("--verbose", action="store_true", help="Show the whole compiler message of an error.")
@@ -70,7 +72,7 @@ class TritonMagics(Magics):  # type: ignore[misc]
 def load_ipython_extension(shell: Any) -> None:
     """Register the magics, their completion and the formatters, and start the workers."""
     lab = kernellab.current_lab() or Lab()
-    shell.register_magics(TritonMagics(shell, lab), StoreMagics(shell, lab))
+    shell.register_magics(TritonMagics(shell, lab), StoreMagics(shell, lab), TuneMagics(shell, lab))
     if _complete_options not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(_complete_options)
     register_formatters(shell)
@@ -81,7 +83,7 @@ def load_ipython_extension(shell: Any) -> None:
 def unload_ipython_extension(shell: Any) -> None:
     """Take the magics away again and stop the workers."""
     for kind in ("cell", "line"):
-        for name in (*TritonMagics.magics[kind], *StoreMagics.magics[kind]):
+        for name in (*TritonMagics.magics[kind], *StoreMagics.magics[kind], *TuneMagics.magics[kind]):
             shell.magics_manager.magics[kind].pop(name, None)
     if _complete_options in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(_complete_options)
@@ -103,6 +105,7 @@ def _options(given: Any) -> CellOptions:
         check=_unquoted(given.check),
         timeout_s=given.timeout,
         isolate=not given.no_isolate,
+        tune=given.tune,
     )
 
 

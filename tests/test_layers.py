@@ -54,7 +54,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"tune", "registry", "report", "check", "rephrase", "launch_log", "listing", "shelf"}),
     frozenset({"views", "export", "comparing"}),
     frozenset({"lab", "cell"}),
-    frozenset({"ipython", "store_magics", "formatters", "live", "cli", "demo"}),
+    frozenset({"ipython", "store_magics", "tune_magics", "formatters", "live", "cli", "demo"}),
 )
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from kernellab.registry import Registry
 from kernellab.runtime import Launches as Runtime
+from kernellab.runtime import LaunchRecord
 from kernellab.tune.bench import Bench
 from kernellab.tune.gpu_bench import gpu_bench
 from kernellab.tune.launches import Launches
@@ -64,6 +65,29 @@ def best_config(
     given = {name: value for name, value in meta.items() if name not in {"grid", "warmup"}}
     options = Options() if timeout_s is None else Options(timeout_s=timeout_s)
     return tuned(workshop, kernel, meta["grid"], args, given, options).best
+
+
+def tunings_of(runtime: Runtime, kernels: Registry, records: Iterable[LaunchRecord]) -> list[Tuning]:
+    """Tune the autotuned kernels among recorded launches, once each; what their tensors hold stays as it is."""
+    workshop, found = workshop_of(runtime, kernels), {}
+    for record in records:
+        kernel = kernels.owner_of(record.kernel)
+        supplied = _supplied(kernel)
+        if record.given_grid is None or not supplied or id(kernel) in found:
+            continue
+        given = {name: value for name, value in record.arguments.items() if name not in supplied}
+        found[id(kernel)] = tuned(workshop, kernel, record.given_grid, (), given, Options())
+    return list(found.values())
+
+
+def _supplied(kernel: Any) -> set[str]:
+    """Return the parameters that the decorators of an autotuned kernel set; nothing for a kernel without configs."""
+    from kernellab._triton.decorators import layers
+    from kernellab._triton.tuning import declared
+
+    configs = declared(kernel).configs
+    heuristics = {name for kind, given in layers(kernel) if kind == "heuristics" for name in given}
+    return {name for config in configs for name in config.kwargs} | heuristics if configs else set()
 
 
 def _launch_winner(kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any], tuning: Tuning) -> None:

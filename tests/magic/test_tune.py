@@ -1,0 +1,69 @@
+"""Tuning from a notebook without a GPU: configs are compiled, shown, and not ranked."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.tune.result import Tuning
+from tests.magic.conftest import Notebook
+
+TUNED = """
+@triton.autotune(configs=[triton.Config({"BLOCK": block}) for block in (64, 128)], key=["n"])
+@triton.jit
+def shift(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, 1 + tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+x = torch.zeros(300)
+out = torch.zeros(300)
+grid = lambda meta: (triton.cdiv(300, meta["BLOCK"]),)
+"""
+
+
+def shown_texts(shown: list[dict[str, object]]) -> list[str]:
+    return [str(data.get("text/plain", "")) for data in shown]
+
+
+def test_a_cell_shows_how_the_configs_of_its_kernel_compare(notebook: Notebook) -> None:
+    ran = notebook.triton(f"{TUNED}\nshift[grid](x, out, 300)", "--tune")
+    assert ran.error is None
+    assert any(text.startswith("shift: 2 configs compiled") for text in shown_texts(ran.shown))
+    assert notebook.names["out"].tolist() == [1.0] * 300
+
+
+def test_the_line_magic_takes_a_launch(notebook: Notebook) -> None:
+    notebook.triton(TUNED)
+    ran = notebook.run("tuning = %triton_tune shift[grid](x, out, 300)")
+    assert ran.error is None
+    tuning = notebook.names["tuning"]
+    assert isinstance(tuning, Tuning)
+    assert [dict(row.config.parameters)["BLOCK"] for row in tuning.rows] == [64, 128]
+    assert tuning.best is notebook.names["shift"].configs[0]
+
+
+def test_the_line_magic_takes_configs_by_name(notebook: Notebook) -> None:
+    notebook.triton(TUNED)
+    notebook.run("some = [triton.Config({'BLOCK': 256}, num_warps=8)]")
+    notebook.run("tuning = %triton_tune --configs some shift[grid](x, out, n=300)")
+    assert [row.config.num_warps for row in notebook.names["tuning"].rows] == [8]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("%triton_tune shift(x, out, 300)", "is no launch"),
+        ("%triton_tune shift[grid](x, out, absent)", "name 'absent' is not defined"),
+        ("%triton_tune shift[grid](x, out", "is not valid Python"),
+    ],
+)
+def test_what_is_no_launch_is_refused(notebook: Notebook, line: str, message: str) -> None:
+    notebook.triton(TUNED)
+    ran = notebook.run(line)
+    assert message in ran.error_lines[0]
+
+
+def test_a_cell_without_configs_says_what_to_do(notebook: Notebook) -> None:
+    body = TUNED.replace(TUNED.splitlines()[1], "") + "\nshift[(5,)](x, out, 300, BLOCK=64)"
+    ran = notebook.triton(body, "--tune")
+    assert "decorate one with @triton.autotune" in ran.error_lines[0]
