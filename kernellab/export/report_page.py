@@ -84,7 +84,7 @@ def _sources(version: Version) -> Iterator[str]:
 
 def _facts(row: VersionRow) -> str:
     facts = [("id", str(row.id)), ("from", row.cell), ("kept since", date_words(row.created))]
-    facts += [("launched", f"{row.launches:,} times"), ("config", row.config), ("tags", ", ".join(row.tags))]
+    facts += [("launched", wording.plural(row.launches, "time")), ("config", row.config), ("tags", ", ".join(row.tags))]
     if row.best_ms is not None:
         facts.append(("best time", f"{wording.seconds_words(row.best_ms / 1e3)} on {row.where}"))
     facts += [("note", note) for note in row.notes]
