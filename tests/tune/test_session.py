@@ -1,0 +1,163 @@
+"""Tuning real kernels without a GPU: what is compiled, with which arguments, and under which key it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import kernellab
+from kernellab.errors import LaunchError, UsageError
+from kernellab.target import Target
+from kernellab.tune.config import Config
+from kernellab.tune.launches import Launches, moved_bytes
+from kernellab.tune.provenance import Device, key_fields
+from kernellab.tune.space import Space
+
+TARGET = Target("cuda", 90, 32)
+DEVICE = Device(TARGET, "NVIDIA H200", "580.1", {"triton": "3.9.0"})
+N = 300
+X, OUT = torch.zeros(N), torch.zeros(N)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[kernellab.Lab]:
+    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+        yield lab
+
+
+@triton.jit
+def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr = False):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets) if EVEN else tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(out_ptr + offsets, x * 2, mask=offsets < n)
+
+
+def grid(meta: dict[str, int]) -> tuple[int, ...]:
+    return (triton.cdiv(N, meta["BLOCK"]),)
+
+
+def blocks(*sizes: int, **options: Any) -> list[triton.Config]:
+    return [triton.Config({"BLOCK": size}, **options) for size in sizes]
+
+
+def launches(kernel: Any = scale, *, args: tuple[Any, ...] = (X, OUT, N), **meta: Any) -> Launches:
+    return Launches(kernel, grid, args, meta, TARGET)
+
+
+def test_each_config_gets_its_own_grid_and_constants() -> None:
+    given = launches()
+    small, large = (given.of(Config.of({"BLOCK": block})) for block in (64, 128))
+    assert (small.grid, large.grid) == ((5, 1, 1), (3, 1, 1))
+    assert small.job.digest != large.job.digest
+    assert small.arguments["x_ptr"] is X
+    assert small.arguments["EVEN"] is False
+
+
+def test_heuristics_see_the_values_of_each_config() -> None:
+    even = triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})(scale)
+    given = launches(triton.autotune(blocks(4), key=["n"])(even))
+    assert given.of(Config.of({"BLOCK": 4})).arguments["EVEN"] is True
+    assert given.of(Config.of({"BLOCK": 64})).arguments["EVEN"] is False
+
+
+def test_options_of_the_call_win_over_those_of_the_configs() -> None:
+    given = launches(num_warps=8)
+    config = given.effective(triton.Config({"BLOCK": 64}, num_warps=2))
+    assert config.num_warps == 8
+    assert dict(given.of(config).job.options)["num_warps"] == 8
+
+
+def test_a_parameter_that_is_given_and_tuned_is_refused() -> None:
+    with pytest.raises(UsageError, match="BLOCK is given and also set by the configs"):
+        launches(BLOCK=32).of(Config.of({"BLOCK": 64}))
+
+
+def test_a_hook_of_a_config_never_touches_the_tensors_while_configs_compile() -> None:
+    held = torch.ones(N)
+    config = triton.Config({"BLOCK": 64}, pre_hook=lambda named: named["out_ptr"].zero_())
+    launches(args=(X, held, N)).of(Config.from_triton(config), config)
+    assert held.tolist() == [1.0] * N
+
+
+def test_pruning_functions_leave_rows_with_their_reason(lab: kernellab.Lab) -> None:
+    def early(configs: list[Any], named: dict[str, Any], **meta: Any) -> list[Any]:
+        assert named["n"] == N
+        return [config for config in configs if config.kwargs["BLOCK"] > 16]
+
+    def model(BLOCK: int, **rest: Any) -> float:
+        return -BLOCK
+
+    prune = {"early_config_prune": early, "perf_model": model, "top_k": 1}
+    tuned = triton.autotune(blocks(16, 64, 128), key=["n"], prune_configs_by=prune)(scale)
+    frame = lab.tune(tuned, grid, X, OUT, N).frame
+    assert list(frame.BLOCK) == [16, 64, 128]
+    assert list(frame.reason) == [
+        "early_config_prune left it out",
+        "perf_model puts it at place 2, and top_k is 1",
+        "not measured: there is no GPU",
+    ]
+
+
+def test_a_config_that_needs_too_much_has_its_reason_and_is_not_the_best(lab: kernellab.Lab) -> None:
+    tuning = lab.tune(scale, grid, X, OUT, N, configs=[*blocks(63), *blocks(64, num_warps=64), *blocks(128)])
+    assert list(tuning.frame.status) == ["compile_error", "cannot_run", "pruned"]
+    assert "2,048 threads" in tuning.frame.reason[1]
+    assert tuning.best.kwargs == {"BLOCK": 128}
+    assert OUT.tolist() == [0.0] * N
+
+
+def test_a_space_is_tuned_like_a_list(lab: kernellab.Lab) -> None:
+    space = Space(BLOCK=[64, 128], num_warps=[2, 8], where="BLOCK >= 32 * num_warps")
+    tuning = lab.tune(scale, grid, X, OUT, N, configs=space)
+    assert [(row.config.values["BLOCK"], row.config.num_warps) for row in tuning.rows] == [(64, 2), (128, 2)]
+
+
+def test_wrong_arguments_are_an_error_and_no_row(lab: kernellab.Lab) -> None:
+    with pytest.raises(LaunchError, match="launched without n"):
+        lab.tune(scale, (1,), X, OUT, configs=blocks(64))
+
+
+def test_a_kernel_without_configs_says_what_to_pass(lab: kernellab.Lab) -> None:
+    with pytest.raises(UsageError, match="scale has no configs; pass configs="):
+        lab.tune(scale, grid, X, OUT, N)
+
+
+def test_an_exception_of_the_grid_comes_through_as_itself(lab: kernellab.Lab) -> None:
+    with pytest.raises(ZeroDivisionError):
+        lab.tune(scale, lambda meta: (1 // 0,), X, OUT, N, configs=blocks(64))
+
+
+def fields(given: Launches, block: int = 64) -> dict[str, Any]:
+    return key_fields(given, Config.of({"BLOCK": block}), DEVICE)
+
+
+def test_the_key_does_not_depend_on_the_config_or_the_list() -> None:
+    assert fields(launches()) == fields(launches(), block=128)
+    listed = [triton.autotune(blocks(*sizes), key=["n"])(scale) for sizes in ((64,), (64, 128))]
+    assert fields(launches(listed[0])) == fields(launches(listed[1]))
+
+
+def test_the_key_changes_with_sizes_types_and_alignment() -> None:
+    other = [
+        launches(args=(X, OUT, N - 1)),
+        launches(args=(X.half(), OUT, N)),
+        launches(args=(torch.zeros(N + 1)[1:], OUT, N)),
+        launches(enable_fp_fusion=False),
+    ]
+    keys = [fields(given) for given in (launches(), *other)]
+    assert all(a != b for i, a in enumerate(keys) for b in keys[:i])
+
+
+def test_with_a_declared_key_only_its_values_count() -> None:
+    tuned = triton.autotune(blocks(64), key=[])(scale)
+    assert fields(launches(tuned)) == fields(launches(tuned, args=(X, OUT, N - 4)))
+
+
+def test_moved_bytes_count_each_argument_as_it_is_used(lab: kernellab.Lab) -> None:
+    compiled = lab.compile(scale, X, OUT, N, BLOCK=64)
+    assert moved_bytes({"x_ptr": X, "out_ptr": OUT, "n": N}, compiled) == 2 * 4 * N
