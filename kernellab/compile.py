@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import UsageError
-from kernellab.ir.effects import Effects
-from kernellab.ir.graph import Graph
 from kernellab.source import Binding, Closure, jsonable
 from kernellab.target import Target
+
+if TYPE_CHECKING:  # compile workers load this module and need neither
+    from kernellab.ir.effects import Effects
+    from kernellab.ir.graph import Graph
 
 SCHEMA = 1
 TEXT_STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
