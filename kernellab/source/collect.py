@@ -28,6 +28,7 @@ from kernellab.source.model import (
     Members,
     Opaque,
 )
+from kernellab.source.syntax import parsed
 
 
 def closure_of(kernel: Any, arguments: tuple[Any, ...] = ()) -> tuple[Closure, tuple[Binding, ...]]:
@@ -227,7 +228,7 @@ def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
     """Return the text of a function from its ``def`` on, the line of that in its file, and its syntax tree."""
     lines, first = _lines(owner)
     text = textwrap.dedent("".join(lines))
-    node = next((n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)), None)
+    node = next((n for n in ast.walk(parsed(text)) if isinstance(n, ast.FunctionDef)), None)
     if node is None:
         raise SourceError(f"{owner.__qualname__} is not defined by a def statement.", kernel=owner.__name__)
     body = text.splitlines(keepends=True)[node.lineno - 1 : node.end_lineno]
@@ -237,5 +238,5 @@ def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
 def decorators_text(owner: Any) -> str:
     """Return the decorators of a function as they were written."""
     text = textwrap.dedent("".join(_lines(owner)[0]))
-    node = next(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef))
+    node = next(n for n in ast.walk(parsed(text)) if isinstance(n, ast.FunctionDef))
     return "".join(text.splitlines(keepends=True)[: node.lineno - 1])
