@@ -72,6 +72,10 @@ class Flights:
     def has_flown(self, digest: str, device: int) -> bool:
         return (digest, device) in self._flown
 
+    def count_as_flown(self, digest: str, device: int) -> None:
+        """Take a specialization for tried: it has flown in an earlier session."""
+        self._flown.add((digest, device))
+
     def fly(self, departure: Departure, timeout_s: float | None = None) -> Landing:
         """Launch in the worker of the current device.
 

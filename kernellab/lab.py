@@ -359,6 +359,9 @@ def _last_run(recorder: Recorder, kernel: Any) -> Run:
 
 
 def _warm_views() -> None:
-    from kernellab.views.graphviz import warm
+    import kernellab.tune.place  # noqa: F401 - its imports take a while
+    from kernellab._triton import tuning
+    from kernellab.views import graphviz
 
-    warm()
+    tuning.warm()
+    graphviz.warm()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import triton
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
@@ -97,6 +98,19 @@ def pruned(
                 reasons[id(kept[index])] = f"perf_model puts it at place {place}, and top_k is {count}"
             kept = [kept[index] for index in sorted(order[:count])]
     return kept, reasons
+
+
+def warm() -> None:
+    """Let Triton import what its first specialization needs."""
+    from kernellab._triton.specialize import specialize
+    from kernellab.target import DEFAULT_TARGET, parse_target
+
+    specialize(_nothing, parse_target(DEFAULT_TARGET), (1,), {})
+
+
+@triton.jit
+def _nothing(n):  # type: ignore[no-untyped-def]
+    pass
 
 
 def _top_k(given: Any, count: int) -> int:
