@@ -1,1 +1,10 @@
-"""Tuning: search spaces and searches, statistics, the pipeline from configs to a winner, and what it leaves behind."""
+"""Tuning: search spaces and searches, statistics, the pipeline from configs to a winner, and what it leaves behind.
+
+`Space` and the generators of `workloads` give configs, `grids` the grids that go with them.
+"""
+
+from kernellab.tune import grids, workloads
+from kernellab.tune.config import Config
+from kernellab.tune.space import Space
+
+__all__ = ["Config", "Space", "grids", "workloads"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 from kernellab.bench_jobs import BenchKernel, MeasureJob, RoundsJob, Setup, Timing
 from kernellab.boarding import Boarding, CannotBoard
-from kernellab.errors import WorkerDied, WorkerTimeout
+from kernellab.errors import WorkerDied, WorkerError, WorkerTimeout
 from kernellab.first_flight import Flights
 from kernellab.ir.effects import Effects
 from kernellab.tune.bench import Bench, Candidate, Measured
@@ -20,6 +21,7 @@ from kernellab.tune.local_bench import LocalBench
 from kernellab.worker import Job
 
 _WORKER = "kernellab.bench_worker"
+_START_S = 120.0
 
 
 def gpu_bench(launches: Launches, flights: Flights | None, timeout_s: float, reset: frozenset[str]) -> Bench:
@@ -84,9 +86,13 @@ class WorkerBench:
         if self._local is not None:
             self._local.close()
         elif self._setup is not None:
-            job = Job(f"{_WORKER}:close", None, "The bench")
-            self.flights.worker(self._setup.device).run(job, self.timeout_s)
+            job = Job(f"{_WORKER}:close", None, "Closing the bench")
+            with suppress(WorkerError):  # a worker that is gone holds nothing
+                self.flights.worker(self._setup.device).run(job, _START_S)
             self._setup = None
+            import torch
+
+            torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
 
     def _rounds(self, candidates: Sequence[Candidate], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
         for candidate in candidates:
@@ -120,7 +126,11 @@ class WorkerBench:
     def _lose_worker(self, device: int) -> None:
         """Start anew: the next process maps the memory again, under handles of its own."""
         self._setup = None
-        self.flights.start(device)
+        self._await_worker(device)
+
+    def _await_worker(self, device: int) -> None:
+        """Wait until the worker has its CUDA context, so that no config pays for that with its own time."""
+        self.flights.worker(device).run(Job("kernellab.gpu_worker:warm", device, "Starting the GPU worker"), _START_S)
 
     def _ready(self, candidate: Candidate) -> Setup:
         if self._setup is None:
@@ -132,6 +142,7 @@ class WorkerBench:
 
         launch = self.launches.of(candidate.config)
         device = torch.cuda.current_device()
+        self._await_worker(device)
         boarding = Boarding(device, self._mutated)
         specs = dict(boarding.specs(launch.arguments))
         views = {name: view for name, spec in specs.items() for name, view in views_of(name, spec)}

@@ -21,8 +21,8 @@ Hook = Callable[[dict[str, Any]], Any]
 class Launch:
     """The launch of one config.
 
-    ``arguments`` are all of the kernel by name, defaults and constexprs included; ``hook`` is the config's
-    ``pre_hook``, and ``options`` are the compile options, which it is given too.
+    ``arguments`` are all of the kernel by name, defaults and constexprs included; ``hook`` is the ``pre_hook`` of the
+    config and the autotuner, and ``options`` are the compile options, which it is given too.
     """
 
     job: CompileJob
@@ -76,7 +76,7 @@ class Launches:
 
     def _launch(self, config: Any) -> Launch:
         from kernellab._triton.specialize import specialize
-        from kernellab._triton.tuning import variant_with
+        from kernellab._triton.tuning import declared, variant_with
 
         args, meta = self.args, self.meta
         if config.pre_hook is not None:
@@ -94,7 +94,8 @@ class Launches:
         with grid_errors():
             extents = CheckedGrid(variant.function, self.grid)(special.bound)
         options = {name: value for name, value in variant.meta.items() if name not in special.bound}
-        return Launch(job, variant.function, special.bound, extents, config.pre_hook, options)
+        hook = _both(config.pre_hook, declared(self.kernel).pre_hook)
+        return Launch(job, variant.function, special.bound, extents, hook, options)
 
     def _after_hook(self, config: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with descriptors as the hook of a config leaves them; tensors stay untouched."""
@@ -105,6 +106,14 @@ class Launches:
         named = {**dict(zip(parameter_names(self.kernel), args, strict=False)), **meta, **config.all_kwargs()}
         config.pre_hook({name: _without_data(value) for name, value in named.items()})
         return args, meta
+
+
+def _both(of_config: Hook | None, of_tuner: Hook | None) -> Hook | None:
+    """Return what is to be called before each launch: the hook of a config, then that of the autotuner."""
+    hooks = [hook for hook in (of_config, of_tuner) if hook is not None]
+    if not hooks:
+        return None
+    return lambda named: [hook(named) for hook in hooks]
 
 
 def moved_bytes(arguments: Mapping[str, Any], compiled: Compiled) -> int | None:

@@ -128,6 +128,9 @@ def _launch_once(kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[st
             named[name].zero_()
     if config.pre_hook is not None:
         config.pre_hook({**named, **config.all_kwargs()})
+    before = declared(kernel).pre_hook
+    if before is not None:
+        before({**named, **config.all_kwargs()}, reset_only=True)
     variant = variant_with(kernel, args, meta, config)
     variant.function[grid](*args, **variant.meta)
 

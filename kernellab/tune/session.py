@@ -7,9 +7,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
-from kernellab.compile import CompileJob
+from kernellab.compile import Compiled, CompileJob
 from kernellab.compiler import Compiler
 from kernellab.errors import UsageError, choice_message
 from kernellab.registry import Registry
@@ -86,7 +87,7 @@ def tuned(
     start_s = workshop.clock()
     launches = Launches(kernel, grid, args, meta, workshop.device.target)
     plan = _planned(kernel, launches, options)
-    launches.has_hooks = any(config.pre_hook is not None for config in plan.originals.values())
+    launches.has_hooks = _has_hooks(kernel, plan)
     records = _records(workshop, kernel, launches, next(iter(plan.originals)))
     known = {} if options.fresh or workshop.make_bench is None else records.known()
     search = _search(options, plan)
@@ -103,7 +104,7 @@ def tuned(
         policy=_policy(options),
         clock=workshop.clock,
         name=uuid.uuid4().hex[:12],
-        bytes_of=lambda config, compiled: moved_bytes(launches.of(config).arguments, compiled),
+        bytes_of=partial(_moved, launches),
         known=known,
         record=(lambda rows: None) if bench is None else records.add,
     )
@@ -132,6 +133,23 @@ def _planned(kernel: Any, launches: Launches, options: Options) -> _Plan:
     for config in kept:
         originals.setdefault(values[id(config)], config)
     return _Plan(tuple(dict.fromkeys(values.values())), originals, left_out)
+
+
+def _has_hooks(kernel: Any, plan: _Plan) -> bool:
+    from kernellab._triton.tuning import declared
+
+    return declared(kernel).pre_hook is not None or any(c.pre_hook is not None for c in plan.originals.values())
+
+
+def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None:
+    """Return the bytes that a launch moves; note a declaration that contradicts what the kernel does."""
+    from kernellab._triton.tuning import declared
+
+    effects, stated = compiled.effects, declared(launches.kernel).restore_value
+    if not effects.unknown:
+        needless = [name for name in stated if name not in effects.mutated]
+        launches.notes += [f"restore_value names {name}, which the kernel does not write" for name in needless]
+    return moved_bytes(launches.of(config).arguments, compiled)
 
 
 def _search(options: Options, plan: _Plan) -> Search:

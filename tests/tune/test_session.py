@@ -161,3 +161,14 @@ def test_with_a_declared_key_only_its_values_count() -> None:
 def test_moved_bytes_count_each_argument_as_it_is_used(lab: kernellab.Lab) -> None:
     compiled = lab.compile(scale, X, OUT, N, BLOCK=64)
     assert moved_bytes({"x_ptr": X, "out_ptr": OUT, "n": N}, compiled) == 2 * 4 * N
+
+
+def test_hooks_of_the_config_and_the_autotuner_come_before_a_launch_in_this_order() -> None:
+    called = []
+    config = triton.Config({"BLOCK": 64}, pre_hook=lambda named: called.append("config"))
+    tuned = triton.autotune([config], key=["n"], pre_hook=lambda named, reset_only=False: called.append("tuner"))(scale)
+    launch = launches(tuned).of(Config.from_triton(config), config)
+    called.clear()
+    assert launch.hook is not None
+    launch.hook({})
+    assert called == ["config", "tuner"]
