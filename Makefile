@@ -44,7 +44,7 @@ test-gpu: $(VENV)/.installed-test  ## tests that need a CUDA GPU (skip without o
 test-triton: $(VENV)/.installed-test  ## unit tests against another Triton: make test-triton VERSION=3.6.0
 	@test -n "$(VERSION)" || { echo "Say which Triton: make test-triton VERSION=3.6.0"; exit 2; }
 	$(MAKE) $(TRITON_VENV)/.installed VERSION=$(VERSION)
-	$(TRITON_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal -p no:cacheprovider $(TRITON_TESTS)
+	JUPYTER_PATH=$(abspath $(VENV))/share/jupyter $(TRITON_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal -p no:cacheprovider $(TRITON_TESTS)
 
 lab: $(VENV)/.installed-lab  ## open JupyterLab on the notebooks
 	$(VENV)/bin/jupyter lab notebooks

@@ -226,7 +226,8 @@ def test_a_read_just_beyond_is_harmless(notebook: Notebook) -> None:
 
 
 def test_an_empty_grid_launches_nothing(notebook: Notebook) -> None:
-    notebook.launch(bad.write_at, (0,), notebook.x, notebook.out, 0, BLOCK=32)
+    with pytest.warns(UserWarning, match="is empty; nothing was launched"):
+        notebook.launch(bad.write_at, (0,), notebook.x, notebook.out, 0, BLOCK=32)
     notebook.require_intact()
 
 
