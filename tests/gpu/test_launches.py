@@ -15,6 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 import kernellab
 from kernellab.first_flight import Flights
 from tests.gpu import bad_kernels as bad
+from tests.kernels.cases import all_cases
 
 pytestmark = [
     pytest.mark.gpu,
@@ -230,3 +231,14 @@ def test_atomics_are_counted_once(lab: kernellab.Lab) -> None:
     run = lab.run(counted, (10,), x, BLOCK=128)
     assert x.eq(10).all()
     assert run.changed == {"x_ptr": 128}
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_every_gpu_launches_on_its_own(lab: kernellab.Lab) -> None:
+    case = all_cases()["softmax-float32"]
+    kernel = lab.bind(case.kernel)
+    for index in (0, 1, 0, 1):
+        with torch.cuda.device(index):
+            arguments = case.fresh_arguments(f"cuda:{index}")
+            kernel[case.grid](**arguments, **case.meta)
+            case.assert_as_expected(arguments)
