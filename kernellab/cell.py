@@ -13,11 +13,11 @@ from typing import Any
 from kernellab.check import compare, widened
 from kernellab.compile import Compiled
 from kernellab.errors import CheckFailed, Place, UsageError
-from kernellab.gpu import memory_of
+from kernellab.gpu.observed import memory_of
 from kernellab.lab import Lab
-from kernellab.launch_log import remember
 from kernellab.poison import key_of
-from kernellab.rephrase import rephrased
+from kernellab.registry.launch_log import remember
+from kernellab.registry.rephrase import rephrased
 from kernellab.report import CellReport, Check, KernelReport, argument_reports
 from kernellab.runtime import LaunchRecord, Recorder
 from kernellab.source import closure_of

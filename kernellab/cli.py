@@ -39,7 +39,7 @@ def _demo(given: argparse.Namespace) -> int:
 
 
 def _ls(given: argparse.Namespace) -> int:
-    from kernellab.listing import listing
+    from kernellab.registry.listing import listing
     from kernellab.settings import read_settings
     from kernellab.store import Store
     from kernellab.views.listing import listing_text

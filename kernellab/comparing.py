@@ -15,8 +15,8 @@ from kernellab.errors import UsageError
 from kernellab.export.grids import grid_text
 from kernellab.export.inputs import made_inputs
 from kernellab.export.subject import subject_of, values_of
-from kernellab.gpu import memory_of
-from kernellab.registry import Registry
+from kernellab.gpu.observed import memory_of
+from kernellab.registry.table import Registry
 from kernellab.report import Check
 from kernellab.store import Launch, Version
 
@@ -122,7 +122,7 @@ def _common_launch(kernels: Registry, first: Version, other: Version | None) -> 
 def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: Launch) -> Side:
     """Return a kernel with constexprs and options of its own launches, where it has some."""
     from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
-    from kernellab.shelf import source_text
+    from kernellab.registry.shelf import source_text
 
     subject = subject_of(kernels.store, version)
     own = subject.launch or shared

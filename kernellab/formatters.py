@@ -13,7 +13,7 @@ from kernellab.compile import Compiled
 from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
-from kernellab.listing import Listing, Loaded
+from kernellab.registry.listing import Listing, Loaded
 from kernellab.report import CellReport
 from kernellab.tune.result import Tuning
 from kernellab.views import results

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 from kernellab.compile import Compiled
 from kernellab.compiler import COMPILE_WORKER, Compiler, compile_job
 from kernellab.errors import LaunchError, StoreError, UsageError
-from kernellab.first_flight import Flights
+from kernellab.gpu.first_flight import Flights
 from kernellab.interpret import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
-from kernellab.launch_log import remember
-from kernellab.listing import Loaded
-from kernellab.registry import Registry
+from kernellab.registry.launch_log import remember
+from kernellab.registry.listing import Loaded
+from kernellab.registry.shelf import define
+from kernellab.registry.table import Registry
 from kernellab.run import Run
 from kernellab.runtime import Launches, LaunchRecord, Recorder
 from kernellab.settings import read_settings
-from kernellab.shelf import define
 from kernellab.store import Store, Version
 from kernellab.store.eviction import evict
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
@@ -341,7 +341,7 @@ def _named(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> dic
 
 
 def _addresses(arguments: Mapping[str, Any]) -> list[tuple[str, object]]:
-    from kernellab.gpu import memory_of
+    from kernellab.gpu.observed import memory_of
 
     return [(name, tensor.data_ptr()) for name, tensor in memory_of(arguments).items()]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.gpu import memory_of
+from kernellab.gpu.observed import memory_of
 from kernellab.ir.effects import Effects
 
 # Bits that no arithmetic gives: NaNs with a payload of their own, and integers too large to be counts. Types of fewer

@@ -12,7 +12,7 @@ from typing import Any
 from kernellab.compile import Compiled
 from kernellab.compiler import Compiler, job_of, triton_files
 from kernellab.errors import KernellabError, OutOfBounds
-from kernellab.first_flight import Departure, Flights, Landing
+from kernellab.gpu.first_flight import Departure, Flights, Landing
 from kernellab.grid import CheckedGrid, Grid3, grid_errors
 from kernellab.launch_errors import launch_error
 from kernellab.poison import Key, Poison, key_of, poison
@@ -282,7 +282,7 @@ class Launches:
             )
         if (id(kernel), compiled.digest) in recorder.records:
             return self._through_triton(kernel, args, meta, grid, False), None
-        from kernellab.gpu import observed  # needs torch
+        from kernellab.gpu.observed import observed  # needs torch
 
         handle, run = observed(
             compiled, arguments, lambda: self._through_triton(kernel, args, meta, grid, False), lambda: grid.value
@@ -341,7 +341,7 @@ class Launches:
 
     def _closer(self, kernel: Any, arguments: Mapping[str, Any], grid: Grid3) -> KernellabError | None:
         """Repeat a launch that faulted on the CPU, where every access is checked; return what that found."""
-        from kernellab.gpu import on_cpu
+        from kernellab.gpu.observed import on_cpu
 
         try:
             self.interpret(kernel, on_cpu(arguments), grid, _CLOSER_LOOK_S)

@@ -10,8 +10,8 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from kernellab.comparing import Comparison
 from kernellab.export.write import KINDS, Exported
 from kernellab.lab import Lab
-from kernellab.listing import Listing, Loaded
-from kernellab.shelf import key_of, labelled, remove, search, tag
+from kernellab.registry.listing import Listing, Loaded
+from kernellab.registry.shelf import key_of, labelled, remove, search, tag
 
 
 @magics_class

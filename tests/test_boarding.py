@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.boarding import Boarding, CannotBoard
 from kernellab.errors import LaunchError, OutOfBounds, RunError
-from kernellab.first_flight import Departure, flight_error
-from kernellab.flight import Damage, Ending, Flight, Placing
+from kernellab.gpu.boarding import Boarding, CannotBoard
+from kernellab.gpu.first_flight import Departure, flight_error
+from kernellab.gpu.flight import Damage, Ending, Flight, Placing
 from kernellab.packed import ScalarSpec, TupleSpec
 from kernellab.settings import read_settings
 from tests import samples

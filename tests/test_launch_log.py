@@ -11,7 +11,7 @@ import triton
 
 import kernellab
 from kernellab.cell import CellOptions, run_cell
-from kernellab.rephrase import rephrased_grid
+from kernellab.registry.rephrase import rephrased_grid
 from kernellab.store import Launch
 
 ADD = """\

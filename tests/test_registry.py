@@ -9,7 +9,7 @@ import torch
 
 import kernellab
 from kernellab.errors import KernellabError, UnknownName
-from kernellab.registry import Registry
+from kernellab.registry.table import Registry
 from kernellab.store import Store
 from tests import samples
 

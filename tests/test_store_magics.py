@@ -14,7 +14,7 @@ from triton.runtime.autotuner import Autotuner
 
 import kernellab
 from kernellab.errors import UnknownName, UsageError
-from kernellab.listing import Listing, Loaded
+from kernellab.registry.listing import Listing, Loaded
 from kernellab.store import Measurement
 from kernellab.views.exported import exported_text
 from kernellab.views.listing import age_words, listing_html, listing_text, loaded_html, loaded_text

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.errors import UsageError, choice_message
-from kernellab.listing import listing
+from kernellab.registry.listing import listing
 from kernellab.store import Argument, Store
 
 TABLES = ("kernels", "launches", "measurements")

@@ -8,7 +8,7 @@ from html import escape
 
 from kernellab.compile import Compiled
 from kernellab.export.module import Subject
-from kernellab.listing import VersionRow, config_words
+from kernellab.registry.listing import VersionRow, config_words
 from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
 from kernellab.views import wording
 from kernellab.views.listing import date_words

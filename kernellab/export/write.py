@@ -17,8 +17,8 @@ from kernellab.export.module import Subject, module_text
 from kernellab.export.report_page import report_page
 from kernellab.export.subject import expectation, subject_of, values_of
 from kernellab.export.torch_op import torch_op_text
-from kernellab.listing import listing
-from kernellab.registry import Registry
+from kernellab.registry.listing import listing
+from kernellab.registry.table import Registry
 from kernellab.store import Version
 
 Kind = Literal["module", "torch-op", "autotune", "report", "bundle"]

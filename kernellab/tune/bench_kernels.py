@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernellab.bench_jobs import BenchKernel, Timing
 from kernellab.compiler import triton_files
 from kernellab.errors import LaunchError, RunError
+from kernellab.gpu.bench_jobs import BenchKernel, Timing
 from kernellab.ir.effects import Effects
 from kernellab.packed import ArgumentSpec, DescriptorSpec, TensorSpec, TupleSpec
 from kernellab.tune.bench import Candidate

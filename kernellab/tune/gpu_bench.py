@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from kernellab.bench_jobs import BenchKernel, MeasureJob, RoundsJob, Setup, Timing
-from kernellab.boarding import Boarding, CannotBoard
 from kernellab.errors import WorkerDied, WorkerError, WorkerTimeout
-from kernellab.first_flight import Flights
+from kernellab.gpu.bench_jobs import BenchKernel, MeasureJob, RoundsJob, Setup, Timing
+from kernellab.gpu.boarding import Boarding, CannotBoard
+from kernellab.gpu.first_flight import Flights
 from kernellab.ir.effects import Effects
 from kernellab.tune.bench import Bench, Candidate, Measured
 from kernellab.tune.bench_kernels import bench_kernel, require_good, touched, views_of
@@ -20,7 +20,7 @@ from kernellab.tune.launches import Launches
 from kernellab.tune.local_bench import LocalBench
 from kernellab.worker import Job
 
-_WORKER = "kernellab.bench_worker"
+_WORKER = "kernellab.gpu.bench_worker"
 _START_S = 120.0
 
 
@@ -130,7 +130,7 @@ class WorkerBench:
 
     def _await_worker(self, device: int) -> None:
         """Wait until the worker has its CUDA context, so that no config pays for that with its own time."""
-        self.flights.worker(device).run(Job("kernellab.gpu_worker:warm", device, "Starting the GPU worker"), _START_S)
+        self.flights.worker(device).run(Job("kernellab.gpu.worker:warm", device, "Starting the GPU worker"), _START_S)
 
     def _ready(self, candidate: Candidate) -> Setup:
         if self._setup is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernellab.compile import Compiled, CompileJob
 from kernellab.compiler import job_of
-from kernellab.gpu import memory_of
+from kernellab.gpu.observed import memory_of
 from kernellab.grid import CheckedGrid, Grid3, grid_errors
 from kernellab.target import Target
 from kernellab.tune.config import Config

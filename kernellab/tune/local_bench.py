@@ -11,16 +11,16 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from kernellab.bench_jobs import BenchKernel, MeasureJob, RoundsJob, Setup
-from kernellab.bench_memory import TooLarge, copied, in_place
-from kernellab.bench_worker import Workbench
-from kernellab.boarding import Boarding
-from kernellab.flight import Memory
+from kernellab.gpu.bench_jobs import BenchKernel, MeasureJob, RoundsJob, Setup
+from kernellab.gpu.bench_memory import TooLarge, copied, in_place
+from kernellab.gpu.bench_worker import Workbench
+from kernellab.gpu.boarding import Boarding
+from kernellab.gpu.flight import Memory
+from kernellab.gpu.unboarding import argument_of
 from kernellab.packed import ArgumentSpec, ScalarSpec
 from kernellab.tune.bench import Candidate, Measured
 from kernellab.tune.bench_kernels import bench_kernel, require_good, touched, views_of
 from kernellab.tune.launches import Hook, Launch, Launches
-from kernellab.unboarding import argument_of
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kernellab.registry import Registry
+from kernellab.registry.table import Registry
 from kernellab.runtime import Launches as Runtime
 from kernellab.runtime import LaunchRecord
 from kernellab.tune.bench import Bench

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.gpu import memory_of
+from kernellab.gpu.observed import memory_of
 from kernellab.source import jsonable
 from kernellab.target import Target
 from kernellab.tune.config import Config

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from kernellab.compile import Compiled, CompileJob
 from kernellab.compiler import Compiler
 from kernellab.errors import UsageError, choice_message
-from kernellab.registry import Registry
+from kernellab.registry.table import Registry
 from kernellab.tune.bench import Bench
 from kernellab.tune.config import Config
 from kernellab.tune.finals import Policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from html import escape
 
-from kernellab.listing import Listing, Loaded, VersionRow
+from kernellab.registry.listing import Listing, Loaded, VersionRow
 from kernellab.views import sections, wording
 
 _COLUMNS = ("kernel", "id", "launched", "last", "best config", "best time", "tags", "from")

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernellab.bench_jobs import Setup
-from kernellab.bench_memory import BenchMemory, equal
-from kernellab.flight import Memory
+from kernellab.gpu.bench_jobs import Setup
+from kernellab.gpu.bench_memory import BenchMemory, equal
+from kernellab.gpu.flight import Memory
 from kernellab.packed import TensorSpec
 
 FLOATS = torch.tensor([1.0, -2.0, float("nan"), float("inf")])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab.bench_jobs import Timing
 from kernellab.errors import LaunchError, RunError
+from kernellab.gpu.bench_jobs import Timing
 from kernellab.ir.effects import Access, Effects, Site, UnknownEffect
 from kernellab.ir.graph import Location
 from kernellab.packed import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec

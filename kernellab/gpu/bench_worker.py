@@ -9,9 +9,9 @@ from typing import Any
 
 from kernellab._triton.artifact import compiled_from_files
 from kernellab._triton.relaunch import LAUNCH_ERRORS, bring_scratch, relauncher
-from kernellab.bench_jobs import BenchKernel, MeasureJob, RoundsJob, Setup, Timing
-from kernellab.bench_memory import BenchMemory, copied
-from kernellab.unboarding import argument_of
+from kernellab.gpu.bench_jobs import BenchKernel, MeasureJob, RoundsJob, Setup, Timing
+from kernellab.gpu.bench_memory import BenchMemory, copied
+from kernellab.gpu.unboarding import argument_of
 
 _LEAST_FLUSH_BYTES = 64 << 20
 _WARM_UP_FLUSHES = 200

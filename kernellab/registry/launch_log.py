@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernellab.compile import Compiled
-from kernellab.registry import Registry
-from kernellab.rephrase import rephrased_grid
+from kernellab.registry.rephrase import rephrased_grid
+from kernellab.registry.table import Registry
 from kernellab.runtime import LaunchRecord
 from kernellab.source import is_plain
 from kernellab.store import Argument, Launch, Result

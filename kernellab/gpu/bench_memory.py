@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.bench_jobs import Setup
 from kernellab.errors import RunError
-from kernellab.unboarding import tensor_of
+from kernellab.gpu.bench_jobs import Setup
+from kernellab.gpu.unboarding import tensor_of
 
 _ALIGNMENT = 512
 _POISON = 0xFF  # the bytes of a NaN, of -1, of the largest unsigned number

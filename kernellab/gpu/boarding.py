@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.errors import LaunchError
-from kernellab.flight import Memory
+from kernellab.gpu.flight import Memory
 from kernellab.packed import ArgumentSpec, DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
 
 

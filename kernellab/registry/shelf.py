@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernellab.errors import UsageError
-from kernellab.listing import Listing, Loaded, listing
-from kernellab.registry import Registry
+from kernellab.registry.listing import Listing, Loaded, listing
+from kernellab.registry.table import Registry
 from kernellab.source import Autotune, Closure, Heuristics, Opaque
 from kernellab.store import Version
 

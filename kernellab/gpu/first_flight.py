@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.boarding import Boarding, CannotBoard
 from kernellab.compile import Compiled
 from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, WorkerDied, WorkerTimeout
-from kernellab.flight import Damage, Ending, Flight, FlightJob, Placing
+from kernellab.gpu.boarding import Boarding, CannotBoard
+from kernellab.gpu.flight import Damage, Ending, Flight, FlightJob, Placing
 from kernellab.grid import MAX_GRID, Grid3
 from kernellab.ir.effects import Access, Site
 from kernellab.worker import Job, Kind, Worker
 
-GPU_WORKER = Kind("gpu", preload=("kernellab.gpu_worker", "torch"))
+GPU_WORKER = Kind("gpu", preload=("kernellab.gpu.worker", "torch"))
 _WARM_S = 120.0
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
@@ -57,7 +57,7 @@ class Flights:
 
     def start(self, device: int = 0) -> None:
         """Start the worker of a device in the background, up to a CUDA context."""
-        job = Job("kernellab.gpu_worker:warm", device, "Starting the GPU worker")
+        job = Job("kernellab.gpu.worker:warm", device, "Starting the GPU worker")
 
         def warm() -> None:
             with contextlib.suppress(KernellabError):  # the first flight will say it
@@ -111,7 +111,7 @@ class Flights:
 
     def _flight(self, departure: Departure, job: FlightJob, timeout_s: float | None) -> Flight:
         worker = self.worker(job.device)
-        work = Job("kernellab.gpu_worker:fly", job, f"kernel {job.kernel}")
+        work = Job("kernellab.gpu.worker:fly", job, f"kernel {job.kernel}")
         try:
             flight: Flight = worker.run(work, timeout_s or self.timeout_s)
         except WorkerTimeout as exc:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab._triton.artifact import compiled_from_files, launch_compiled
-from kernellab.flight import Damage, Ending, Flight, FlightJob, Memory, Placing
-from kernellab.unboarding import argument_of
+from kernellab.gpu.flight import Damage, Ending, Flight, FlightJob, Memory, Placing
+from kernellab.gpu.unboarding import argument_of
 
 # Multiplied with the position, so that what a kernel copies from one guard zone to another place shows as damage.
 _GOLDEN = -7046029254386353131

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernellab.flight import Memory
+from kernellab.gpu.flight import Memory
 from kernellab.packed import ArgumentSpec, TensorSpec
 
 

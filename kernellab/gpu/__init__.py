@@ -1,0 +1,1 @@
+"""Launches on a GPU: observed ones, first flights in a worker process, and timing there."""
