@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +120,18 @@ def test_an_endless_launch_is_stopped_and_the_next_one_works(lab: kernellab.Lab)
     x, y, out = tensors()
     with pytest.raises(WorkerTimeout, match=r"endless_kernel .*did not finish within 1 s"):
         lab.run(samples.endless_kernel, (1,), x, timeout_s=1)
+    lab.run(samples.add_kernel, (3,), x, y, out, N, BLOCK=128)
+    torch.testing.assert_close(out, x + y)
+
+
+def test_an_interrupt_stops_a_launch_and_the_next_one_works(lab: kernellab.Lab) -> None:
+    x, y, out = tensors()
+    lab.run(samples.add_kernel, (3,), x, y, out, N, BLOCK=128)
+    before = x.clone()
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        lab.run(samples.endless_kernel, (1,), x)
+    assert torch.equal(x, before)
     lab.run(samples.add_kernel, (3,), x, y, out, N, BLOCK=128)
     torch.testing.assert_close(out, x + y)
 

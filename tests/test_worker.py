@@ -54,6 +54,10 @@ def die_once(payload: str, progress: Callable[[Any], None]) -> str:
     return "alive"
 
 
+def gorge(payload: int, progress: Callable[[Any], None]) -> int:
+    return len(bytearray(payload))
+
+
 def die(payload: None, progress: Callable[[Any], None]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -128,6 +132,12 @@ def test_a_worker_killed_from_outside_is_replaced_and_the_job_done(worker: Worke
 def test_a_worker_that_is_killed_again_and_again_is_an_error_that_names_the_job(worker: Worker) -> None:
     with pytest.raises(WorkerDied, match=r"worker of the job was killed twice \(SIGKILL\)"):
         worker.run(job(die, None), 30)
+    assert worker.run(job(echo, 1), 30) == 1
+
+
+def test_a_job_that_runs_out_of_memory_is_an_error_and_the_worker_goes_on(worker: Worker) -> None:
+    with pytest.raises(KernellabError, match="MemoryError"):
+        worker.run(job(gorge, 2**60), 30)
     assert worker.run(job(echo, 1), 30) == 1
 
 
