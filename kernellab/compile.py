@@ -44,7 +44,7 @@ class CompileJob:
     @cached_property
     def digest(self) -> str:
         """The hash that names the result: equal jobs have equal binaries and debug info."""
-        from kernellab._triton.objects import version  # keeps `import kernellab` light
+        from kernellab._triton.objects import compiler_variables, version  # keeps `import kernellab` light
 
         fields = {
             "schema": SCHEMA,
@@ -56,9 +56,21 @@ class CompileJob:
             "attributes": jsonable(self.attributes),
             "options": jsonable(self.options),
             "target": str(self.target),
+            "variables": compiler_variables(),
+            "override": _override_digest(dict(self.options).get("ir_override")),
         }
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _override_digest(path: str | None) -> str:
+    """Return a hash of the file that the option ``ir_override`` names; its content counts and not its name."""
+    if not path:
+        return ""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as exc:
+        raise UsageError(f"ir_override is {path!r}, which cannot be read: {exc.strerror or exc}.") from exc
 
 
 @dataclass(frozen=True, slots=True)

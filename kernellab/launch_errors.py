@@ -22,7 +22,7 @@ def launch_error(
 
     ``arguments`` are those bound by name, ``args`` and ``meta`` what the user gave.
     """
-    from kernellab._triton.specialize import launch_problem, option_error
+    from kernellab._triton.specialize import argument_error, launch_problem, option_error
 
     problem = launch_problem(kernel, args, meta)
     if problem is not None:
@@ -39,7 +39,7 @@ def launch_error(
     if isinstance(exc, KeyError | AssertionError | ValueError):
         return option_error(kernel, exc, target)
     if isinstance(exc, TypeError):
-        return LaunchError(f"{kernel.__name__} cannot take these arguments: {exc}", kernel=kernel.__name__)
+        return argument_error(kernel, args, meta, exc)
     return None
 
 

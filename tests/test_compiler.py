@@ -4,6 +4,8 @@ import json
 import linecache
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,6 +134,35 @@ def test_options_and_targets_have_entries_of_their_own(lab: kernellab.Lab) -> No
         for warps in (2, 4)
     }
     assert len(digests) == 4
+
+
+def test_an_edited_override_is_compiled_anew(lab: kernellab.Lab, tmp_path: Path) -> None:
+    path = tmp_path / "add_kernel.ttir"
+    plain = lab.compile(samples.add_kernel, **ADD)
+    path.write_text(plain.ttir)
+    first = lab.compile(samples.add_kernel, **ADD, ir_override=str(path))
+    path.write_text(plain.ttir.replace("arith.addf", "arith.mulf"))
+    second = lab.compile(samples.add_kernel, **ADD, ir_override=str(path))
+    assert "arith.addf" in first.ttir
+    assert "arith.mulf" in second.ttir
+    with pytest.raises(UsageError, match=r"nothing\.ttir', which cannot be read: No such file"):
+        lab.compile(samples.add_kernel, **ADD, ir_override=str(tmp_path / "nothing.ttir"))
+
+
+def test_a_variable_that_changes_what_triton_makes_has_entries_of_its_own(tmp_path: Path) -> None:
+    text = (
+        "import torch, kernellab\nfrom tests import samples\n"
+        f"with kernellab.Lab(store={str(tmp_path)!r}) as lab:\n"
+        "    x = torch.zeros(64)\n"
+        "    print(lab.compile(samples.add_kernel, x, x, x, 64, BLOCK=64).from_cache)\n"
+    )
+    root = Path(__file__).parents[1]
+    said = []
+    for value in ("0", "1", "0"):
+        variables = {**os.environ, "DISABLE_LLVM_OPT": value}
+        command = [sys.executable, "-c", text]
+        said.append(subprocess.run(command, env=variables, cwd=root, capture_output=True, text=True, check=True).stdout)
+    assert said == ["False\n", "False\n", "True\n"]
 
 
 def test_an_error_in_a_helper_points_into_the_helper(lab: kernellab.Lab) -> None:

@@ -262,3 +262,9 @@ def test_a_call_without_a_grid_says_how_to_launch(lab: kernellab.Lab) -> None:
 def test_a_misspelt_argument_is_pointed_at(lab: kernellab.Lab) -> None:
     with pytest.raises(LaunchError, match=r"launched without BLOCK; is BLOK a misspelling\?"):
         lab.bind(samples.add_kernel)[(3,)](*tensors(), N, BLOK=128)
+
+
+def test_an_array_of_another_library_is_named(lab: kernellab.Lab) -> None:
+    x, y, out = tensors()
+    with pytest.raises(LaunchError, match=r"x_ptr is a numpy\.ndarray\. Pass tensors"):
+        lab.bind(samples.add_kernel)[(3,)](x.numpy(), y, out, N, BLOCK=128)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
+from triton._C.libtriton import get_cache_invalidating_env_vars
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITCallable, JITFunction
 
@@ -68,6 +70,12 @@ def source_lines(function: Any) -> tuple[list[str], int]:
         return list(function.raw_src), max(function.starting_line_number, 1)
     lines, first = inspect.getsourcelines(function)
     return lines, max(first, 1)
+
+
+@lru_cache(maxsize=1)
+def compiler_variables() -> dict[str, str]:
+    """Return the environment variables that change what Triton makes, as they were when workers could inherit them."""
+    return {str(name): str(value) for name, value in get_cache_invalidating_env_vars().items()}
 
 
 def version() -> str:

@@ -82,7 +82,7 @@ def _launch_errors(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
     try:
         yield
     except (TypeError, RuntimeError, KeyError) as exc:
-        raise _launch_error(function, args, meta, exc) from exc
+        raise argument_error(function, args, meta, exc) from exc
 
 
 def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> str | None:
@@ -116,7 +116,8 @@ def call_text(function: Any) -> str:
     return f"{function.__name__}({', '.join(function.arg_names)})"
 
 
-def _launch_error(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any], exc: Exception) -> LaunchError:
+def argument_error(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any], exc: Exception) -> LaunchError:
+    """Return the error for arguments that Triton's binder refused, naming those of an odd type."""
     problem = launch_problem(function, args, meta)
     if problem is None:
         given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
@@ -128,7 +129,7 @@ def _launch_error(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any],
 
 def _is_odd(value: object) -> bool:
     plain = value is None or isinstance(value, int | float | str | tuple) or hasattr(value, "data_ptr")
-    return not plain and not hasattr(value, "base") and not type(value).__module__.startswith(("triton", "kernellab"))
+    return not plain and not type(value).__module__.startswith(("triton", "kernellab"))
 
 
 def option_error(function: Any, exc: Exception, target: Target) -> UsageError:
