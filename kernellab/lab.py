@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from kernellab.calls import addresses_of, named_arguments, require_kernel, variants_of
 from kernellab.compile import Compiled
 from kernellab.compiler import COMPILE_WORKER, Compiler, compile_job
-from kernellab.errors import LaunchError, StoreError, UsageError
+from kernellab.errors import LaunchError, StoreError
 from kernellab.gpu.first_flight import Flights
 from kernellab.interpret import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
@@ -132,7 +133,7 @@ class Lab:
         """
         from kernellab._triton.bound import bound_copy, is_bound
 
-        _require_kernel(kernel)
+        require_kernel(kernel)
         if is_bound(kernel) and kernel.runtime is self.launches:
             return kernel
         original, twin = self._twins.get(id(kernel), (None, None))
@@ -151,20 +152,20 @@ class Lab:
             LaunchError, UsageError: the arguments or options do not fit the kernel.
             CompileError: the compiler refused it.
         """
-        variant = next(_variants(kernel, args, meta))
+        variant = next(variants_of(kernel, args, meta))
         return self.compiler.compile(compile_job(variant.function, self._parsed(target), args, variant.meta))
 
     def effects(self, kernel: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Effects:
         """Return what a kernel does to the memory of each argument; of an autotuned one, the union over its configs."""
         wanted = self._parsed(target)
-        found = list(_variants(kernel, args, meta))
+        found = list(variants_of(kernel, args, meta))
         jobs = [compile_job(variant.function, wanted, args, variant.meta) for variant in found]
         effects = union_of([self.compiler.effects(job) for job in jobs])
-        return with_aliases(effects, _addresses(_named(found[0].function, args, meta)))
+        return with_aliases(effects, addresses_of(named_arguments(found[0].function, args, meta)))
 
     def graph(self, kernel: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Graph:
         """Return the dataflow graph of a kernel's TTIR; of an autotuned one, that of the first config."""
-        variant = next(_variants(kernel, args, meta))
+        variant = next(variants_of(kernel, args, meta))
         return self.compiler.graph(compile_job(variant.function, self._parsed(target), args, variant.meta))
 
     def run(
@@ -266,7 +267,7 @@ class Lab:
         from kernellab.tune.place import tune_and_launch  # keeps `import kernellab` light
         from kernellab.tune.session import Options
 
-        _require_kernel(kernel)
+        require_kernel(kernel)
         options = Options(configs, timeout_s, search, 64, budget_s, budget_configs, fresh)
         return tune_and_launch(self.launches, self.kernels, self.bind(kernel), grid, args, meta, options)
 
@@ -319,31 +320,6 @@ class Lab:
         entered = enumerate(version.closure.functions)
         functions = (replace(f, file=f"<{version.label}: {f.name}{i or ''}>") for i, f in entered)
         return self.bind(load(replace(version.closure, functions=tuple(functions))).decorated)
-
-
-def _require_kernel(kernel: Any) -> None:
-    from kernellab._triton.objects import is_kernel
-
-    if not is_kernel(kernel):
-        raise UsageError(f"{kernel!r} is not a Triton kernel; pass a function decorated with @triton.jit.")
-
-
-def _variants(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Any]:
-    from kernellab._triton.decorators import variants
-
-    _require_kernel(kernel)
-    return variants(kernel, args, meta)
-
-
-def _named(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> dict[str, Any]:
-    by_name = {name: value for name, value in meta.items() if name in function.arg_names}
-    return {**dict(zip(function.arg_names, args, strict=False)), **by_name}
-
-
-def _addresses(arguments: Mapping[str, Any]) -> list[tuple[str, object]]:
-    from kernellab.gpu.observed import memory_of
-
-    return [(name, tensor.data_ptr()) for name, tensor in memory_of(arguments).items()]
 
 
 def _last_run(recorder: Recorder, kernel: Any) -> Run:

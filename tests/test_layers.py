@@ -41,12 +41,13 @@ LAYERS: tuple[frozenset[str], ...] = (
             "grid",
             "poison",
             "launch_errors",
+            "calls",
         }
     ),
-    frozenset({"tune", "registry", "report", "check"}),
-    frozenset({"views", "export", "comparing"}),
-    frozenset({"lab", "cell"}),
-    frozenset({"ipython", "store_magics", "tune_magics", "formatters", "live", "cli", "demo"}),
+    frozenset({"tune", "benchmark", "registry", "report", "check"}),
+    frozenset({"views", "export", "capture", "comparing"}),
+    frozenset({"lab", "cell", "explore"}),
+    frozenset({"ipython", "magics", "formatters", "live", "cli", "demo"}),
 )
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 

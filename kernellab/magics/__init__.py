@@ -1,0 +1,1 @@
+"""The magics, one module per family: parse, call the lab, return."""
