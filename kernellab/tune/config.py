@@ -10,12 +10,12 @@ from typing import Any
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Config:
     """Values for the parameters of a kernel, and compile options. None means that an option is not set.
 
-    The defaults are those of `triton.Config`. A hook is no part of the value: two configs that differ in their
-    ``pre_hook`` alone are the same config.
+    The defaults are those of `triton.Config`. Neither a hook nor the order of the parameters is part of the value: two
+    configs that differ in these alone are the same config.
     """
 
     parameters: tuple[tuple[str, Any], ...] = ()
@@ -24,6 +24,12 @@ class Config:
     num_ctas: int | None = 1
     maxnreg: int | None = None
     ir_override: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Config:
@@ -42,6 +48,10 @@ class Config:
         import triton  # keeps this module light
 
         return triton.Config(dict(self.parameters), **self.options)
+
+    @property
+    def _value(self) -> tuple[Any, ...]:
+        return frozenset(self.parameters), *(getattr(self, name) for name in OPTIONS)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class Tuner:
                 return
 
     def _adopt(self, config: Config) -> None:
-        row = self._rows[config] = self.known[config]
+        row = self._rows[config] = replace(self.known[config], config=config)
         if row.status is Status.OK and row.time_ms is not None:
             self._best_ms = min(self._best_ms or row.time_ms, row.time_ms)
 

@@ -60,3 +60,10 @@ def test_measurements_of_others_are_left_alone() -> None:
 
 def test_a_key_does_not_depend_on_the_order_of_its_fields() -> None:
     assert key_of({"a": 1, "b": {"c": 2, "d": 3}}) == key_of({"b": {"d": 3, "c": 2}, "a": 1})
+
+
+def test_a_row_is_found_again_whatever_the_order_of_its_parameters() -> None:
+    given = Config.of({"BM": 64, "BK": 32})
+    store = Store(None)
+    records(store).add([row(given, 1.5)])
+    assert records(store).known()[given].time_ms == 1.5
