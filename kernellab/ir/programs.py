@@ -1,0 +1,254 @@
+"""What the scalars of a kernel tell of all programs of its grid: how often each operation runs.
+
+Loop bounds and conditions that derive from constants, scalar arguments, the program id and the grid are evaluated for
+all programs at once. What derives from memory is not known, and neither is then how often something runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from kernellab.ir.graph import Function, Graph, Location, Operation
+from kernellab.ir.scalars import Integers, Known, axis_of, chosen, computed, integers, literal
+
+_MOST_PROGRAMS = 1 << 17
+_MOST_STEPS = 60_000  # operations; an array of a thousand elements counts for one more
+_MOST_CALLS = 32
+
+Grid3 = tuple[int, int, int]
+Weight = Integers | str
+"""How often each program runs something; a text says why that is not known."""
+
+
+class CannotFollow(Exception):
+    """A kernel calls what cannot be followed; the text says where."""
+
+
+@dataclass(slots=True)
+class Programs:
+    """All programs of a launch, as far as scalars tell what they do.
+
+    ``visit`` is called for each operation with how often each program runs it. ``by_rounds`` follows loops round by
+    round, so that what changes from one to the next is known; else the body of a loop is run once for all rounds.
+    """
+
+    graph: Graph
+    grid: Grid3
+    by_rounds: bool
+    visit: Callable[[Operation, Weight], None]
+    values: dict[int, Known] = field(default_factory=dict)
+    steps: float = 0.0
+    depth: int = 0
+
+    @property
+    def programs(self) -> int:
+        return math.prod(self.grid)
+
+    def call(self, function: Function, operands: list[Known], weight: Weight) -> list[Known]:
+        """Run a function, block by block in an order in which each comes after those that lead to it."""
+        blocks = self.graph.regions[function.region].blocks
+        waiting = _incoming(self.graph, blocks)
+        entered: dict[int, tuple[Weight, list[Known]]] = {blocks[0]: (weight, operands)}
+        ready, results = [blocks[0]], list[Known]()
+        while ready:
+            block = ready.pop()
+            weight, values = entered[block]
+            end = self.block(block, values, weight)
+            if end.name == "tt.return":
+                results = _joined(results, [self.values.get(each) for each in end.operands], weight)
+            for successor, leaving, passed in self._edges(end, weight):
+                entered[successor] = _merged(entered.get(successor), leaving, passed)
+                waiting[successor] -= 1
+                if not waiting[successor]:
+                    ready.append(successor)
+        for block in [each for each, count in waiting.items() if count > 0]:
+            self.block(block, [], f"it is part of a cycle of branches{_at(end.location)}")
+        return results
+
+    def block(self, block: int, arguments: list[Known], weight: Weight) -> Operation:
+        """Run the operations of a block; return the one that ends it."""
+        owned = self.graph.blocks[block]
+        given = [*arguments, *[None] * len(owned.arguments)]
+        self.values.update(zip(owned.arguments, given, strict=False))
+        for index in owned.operations:
+            operation = self.graph.operations[index]
+            size = 0 if isinstance(weight, str) else weight.size
+            self.steps += 1 + size / 1000
+            self._run(operation, weight)
+        return operation
+
+    def _run(self, operation: Operation, weight: Weight) -> None:
+        name = operation.name
+        if name == "arith.constant":
+            self._set(operation, [literal(operation)])
+        elif name in {"tt.get_program_id", "tt.get_num_programs"}:
+            self._set(operation, [self._place(operation)])
+        elif name in _CONTROL:
+            _CONTROL[name](self, operation, weight)
+        elif name.startswith("arith.") and len(operation.results) == 1:
+            result = self.graph.values[operation.results[0]]
+            known = None if result.shape else computed(operation, self._operands(operation), result.element)
+            self._set(operation, [known])
+        self.visit(operation, weight)
+
+    def runs(self, weight: Integers) -> int:
+        """Return how often all programs together run something."""
+        return int(weight.sum()) if weight.shape else int(weight) * self.programs
+
+    def _place(self, operation: Operation) -> Known:
+        axis = axis_of(operation)
+        if operation.name == "tt.get_num_programs":
+            return integers(self.grid[axis])
+        if self.grid[axis] == 1:
+            return integers(0)
+        if self.programs > _MOST_PROGRAMS:
+            return None
+        return np.arange(self.programs, dtype=np.int64) // math.prod(self.grid[:axis]) % self.grid[axis]
+
+    def _operands(self, operation: Operation) -> list[Known]:
+        return [self.values.get(each) for each in operation.operands]
+
+    def _set(self, operation: Operation, found: list[Known]) -> None:
+        self.values.update(zip(operation.results, found, strict=False))
+
+    def _edges(self, end: Operation, weight: Weight) -> list[tuple[int, Weight, list[Known]]]:
+        """Return where a block goes on: the next block, how often, and what it is passed."""
+        operands = self._operands(end)
+        if end.name != "cf.cond_br":
+            return [(successor, weight, operands) for successor in end.successors]
+        condition, passed = operands[0], operands[1:]
+        yes, no = end.successors
+        count = len(self.graph.blocks[yes].arguments)
+        taken, left = _split(weight, condition, end)
+        return [(yes, taken, passed[:count]), (no, left, passed[count:])]
+
+    def _bodies(self, operation: Operation) -> list[int]:
+        """Return the block of each region that has one."""
+        return [self.graph.regions[each].blocks[0] for each in operation.regions if self.graph.regions[each].blocks]
+
+    def _if(self, operation: Operation, weight: Weight) -> None:
+        condition = self._operands(operation)[0]
+        ends: list[list[Known]] = [[], []]
+        for way, (block, part) in enumerate(
+            zip(self._bodies(operation), _split(weight, condition, operation), strict=False)
+        ):
+            if isinstance(part, str) or bool(part.any()):
+                ends[way] = self._operands(self.block(block, [], part))
+        unknown = [None] * len(operation.results)
+        pairs = zip(*(end or unknown for end in ends), strict=True)
+        self._set(operation, unknown if condition is None else [chosen(condition, *pair) for pair in pairs])
+
+    def _for(self, operation: Operation, weight: Weight) -> None:
+        start, stop, step, *carried = self._operands(operation)
+        (block,) = self._bodies(operation)
+        if start is None or stop is None or step is None or bool(np.any(step <= 0)) or isinstance(weight, str):
+            reason = weight if isinstance(weight, str) else f"a bound of the loop{_at(operation.location)} is not known"
+            self.block(block, [], reason)
+            self._set(operation, [None] * len(carried))
+            return
+        rounds = np.maximum(0, -((start - stop) // step))
+        if not self.by_rounds:
+            self.block(block, [], weight * rounds)
+            self._set(operation, [None] * len(carried))
+            return
+        for number in range(int(rounds.max(initial=0))):
+            if self.steps > _MOST_STEPS:
+                self.block(block, [], f"the loop{_at(operation.location)} is too long to be followed round by round")
+                carried = [None] * len(carried)
+                break
+            active = rounds > number
+            end = self.block(block, [start + number * step, *carried], np.where(active, weight, 0))
+            carried = [chosen(active.astype(np.int64), *p) for p in zip(self._operands(end), carried, strict=True)]
+        self._set(operation, carried)
+
+    def _while(self, operation: Operation, weight: Weight) -> None:
+        before, after = self._bodies(operation)
+        carried, results = self._operands(operation), list[Known]()
+        while True:
+            end = self.block(before, carried, weight)
+            condition, *passed = self._operands(end)
+            if not self.by_rounds or isinstance(weight, str) or condition is None or self.steps > _MOST_STEPS:
+                reason = (
+                    weight
+                    if isinstance(weight, str)
+                    else f"how long the loop{_at(operation.location)} runs is not known"
+                )
+                self.block(after, [], reason)
+                self.block(before, [], reason)
+                self._set(operation, [None] * len(operation.results))
+                return
+            going, leaving = _split(weight, condition, operation)
+            results = _joined(results, passed, leaving)
+            weight = going
+            if isinstance(weight, str) or not bool(weight.any()):
+                self._set(operation, results)
+                return
+            carried = self._operands(self.block(after, passed, weight))
+
+    def _call(self, operation: Operation, weight: Weight) -> None:
+        callee = dict(operation.attributes).get("callee", "").lstrip("@")
+        function = next((each for each in self.graph.functions if each.name == callee), None)
+        if function is None or self.depth == _MOST_CALLS:
+            raise CannotFollow(f"the function called{_at(operation.location)} cannot be followed")
+        self.depth += 1
+        self._set(operation, self.call(function, self._operands(operation), weight))
+        self.depth -= 1
+
+
+def _incoming(graph: Graph, blocks: tuple[int, ...]) -> dict[int, int]:
+    """Return how many edges lead to each block that can be reached from the first."""
+    found = {blocks[0]: 0}
+    waiting = [blocks[0]]
+    while waiting:
+        for successor in graph.blocks[waiting.pop()].successors:
+            if successor not in found:
+                waiting.append(successor)
+            found[successor] = found.get(successor, 0) + 1
+    return found
+
+
+def _split(weight: Weight, condition: Known, operation: Operation) -> tuple[Weight, Weight]:
+    """Return how often the two ways of a branch are taken."""
+    if isinstance(weight, str):
+        return weight, weight
+    if condition is None:
+        reason = f"the condition of the branch{_at(operation.location)} is not known"
+        return reason, reason
+    return np.where(condition != 0, weight, 0), np.where(condition != 0, 0, weight)
+
+
+def _merged(
+    before: tuple[Weight, list[Known]] | None, weight: Weight, values: list[Known]
+) -> tuple[Weight, list[Known]]:
+    """Return how often a block is entered, and with which values, after one more edge that leads there."""
+    if before is None:
+        return weight, values
+    total, held = before
+    joined = _joined(held, values, weight)
+    if isinstance(total, str) or isinstance(weight, str):
+        return total if isinstance(total, str) else weight, [None] * len(joined)
+    return total + weight, joined
+
+
+def _joined(held: list[Known], values: list[Known], weight: Weight) -> list[Known]:
+    """Return the values of the programs that come this way, and what the others held."""
+    if not held:
+        return values
+    if isinstance(weight, str):
+        return [None] * len(held)
+    comes = (weight > 0).astype(np.int64)
+    return [chosen(comes, new, old) for new, old in zip(values, held, strict=True)]
+
+
+def _at(location: Location) -> str:
+    return "" if location.line is None else f" in line {location.line}"
+
+
+_CONTROL: Mapping[str, Callable[[Programs, Operation, Weight], None]] = MappingProxyType(
+    {"scf.if": Programs._if, "scf.for": Programs._for, "scf.while": Programs._while, "tt.call": Programs._call}
+)
