@@ -11,6 +11,7 @@ from kernellab.compile import Compiled, CompileJob
 from kernellab.compiler import job_of
 from kernellab.gpu.observed import memory_of
 from kernellab.grid import CheckedGrid, Grid3, grid_errors
+from kernellab.ir.arithmetic import Arithmetic, arithmetic_of
 from kernellab.target import Target
 from kernellab.tune.config import Config
 
@@ -129,6 +130,11 @@ def moved_bytes(arguments: Mapping[str, Any], compiled: Compiled) -> int | None:
         size_bytes = tensor.numel() * tensor.element_size()
         found += size_bytes * ((name in effects.reads | effects.atomics) + (name in effects.mutated))
     return found
+
+
+def arithmetic(launch: Launch, compiled: Compiled) -> Arithmetic:
+    """Return what a launch computes, as far as the compiled graph tells."""
+    return arithmetic_of(compiled.graph, launch.arguments, launch.grid)
 
 
 def _own_descriptor(value: Any) -> Any:

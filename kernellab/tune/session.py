@@ -17,7 +17,7 @@ from kernellab.registry.table import Registry
 from kernellab.tune.bench import Bench
 from kernellab.tune.config import Config
 from kernellab.tune.finals import Policy
-from kernellab.tune.launches import Launches, moved_bytes
+from kernellab.tune.launches import Launches, arithmetic, moved_bytes
 from kernellab.tune.provenance import Device, key_fields
 from kernellab.tune.records import Records, key_of
 from kernellab.tune.result import Row, Status, Tuning
@@ -105,6 +105,7 @@ def tuned(
         clock=workshop.clock,
         name=uuid.uuid4().hex[:12],
         bytes_of=partial(_moved, launches),
+        flops_of=lambda config, compiled: arithmetic(launches.of(config), compiled).dot_flops,
         known=known,
         record=(lambda rows: None) if bench is None else records.add,
     )

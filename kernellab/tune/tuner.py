@@ -39,8 +39,8 @@ class Outcome:
 class Tuner:
     """One tuning. ``known`` are rows of earlier ones, which are not measured again.
 
-    ``record`` takes each row as soon as it is known, ``bytes_of`` gives what a launch moves. Without a bench,
-    configs are compiled and not ranked.
+    ``record`` takes each row as soon as it is known, ``bytes_of`` and ``flops_of`` give what a launch moves
+    and computes. Without a bench, configs are compiled and not ranked.
     """
 
     search: Search
@@ -51,6 +51,7 @@ class Tuner:
     clock: Callable[[], float]
     name: str = ""
     bytes_of: Callable[[Config, Compiled], int | None] = lambda config, compiled: None
+    flops_of: Callable[[Config, Compiled], int | None] = lambda config, compiled: None
     known: Mapping[Config, Row] = field(default_factory=dict)
     record: Callable[[Sequence[Row]], None] = lambda rows: None
     _rows: dict[Config, Row] = field(default_factory=dict)
@@ -211,7 +212,12 @@ class Tuner:
 
     def _with_rate(self, row: Row, candidate: Candidate) -> Row:
         moved = self.bytes_of(candidate.config, candidate.compiled)
-        return replace(row, gbps=moved / row.time_ms / 1e6 if moved and row.time_ms else None)
+        flops = self.flops_of(candidate.config, candidate.compiled)
+        return replace(
+            row,
+            gbps=moved / row.time_ms / 1e6 if moved and row.time_ms else None,
+            tflops=flops / row.time_ms / 1e9 if flops and row.time_ms else None,
+        )
 
     def _compile_adopted(self, configs: list[Config]) -> None:
         """Compile the configs that earlier rows let in: the final launches them."""

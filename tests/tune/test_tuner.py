@@ -223,3 +223,16 @@ def test_wrong_options_are_a_row() -> None:
     outcome = tune([A], None, compiler=compiler)
     assert outcome.winner is None
     assert outcome.rows[A].status is Status.COMPILE_ERROR
+
+
+def test_rates_follow_from_what_a_launch_moves_and_computes() -> None:
+    known, unknown = config(64), config(128)
+    bench = FakeBench({known: 2.0, unknown: 8.0}, noise=0.0)
+    outcome = tune(
+        [known, unknown],
+        bench,
+        bytes_of=lambda each, compiled: 6_000_000 if each == known else None,
+        flops_of=lambda each, compiled: 4 * 10**9 if each == known else None,
+    )
+    assert (outcome.rows[known].gbps, outcome.rows[known].tflops) == (3.0, 2.0)
+    assert (outcome.rows[unknown].gbps, outcome.rows[unknown].tflops) == (None, None)
