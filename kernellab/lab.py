@@ -306,7 +306,7 @@ class Lab:
 
         gpu = offline.gpu_target_of_machine()
         if gpu is not None and self._wanted in {None, gpu}:
-            flights = Flights(self.settings.timeout_s, self.settings.isolate)
+            flights = Flights(self.settings.timeout_s, self.settings.isolate, self.kernels.store.flights)
             return Launches(self.compiler, self._interpreter.run, gpu, flights=flights, tune=self._best_config)
         target = self._wanted or parse_target(DEFAULT_TARGET)
         launches = Launches(self.compiler, self._interpreter.run, target)

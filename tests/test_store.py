@@ -4,11 +4,13 @@ import sqlite3
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernellab.source import Closure, closure_of
-from kernellab.store import FILE, SCHEMA, Argument, Launch, Measurement, Result, Store
+from kernellab.store import FILE, SCHEMA, Argument, History, Launch, Measurement, Result, Store
+from kernellab.store.database import Database, Row
 from tests import samples
 
 ADD: Closure = closure_of(samples.add_kernel)[0]
@@ -175,3 +177,21 @@ def test_a_search_looks_at_names_tags_notes_and_source(text: str, labels: list[s
     store.tag(first.id, ["good"])
     store.note(first.id, "slow")
     assert [version.label for version in store.versions(text)] == labels
+
+
+class WatchedDatabase(Database):
+    """Keeps what it was asked."""
+
+    asked: list[str]
+
+    def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Row]:
+        self.asked = [*getattr(self, "asked", []), query]
+        return super().rows(query, values)
+
+
+@pytest.mark.parametrize("wanted", [{"key": "a"}, {"version_id": 1}, {"key": "a", "version_id": 1}], ids=str)
+def test_measurements_are_found_through_an_index(wanted: dict[str, Any]) -> None:
+    database = WatchedDatabase(None)
+    History(database).measurements(**wanted)
+    plan = database.rows(f"EXPLAIN QUERY PLAN {database.asked[0].replace('?', '1')}")
+    assert "SEARCH measurements USING INDEX" in str(plan[0])

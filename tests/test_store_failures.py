@@ -18,6 +18,7 @@ import kernellab
 from kernellab.source import Closure, Function
 from kernellab.store import FILE, SCHEMA, Store
 from kernellab.store.eviction import evict, mark_used
+from kernellab.store.schema import MIGRATIONS
 from tests import samples
 
 ROOT = Path(__file__).parents[1]
@@ -81,6 +82,20 @@ def test_a_store_of_the_first_schema_is_brought_to_this_one(tmp_path: Path) -> N
     (version,) = store.versions()
     assert (version.id, version.label, version.closure.name, version.created) == (7, "k@3", "k", 1.5)
     assert store.add(EMPTY, "new", "k").label == "k@4"
+    assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
+
+
+def test_a_store_of_the_second_schema_keeps_its_measurements(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / FILE, isolation_level=None) as old:
+        for statement in (statement for migration in MIGRATIONS[:2] for statement in migration):
+            old.execute(statement)
+        old.execute("PRAGMA user_version=2")
+        old.execute("INSERT INTO versions VALUES (1, 'k', 1, 'd', '{}', '', 1.5)")
+        old.execute("INSERT INTO measurements VALUES (1, 1, 'key', '{\"BLOCK\":64}', 'H200', 'ok', 0.5, '{}', 1.5)")
+    old.close()
+    store = Store(tmp_path)
+    (row,) = store.history.measurements(key="key")
+    assert (row.version_id, row.measurement.config, row.measurement.time_ms) == (1, {"BLOCK": 64}, 0.5)
     assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
 
 

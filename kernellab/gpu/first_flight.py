@@ -9,11 +9,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.compile import Compiled
-from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, WorkerDied, WorkerTimeout
+from kernellab.errors import (
+    KernellabError,
+    LaunchError,
+    OutOfBounds,
+    Place,
+    RunError,
+    StoreError,
+    WorkerDied,
+    WorkerTimeout,
+)
 from kernellab.gpu.boarding import Boarding, CannotBoard
-from kernellab.gpu.flight import Damage, Ending, Flight, FlightJob, Placing
+from kernellab.gpu.damage import damage_text
+from kernellab.gpu.device import device_name, driver_version
+from kernellab.gpu.flight import Ending, Flight, FlightJob, Placing
+from kernellab.gpu.verdict import good_flight, is_lasting
 from kernellab.grid import MAX_GRID, Grid3
 from kernellab.ir.effects import Access, Site
+from kernellab.packed import ArgumentSpec
+from kernellab.store import FlightLog, GoodFlight
 from kernellab.worker import Job, Kind, Worker
 
 GPU_WORKER = Kind("gpu", preload=("kernellab.gpu.worker", "torch"))
@@ -47,10 +61,11 @@ class Landing:
 
 @dataclass(slots=True)
 class Flights:
-    """The GPU workers, one per device, and which specializations came back from them."""
+    """The GPU workers, one per device, and which specializations came back from them; ``log`` has earlier sessions."""
 
     timeout_s: float
     enabled: bool = True
+    log: FlightLog | None = None
     _workers: dict[int, Worker] = field(default_factory=dict)
     _flown: set[tuple[str, int]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -72,12 +87,8 @@ class Flights:
     def has_flown(self, digest: str, device: int) -> bool:
         return (digest, device) in self._flown
 
-    def count_as_flown(self, digest: str, device: int) -> None:
-        """Take a specialization for tried: it has flown in an earlier session."""
-        self._flown.add((digest, device))
-
     def fly(self, departure: Departure, timeout_s: float | None = None) -> Landing:
-        """Launch in the worker of the current device.
+        """Launch in the worker of the current device, unless an earlier session has done so with arguments like these.
 
         Raises:
             OutOfBounds, RunError: the kernel faulted, or wrote outside its arguments.
@@ -91,7 +102,12 @@ class Flights:
             return Landing(("the first launch was captured into a CUDA graph and not tried before",))
         boarding = Boarding(device, _mutated(departure.compiled))
         try:
-            job = _job(departure, boarding, device)
+            specs = boarding.specs(departure.arguments)
+            record = _record(departure, boarding, specs)
+            if self._is_logged(record):
+                self._flown.add((departure.handle.hash, device))
+                return Landing()
+            job = _job(departure, boarding, specs)
         except CannotBoard as exc:
             self._flown.add((departure.handle.hash, device))
             return Landing((f"the first launch ran in this process: {exc}",))
@@ -107,7 +123,15 @@ class Flights:
                 self.start(device)
             raise flight_error(departure, boarding, flight)
         self._flown.add((departure.handle.hash, device))
+        if self.log is not None and is_lasting(flight, departure.compiled):
+            with contextlib.suppress(StoreError):  # then the next session tries again
+                self.log.add(record)
         return _landing(flight)
+
+    def _is_logged(self, record: GoodFlight) -> bool:
+        with contextlib.suppress(StoreError):
+            return self.log is not None and record in self.log
+        return False
 
     def _flight(self, departure: Departure, job: FlightJob, timeout_s: float | None) -> Flight:
         worker = self.worker(job.device)
@@ -136,18 +160,27 @@ _UNTOUCHED = "The notebook's tensors are unchanged."
 _PARTLY = "It ran on the notebook's own memory, which it may have changed: there was no room for copies."
 
 
-def _job(departure: Departure, boarding: Boarding, device: int) -> FlightJob:
+Specs = tuple[tuple[str, ArgumentSpec], ...]
+
+
+def _record(departure: Departure, boarding: Boarding, specs: Specs) -> GoodFlight:
+    """Return what the launch is kept as once it went well."""
+    sizes = [0 if storage is None else storage.nbytes() for storage in boarding.storages]
+    name = device_name(boarding.device)
+    return good_flight(departure.handle.hash, name, driver_version(), departure.grid, specs, sizes)
+
+
+def _job(departure: Departure, boarding: Boarding, specs: Specs) -> FlightJob:
     from kernellab._triton.artifact import specialization_of  # keeps `import kernellab` light
 
     signature, constants = specialization_of(departure.handle)
-    specs = boarding.specs(departure.arguments)
     return FlightJob(
         kernel=departure.compiled.kernel,
         files=tuple(departure.files.items()),
         digest=departure.handle.hash,
         signature=tuple(signature.items()),
         constants=constants,
-        device=device,
+        device=boarding.device,
         grid=departure.grid,
         arguments=specs,
         memories=boarding.memories(),
@@ -210,37 +243,12 @@ def _fault(departure: Departure, boarding: Boarding, flight: Flight) -> Kernella
 
 
 def _damage(departure: Departure, boarding: Boarding, flight: Flight) -> OutOfBounds:
-    told = [_damage_text(damage, boarding, departure.compiled) for damage in flight.damages]
-    argument, what = told[0]
+    argument, what = damage_text(flight.damages[0], boarding.names, departure.compiled.effects.mutated)
     sites = [site for site in departure.compiled.effects.sites if site.kind is not Access.READ]
     site = _likely(tuple(site for site in sites if argument in {None, site.argument})) or _likely(tuple(sites))
     text = f"{_subject(departure)} wrote out of bounds: {what}. {_UNTOUCHED}"
     place = None if site is None else _place(site)
     return OutOfBounds(text, place=place, kernel=departure.compiled.kernel)
-
-
-def _damage_text(damage: Damage, boarding: Boarding, compiled: Compiled) -> tuple[str | None, str]:
-    """Return the argument that was overrun, and the sentence that says so."""
-    mutated = compiled.effects.mutated
-
-    def name(index: int | None) -> str | None:
-        names = [] if index is None else boarding.names[index]
-        return next((name for name in names if name in mutated), names[0] if names else None)
-
-    after, before = name(damage.after), name(damage.before)
-    if damage.after is not None and damage.after == damage.before:
-        return None, f"the memory of {after} changed, which it only reads"
-    is_overrun = before is None or (after is not None and _is_nearer_end(damage, after in mutated, before in mutated))
-    bytes_ = f"{damage.count:,} bytes"
-    if is_overrun:
-        return after, f"{bytes_} beyond the end of {after}, the first of them {damage.past_end_bytes:,} bytes behind it"
-    return before, f"{bytes_} ahead of {before}, the last of them {damage.ahead_bytes:,} bytes before its start"
-
-
-def _is_nearer_end(damage: Damage, writes_after: bool, writes_before: bool) -> bool:
-    if writes_after != writes_before:
-        return writes_after
-    return damage.past_end_bytes <= damage.ahead_bytes
 
 
 def _likely(sites: tuple[Site, ...]) -> Site | None:

@@ -72,10 +72,14 @@ class Uses:
             owner = self.graph.regions[self.graph.blocks[operation.block].region].owner
             if owner is not None:
                 waiting.append(owner)
-            waiting += self._makers(self._deciding(operation), seen)
+            waiting += self._makers(self.deciding(operation), seen)
         return found
 
-    def _deciding(self, operation: Operation) -> Sequence[int]:
+    def leading_to(self, values: Iterable[int]) -> set[int]:
+        """Return every operation that leads to one of ``values``, what decides about them included."""
+        return self.backward(self._makers(list(values), set()))
+
+    def deciding(self, operation: Operation) -> Sequence[int]:
         """Return the operands that an operation itself reads; a loop or branch reads its bounds or condition."""
         if operation.name == "scf.while":
             return self._end(self.graph.regions[operation.regions[0]].blocks[0]).operands[:1]

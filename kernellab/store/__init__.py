@@ -4,6 +4,7 @@ Rows are JSON and text, so that opening a store never executes anything. Writes 
 """
 
 from kernellab.store.database import FILE
+from kernellab.store.flights import FlightLog, GoodFlight
 from kernellab.store.history import History
 from kernellab.store.records import Argument, Launch, LaunchRow, Measurement, MeasurementRow, Result, Version
 from kernellab.store.schema import SCHEMA
@@ -13,6 +14,8 @@ __all__ = [
     "FILE",
     "SCHEMA",
     "Argument",
+    "FlightLog",
+    "GoodFlight",
     "History",
     "Launch",
     "LaunchRow",

@@ -86,10 +86,12 @@ class History:
 
     def measurements(self, version_id: int | None = None, key: str | None = None) -> list[MeasurementRow]:
         """Return measurements in the order in which they were made, of one version and key where these are given."""
+        wanted = {name: each for name, each in (("key", key), ("version_id", version_id)) if each is not None}
+        condition = " AND ".join(f"{name} = ?" for name in wanted) or "1"  # an index serves no "? IS NULL OR key = ?"
         rows: list[Any] = self.database.rows(
             "SELECT id, version_id, key, config, device, status, time_ms, details, created FROM measurements "
-            "WHERE (? IS NULL OR version_id = ?) AND (? IS NULL OR key = ?) ORDER BY id",
-            (version_id, version_id, key, key),
+            f"WHERE {condition} ORDER BY id",
+            tuple(wanted.values()),
         )
         return [
             MeasurementRow(
@@ -106,9 +108,9 @@ class History:
         return min(latest, key=lambda m: m.time_ms or 0.0, default=None)
 
     def trim(self, limit_bytes: int) -> int:
-        """Delete the oldest results, launches and measurements until the rows take less; return how many went."""
+        """Delete the oldest rows, results first and measurements last, until the rest takes less; return how many."""
         removed = 0
-        for table, order in (("results", "id"), ("launches", "last"), ("measurements", "id")):
+        for table, order in (("results", "id"), ("flights", "id"), ("launches", "last"), ("measurements", "id")):
             while self._used_bytes() > limit_bytes:
                 gone = self.database.write(lambda cursor, t=table, o=order: _delete_oldest(cursor, t, o))  # type: ignore[misc]
                 removed += gone

@@ -91,8 +91,24 @@ _HISTORY_2 = (
     "CREATE INDEX measurements_by_key ON measurements (key, version_id)",
 )
 
+# A verdict of a first flight, and the way from a version to its measurements.
+_FLIGHTS_3 = (
+    """
+    CREATE TABLE flights (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        digest TEXT NOT NULL,
+        device TEXT NOT NULL,
+        driver TEXT NOT NULL,
+        launch TEXT NOT NULL,
+        created REAL NOT NULL,
+        UNIQUE (digest, device, driver, launch)
+    )
+    """,
+    "CREATE INDEX measurements_by_version ON measurements (version_id)",
+)
+
 # Number i turns a file of schema i into one of schema i + 1; a new file has schema 0.
-MIGRATIONS: tuple[tuple[str, ...], ...] = ((_VERSIONS_1,), _HISTORY_2)
+MIGRATIONS: tuple[tuple[str, ...], ...] = ((_VERSIONS_1,), _HISTORY_2, _FLIGHTS_3)
 SCHEMA = len(MIGRATIONS)
 
 

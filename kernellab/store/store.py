@@ -11,6 +11,7 @@ from typing import Any
 
 from kernellab.source import Closure, closure_from_jsonable, closure_to_jsonable
 from kernellab.store.database import Database
+from kernellab.store.flights import FlightLog
 from kernellab.store.history import History
 from kernellab.store.records import Version
 
@@ -23,6 +24,7 @@ class Store:
     def __init__(self, folder: Path | None) -> None:
         self.database = Database(folder)
         self.history = History(self.database)
+        self.flights = FlightLog(self.database)
 
     @property
     def path(self) -> Path | None:

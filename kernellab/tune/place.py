@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,6 @@ from kernellab.tune.bench import Bench
 from kernellab.tune.gpu_bench import gpu_bench
 from kernellab.tune.launches import Launches
 from kernellab.tune.provenance import device_of
-from kernellab.tune.records import Records
 from kernellab.tune.result import Tuning
 from kernellab.tune.session import Options, Workshop, tuned
 
@@ -42,7 +40,7 @@ def tune_and_launch(
     workshop = workshop_of(runtime, kernels)
     tuning = tuned(workshop, kernel, grid, args, meta, options)
     if workshop.make_bench is not None and tuning.winner is not None:
-        _launch_winner(runtime, kernels, kernel, grid, args, meta, tuning)
+        _launch_once(kernel, grid, args, meta, tuning)
     return tuning
 
 
@@ -90,31 +88,6 @@ def _supplied(kernel: Any) -> set[str]:
     configs = declared(kernel).configs
     heuristics = {name for kind, given in layers(kernel) if kind == "heuristics" for name in given}
     return {name for config in configs for name in config.kwargs} | heuristics if configs else set()
-
-
-def _launch_winner(
-    runtime: Runtime,
-    kernels: Registry,
-    kernel: Any,
-    grid: Any,
-    args: tuple[Any, ...],
-    meta: Mapping[str, Any],
-    tuning: Tuning,
-) -> None:
-    """Launch the winner on the user's tensors; one that has done so in an earlier session needs no first flight."""
-    assert tuning.winner is not None, "there is a winner to launch"
-    row = tuning.rows[tuning.winner]
-    if row.has_flown and runtime.flights is not None:
-        import torch  # only where there is a GPU
-
-        launch = Launches(kernel, grid, args, meta, runtime.target).of(row.config, tuning.best)
-        runtime.flights.count_as_flown(launch.job.digest, torch.cuda.current_device())
-    _launch_once(kernel, grid, args, meta, tuning)
-    if not row.has_flown:
-        version = kernels.known(kernel) or kernels.add(kernel)
-        device = str(tuning.provenance["device"])
-        records = Records(kernels.store.history, version.id, str(tuning.provenance["key"]), device)
-        records.add([replace(row, has_flown=True)])
 
 
 def _launch_once(kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any], tuning: Tuning) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernellab.gpu.device import device_name, driver_version
 from kernellab.gpu.observed import memory_of
 from kernellab.source import jsonable
 from kernellab.target import Target
@@ -32,7 +33,7 @@ def device_of(target: Target, has_gpu: bool) -> Device:
     versions = {"target": str(target), "triton": version(), "torch": str(torch.__version__)}
     if not has_gpu:
         return Device(target, "", "", {"device": None, **versions})
-    name, driver = str(torch.cuda.get_device_name()), _driver_version()
+    name, driver = device_name(), driver_version()
     return Device(target, name, driver, {"device": name, "driver": driver, "cuda": torch.version.cuda, **versions})
 
 
@@ -76,15 +77,3 @@ def _sizes(launches: Launches) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     return str(tuple(value.shape)) if hasattr(value, "shape") else repr(value)
-
-
-def _driver_version() -> str:
-    """Return the version of the GPU driver, as the kernel module tells it, else the CUDA version that it supports."""
-    try:
-        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
-            words = file.readline().split()
-        return next(word for word in words if word[:1].isdigit() and "." in word)
-    except (OSError, StopIteration):
-        import torch
-
-        return str(torch.version.cuda or torch.version.hip or "")

@@ -61,8 +61,7 @@ class Row:
 
     ``time_ms`` is the median that configs are ranked by, measured with a flushed L2; ``low_ms`` and ``high_ms`` bound
     it. ``cold_ms`` is the median with a flushed L2 of a finalist, ``warm_ms`` the one without. ``standing`` is
-    ``winner``, ``tied``, ``lost`` (in the finals) or "", and ``tuning`` names the tuning that decided it. ``has_flown``
-    tells that the winner was launched on the user's tensors, after a first flight that went well.
+    ``winner``, ``tied``, ``lost`` (in the finals) or "", and ``tuning`` names the tuning that decided it.
     """
 
     config: Config
@@ -84,7 +83,6 @@ class Row:
     tflops: float | None = None
     standing: str = ""
     tuning: str = ""
-    has_flown: bool = False
 
     @property
     def resources(self) -> tuple[float, ...]:

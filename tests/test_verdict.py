@@ -1,0 +1,81 @@
+"""What a good flight holds for, without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import kernellab
+from kernellab.gpu.flight import Ending, Flight, Placing
+from kernellab.gpu.verdict import good_flight, is_lasting
+from kernellab.packed import ScalarSpec, TensorSpec
+from kernellab.store import GoodFlight, Store
+from tests import samples
+
+VIEW = TensorSpec(0, 0, (300,), (1,), "float32", 4)
+LIKE: dict[str, Any] = {
+    "digest": "abc",
+    "device": "NVIDIA H200",
+    "driver": "580.1",
+    "grid": (3, 1, 1),
+    "arguments": (("x_ptr", VIEW), ("n", ScalarSpec(300))),
+    "sizes_bytes": [1200],
+}
+
+
+@triton.jit
+def gather(x_ptr, where_ptr, out_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + tl.load(where_ptr + offsets)))
+
+
+def flight(**changed: Any) -> GoodFlight:
+    return good_flight(**{**LIKE, **changed})
+
+
+def test_the_same_launch_has_the_same_record() -> None:
+    assert flight() == flight()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"digest": "abd"},
+        {"device": "NVIDIA H100"},
+        {"driver": "580.2"},
+        {"grid": (4, 1, 1)},
+        {"sizes_bytes": [1196]},
+        {"arguments": (("x_ptr", VIEW), ("n", ScalarSpec(301)))},
+        {"arguments": (("x_ptr", replace(VIEW, offset_bytes=4)), ("n", ScalarSpec(300)))},
+        {"arguments": (("x_ptr", replace(VIEW, strides=(2,))), ("n", ScalarSpec(300)))},
+        {"arguments": (("x_ptr", replace(VIEW, storage=1)), ("n", ScalarSpec(300)))},
+    ],
+    ids=str,
+)
+def test_a_verdict_counts_for_launches_of_the_same_extents_alone(changed: dict[str, Any]) -> None:
+    assert flight(**changed) != flight()
+
+
+def test_good_flights_are_found_by_a_later_session(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.flights.add(flight())
+    store.flights.add(flight())
+    store.close()
+    later = Store(tmp_path)
+    assert flight() in later.flights
+    assert flight(grid=(4, 1, 1)) not in later.flights
+
+
+def test_a_verdict_lasts_where_writes_were_watched_and_no_data_decides(lab: kernellab.Lab) -> None:
+    x, where = torch.zeros(300), torch.zeros(300, dtype=torch.int32)
+    added = lab.compile(samples.add_kernel, x, x.clone(), x.clone(), 300, BLOCK=128)
+    gathered = lab.compile(gather, x, where, x.clone(), BLOCK=128)
+    assert is_lasting(Flight(Ending.CLEAN, Placing.COPIES), added)
+    assert not is_lasting(Flight(Ending.CLEAN, Placing.ORIGINALS), added)
+    assert not is_lasting(Flight(Ending.CLEAN, Placing.COPIES), gathered)
