@@ -15,6 +15,7 @@ from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
 from kernellab.compile import CompileJob
 from kernellab.ir.serial import graph_to_json
+from kernellab.settings import take_compiler_environment
 
 SUMMARY = "kernellab.json"
 GRAPH = "graph.json"
@@ -57,6 +58,7 @@ def graph_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:
 
 
 def _input(job: CompileJob) -> Input:
+    take_compiler_environment(job.variables)
     loaded = load(job.closure, name=job.symbol)
     return Input(
         function=loaded.kernel,

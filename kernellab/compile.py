@@ -30,7 +30,8 @@ class CompileJob:
     """One kernel, specialized, for one target. Plain data, for a worker of any process.
 
     ``signature`` gives the Triton type of each parameter (nested tuples for tuples), ``constants`` and ``attributes``
-    go by index path, ``options`` are the backend's; ``symbol`` is the name of the compiled kernel.
+    go by index path, ``options`` are the backend's; ``symbol`` is the name of the compiled kernel. ``variables`` are those
+    of the environment that the compiler may read, as they were when the job was made.
     """
 
     closure: Closure
@@ -40,6 +41,7 @@ class CompileJob:
     attributes: tuple[tuple[tuple[int, ...], Any], ...]
     options: tuple[tuple[str, Any], ...]
     target: Target
+    variables: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def digest(self) -> str:

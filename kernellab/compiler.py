@@ -21,6 +21,7 @@ from kernellab.ir.effects import Effects, effects_of
 from kernellab.ir.graph import Graph
 from kernellab.ir.serial import graph_from_json
 from kernellab.occupancy import occupancy
+from kernellab.settings import compiler_environment
 from kernellab.source import Constant, Constexpr, Dtype, FunctionRef, closure_of
 from kernellab.store.eviction import mark_used
 from kernellab.target import Target, limits_of, shared_bytes_limit
@@ -63,6 +64,7 @@ def job_of(
         attributes=tuple(sorted((path, tuple(map(tuple, value))) for path, value in attributes.items())),
         options=tuple(sorted(options.items())),
         target=target,
+        variables=compiler_environment(),
     )
 
 

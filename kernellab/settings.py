@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernellab.errors import UsageError
+
+_COMPILER_PREFIXES = ("TRITON_", "MLIR_", "LLVM_", "NVPTX_", "AMDGCN_", "DISABLE_", "ALLOW_", "USE_IR_LOC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,29 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     )
 
 
+def compiler_environment() -> tuple[tuple[str, str], ...]:
+    """Return the variables that Triton and LLVM may read while they compile, sorted by name.
+
+    `triton.knobs` that are set in a program arrive here too: Triton enters them into the environment.
+    """
+    return tuple(sorted((name, value) for name, value in os.environ.items() if _reaches_the_compiler(name)))
+
+
+def take_compiler_environment(variables: Iterable[tuple[str, str]]) -> None:
+    """Make this process's compiler variables those given: for a worker, which inherited them as they once were."""
+    wanted = dict(variables)
+    for name in [name for name in os.environ if _reaches_the_compiler(name) and name not in wanted]:
+        del os.environ[name]
+    os.environ.update(wanted)
+
+
 def child_environment(**extra: str) -> dict[str, str]:
     """Return this process's environment with ``extra`` set, for a child process."""
     return {**os.environ, **extra}
+
+
+def _reaches_the_compiler(name: str) -> bool:
+    return name.startswith(_COMPILER_PREFIXES) and name != "TRITON_INTERPRET"  # which decides at import
 
 
 def _default_store() -> Path:

@@ -165,6 +165,19 @@ def test_a_variable_that_changes_what_triton_makes_has_entries_of_its_own(tmp_pa
     assert said == ["False\n", "False\n", "True\n"]
 
 
+def test_a_variable_that_is_set_while_the_workers_run_reaches_them(
+    lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.zeros(64)
+    plain = lab.compile(samples.add_kernel, x, x, x, 64, BLOCK=64)
+    monkeypatch.setenv("DISABLE_LLVM_OPT", "1")
+    unoptimised = lab.compile(samples.add_kernel, x, x, x, 64, BLOCK=64)
+    assert len(unoptimised.llir) > len(plain.llir)
+    monkeypatch.delenv("DISABLE_LLVM_OPT")
+    again = lab.compile(samples.add_kernel, x, x, x, 64, BLOCK=64)
+    assert again.llir == plain.llir
+
+
 def test_an_error_in_a_helper_points_into_the_helper(lab: kernellab.Lab) -> None:
     with pytest.raises(CompileError, match="power of 2") as caught:
         lab.compile(samples.broken_kernel, X, BLOCK=64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import triton
@@ -72,9 +71,8 @@ def source_lines(function: Any) -> tuple[list[str], int]:
     return lines, max(first, 1)
 
 
-@lru_cache(maxsize=1)
 def compiler_variables() -> dict[str, str]:
-    """Return the environment variables that change what Triton makes, as they were when workers could inherit them."""
+    """Return the environment variables that change what Triton makes, as they are now."""
     return {str(name): str(value) for name, value in get_cache_invalidating_env_vars().items()}
 
 
