@@ -30,8 +30,8 @@ class CompileJob:
     """One kernel, specialized, for one target. Plain data, for a worker of any process.
 
     ``signature`` gives the Triton type of each parameter (nested tuples for tuples), ``constants`` and ``attributes``
-    go by index path, ``options`` are the backend's; ``symbol`` is the name of the compiled kernel. ``variables`` are those
-    of the environment that the compiler may read, as they were when the job was made.
+    go by index path, ``options`` are the backend's; ``symbol`` is the name of the compiled kernel. ``variables`` are
+    those of the environment that the compiler may read, as they were when the job was made.
     """
 
     closure: Closure
