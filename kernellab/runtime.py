@@ -15,6 +15,7 @@ from kernellab.errors import KernellabError, OutOfBounds
 from kernellab.gpu.first_flight import Departure, Flights, Landing
 from kernellab.grid import CheckedGrid, Grid3, grid_errors
 from kernellab.launch_errors import launch_error
+from kernellab.observers import Launched, Observers
 from kernellab.poison import Key, Poison, key_of, poison
 from kernellab.run import Run
 from kernellab.target import Target
@@ -114,6 +115,7 @@ class Launches:
     flights: Flights | None = None
     tune: Tune | None = None
     switch: Switch = field(default_factory=Switch)
+    observers: Observers = field(default_factory=Observers)
     reporter: Reporter | None = None
     _compiled: dict[str, Compiled] = field(default_factory=dict)
     _local: threading.local = field(default_factory=threading.local)
@@ -127,7 +129,8 @@ class Launches:
         if self.tune is None or (recorder is not None and not recorder.run):
             return None
         timeout_s = None if recorder is None else recorder.timeout_s
-        return self.tune(kernel, args, meta, timeout_s)
+        with self.observers.withheld():
+            return self.tune(kernel, args, meta, timeout_s)
 
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
         """Compile an `ASTSource` in a worker, for Triton's own launch path.
@@ -154,6 +157,11 @@ class Launches:
         """
         __tracebackhide__ = True
         self.activate()
+        with self.observers.withheld():
+            return self._launch(kernel, args, meta, grid, warmup)
+
+    def _launch(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
+        __tracebackhide__ = True
         recorder = self._recorder
         if warmup or (recorder is not None and not recorder.run):
             handle = self._through_triton(kernel, args, meta, CheckedGrid(kernel, grid), True)
@@ -165,9 +173,10 @@ class Launches:
             checked = CheckedGrid(kernel, grid)
             launch = self._isolated if self._isolates(recorder) else self._unrecorded
             handle = launch(kernel, args, meta, checked)
+            self._tell(kernel, handle, meta, checked)
             if 0 in (checked.value or ()):
                 warnings.warn(
-                    f"{kernel.__name__}: the grid {checked.value} is empty; nothing was launched.", stacklevel=4
+                    f"{kernel.__name__}: the grid {checked.value} is empty; nothing was launched.", stacklevel=5
                 )
             return handle
         return self._recorded(recorder, kernel, args, meta, grid)
@@ -244,7 +253,16 @@ class Launches:
             run = replace(run, changed={**run.changed, **poisoned.changed})
         if handle is not None:
             recorder.note(kernel, self._compiled[handle.hash], dict(checked.arguments), checked.value, run, grid)
+        self._tell(kernel, handle, meta, checked)
         return handle
+
+    def _tell(self, kernel: Any, handle: Any, meta: Mapping[str, Any], grid: CheckedGrid) -> None:
+        """Tell the observers of a launch; an empty grid launched nothing."""
+        if self.observers.are_there and handle is not None and grid.value is not None and 0 not in grid.value:
+            handle = handle.result() if hasattr(handle, "result") else handle
+            options = {name: value for name, value in meta.items() if name not in kernel.arg_names}
+            compiled = self._compiled[handle.hash]
+            self.observers.tell(Launched(kernel, compiled, dict(grid.arguments), options, grid.value))
 
     @contextmanager
     def _poisoned(

@@ -42,6 +42,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "poison",
             "launch_errors",
             "calls",
+            "observers",
         }
     ),
     frozenset({"tune", "benchmark", "registry", "report", "check"}),
