@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernellab.gpu.flight import Memory
+from kernellab.gpu.flight import Damage, Memory
 from kernellab.packed import ArgumentSpec, TensorSpec
+
+NO_GROUP = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +70,15 @@ class RoundsJob:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The times of one kernel. ``group`` is that of its outputs; ``fault`` and ``refusal`` are the driver's words.
+    """The times of one kernel. ``group`` is that of its outputs, or `NO_GROUP` where they are like none that is kept.
 
-    After a fault, the process can do nothing more on the device. ``note`` says why outputs were not compared.
+    ``fault`` and ``refusal`` are the driver's words. After a fault, the process can do nothing more on the device;
+    after ``damages``, the memory of the bench is spoilt. ``note`` says why outputs were not compared.
     """
 
     times_ms: tuple[float, ...] = ()
     group: int = 0
     fault: str = ""
     refusal: str = ""
+    damages: tuple[Damage, ...] = ()
     note: str = ""

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.errors import RunError
+from kernellab.gpu.arena import Arena, Span, arena_of, spans_of
 from kernellab.gpu.bench_jobs import Setup
+from kernellab.gpu.flight import Damage
 from kernellab.gpu.unboarding import tensor_of
 
-_ALIGNMENT = 512
+_GUARD_BYTES = 4 << 20
 _POISON = 0xFF  # the bytes of a NaN, of -1, of the largest unsigned number
 _MOST_GROUPS = 4
 _CHUNK = 1 << 24
@@ -36,14 +38,16 @@ def free_bytes_of_device() -> int:
 class BenchMemory:
     """What launches of a bench work on.
 
-    ``tensors`` are the memories as bytes, ``before`` what those that the kernel may write held, ``groups`` the outputs
-    seen so far. ``is_in_place`` tells that ``tensors`` are the user's own, to be given back as they were.
+    ``tensors`` are the memories as bytes, ``before`` what those that the kernel may write held, None where no launch
+    asks for it, ``groups`` the outputs seen so far. ``arena`` is where copies lie, None where there are none.
+    ``is_in_place`` tells that ``tensors`` are the user's own, to be given back as they were.
     """
 
     setup: Setup
     tensors: list[Any]
     before: dict[int, Any]
     is_in_place: bool = False
+    arena: Arena | None = None
     groups: list[list[Any]] = field(default_factory=list)
     free_bytes: Callable[[], int] = free_bytes_of_device
 
@@ -81,6 +85,10 @@ class BenchMemory:
         outputs = [tensor_of(spec, self.tensors[spec.storage]) for spec in self.setup.outputs]
         return all(equal(got, want) for got, want in zip(outputs, self.groups[group], strict=True))
 
+    def damages(self) -> tuple[Damage, ...]:
+        """Return what was written outside the copies, or to one that the kernel only reads."""
+        return () if self.arena is None else tuple(self.arena.damages())
+
     def give_back(self) -> None:
         """Leave the user's own memory as it was found."""
         if self.is_in_place:
@@ -88,29 +96,48 @@ class BenchMemory:
                 self.tensors[index].copy_(held)
 
 
-def copied(setup: Setup, originals: Sequence[Any], *, keeps_originals: bool) -> BenchMemory:
+def copied(
+    setup: Setup,
+    originals: Sequence[Any],
+    *,
+    keeps_originals: bool,
+    free_bytes: Callable[[], int] = free_bytes_of_device,
+) -> BenchMemory:
     """Return memory of its own for launches; what they only read is shared where not all can be copied.
 
-    ``keeps_originals`` tells that nobody else can write to the originals, so that they serve as what was there before.
+    ``keeps_originals`` tells that the originals serve as what was there before; else they may go once this returns.
 
     Raises:
         TooLarge: not even what the kernel writes can be copied.
     """
-    mutated = {index for index, memory in enumerate(setup.memories) if memory.is_mutated and memory.size_bytes}
-    sizes = {index: memory.size_bytes for index, memory in enumerate(setup.memories)}
-    twice = {index for index in mutated if index in setup.read and not keeps_originals}
-    free = free_bytes_of_device() * 3 // 4
-    own = set(sizes)
-    if sum(sizes.values()) + sum(sizes[index] for index in twice) > free:
-        own, twice = mutated, set()
-        if sum(sizes[index] for index in own) > free:
-            raise TooLarge("The GPU has no room for copies of what the kernel writes.")
-    tensors = [
-        _aligned_copy(original, setup.memories[index].address) if index in own and sizes[index] else original
-        for index, original in enumerate(originals)
-    ]
-    before = {index: originals[index].clone() if index in twice else originals[index] for index in mutated}
-    return BenchMemory(setup, tensors, before)
+    filled = [memory.size_bytes > 0 for memory in setup.memories]
+    written = [is_filled and memory.is_mutated for is_filled, memory in zip(filled, setup.memories, strict=True)]
+    mutated = [index for index, is_written in enumerate(written) if is_written]
+    restored = [index for index in mutated if index in setup.read]
+    for own, twice in ((filled, [] if keeps_originals else restored), (written, [])):
+        spans, total_bytes = spans_of(setup.memories, own, _GUARD_BYTES)
+        if total_bytes + sum(setup.memories[index].size_bytes for index in twice) <= free_bytes() * 3 // 4:
+            break
+    else:
+        raise TooLarge("The GPU has no room for copies of what the kernel writes.")
+    held = {index: originals[index].clone() if index in twice else originals[index] for index in restored}
+    before = {index: held.get(index) for index in mutated}
+    tensors, arena = _in_arena(setup, originals, spans, total_bytes)
+    return BenchMemory(setup, tensors, before, arena=arena)
+
+
+def _in_arena(
+    setup: Setup, originals: Sequence[Any], spans: tuple[Span | None, ...], total_bytes: int
+) -> tuple[list[Any], Arena | None]:
+    """Return the memories, copied where a span says so, and the arena with the copies."""
+    tensors = list(originals)
+    arena = arena_of(spans, total_bytes, originals[0].device) if total_bytes else None
+    for index, span in enumerate(spans):
+        if arena is not None and span is not None:
+            tensors[index] = arena.copy_of(index).copy_(originals[index])
+            if not setup.memories[index].is_mutated:
+                arena.watch(index)
+    return tensors, arena
 
 
 def in_place(setup: Setup, originals: Sequence[Any]) -> BenchMemory:
@@ -147,13 +174,3 @@ def equal(got: Any, want: Any) -> bool:
 def _close(got: Any, want: Any, allowed: float) -> bool:
     same = ((got - want).abs() <= allowed) & got.isfinite() & want.isfinite()
     return bool((same | (got == want) | (got.isnan() & want.isnan())).all())
-
-
-def _aligned_copy(original: Any, address: int) -> Any:
-    """Return a copy of some bytes whose address has the alignment that the original's has in its own process."""
-    import torch
-
-    size = original.numel()
-    room = torch.empty(size + _ALIGNMENT, dtype=torch.uint8, device=original.device)
-    start = (address - room.data_ptr()) % _ALIGNMENT
-    return room[start : start + size].copy_(original)

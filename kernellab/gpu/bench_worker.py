@@ -9,7 +9,7 @@ from typing import Any
 
 from kernellab._triton.artifact import compiled_from_files
 from kernellab._triton.relaunch import LAUNCH_ERRORS, bring_scratch, relauncher
-from kernellab.gpu.bench_jobs import BenchKernel, MeasureJob, RoundsJob, Setup, Timing
+from kernellab.gpu.bench_jobs import NO_GROUP, BenchKernel, MeasureJob, RoundsJob, Setup, Timing
 from kernellab.gpu.bench_memory import BenchMemory, copied
 from kernellab.gpu.unboarding import argument_of
 
@@ -44,6 +44,9 @@ class Workbench:
                 self._launch_checked(reference)
                 self.memory.group_of_outputs()
             group = self._group(job.kernel)
+            damages = self.memory.damages()
+            if damages:
+                return Timing(damages=damages)
             times = self._times([job.kernel], 1)[0]
             if job.stop_above_ms is None or times[0] <= job.stop_above_ms:
                 times += self._times([job.kernel], job.runs - 1)[0]
@@ -96,7 +99,7 @@ class Workbench:
             hook()
 
     def _group(self, kernel: BenchKernel) -> int:
-        """Launch once and return the group of the outputs; a kernel that contradicts itself is not compared."""
+        """Launch once and return the group of the outputs; `NO_GROUP` where they are like none that is kept."""
         self._launch_checked(kernel)
         known = len(self.memory.groups)
         group = self.memory.group_of_outputs()
@@ -106,7 +109,9 @@ class Workbench:
                 self.memory.groups.pop()
                 self.note = "outputs were not compared: two launches of one config differ"
                 return 0
-        return len(self.memory.groups) if group is None else group
+        if group is None and known == 0:
+            self.note = "outputs were not compared: the GPU lacks memory to keep those of one config"
+        return NO_GROUP if group is None else group
 
     def _launch_checked(self, kernel: BenchKernel) -> None:
         import torch

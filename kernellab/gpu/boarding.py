@@ -20,7 +20,8 @@ class CannotBoard(Exception):
 class Boarding:
     """Collects the storages of the arguments of one launch on ``device``.
 
-    ``mutated`` are the names of what the kernel may write, None where that is not known.
+    ``mutated`` are the names of what the kernel may write, None where that is not known. What another process maps is
+    to be let go there before this object goes.
     """
 
     device: int
@@ -29,6 +30,7 @@ class Boarding:
     _storages: list[Any] = field(default_factory=list)
     _indices: dict[int, int] = field(default_factory=dict)
     _written: set[int] = field(default_factory=set)
+    _shared: list[Any] = field(default_factory=list)
 
     def specs(self, arguments: Mapping[str, Any]) -> tuple[tuple[str, ArgumentSpec], ...]:
         """Return every argument as data.
@@ -60,15 +62,20 @@ class Boarding:
     def _memory(self, index: int, storage: Any) -> Memory:
         import torch
         from torch.multiprocessing.reductions import reduce_tensor
+        from torch.utils.dlpack import from_dlpack, to_dlpack
 
         if storage is None or not storage.nbytes():
             return Memory(None, 0, 0, index in self._written)
         tensor = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         try:
-            handle = reduce_tensor(tensor)  # type: ignore[no-untyped-call]
+            # Torch counts who shares a storage for as long as that lives, and warns at exit where one still does. So
+            # what is shared is another storage of the same memory, which goes with this object.
+            shared = from_dlpack(to_dlpack(tensor))
+            handle = reduce_tensor(shared)  # type: ignore[no-untyped-call]
         except RuntimeError as exc:
             reason = str(exc).splitlines()[0]
             raise CannotBoard(f"the memory of {self.names[index][0]} cannot be shared ({reason})") from exc
+        self._shared.append(shared)
         return Memory(handle, storage.nbytes(), storage.data_ptr(), index in self._written)
 
     def _spec(self, name: str, value: Any) -> ArgumentSpec:

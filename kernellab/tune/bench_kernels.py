@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 from kernellab.compiler import triton_files
-from kernellab.errors import LaunchError, RunError
+from kernellab.errors import LaunchError, OutOfBounds, Place, RunError
 from kernellab.gpu.bench_jobs import BenchKernel, Timing
-from kernellab.ir.effects import Effects
+from kernellab.gpu.damage import damage_text
+from kernellab.ir.effects import Access, Effects
 from kernellab.packed import ArgumentSpec, DescriptorSpec, TensorSpec, TupleSpec
 from kernellab.tune.bench import Candidate
 from kernellab.tune.launches import Launch
 
 
-def require_good(timing: Timing, name: str, candidate: Candidate) -> None:
-    """Raise what a failed launch stands for.
+def require_good(
+    timing: Timing, name: str, candidate: Candidate, memory_names: Mapping[int, Sequence[str]] = MappingProxyType({})
+) -> None:
+    """Raise what a failed launch stands for; ``memory_names`` are the arguments that lie in each memory.
 
     Raises:
         RunError: the kernel faulted.
+        OutOfBounds: it wrote outside its arguments.
         LaunchError: the driver refused it.
     """
     text = candidate.config.text
+    if timing.damages:
+        argument, what = damage_text(timing.damages[0], memory_names, touched(candidate.compiled.effects)[0])
+        place = _place_of_writes(candidate.compiled.effects, argument)
+        raise OutOfBounds(f"{name} ({text}) wrote out of bounds: {what}.", place=place, kernel=name)
     if timing.fault:
         raise RunError(f"{name} ({text}) failed on the GPU: {_first_line(timing.fault)}.", kernel=name)
     if timing.refusal:
         raise LaunchError(f"{name} ({text}) was refused: {_first_line(timing.refusal)}.", kernel=name)
+
+
+def _place_of_writes(effects: Effects, argument: str | None) -> Place | None:
+    """Return the first line that writes to an argument, one without a mask before all others."""
+    sites = [site for site in effects.sites if site.kind is not Access.READ and argument in {None, site.argument}]
+    site = min(sites, key=lambda site: (site.masked, site.line or 0), default=None)
+    if site is None or site.location.file is None or site.line is None:
+        return None
+    return Place(site.location.file, site.line)
 
 
 def touched(effects: Effects) -> tuple[frozenset[str], frozenset[str]]:

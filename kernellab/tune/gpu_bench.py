@@ -48,6 +48,7 @@ class WorkerBench:
     reset: frozenset[str]
     _local: LocalBench | None = None
     _setup: Setup | None = None
+    _boarding: Boarding | None = None
     _mutated: frozenset[str] = frozenset()
     _read: frozenset[str] = frozenset()
     _founders: list[Candidate] = field(default_factory=list)
@@ -85,14 +86,19 @@ class WorkerBench:
     def close(self) -> None:
         if self._local is not None:
             self._local.close()
-        elif self._setup is not None:
-            job = Job(f"{_WORKER}:close", None, "Closing the bench")
-            with suppress(WorkerError):  # a worker that is gone holds nothing
-                self.flights.worker(self._setup.device).run(job, _START_S)
-            self._setup = None
-            import torch
+        self._release()
 
-            torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
+    def _release(self) -> None:
+        """Let the worker give its copies back; the next launch sets it up anew."""
+        if self._setup is None:
+            return
+        job = Job(f"{_WORKER}:close", None, "Closing the bench")
+        with suppress(WorkerError):  # a worker that is gone holds nothing
+            self.flights.worker(self._setup.device).run(job, _START_S)
+        self._setup = self._boarding = None
+        import torch
+
+        torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
 
     def _rounds(self, candidates: Sequence[Candidate], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
         for candidate in candidates:
@@ -121,11 +127,14 @@ class WorkerBench:
             device = self._setup.device
             self.flights.worker(device).close()
             self._lose_worker(device)
-        require_good(timing, self.launches.name, candidate)
+        names = {} if self._boarding is None else self._boarding.names
+        if timing.damages:
+            self._release()
+        require_good(timing, self.launches.name, candidate, names)
 
     def _lose_worker(self, device: int) -> None:
         """Start anew: the next process maps the memory again, under handles of its own."""
-        self._setup = None
+        self._setup = self._boarding = None
         self._await_worker(device)
 
     def _await_worker(self, device: int) -> None:
@@ -147,6 +156,7 @@ class WorkerBench:
         specs = dict(boarding.specs(launch.arguments))
         views = {name: view for name, spec in specs.items() for name, view in views_of(name, spec)}
         torch.cuda.synchronize(device)
+        self._boarding = boarding  # what it shares has to stay until the worker has let go of it
         return Setup(
             name=f"{id(self)}.{next(self._names)}",
             device=device,
@@ -168,4 +178,4 @@ class WorkerBench:
         mutated, read = touched(effects)
         if not (mutated <= self._mutated and read <= self._read):
             self._mutated, self._read = self._mutated | mutated, self._read | read
-            self._setup = None
+            self._release()

@@ -5,8 +5,8 @@ A kernel that faults here costs the session, and one that hangs cannot be stoppe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 from typing import Any
@@ -30,11 +30,19 @@ class LocalBench:
     launches: Launches
     reset: frozenset[str]
     _bench: Workbench | None = None
+    _names: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    _founders: list[Candidate] = field(default_factory=list)
 
     def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
         bench = self._ready(candidate)
-        timing = bench.measure(MeasureJob(bench.memory.setup, self._kernel(candidate), runs, stop_above_ms))
-        require_good(timing, self.launches.name, candidate)
+        references = tuple(map(self._kernel, self._founders))
+        job = MeasureJob(bench.memory.setup, self._kernel(candidate), runs, stop_above_ms, references)
+        timing = bench.measure(job)
+        if timing.damages:
+            self.close()
+        require_good(timing, self.launches.name, candidate, self._names)
+        if timing.group == len(self._founders):
+            self._founders.append(candidate)
         if timing.note:
             self.launches.notes.append(timing.note)
         return Measured(timing.times_ms, timing.group)
@@ -70,6 +78,7 @@ class LocalBench:
         mutated, read = touched(candidate.compiled.effects)
         boarding = Boarding(torch.cuda.current_device(), mutated)
         views = dict(pair for name, spec in boarding.specs(launch.arguments) for pair in views_of(name, spec))
+        self._names = boarding.names
         originals = [_bytes_of(storage) for storage in boarding.storages]
         written = {view.storage for name, view in views.items() if name in mutated}
         setup = Setup(

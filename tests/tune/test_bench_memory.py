@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernellab.gpu.bench_jobs import Setup
-from kernellab.gpu.bench_memory import BenchMemory, equal
+from kernellab.gpu.bench_memory import BenchMemory, TooLarge, copied, equal
 from kernellab.gpu.flight import Memory
 from kernellab.packed import TensorSpec
 
@@ -111,3 +111,50 @@ def test_the_tolerance_is_that_of_the_dtype(dtype: torch.dtype, close: float, fa
 
 def test_integers_agree_exactly_or_not() -> None:
     assert not equal(torch.tensor([1000, 2]), torch.tensor([1001, 2]))
+
+
+def copies(*, read: frozenset[int], free_bytes: int = 1 << 40, keeps_originals: bool = False) -> BenchMemory:
+    """Return copies of two storages of four floats: the second is written."""
+    originals = [(torch.arange(4.0) + index).view(torch.uint8) for index in range(2)]
+    setup = Setup("test", 0, tuple(Memory(None, 16, 0, index > 0) for index in range(2)), read, (view(1),))
+    return copied(setup, originals, keeps_originals=keeps_originals, free_bytes=lambda: free_bytes)
+
+
+def test_copies_hold_what_the_originals_held() -> None:
+    bench = copies(read=frozenset({0, 1}))
+    assert floats(bench, 0) == [0.0, 1.0, 2.0, 3.0]
+    bench.tensors[1].fill_(7)
+    bench.restore()
+    assert floats(bench, 1) == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_store_into_a_neighbour_is_damage() -> None:
+    bench = copies(read=frozenset({0}))
+    assert bench.damages() == ()
+    bench.tensors[0][5] += 1
+    (damage,) = bench.damages()
+    assert (damage.after, damage.before) == (0, 0)
+
+
+def test_a_store_behind_an_output_is_damage() -> None:
+    bench = copies(read=frozenset({0}))
+    assert bench.arena is not None
+    bench.arena.room[bench.arena.spans[1][1]] ^= 255  # type: ignore[index]
+    (damage,) = bench.damages()
+    assert (damage.after, damage.past_end_bytes, damage.count) == (1, 0, 1)
+
+
+def test_what_the_kernel_only_writes_is_not_kept_twice() -> None:
+    assert copies(read=frozenset({0})).before == {1: None}
+
+
+def test_with_less_room_only_what_is_written_is_copied() -> None:
+    guards = 3 * (4 << 20)
+    bench = copies(read=frozenset({0}), free_bytes=(guards + 1000) * 4 // 3 - 1000)
+    assert bench.arena is not None
+    assert [span is None for span in bench.arena.spans] == [True, False]
+
+
+def test_without_room_for_what_is_written_there_is_no_bench() -> None:
+    with pytest.raises(TooLarge, match="no room for copies"):
+        copies(read=frozenset({0}), free_bytes=1000)

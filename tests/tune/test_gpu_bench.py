@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from kernellab.errors import LaunchError, RunError
+from kernellab.errors import LaunchError, OutOfBounds, RunError
 from kernellab.gpu.bench_jobs import Timing
+from kernellab.gpu.flight import Damage
 from kernellab.ir.effects import Access, Effects, Site, UnknownEffect
 from kernellab.ir.graph import Location
 from kernellab.packed import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
@@ -55,3 +58,11 @@ def test_a_refused_launch_is_no_fault() -> None:
 
 def test_a_good_answer_passes() -> None:
     require_good(Timing((1.0,)), "copy", CANDIDATE)
+
+
+def test_a_write_out_of_bounds_names_the_argument_and_how_far() -> None:
+    effects = Effects(("x", "y"), (site("y", Access.WRITE),))
+    candidate = Candidate(0, config(64), replace(compiled(), effects=effects))
+    damaged = Timing(damages=(Damage(after=1, before=None, past_end_bytes=0, ahead_bytes=99, count=8),))
+    with pytest.raises(OutOfBounds, match=r"copy \(BLOCK=64.*\) wrote out of bounds: 8 bytes beyond the end of y"):
+        require_good(damaged, "copy", candidate, {0: ["x"], 1: ["y"]})
