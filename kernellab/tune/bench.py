@@ -23,11 +23,13 @@ class Candidate:
 class Measured:
     """Timings of one config, and which of the groups of equal outputs its outputs belong to.
 
-    Groups are numbered as they are found; where a reference was given, group 0 is that of the reference.
+    Groups are numbered as they are found; where a reference was given, group 0 is that of the reference, and
+    ``difference`` says how the outputs of another group differ from it. Such a config is not timed.
     """
 
     times_ms: tuple[float, ...]
     group: int = 0
+    difference: str = ""
 
 
 class Bench(Protocol):

@@ -18,8 +18,8 @@ class Policy:
     A config whose first run takes ``loser_factor`` times the best median so far gets no more of its ``screen_runs``.
     Those within ``finalist_factor`` of the best, ``max_finalists`` at most, meet in the final: ``batch_rounds`` at a
     time, up to ``max_rounds`` or ``finals_s`` seconds. A difference below ``tie_margin`` is a tie. ``budget_s`` and
-    ``budget_configs`` bound the search. ``max_spill_bytes`` drops configs of generated spaces. ``has_reference`` tells
-    that outputs are compared with a reference.
+    ``budget_configs`` bound the search. ``max_spill_bytes`` drops configs of generated spaces. ``reference`` identifies
+    the values that outputs are compared with; where it is "", they are compared with each other.
     """
 
     screen_runs: int = 4
@@ -34,7 +34,7 @@ class Policy:
     budget_s: float | None = None
     budget_configs: int | None = None
     max_spill_bytes: int | None = None
-    has_reference: bool = False
+    reference: str = ""
     seed: int = 0
 
 

@@ -61,7 +61,8 @@ class Row:
 
     ``time_ms`` is the median that configs are ranked by, measured with a flushed L2; ``low_ms`` and ``high_ms`` bound
     it. ``cold_ms`` is the median with a flushed L2 of a finalist, ``warm_ms`` the one without. ``standing`` is
-    ``winner``, ``tied``, ``lost`` (in the finals) or "", and ``tuning`` names the tuning that decided it.
+    ``winner``, ``tied``, ``lost`` (in the finals) or "", and ``tuning`` names the tuning that decided it. ``checked``
+    identifies the reference that the outputs were compared with, or is ""; ``device_index`` is the GPU that timed it.
     """
 
     config: Config
@@ -83,6 +84,8 @@ class Row:
     tflops: float | None = None
     standing: str = ""
     tuning: str = ""
+    checked: str = ""
+    device_index: int | None = None
 
     @property
     def resources(self) -> tuple[float, ...]:
@@ -131,7 +134,7 @@ class Tuning:
         """One row per config: its parameters and options, then `OUTCOME_COLUMNS`; provenance in ``attrs``.
 
         ``attrs["winner"]`` and ``attrs["tied"]`` are labels of the index, ``attrs["warm_ms"]`` the medians of the
-        finalists without a flush of the L2, by label.
+        finalists without a flush of the L2, and ``attrs["device_index"]`` the GPU that timed each row, by label.
         """
         return frame_of(self)
 
@@ -165,6 +168,7 @@ def frame_of(tuning: Tuning) -> pandas.DataFrame:
             "from_cache": tuning.from_cache,
             "parameters": names,
             "warm_ms": {i: row.warm_ms for i, row in enumerate(tuning.rows) if row.warm_ms is not None},
+            "device_index": {i: row.device_index for i, row in enumerate(tuning.rows) if row.device_index is not None},
             "notes": list(tuning.notes),
             **tuning.provenance,
         }
@@ -200,6 +204,9 @@ def _ranks(tuning: Tuning) -> dict[int, int]:
 
 
 def _nothing_works(tuning: Tuning) -> str:
+    wrong = [row for row in tuning.rows if row.status is Status.WRONG]
+    if wrong and all(row.checked for row in wrong):
+        return f"No config of {tuning.kernel} agrees with the reference. The first: {wrong[0].reason}"
     seen = ", ".join(sorted({str(row.status) for row in tuning.rows})) or "none given"
     first = next((row.reason for row in tuning.rows if row.reason), "")
     return f"No config of {tuning.kernel} works ({seen}). The first says: {first}"

@@ -16,6 +16,7 @@ from kernellab.errors import UsageError, choice_message
 from kernellab.registry.table import Registry
 from kernellab.tune.bench import Bench
 from kernellab.tune.config import Config
+from kernellab.tune.crew import Crew
 from kernellab.tune.finals import Policy
 from kernellab.tune.launches import Launches, arithmetic, moved_bytes
 from kernellab.tune.provenance import Device, key_fields
@@ -91,7 +92,7 @@ def tuned(
     records = _records(workshop, kernel, launches, next(iter(plan.originals)))
     known = {} if options.fresh or workshop.make_bench is None else records.known()
     search = _search(options, plan)
-    bench = None if workshop.make_bench is None else workshop.make_bench(launches, options.timeout_s)
+    crew = None if workshop.make_bench is None else Crew((workshop.make_bench(launches, options.timeout_s),))
 
     def prepare(config: Config) -> CompileJob:
         return launches.of(config, plan.originals.get(config)).job
@@ -100,21 +101,21 @@ def tuned(
         search=search,
         prepare=prepare,
         stream=workshop.compiler.stream,
-        bench=bench,
+        crew=crew,
         policy=_policy(options),
         clock=workshop.clock,
         name=uuid.uuid4().hex[:12],
         bytes_of=partial(_moved, launches),
         flops_of=lambda config, compiled: arithmetic(launches.of(config), compiled).dot_flops,
         known=known,
-        record=(lambda rows: None) if bench is None else records.add,
+        record=(lambda rows: None) if crew is None else records.add,
     )
     try:
         outcome = tuner.run()
     finally:
-        if bench is not None:
-            bench.close()
-    notes = [*launches.notes, *(() if bench is not None else (WITHOUT_GPU,)), *_remarks(outcome)]
+        if crew is not None:
+            crew.close()
+    notes = [*launches.notes, *(() if crew is not None else (WITHOUT_GPU,)), *_remarks(outcome)]
     return _tuning(workshop, launches, plan, outcome, records.key, workshop.clock() - start_s, notes)
 
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernellab.compile import Compiled, CompileJob
-from kernellab.errors import CheckFailed, KernellabError, LaunchError, WorkerTimeout
-from kernellab.tune.bench import Bench, Candidate
+from kernellab.errors import CheckFailed, KernellabError, LaunchError, UsageError, WorkerError, WorkerTimeout
+from kernellab.tune.bench import Candidate, Measured
 from kernellab.tune.config import Config
+from kernellab.tune.crew import Crew, Taken
 from kernellab.tune.finals import Final, Policy, settle
+from kernellab.tune.progress import Stage, TuningProgress, Watch, unwatched
 from kernellab.tune.result import Row, Status, with_resources
 from kernellab.tune.search import Search
 from kernellab.tune.statistics import interval
@@ -40,13 +42,13 @@ class Tuner:
     """One tuning. ``known`` are rows of earlier ones, which are not measured again.
 
     ``record`` takes each row as soon as it is known, ``bytes_of`` and ``flops_of`` give what a launch moves
-    and computes. Without a bench, configs are compiled and not ranked.
+    and computes, ``watch`` is told how far it has come. Without a crew, configs are compiled and not ranked.
     """
 
     search: Search
     prepare: Callable[[Config], CompileJob]
     stream: Stream
-    bench: Bench | None
+    crew: Crew | None
     policy: Policy
     clock: Callable[[], float]
     name: str = ""
@@ -54,11 +56,18 @@ class Tuner:
     flops_of: Callable[[Config, Compiled], int | None] = lambda config, compiled: None
     known: Mapping[Config, Row] = field(default_factory=dict)
     record: Callable[[Sequence[Row]], None] = lambda rows: None
+    kernel: str = ""
+    watch: Watch = unwatched
     _rows: dict[Config, Row] = field(default_factory=dict)
     _candidates: dict[Config, Candidate] = field(default_factory=dict)
-    _groups: dict[Config, int] = field(default_factory=dict)
-    _best_ms: float | None = None
+    _groups: dict[Config, tuple[int, int]] = field(default_factory=dict)
+    _best: Row | None = None
     _measured: int = 0
+    _compiled: int = 0
+    _adopted: int = 0
+    _timed: int = 0
+    _failed: int = 0
+    _times_ms: list[float] = field(default_factory=list)
     _start_s: float = 0.0
 
     def run(self) -> Outcome:
@@ -69,6 +78,7 @@ class Tuner:
             KeyboardInterrupt: before anything was measured.
         """
         self._start_s = self.clock()
+        self._tell("start")
         final = Final(None, ())
         interrupted = False
         try:
@@ -76,17 +86,23 @@ class Tuner:
             self._condemn_wrong()
             final = self._settled() or self._finals()
         except KeyboardInterrupt:
-            interrupted = True
-            self._rows = {c: replace(r, reason=STOPPED) if r.reason == SPENT else r for c, r in self._rows.items()}
-            good = self._good()
-            if not good:
+            interrupted, best = True, self._best_so_far()
+            if best is None:
                 raise
-            final = Final(min(good, key=self._time_of), ())
-        if self.bench is None:
+            final = Final(best, ())
+        if self.crew is None:
             fitting = (config for config, row in self._rows.items() if row.status is Status.PRUNED)
             final = Final(next((c for c in fitting if c in self._candidates), None), ())
-        from_cache = bool(self._rows) and self._measured == 0 and self.bench is not None
+        from_cache = bool(self._rows) and self._measured == 0 and self.crew is not None
+        self._tell("done")
         return Outcome(self._rows, final.winner, final.ties, from_cache, interrupted)
+
+    def _best_so_far(self) -> Config | None:
+        """Return the fastest config after an interrupt; None where there is none."""
+        self._rows = {c: replace(r, reason=STOPPED) if r.reason == SPENT else r for c, r in self._rows.items()}
+        if all(place == 0 for place, _ in self._groups.values()):
+            self._condemn_wrong()
+        return min(self._good(), key=self._time_of, default=None)
 
     def _screen_all(self) -> None:
         while asked := self.search.ask():
@@ -94,6 +110,7 @@ class Tuner:
             for config in asked:
                 if config in self.known:
                     self._adopt(config)
+            self._tell("screening")
             self._screen([config for config in asked if config not in self.known])
             for config in asked:
                 self.search.tell(config, self._rows[config].time_ms)
@@ -102,18 +119,25 @@ class Tuner:
 
     def _adopt(self, config: Config) -> None:
         row = self._rows[config] = replace(self.known[config], config=config)
-        if row.status is Status.OK and row.time_ms is not None:
-            self._best_ms = min(self._best_ms or row.time_ms, row.time_ms)
+        self._adopted += 1
+        self._note(row)
 
     def _screen(self, configs: list[Config]) -> None:
+        """Compile configs, and measure each as it comes; what was begun before a budget was spent is finished."""
         jobs = self._prepared(configs)
         order = list(jobs)
         stream = self.stream([jobs[config] for config in order]) if jobs else iter(())
         for index, result in stream:
+            self._compiled += 1
             self._take(order[index], result)
-            self.record([self._rows[order[index]]])
+            for taken in self.crew.finished() if self.crew else ():
+                self._enter(taken)
+            self._tell("screening")
             if self._is_spent():
                 break
+        for taken in self.crew.rest() if self.crew else ():
+            self._enter(taken)
+            self._tell("screening")
 
     def _prepared(self, configs: list[Config]) -> dict[Config, CompileJob]:
         jobs: dict[Config, CompileJob] = {}
@@ -129,54 +153,109 @@ class Tuner:
         return jobs
 
     def _take(self, config: Config, result: Compiled | KernellabError) -> None:
-        """Enter what became of a config that was compiled, and measure it if it can run."""
-        if isinstance(result, KernellabError):
-            self._rows[config] = Row(config, Status.COMPILE_ERROR, _reason(result))
+        """Enter what became of a config that was compiled, or let it be measured if it can run."""
+        self._rows[config], candidate = self._sorted(config, result)
+        if candidate is not None:
+            self._candidates[config] = candidate
+        if candidate is None or self.crew is None:
+            self._note(self._rows[config])
+            if not isinstance(result, WorkerError):  # a worker that was lost or late says nothing of the config
+                self.record([self._rows[config]])
             return
+        self._measured += 1
+        self.crew.submit(candidate, self.policy.screen_runs, self._bound_ms)
+
+    def _sorted(self, config: Config, result: Compiled | KernellabError) -> tuple[Row, Candidate | None]:
+        """Return the row of a config before it is measured, and the candidate if it can run."""
+        if isinstance(result, KernellabError):
+            return Row(config, Status.COMPILE_ERROR, _reason(result)), None
         resources = result.resources
         if not resources.fits:
-            self._rows[config] = with_resources(config, result, Status.CANNOT_RUN, resources.why_not or "")
-            return
+            return with_resources(config, result, Status.CANNOT_RUN, resources.why_not or ""), None
         limit = self.policy.max_spill_bytes
         if limit is not None and (resources.spill_bytes or 0) > limit:
             reason = f"it spills {resources.spill_bytes} bytes per thread"
-            self._rows[config] = with_resources(config, result, Status.PRUNED, reason)
-            return
-        self._candidates[config] = Candidate(list(self._rows).index(config), config, result)
-        if self.bench is None:
-            self._rows[config] = with_resources(config, result, Status.PRUNED, NO_GPU)
-        else:
-            self._measure(self.bench, self._candidates[config])
+            return with_resources(config, result, Status.PRUNED, reason), None
+        why = NO_GPU if self.crew is None else STOPPED
+        row = with_resources(config, result, Status.PRUNED, why)
+        return row, Candidate(list(self._rows).index(config), config, result)
 
-    def _measure(self, bench: Bench, candidate: Candidate) -> None:
-        config, compiled = candidate.config, candidate.compiled
-        bound = None if self._best_ms is None else self._best_ms * self.policy.loser_factor
-        self._measured += 1
-        try:
-            measured = bench.measure(candidate, self.policy.screen_runs, bound)
-        except KernellabError as exc:
-            self._rows[config] = with_resources(config, compiled, _status_of(exc), _reason(exc))
-            return
+    def _bound_ms(self) -> float | None:
+        best = self._best
+        return None if best is None or best.time_ms is None else best.time_ms * self.policy.loser_factor
+
+    def _enter(self, taken: Taken) -> None:
+        """Enter what a bench says of a candidate.
+
+        Raises:
+            UsageError: the bench was asked something wrong, which is no fault of the config.
+        """
+        config, result, device = taken.candidate.config, taken.result, self._device(taken.place)
+        self._timed += 1
+        if isinstance(result, UsageError) and not isinstance(result, LaunchError):
+            raise result
+        if isinstance(result, KernellabError):
+            row = with_resources(config, taken.candidate.compiled, _status_of(result), _reason(result))
+        else:
+            row = self._measured_row(taken.candidate, result)
+            self._groups[config] = taken.place, result.group
+        self._rows[config] = replace(row, device_index=device)
+        self._note(row)
+        self.record([self._rows[config]])
+
+    def _measured_row(self, candidate: Candidate, measured: Measured) -> Row:
+        row = with_resources(candidate.config, candidate.compiled, Status.OK)
+        row = replace(row, checked=self.policy.reference)
+        if not measured.times_ms:
+            return replace(row, status=Status.WRONG, reason=measured.difference)
         found = interval(measured.times_ms)
-        row = with_resources(config, compiled, Status.OK)
-        timed = replace(row, time_ms=found.median, low_ms=found.low, high_ms=found.high, samples=len(measured.times_ms))
-        self._rows[config] = self._with_rate(timed, candidate)
-        self._groups[config] = measured.group
-        self._best_ms = min(self._best_ms or found.median, found.median)
+        timed = replace(
+            row, time_ms=found.median, low_ms=found.low, high_ms=found.high, samples=len(measured.times_ms)
+        )
+        return self._with_rate(timed, candidate)
+
+    def _device(self, place: int) -> int | None:
+        return None if self.crew is None else self.crew.devices[place]
+
+    def _note(self, row: Row) -> None:
+        """Keep the best row, and what whoever watches is told."""
+        self._failed += row.status not in {Status.OK, Status.PRUNED}
+        if row.status is not Status.OK or row.time_ms is None:
+            return
+        self._times_ms.append(row.time_ms)
+        if self._best is None or row.time_ms < (self._best.time_ms or 0.0):
+            self._best = row
+
+    def _tell(self, stage: Stage) -> None:
+        best = self._best
+        self.watch(
+            TuningProgress(
+                kernel=self.kernel,
+                stage=stage,
+                total=len(self._rows),
+                known=self._adopted,
+                compiled=self._compiled,
+                measured=self._timed,
+                failed=self._failed,
+                best="" if best is None else best.config.text,
+                best_ms=None if best is None else best.time_ms,
+                times_ms=tuple(self._times_ms),
+            )
+        )
 
     def _condemn_wrong(self) -> None:
-        """Mark the configs whose outputs differ from the reference, or else from those of most configs."""
-        if not self._groups:
+        """Mark the configs whose outputs differ from those of most configs; with a reference, that has been done."""
+        if not self._groups or self.crew is None or self.policy.reference:
             return
-        sizes = Counter(self._groups.values())
-        first = {group: index for index, group in reversed(list(enumerate(self._groups.values())))}
-        right = 0 if self.policy.has_reference else max(sizes, key=lambda group: (sizes[group], -first[group]))
-        what = "those of the reference" if self.policy.has_reference else f"those of {sizes[right]} other configs"
-        wrong = [config for config, group in self._groups.items() if group != right]
+        found = [(self._candidates[config], *group) for config, group in self._groups.items()]
+        groups = dict(zip(self._groups, self.crew.groups(found), strict=True))
+        sizes = Counter(groups.values())
+        first = {group: index for index, group in reversed(list(enumerate(groups.values())))}
+        right = max(sizes, key=lambda group: (sizes[group], -first[group]))
+        wrong = [config for config, group in groups.items() if group != right]
+        reason = f"its outputs differ from those of {sizes[right]} other configs"
         for config in wrong:
-            self._rows[config] = replace(
-                self._rows[config], status=Status.WRONG, reason=f"its outputs differ from {what}"
-            )
+            self._rows[config] = replace(self._rows[config], status=Status.WRONG, reason=reason)
         self.record([self._rows[config] for config in wrong])
 
     def _settled(self) -> Final | None:
@@ -195,15 +274,17 @@ class Tuner:
     def _finals(self) -> Final:
         """Measure the fastest configs against each other, and enter what that says."""
         good = sorted(self._good(), key=self._time_of)
-        if not good or self.bench is None:
+        if not good or self.crew is None:
             return Final(good[0] if good else None, ())
+        self._tell("final")
         bound = self._time_of(good[0]) * self.policy.finalist_factor
         chosen = [config for config in good if self._time_of(config) <= bound][: self.policy.max_finalists]
         self._compile_adopted(chosen)
         finalists = [self._candidates[config] for config in chosen if config in self._candidates]
         self._measured += len(finalists)
-        final, rows = settle(self.bench, finalists, self._rows, self.policy, self.clock, self.name)
-        rated = [self._with_rate(row, self._candidates[config]) for config, row in rows.items()]
+        final, rows = settle(self.crew.judge, finalists, self._rows, self.policy, self.clock, self.name)
+        device = self._device(0)
+        rated = [replace(self._with_rate(r, self._candidates[c]), device_index=device) for c, r in rows.items()]
         beaten = [c for c in good if self._rows[c].standing in {"winner", "tied"} and c not in rows]
         rated += [replace(self._rows[config], standing="lost", tuning=self.name) for config in beaten]
         self._rows.update({row.config: row for row in rated})

@@ -15,6 +15,7 @@ from kernellab.ir.graph import Graph
 from kernellab.target import Target
 from kernellab.tune.bench import Candidate, Measured
 from kernellab.tune.config import Config
+from kernellab.tune.crew import Crew
 from kernellab.tune.finals import Policy
 from kernellab.tune.search import Exhaustive, Search
 from kernellab.tune.tuner import Outcome, Tuner
@@ -48,12 +49,14 @@ class FakeBench:
     """Times configs as written down, with noise; an exception in place of a time is raised.
 
     ``groups`` gives the group of outputs of a config, 0 where none is given; each launch takes a second of ``clock``.
+    ``differences`` are what the outputs of some configs differ in from a reference.
     """
 
     times_ms: Mapping[Config, float | BaseException]
     clock: Clock = field(default_factory=Clock)
     noise: float = 0.002
     groups: Mapping[Config, int] = field(default_factory=dict)
+    differences: Mapping[Config, str] = field(default_factory=dict)
     launches: list[Config] = field(default_factory=list)
     measured: list[Config] = field(default_factory=list)
     closed: bool = False
@@ -61,6 +64,8 @@ class FakeBench:
 
     def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
         self.measured.append(candidate.config)
+        if candidate.config in self.differences:
+            return Measured((), 1, self.differences[candidate.config])
         times: list[float] = []
         while len(times) < runs:
             times.append(self._launch(candidate.config))
@@ -112,7 +117,7 @@ class FakeCompiler:
 
 def tune(
     configs: Sequence[Config],
-    bench: FakeBench | None,
+    bench: FakeBench | Crew | None,
     *,
     compiler: FakeCompiler | None = None,
     search: Search | None = None,
@@ -121,12 +126,12 @@ def tune(
 ) -> Outcome:
     """Run a tuner on fakes."""
     compiler = compiler or FakeCompiler()
-    clock: Callable[[], float] = bench.clock if bench else Clock()
+    clock: Callable[[], float] = bench.clock if isinstance(bench, FakeBench) else Clock()
     return Tuner(
         search=search or Exhaustive(configs),
         prepare=compiler.prepare,
         stream=compiler.stream,
-        bench=bench,
+        crew=Crew((bench,)) if isinstance(bench, FakeBench) else bench,
         policy=policy or Policy(finals_s=1e9),
         clock=clock,
         name="this tuning",

@@ -106,10 +106,15 @@ def test_outputs_that_differ_from_most_are_wrong_however_fast() -> None:
 
 
 def test_outputs_that_differ_from_a_reference_are_wrong_even_if_most_agree() -> None:
-    bench = FakeBench({A: 1.0, B: 0.5, C: 0.5}, groups={A: 0, B: 1, C: 1})
-    outcome = tune([A, B, C], bench, policy=Policy(has_reference=True, finals_s=1e9))
+    says = "out differs from the reference in 3 of 8 elements, by up to 2"
+    bench = FakeBench({A: 1.0, B: 0.5, C: 0.5}, differences={B: says, C: says})
+    outcome = tune([A, B, C], bench, policy=Policy(reference="it", finals_s=1e9))
     assert outcome.winner == A
     assert outcome.rows[B].status is outcome.rows[C].status is Status.WRONG
+    assert outcome.rows[B].reason == says
+    assert outcome.rows[B].time_ms is None
+    assert outcome.rows[B].registers == 32
+    assert {row.checked for row in outcome.rows.values()} == {"it"}
 
 
 def test_without_a_gpu_nothing_is_timed_and_the_first_that_fits_is_named() -> None:

@@ -1,0 +1,142 @@
+"""Several benches side by side, one per device, and the question whether their times may be compared."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from statistics import median
+
+from kernellab.errors import KernellabError
+from kernellab.tune.bench import Bench, Candidate, Measured
+
+AGREEMENT = 0.03
+_AGREEMENT_RUNS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of a candidate on a bench, by its place in the crew: its times, or the error."""
+
+    candidate: Candidate
+    result: Measured | KernellabError
+    place: int
+
+
+@dataclass(slots=True)
+class Crew:
+    """Measures candidates on benches, each on a device of its own; ``devices`` are their indices.
+
+    The first bench is the judge: finals are held there alone. Before the others take part, all of them time the first
+    config that runs, and a device whose median is off by more than `AGREEMENT` measures nothing else. So rows of two
+    devices are only compared where these agree. The threshold is well below the share by which a config may be behind
+    the best and still reach the final (`Policy.finalist_factor`): a device's bias keeps no winner out.
+    """
+
+    benches: Sequence[Bench]
+    devices: Sequence[int | None] = (None,)
+    notes: list[str] = field(default_factory=list)
+    _free: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
+    _threads: ThreadPoolExecutor | None = None
+    _running: dict[Future[Taken], Candidate] = field(default_factory=dict)
+    _finished: list[Taken] = field(default_factory=list)
+    _has_calibrated: bool = False
+
+    @property
+    def judge(self) -> Bench:
+        return self.benches[0]
+
+    def submit(self, candidate: Candidate, runs: int, bound: Callable[[], float | None]) -> None:
+        """Measure a candidate: now, or as soon as a device is free. ``bound`` is asked when it starts."""
+        if not self._has_calibrated or self._threads is None:
+            taken = self._measured(0, candidate, runs, bound)
+            self._finished.append(taken)
+            if not self._has_calibrated and isinstance(taken.result, Measured) and taken.result.times_ms:
+                self._calibrate(candidate)
+            return
+        self._running[self._threads.submit(self._on_a_free_one, candidate, runs, bound)] = candidate
+
+    def finished(self) -> Iterator[Taken]:
+        """Yield what is there, without waiting."""
+        for future in [future for future in self._running if future.done()]:
+            del self._running[future]
+            self._finished.append(future.result())
+        found, self._finished = self._finished, []
+        yield from found
+
+    def rest(self) -> Iterator[Taken]:
+        """Yield everything that is still to come, as it comes."""
+        yield from self.finished()
+        while self._running:
+            wait(self._running, return_when=FIRST_COMPLETED)
+            yield from self.finished()
+
+    def groups(self, found: Sequence[tuple[Candidate, int, int]]) -> list[int]:
+        """Return the groups of outputs in the numbers of the first bench, from (candidate, place, group there).
+
+        Every bench measured the config that all were compared by, so its group is 0 everywhere. Another group of
+        another bench is told by one launch of a member on the first.
+        """
+        known: dict[tuple[int, int], int] = {}
+        for candidate, place, group in found:
+            if (place, group) not in known:
+                is_ours = place == 0 or group == 0
+                known[place, group] = group if is_ours else self.judge.measure(candidate, 1, None).group
+        return [known[place, group] for _, place, group in found]
+
+    def drop(self) -> None:
+        """Start nothing more; what is running ends, and is waited for."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+            self._threads = None
+        self._running.clear()
+
+    def close(self) -> None:
+        self.drop()
+        for bench in self.benches:
+            bench.close()
+
+    def _on_a_free_one(self, candidate: Candidate, runs: int, bound: Callable[[], float | None]) -> Taken:
+        index = self._free.get()
+        try:
+            return self._measured(index, candidate, runs, bound)
+        finally:
+            self._free.put(index)
+
+    def _measured(self, index: int, candidate: Candidate, runs: int, bound: Callable[[], float | None]) -> Taken:
+        try:
+            return Taken(candidate, self.benches[index].measure(candidate, runs, bound()), index)
+        except KernellabError as exc:
+            return Taken(candidate, exc, index)
+
+    def _calibrate(self, candidate: Candidate) -> None:
+        """Let every device time one config, and keep those that agree with the first."""
+        self._has_calibrated = True
+        if len(self.benches) < 2:
+            return
+        expected = self._median_ms(0, candidate)
+        agreeing = [0, *(i for i in range(1, len(self.benches)) if self._agrees(i, candidate, expected))]
+        if len(agreeing) > 1:
+            self._threads = ThreadPoolExecutor(len(agreeing), thread_name_prefix="kernellab-measure")
+            for index in agreeing:
+                self._free.put(index)
+
+    def _agrees(self, index: int, candidate: Candidate, expected_ms: float) -> bool:
+        names = f"device {self.devices[index]}", f"device {self.devices[0]}"
+        try:
+            off = self._median_ms(index, candidate, is_new=True) / expected_ms - 1
+        except KernellabError as exc:
+            self.notes.append(f"{names[0]} took no part: {exc.message}")
+            return False
+        if abs(off) > AGREEMENT:
+            self.notes.append(
+                f"{names[0]} took no part: {candidate.config.text} takes {abs(off):.1%} "
+                f"{'longer' if off > 0 else 'less'} there than on {names[1]}, and {AGREEMENT:.0%} is allowed"
+            )
+        return abs(off) <= AGREEMENT
+
+    def _median_ms(self, index: int, candidate: Candidate, *, is_new: bool = False) -> float:
+        if is_new:
+            self.benches[index].measure(candidate, 1, None)  # outputs are compared, and the device wakes up
+        return median(self.benches[index].interleave([candidate], _AGREEMENT_RUNS)[0])
