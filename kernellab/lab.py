@@ -34,6 +34,7 @@ from kernellab.worker import Pool, Worker
 
 if TYPE_CHECKING:
     from kernellab.comparing import Comparison
+    from kernellab.explore.panel import Panel
     from kernellab.export.write import Exported
     from kernellab.tune.result import Tuning
     from kernellab.tune.session import Searching
@@ -270,6 +271,21 @@ class Lab:
         require_kernel(kernel)
         options = Options(configs, timeout_s, search, 64, budget_s, budget_configs, fresh)
         return tune_and_launch(self.launches, self.kernels, self.bind(kernel), grid, args, meta, options)
+
+    def explore(self, kernel: Any, grid: Any, /, *args: Any, check: Any = None, **ranges: Any) -> Panel:
+        """Return a panel with sliders over a launch: each move compiles, runs on copies, and updates in place.
+
+        A list is the values of a slider (``BLOCK=[64, ..., 4096]``), a tuple a range of integers (``n=(1, 10**7)``);
+        without any, the kernel's constexprs suggest them. ``check`` returns what the outputs are to hold, from
+        parameters that it takes by name; without it, outputs are compared with those of the first point.
+
+        Raises:
+            UsageError: a range is none, or a name is none of the kernel.
+        """
+        from kernellab.explore.opening import opened  # loads ipywidgets
+
+        require_kernel(kernel)
+        return opened(self.launches, self.kernels, self.bind(kernel), grid, args, ranges, check)
 
     @contextmanager
     def recording(

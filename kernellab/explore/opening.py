@@ -1,0 +1,168 @@
+"""From a kernel, a grid and arguments to a panel over them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from kernellab.explore.copies import copied
+from kernellab.explore.keeping import Keeper
+from kernellab.explore.launching import Requests
+from kernellab.explore.on_cpu import Interpreted
+from kernellab.explore.on_gpu import OnGpu
+from kernellab.explore.panel import Panel
+from kernellab.explore.points import Trail
+from kernellab.explore.proposals import OPTIONS, Plan, Subject, planned
+from kernellab.explore.site import Site
+from kernellab.explore.verdicts import Reference
+from kernellab.gpu.observed import memory_of
+from kernellab.grid import checked_grid
+from kernellab.registry.table import Registry
+from kernellab.runtime import Launches as Runtime
+from kernellab.runtime import LaunchRecord
+from kernellab.source import Closure, closure_of
+from kernellab.tune.gpu_bench import gpu_bench
+
+_DTYPES = ("float16", "bfloat16", "float32")
+
+
+def opened(
+    runtime: Runtime,
+    kernels: Registry,
+    kernel: Any,
+    grid: Any,
+    args: tuple[Any, ...],
+    ranges: Mapping[str, Any],
+    check: Any = None,
+    timeout_s: float = 10.0,
+) -> Panel:
+    """Return the panel of a bound kernel, at its first point.
+
+    Raises:
+        UsageError: a range is none, or a name is unknown.
+    """
+    from kernellab._triton.objects import parameter_names
+
+    given = dict(zip(parameter_names(kernel), args, strict=False))
+    closure, _ = closure_of(kernel)
+    subject = _subject(kernel, grid, given, ranges, closure)
+    plan = planned(subject, ranges)
+    panel = _panel(runtime, kernels, kernel, grid, plan, subject, Reference(check), timeout_s)
+    panel.wait()
+    return panel
+
+
+def opened_on_launch(runtime: Runtime, kernels: Registry, record: LaunchRecord) -> Panel:
+    """Return the panel of a launch that was recorded, with the arguments, the options and the grid that it had."""
+    kernel = kernels.owner_of(record.kernel)
+    supplied = _supplied(kernel)
+    options = {name: record.compiled.options.get(name) for name in OPTIONS[:2]}
+    given = {name: value for name, value in record.arguments.items() if name not in supplied}
+    given |= {name: value for name, value in options.items() if value is not None and name not in supplied}
+    closure, _ = closure_of(kernel)
+    grid = record.given_grid if record.given_grid is not None else record.grid or (1,)
+    subject = _subject(kernel, grid, given, {}, closure)
+    plan = planned(subject, {})
+    panel = _panel(runtime, kernels, kernel, grid, plan, subject, Reference(None), 10.0)
+    panel.wait()
+    return panel
+
+
+def _panel(
+    runtime: Runtime,
+    kernels: Registry,
+    kernel: Any,
+    grid: Any,
+    plan: Plan,
+    subject: Subject,
+    reference: Reference,
+    timeout_s: float,
+) -> Panel:
+    from kernellab._triton.offline import gpu_target_of_machine
+    from kernellab._triton.tuning import declared
+
+    stated = declared(kernel)
+    here = None if runtime.is_offline() else gpu_target_of_machine()
+    requests = Requests(kernel, grid, plan.fixed, subject.constexprs, has_hooks=stated.pre_hook is not None)
+    closure, _ = closure_of(kernel)
+    inputs = _memory(plan.fixed)
+    interpreted = on_gpu = None
+    if here is None:
+        interpreted = Interpreted(runtime.interpret, copied(inputs), reference, tuple(stated.reset_to_zero))
+    else:
+        on_gpu = _on_gpu(runtime, inputs, reference, frozenset(stated.reset_to_zero), timeout_s)
+    site = Site(runtime.compiler, requests, Trail(closure.name), here, interpreted, on_gpu)
+    entry = closure.functions[0]
+    source = (entry.text, entry.first_line, closure.label(entry.file))
+    return Panel(site, plan, Keeper(kernels, kernel, requests), source, str(runtime.target))
+
+
+def _on_gpu(
+    runtime: Runtime, inputs: Mapping[str, Any], reference: Reference, reset: frozenset[str], timeout_s: float
+) -> OnGpu:
+    import torch  # only where there is a GPU
+
+    return OnGpu(
+        runtime=runtime,
+        make_bench=lambda launches: gpu_bench(launches, runtime.flights, timeout_s, reset),
+        inputs=inputs if reference.check is None else copied(inputs),
+        reference=reference,
+        device=torch.cuda.current_device(),
+        timeout_s=timeout_s,
+    )
+
+
+def _subject(
+    kernel: Any, grid: Any, given: Mapping[str, Any], ranges: Mapping[str, Any], closure: Closure
+) -> Subject:
+    """Return what is known of a launch; ``ranges`` are keywords, of which those that are no ranges are arguments."""
+    import triton.language as tl
+
+    from kernellab._triton.objects import constexpr_value, jit_function
+    from kernellab._triton.tuning import declared
+
+    function = jit_function(kernel)
+    configs = tuple({k: v for k, v in c.all_kwargs().items() if v is not None} for c in declared(kernel).configs)
+    plain = {name: constexpr_value(value)[1] for name, value in given.items()}
+    memory = memory_of({**plain, **{name: value for name, value in ranges.items() if not isinstance(value, list)}})
+    return Subject(
+        parameters=tuple(function.arg_names),
+        constexprs=frozenset(parameter.name for parameter in function.params if parameter.is_constexpr),
+        defaults={
+            **{p.name: constexpr_value(p.default)[1] for p in function.params if p.has_default},
+            **dict.fromkeys(_of_heuristics(kernel)),
+        },
+        given=plain,
+        configs=configs,
+        grid=None if callable(grid) else checked_grid(grid, closure.name),
+        numel=min((tensor.numel() for tensor in memory.values()), default=None),
+        dtypes=tuple(getattr(tl, name) for name in _DTYPES),
+        has_loop=any(_has_loop(each.text) for each in closure.functions),
+    )
+
+
+def _of_heuristics(kernel: Any) -> list[str]:
+    from kernellab._triton.decorators import layers
+
+    return [name for kind, given in layers(kernel) if kind == "heuristics" for name in given]
+
+
+def _supplied(kernel: Any) -> set[str]:
+    """Return the parameters that the decorators of a kernel set."""
+    from kernellab._triton.tuning import declared
+
+    configs = declared(kernel).configs
+    of_configs = {name for config in configs for name in config.all_kwargs()}
+    return of_configs | set(_of_heuristics(kernel))
+
+
+def _has_loop(text: str) -> bool:
+    """Tell whether a function has a loop that is still one when it is compiled, and that can be pipelined."""
+    loops = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.For | ast.While)]
+    return any(isinstance(loop, ast.While) or "static_range" not in ast.unparse(loop.iter) for loop in loops)
+
+
+def _memory(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that hold memory."""
+    return {name: value for name, value in arguments.items() if memory_of({name: value})}

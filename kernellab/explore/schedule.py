@@ -1,0 +1,145 @@
+"""Latest wins: of moves that come faster than they can be worked on, only the last is.
+
+A move after a pause starts at once. One that follows another closely waits until the hand rests, so that dragging a
+slider over ten values works on the first and the last. Nothing here knows of threads or event loops: both are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+Item = TypeVar("Item")
+CLOSE_S = 0.3
+REST_S = 0.2
+
+
+class Handle(Protocol):
+    """Something that is to happen later."""
+
+    def cancel(self) -> object:
+        """Let it not happen."""
+
+
+class Pace(Protocol):
+    """Where moves are made and shown (one thread), and where they are worked on (another)."""
+
+    def clock(self) -> float:
+        """Return seconds that only grow."""
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> Handle:
+        """Call a function in the thread of the moves after some seconds."""
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Call a function in the thread of the moves soon; from any thread."""
+
+    def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        """Start to work on something, after what was submitted before."""
+
+
+class Superseded:
+    """Tells the work on an item that a newer one waits."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def __bool__(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+
+
+@dataclass(slots=True)
+class LatestOnly(Generic[Item]):
+    """Works on the latest of the items that it is given.
+
+    ``work(item, superseded)`` is called by the pace's executor; what it returns is given to ``show`` in the thread of
+    the moves, unless a newer item was given meanwhile. ``jobs`` counts what was started.
+    """
+
+    pace: Callable[[], Pace]
+    work: Callable[[Item, Superseded], Any]
+    show: Callable[[Any], None]
+    close_s: float = CLOSE_S
+    rest_s: float = REST_S
+    jobs: int = 0
+    _waiting: list[Item] = field(default_factory=list)
+    _timer: Handle | None = None
+    _running: Future[Any] | None = None
+    _superseded: Superseded = field(default_factory=Superseded)
+    _last_move_s: float = float("-inf")
+    _at: Pace | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return self._running is None and not self._waiting
+
+    def move(self, item: Item) -> None:
+        """Take a new item; what was given before and has not begun is dropped."""
+        pace = self.pace()
+        now = pace.clock()
+        follows_closely = now - self._last_move_s < self.close_s
+        self._last_move_s = now
+        self._waiting = [item]
+        self._superseded.set()
+        self._stop_timer()
+        if follows_closely:
+            self._timer = pace.later(self.rest_s, self._rested)
+        else:
+            self._start()
+
+    def drain(self) -> None:
+        """Work on what waits, in turn, and return when it is shown; called in the thread of the moves."""
+        self._stop_timer()
+        while not self.is_idle:
+            if self._running is not None:
+                self._finish(self._running)
+            else:
+                self._start()
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Call a function in the thread of the moves, before the result of the work that asks for it is shown."""
+        if self._at is not None:
+            self._at.post(call)
+
+    def drop(self) -> None:
+        """Forget what waits, and what is being worked on."""
+        self._stop_timer()
+        self._waiting = []
+        self._superseded.set()
+
+    def _rested(self) -> None:
+        self._timer = None
+        self._start()
+
+    def _start(self) -> None:
+        """Begin with what waits, unless the hand still moves or something is being worked on."""
+        if self._running is not None or self._timer is not None or not self._waiting:
+            return
+        item = self._waiting.pop()
+        pace = self._at = self.pace()
+        superseded = self._superseded = Superseded()
+        self.jobs += 1
+        running = self._running = pace.submit(lambda: self.work(item, superseded))
+        running.add_done_callback(lambda done: pace.post(lambda: self._finish(done)))
+
+    def _finish(self, done: Future[Any]) -> None:
+        """Show what came out, and go on with what waits; a result that was shown already is passed over."""
+        if done is not self._running:
+            return
+        superseded = self._superseded
+        try:
+            result = done.result()
+        finally:
+            self._running = None
+            self._start()
+        if not superseded:
+            self.show(result)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

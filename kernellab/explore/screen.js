@@ -1,0 +1,80 @@
+// The part of the panel that shows: figures, a region that screen readers follow, and the source beside its stages.
+// It also gives the sliders of the panel what their own markup lacks: a name, and their value as it reads.
+
+const labelled = panel => {
+  for (const slider of panel.querySelectorAll(".widget-slider")) {
+    const handle = slider.querySelector(".noUi-handle");
+    const words = { "aria-label": ".widget-label", "aria-valuetext": ".widget-readout" };
+    for (const [attribute, place] of Object.entries(words)) {
+      const text = slider.querySelector(place)?.textContent;
+      if (handle && text && handle.getAttribute(attribute) !== text) handle.setAttribute(attribute, text);
+    }
+  }
+};
+
+const watched = el => {
+  const panel = el.closest(".kl-explore");
+  if (!panel) return null;
+  panel.setAttribute("role", "group");
+  panel.setAttribute("aria-label", el.dataset.kernel);
+  labelled(panel);
+  const observer = new MutationObserver(() => labelled(panel));
+  observer.observe(panel, { subtree: true, childList: true, characterData: true, attributeFilter: ["aria-valuetext"] });
+  return observer;
+};
+
+function render({ model, el }) {
+  el.classList.add("kp", "kp-live");
+  el.dataset.kernel = `explore ${model.get("kernel")}`;
+  const status = document.createElement("div"), figures = document.createElement("div");
+  status.className = "kp-status";
+  status.setAttribute("role", "status");
+  status.setAttribute("aria-live", "polite");
+  status.setAttribute("aria-atomic", "true");
+  figures.className = "kp-figures";
+  const details = document.createElement("details"), summary = document.createElement("summary");
+  const source = document.createElement("div");
+  summary.textContent = "Source and stages";
+  details.append(summary, source);
+  el.append(status, figures, details);
+
+  const tell = (name, value) => { model.set(name, value); model.save_changes(); };
+  const paint = () => {
+    figures.innerHTML = model.get("figures");
+    el.dataset.state = model.get("state");
+    el.dataset.jobs = model.get("jobs");
+    el.dataset.point = model.get("point");
+    el.setAttribute("aria-busy", String(model.get("state") === "busy"));
+    if (model.get("state") !== "busy" && status.textContent !== model.get("status")) status.textContent = model.get("status");
+  };
+  const paintSource = () => {
+    const held = document.activeElement, top = source.querySelector(".kx-source")?.scrollTop ?? 0;
+    source.innerHTML = model.get("source");
+    const root = source.querySelector(".kx");
+    if (!root) return;
+    const controls = enhance(root);
+    const line = model.get("line"), stage = model.get("stage");
+    if (stage) controls.showStage(stage);
+    root.querySelector(".kx-source").scrollTop = top;
+    if (line) controls.showLine(line);
+    if (held && held !== document.activeElement && held.isConnected) held.focus({ preventScroll: true });
+    root.addEventListener("kx-line", event => tell("line", event.detail));
+    root.addEventListener("kx-stage", event => tell("stage", event.detail));
+  };
+  details.open = model.get("is_open");
+  details.addEventListener("toggle", () => { if (details.open !== model.get("is_open")) tell("is_open", details.open); });
+  const painted = "change:figures change:state change:jobs change:point change:status";
+  for (const name of painted.split(" ")) model.on(name, paint);
+  model.on("change:source", paintSource);
+  paint();
+  paintSource();
+  let observer = null;
+  const frame = requestAnimationFrame(() => { observer = watched(el); });
+  return () => {
+    cancelAnimationFrame(frame);
+    observer?.disconnect();
+    for (const name of painted.split(" ")) model.off(name, paint);
+    model.off("change:source", paintSource);
+  };
+}
+export default { render };
