@@ -25,7 +25,7 @@ class Policy:
     screen_runs: int = 4
     loser_factor: float = 1.25
     finalist_factor: float = 1.08
-    max_finalists: int = 8
+    max_finalists: int = 12
     batch_rounds: int = 12
     max_rounds: int = 72
     finals_s: float = 1.5
@@ -60,9 +60,9 @@ def settle(
     times: dict[int, list[float]] = {candidate.index: [] for candidate in finalists}
     stand = _played(bench, finalists, times, policy, clock)
     by_index = {candidate.index: candidate for candidate in finalists}
-    together = [stand.leader, *stand.tied]
+    together = [stand.leader, *stand.level]
     winner = preferred(together, {index: rows[by_index[index].config].resources for index in together})
-    ties = [index for index in (*together, *stand.open) if index != winner]
+    ties = [index for index in (stand.leader, *stand.tied, *stand.open) if index != winner]
     warm = dict(zip(by_index, bench.warm(finalists, policy.warm_runs), strict=True))
     found = {}
     for index, candidate in by_index.items():

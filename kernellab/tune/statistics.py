@@ -24,14 +24,15 @@ class Interval:
 class Standing:
     """Where the finalists stand: ``leader`` has the smallest median, the others are sorted by what is known of them.
 
-    ``tied`` cannot be slower than the leader by more than the margin, ``lost`` are slower for certain, ``open`` needs
-    more samples.
+    ``tied`` cannot be slower than the leader by more than the margin, ``lost`` are slower for certain and by more than
+    half of it, ``open`` needs more samples. ``level`` are those of the tied that are slower by less than half of it.
     """
 
     leader: int
     tied: tuple[int, ...]
     lost: tuple[int, ...]
     open: tuple[int, ...]
+    level: tuple[int, ...] = ()
 
 
 def interval(samples: Sequence[float], seed: int = 0, confidence: float = CONFIDENCE) -> Interval:
@@ -69,23 +70,25 @@ def standing(
 ) -> Standing:
     """Return where finalists stand after interleaved rounds of equal number.
 
-    One has lost if the interval of its ratio to the leader lies above 1, unless that lies within ``margin`` of it; it
-    has tied if the interval ends below 1 + ``margin``; else the rounds do not tell yet.
+    One has tied if the interval of its ratio to the leader ends below 1 + ``margin``, and has lost if it begins above
+    1 + half of ``margin``; else the rounds do not tell yet. So a config that is level in one final has not lost in the
+    next, which makes the ties of two finals of the same configs agree.
     """
     medians = {index: float(np.median(samples)) for index, samples in rounds.items()}
     leader = min(medians, key=lambda index: medians[index])
-    tied, lost, undecided = [], [], []
+    tied, lost, undecided, level = [], [], [], []
     for index in rounds:
         if index == leader:
             continue
         ratio = ratio_interval(rounds[index], rounds[leader], seed, confidence)
         if ratio.high < 1 + margin:
             tied.append(index)
-        elif ratio.low > 1:
+            level += [index] if ratio.high < 1 + margin / 2 else []
+        elif ratio.low > 1 + margin / 2:
             lost.append(index)
         else:
             undecided.append(index)
-    return Standing(leader, tuple(tied), tuple(lost), tuple(undecided))
+    return Standing(leader, tuple(tied), tuple(lost), tuple(undecided), tuple(level))
 
 
 def preferred(tied: Sequence[int], resources: Mapping[int, tuple[float, ...]]) -> int:

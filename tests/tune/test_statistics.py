@@ -78,3 +78,14 @@ def test_a_loser_is_one_whose_fastest_sample_is_far_behind() -> None:
 
 def test_a_tie_goes_to_fewer_resources_then_to_the_earlier_config() -> None:
     assert preferred([4, 2, 7], {4: (0, 100), 2: (0, 200), 7: (0, 100)}) == 4
+
+
+def test_level_is_what_ties_within_half_the_margin() -> None:
+    leader = [1.0] * 40
+    found = standing({0: leader, 1: [1.002] * 40, 2: [1.004] * 40, 3: [1.02] * 40})
+    assert (found.tied, found.level, found.lost) == ((1, 2), (1,), (3,))
+
+
+def test_none_loses_by_less_than_half_the_margin() -> None:
+    rounds = {0: [1.0] * 40, 1: [1.001, 1.008] * 20}
+    assert standing(rounds).lost == ()

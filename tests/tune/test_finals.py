@@ -1,0 +1,63 @@
+"""Finals: who meets in them, and whether two of the same configs agree."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from kernellab.tune.bench import Candidate
+from kernellab.tune.config import Config
+from kernellab.tune.finals import Final, Policy, settle
+from kernellab.tune.result import Row, Status
+from tests.tune.fakes import Clock, FakeBench, compiled, config
+
+POLICY = Policy(finals_s=1e9)
+
+
+def final(times_ms: Sequence[float], *, seed: int, noise: float) -> tuple[Final, dict[Config, Row]]:
+    """Play a final of configs that need more registers the earlier they stand in the list."""
+    configs = [config(64 << place) for place in range(len(times_ms))]
+    rows = {each: Row(each, Status.OK, registers=99 - place) for place, each in enumerate(configs)}
+    bench = FakeBench(dict(zip(configs, times_ms, strict=True)), noise=noise, rng=random.Random(seed))
+    candidates = [Candidate(place, each, compiled()) for place, each in enumerate(configs)]
+    return settle(bench, candidates, rows, POLICY, Clock(), "final")
+
+
+@pytest.mark.parametrize("noise", [0.003, 0.01, 0.02])
+@pytest.mark.parametrize(
+    "times_ms",
+    [(1.0, 1.002, 1.003, 1.004, 1.006), (1.001, 1.0005, 1.0, 1.0007, 1.0003, 1.002), (1.0, 1.02, 1.03)],
+    ids=["close", "flat", "apart"],
+)
+def test_finals_of_the_same_configs_agree(times_ms: tuple[float, ...], noise: float) -> None:
+    found = [final(times_ms, seed=seed, noise=noise)[0] for seed in range(8)]
+    agreeing = [one.winner in {other.winner, *other.ties} for one in found for other in found]
+    assert sum(agreeing) >= 0.95 * len(agreeing)
+
+
+def test_what_is_level_with_the_leader_and_needs_less_wins() -> None:
+    found, rows = final((1.0, 1.0, 1.0), seed=1, noise=0.001)
+    assert found.winner == config(256)
+    assert set(found.ties) == {config(64), config(128)}
+    assert [rows[each].standing for each in (config(64), config(128), config(256))] == ["tied", "tied", "winner"]
+
+
+def test_a_config_that_needs_less_and_is_slower_beyond_doubt_does_not_win() -> None:
+    found, rows = final((1.0, 1.004, 1.05), seed=1, noise=0.001)
+    assert found.winner == config(64)
+    assert rows[config(256)].standing == "lost"
+
+
+def test_a_final_enters_what_it_measured() -> None:
+    _, rows = final((1.0, 2.0), seed=1, noise=0.001)
+    row = rows[config(64)]
+    assert row.cold_ms == row.time_ms == pytest.approx(1.0, rel=0.01)
+    assert row.warm_ms == pytest.approx(0.5, rel=0.01)
+    assert row.samples >= POLICY.batch_rounds
+    assert row.tuning == "final"
+
+
+def test_without_finalists_there_is_no_winner() -> None:
+    assert settle(FakeBench({}), [], {}, POLICY, Clock(), "final") == (Final(None, ()), {})
