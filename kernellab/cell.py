@@ -16,10 +16,10 @@ from kernellab.errors import CheckFailed, Place, UsageError
 from kernellab.gpu.observed import memory_of
 from kernellab.lab import Lab
 from kernellab.poison import key_of
+from kernellab.recording import LaunchRecord, Recorder
 from kernellab.registry.launch_log import remember
 from kernellab.registry.rephrase import rephrased
 from kernellab.report import CellReport, Check, KernelReport, argument_reports
-from kernellab.runtime import LaunchRecord, Recorder
 from kernellab.source import closure_of
 from kernellab.standin import from_annotations, stand_ins
 

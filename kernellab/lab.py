@@ -20,12 +20,13 @@ from kernellab.gpu.first_flight import Flights
 from kernellab.interpret import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
+from kernellab.recording import LaunchRecord, Recorder
 from kernellab.registry.launch_log import remember
 from kernellab.registry.listing import Loaded
 from kernellab.registry.shelf import define
 from kernellab.registry.table import Registry
 from kernellab.run import Run
-from kernellab.runtime import Launches, LaunchRecord, Recorder
+from kernellab.runtime import Launches
 from kernellab.settings import read_settings
 from kernellab.store import Store, Version
 from kernellab.store.eviction import evict
@@ -33,6 +34,8 @@ from kernellab.target import DEFAULT_TARGET, Target, parse_target
 from kernellab.worker import Pool, Worker
 
 if TYPE_CHECKING:
+    from kernellab.benchmark.ceilings import Ceilings
+    from kernellab.benchmark.result import Benchmark
     from kernellab.comparing import Comparison
     from kernellab.explore.panel import Panel
     from kernellab.export.write import Exported
@@ -286,6 +289,29 @@ class Lab:
 
         require_kernel(kernel)
         return opened(self.launches, self.kernels, self.bind(kernel), grid, args, ranges, check)
+
+    def bench(self, kernel: Any, grid: Any = None, /, *args: Any, over: Any, **given: Any) -> Benchmark:
+        """Time a kernel over a sweep, beside others: ``over={"n": [...]}, versus={"torch": lambda x, y: x + y}``.
+
+        ``inputs`` makes arguments by name from the swept names it takes; else swept values replace given arguments.
+        Without grid and arguments, those of the latest recorded launch are scaled. Also swept: ``dtype``, ``config``,
+        ``version``, ``num_warps``... ``versus`` has functions, kernels, ``name@version`` or (kernel, grid, meta).
+        Options: ``where``, ``flops`` and ``bytes`` (formulas), ``check`` (outputs on a CPU), ``rounds``, ``timeout_s``.
+
+        Raises:
+            UsageError, LaunchError: the question, or its first point, does not fit the kernel.
+        """
+        from kernellab.benchmark.place import benchmark  # keeps `import kernellab` light
+        from kernellab.export.recorded import question_of
+
+        question = question_of(self.kernels, self._device, kernel, grid, args, {"over": over, **given})
+        return benchmark(self.launches, self.kernels, self.bind, question)
+
+    def ceilings(self, *, fresh: bool = False) -> Ceilings:
+        """Return what the GPU can do at best; measured once per device and driver, or again if ``fresh``."""
+        from kernellab.benchmark.place import ceilings
+
+        return ceilings(self.launches, self.kernels, fresh=fresh)
 
     @contextmanager
     def recording(

@@ -35,6 +35,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "compiler",
             "occupancy",
             "run",
+            "recording",
             "runtime",
             "interpret",
             "gpu",

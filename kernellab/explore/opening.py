@@ -20,7 +20,7 @@ from kernellab.gpu.observed import memory_of
 from kernellab.grid import checked_grid
 from kernellab.registry.table import Registry
 from kernellab.runtime import Launches as Runtime
-from kernellab.runtime import LaunchRecord
+from kernellab.recording import LaunchRecord
 from kernellab.source import Closure, closure_of
 from kernellab.tune.gpu_bench import gpu_bench
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernellab.compile import Compiled
+from kernellab.recording import LaunchRecord
 from kernellab.registry.rephrase import rephrased_grid
 from kernellab.registry.table import Registry
-from kernellab.runtime import LaunchRecord
 from kernellab.source import is_plain
 from kernellab.store import Argument, Launch, Result
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from kernellab.recording import LaunchRecord
 from kernellab.registry.table import Registry
 from kernellab.runtime import Launches as Runtime
-from kernellab.runtime import LaunchRecord
 from kernellab.tune.bench import Bench
 from kernellab.tune.gpu_bench import gpu_bench
 from kernellab.tune.launches import Launches

@@ -15,7 +15,7 @@ from kernellab._triton.bound import bound_copy
 from kernellab._triton.offline import OfflineDriver, activate, deactivate
 from kernellab._triton.specialize import specialize
 from kernellab.compiler import triton_files
-from kernellab.runtime import Switch
+from kernellab.recording import Switch
 from kernellab.target import parse_target
 from tests import samples
 

@@ -1,0 +1,83 @@
+"""What is recorded of the launches of a thread while somebody watches: a record per specialization."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.compile import Compiled
+from kernellab.grid import Grid3
+from kernellab.poison import Key
+from kernellab.run import Run
+
+
+@dataclass(slots=True)
+class LaunchRecord:
+    """The launches of one specialization of one kernel while a recorder watched.
+
+    ``given_grid`` is the last grid as the user gave it: a function, or extents.
+    """
+
+    kernel: Any
+    compiled: Compiled
+    arguments: Mapping[str, Any]
+    grid: Grid3 | None = None
+    launches: int = 0
+    run: Run | None = None
+    given_grid: Any = None
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Collects launches, one record per specialization, in the order of their first launch.
+
+    ``timeout_s`` limits each launch in a worker; with ``run`` false, launches are compiled only; with ``isolate``
+    false, first launches on a GPU do not fly in the worker. ``uninitialised`` names arguments whose contents count as
+    never written on the CPU. With ``poison``, outputs are filled with a pattern before each launch, and ``unwritten``
+    holds masks of the elements that no launch wrote.
+    """
+
+    timeout_s: float | None = None
+    run: bool = True
+    isolate: bool = True
+    uninitialised: frozenset[str] = frozenset()
+    poison: bool = False
+    unwritten: dict[Key, Any] = field(default_factory=dict)
+    records: dict[tuple[int, str], LaunchRecord] = field(default_factory=dict)
+
+    def note(
+        self,
+        kernel: Any,
+        compiled: Compiled,
+        arguments: Mapping[str, Any],
+        grid: Grid3 | None,
+        run: Run | None,
+        given_grid: Any = None,
+    ) -> None:
+        key = (id(kernel), compiled.digest)
+        record = self.records.setdefault(key, LaunchRecord(kernel, compiled, arguments))
+        record.arguments, record.grid = arguments, grid or record.grid
+        record.given_grid = given_grid or record.given_grid
+        record.launches += grid is not None
+        record.run = run or record.run
+
+
+class Switch:
+    """Counts the recorders of all threads; while there is one, all launches go the slow way."""
+
+    def __init__(self) -> None:
+        self.slow = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        with self._lock:
+            self.slow += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.slow -= 1
