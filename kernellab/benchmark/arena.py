@@ -1,0 +1,193 @@
+"""Where the implementations of one case meet: each launched once with care and compared, then timed in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from kernellab.benchmark.question import called
+from kernellab.benchmark.stopwatch import DeviceState, Stopwatch, Timed
+from kernellab.compile import Compiled
+from kernellab.errors import KernellabError, LaunchError, RunError
+from kernellab.gpu.bench_memory import equal
+from kernellab.gpu.observed import memory_of
+from kernellab.tune.bench_kernels import touched
+from kernellab.tune.launches import Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """One implementation: the launch of a compiled kernel, or a function of the user."""
+
+    name: str
+    launch: Launch | None = None
+    compiled: Compiled | None = None
+    function: Callable[..., Any] | None = None
+
+
+class Arena(Protocol):
+    """Launches the contestants of one case on the same inputs.
+
+    A launch that fails raises a `KernellabError`, after which the arena goes on to work for other contestants.
+    """
+
+    @property
+    def state(self) -> DeviceState:
+        """How the device fared while it last timed something."""
+
+    def try_out(self, contestant: Contestant) -> str:
+        """Launch once, with care; return how the outputs differ from those of the first one tried, or ""."""
+
+    def interleave(self, contestants: Sequence[Contestant], rounds: int) -> list[tuple[float, ...]]:
+        """Return the times of each, one per round, with a flushed L2; each round launches all of them."""
+
+
+def outputs_of(arguments: Mapping[str, Any], contestants: Sequence[Contestant]) -> dict[str, Any]:
+    """Return the tensors that the first kernel among the contestants may write."""
+    compiled = next((each.compiled for each in contestants if each.compiled is not None), None)
+    mutated = frozenset[str]() if compiled is None else touched(compiled.effects)[0]
+    return {name: tensor for name, tensor in memory_of(arguments).items() if name in mutated}
+
+
+def difference(
+    outputs: Sequence[Any], reference: Sequence[Any], names: Sequence[str], subject: str, close: Callable[..., bool]
+) -> str:
+    """Return in words how outputs differ from those of a reference, "" where they agree."""
+    if len(outputs) != len(reference):
+        written = ", ".join(names) or "nothing"
+        return f"{len(outputs)} outputs meet {len(reference)} of {subject}; the kernel writes {written}, in this order"
+    for name, got, want in zip(names, outputs, reference, strict=True):
+        if got.numel() != want.numel():
+            return f"{name} has the shape {tuple(got.shape)}, and {subject} has {tuple(want.shape)}"
+        if not close(got.reshape(-1), want.reshape(-1).to(got.device)):
+            return f"{name} differs from that of {subject}"
+    return ""
+
+
+def returned(result: Any, written: Sequence[Any]) -> list[Any]:
+    """Return the outputs of a function: what it returns, or what it wrote where it returns nothing.
+
+    Raises:
+        RunError: it returns something that is no tensor.
+    """
+    if result is None:
+        return list(written)
+    found = list(result) if isinstance(result, tuple | list) else [result]
+    if not all(hasattr(each, "numel") for each in found):
+        kinds = ", ".join(type(each).__name__ for each in found)
+        raise RunError(f"It returns {kinds}; expected a tensor, or a tuple with one per output of the kernel.")
+    return found
+
+
+def run_function(contestant: Contestant, arguments: Mapping[str, Any]) -> Any:
+    """Call a function of the user.
+
+    Raises:
+        RunError: it raises, in its own words.
+    """
+    try:
+        return called(contestant.function, arguments, contestant.name)
+    except KernellabError:
+        raise
+    except Exception as exc:
+        first = str(exc).strip().partition("\n")[0]
+        raise RunError(f"{contestant.name} raised {type(exc).__name__}: {first}") from exc
+
+
+def poison(tensors: Sequence[Any]) -> None:
+    """Fill what is only written, so that an element left out shows."""
+    import torch  # keeps `import kernellab` light
+
+    for tensor in tensors:
+        if tensor.is_floating_point() or tensor.is_complex():
+            tensor.fill_(float("nan"))
+        else:
+            tensor.fill_(True if tensor.dtype == torch.bool else torch.iinfo(tensor.dtype).max)
+
+
+@dataclass(slots=True)
+class GpuArena:
+    """The arena on a GPU: first launches fly through the lab, the timed ones happen in this process.
+
+    ``arguments`` belong to the arena: their tensors are written to. ``extra`` are values that only functions take.
+    """
+
+    watch: Stopwatch
+    flying: Callable[[], AbstractContextManager[Any]]
+    arguments: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+    read: frozenset[str]
+    _before: list[tuple[Any, Any]] = field(default_factory=list)
+    _reference: tuple[str, list[Any]] | None = None
+    _ready: dict[int, Timed] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._before = [(tensor, tensor.clone()) for name, tensor in self.outputs.items() if name in self.read]
+
+    @property
+    def state(self) -> DeviceState:
+        return self.watch.state
+
+    def try_out(self, contestant: Contestant) -> str:
+        poison([tensor for name, tensor in self.outputs.items() if name not in self.read])
+        self._restore(contestant.launch)
+        outputs = self._fly(contestant) if contestant.launch is not None else self._call(contestant)
+        if self._reference is None:
+            self._reference = (contestant.name, [output.clone() for output in outputs])
+            return ""
+        name, reference = self._reference
+        return difference(outputs, reference, list(self.outputs), name, equal)
+
+    def interleave(self, contestants: Sequence[Contestant], rounds: int) -> list[tuple[float, ...]]:
+        try:
+            times = self.watch.turns([self._ready[id(each)] for each in contestants], rounds)
+        except RuntimeError as exc:
+            names = ", ".join(each.name for each in contestants)
+            raise RunError(f"Timing {names} failed: {str(exc).strip().partition(chr(10))[0]}") from exc
+        return [tuple(each) for each in times]
+
+    def _restore(self, launch: Launch | None = None) -> None:
+        """Bring back what a launch must find, and call the hooks of its config."""
+        for tensor, held in self._before:
+            tensor.copy_(held)
+        for hook in () if launch is None else launch.before:
+            hook({**launch.arguments, **launch.options})
+
+    def _fly(self, contestant: Contestant) -> list[Any]:
+        """Launch a kernel through the lab, in the GPU worker first where it is new."""
+        from kernellab._triton.relaunch import relauncher
+
+        launch = contestant.launch
+        assert launch is not None, "a kernel has a launch"
+        with self.flying():
+            handle = launch.function[launch.grid](**launch.arguments, **launch.options)
+        if handle is None:
+            raise LaunchError(f"The grid of {contestant.name} is {launch.grid}: nothing is launched.")
+        handle = handle.result() if hasattr(handle, "result") else handle
+        relaunch = relauncher(handle, launch.grid, tuple(launch.arguments.values()))
+        self._ready[id(contestant)] = (relaunch, lambda: self._restore(launch))
+        mutated = (
+            touched(contestant.compiled.effects)[0] if contestant.compiled is not None else frozenset(self.outputs)
+        )
+        return [tensor for name, tensor in memory_of(launch.arguments).items() if name in mutated]
+
+    def _call(self, contestant: Contestant) -> list[Any]:
+        """Call a function, on the arena's tensors; what it changes of the inputs is refused."""
+        import torch
+
+        inputs = {name: each for name, each in memory_of(self.arguments).items() if name not in self.outputs}
+        versions = {name: each._version for name, each in inputs.items()}
+        result = run_function(contestant, self.arguments)
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as exc:
+            raise RunError(f"{contestant.name} failed on the GPU: {str(exc).partition(chr(10))[0]}") from exc
+        changed = [name for name, version in versions.items() if inputs[name]._version != version]
+        if changed:
+            raise RunError(f"{contestant.name} changes {changed[0]} in place, which the others read; clone it first.")
+        again = partial(called, contestant.function, self.arguments, contestant.name)
+        self._ready[id(contestant)] = (again, self._restore)
+        return returned(result, list(self.outputs.values()))

@@ -1,0 +1,170 @@
+"""The cases of a benchmark: the arguments of each, and the implementations that meet there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy as shallow
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.benchmark.question import Question, called
+from kernellab.errors import KernellabError, UsageError
+from kernellab.gpu.observed import memory_of
+from kernellab.tune.config import OPTIONS, Config
+from kernellab.tune.launches import Launch, Launches
+
+_KEPT_BYTES = 1 << 29
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """An implementation at a point: a kernel with its grid and meta-parameters, or a function.
+
+    ``values`` are the swept values that are its own: version, config, options.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    kernel: Any = None
+    grid: Any = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    function: Callable[..., Any] | None = None
+
+
+@dataclass(slots=True)
+class Arguments:
+    """Makes the arguments of each case, and keeps them between two uses where they are small."""
+
+    question: Question
+    parameters: tuple[str, ...]
+    _kept: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _kept_bytes: int = 0
+
+    def of(self, number: int, case: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a case by name, in memory of their own.
+
+        Raises:
+            UsageError: ``inputs`` raises, or returns something else than arguments by name.
+        """
+        if number in self._kept:
+            return self._kept.pop(number)
+        question = self.question
+        made = dict(question.given)
+        if question.inputs is None:
+            made |= {name: value for name, value in case.items() if name != "dtype"}
+            made = copied(made)
+            return cast(made, case["dtype"]) if "dtype" in case and "dtype" not in self.parameters else made
+        found = _made(question.inputs, case)
+        if not isinstance(found, Mapping):
+            raise UsageError(f"inputs returns a {type(found).__name__}; expected arguments by name: dict(x=..., n=n).")
+        return {**made, **{name: value for name, value in case.items() if name in self.parameters}, **found}
+
+    def keep(self, number: int, arguments: dict[str, Any]) -> None:
+        """Keep the arguments of a case for later, if there is not much in them."""
+        size = sum(tensor.numel() * tensor.element_size() for tensor in memory_of(arguments).values())
+        if self._kept_bytes + size <= _KEPT_BYTES:
+            self._kept[number] = arguments
+            self._kept_bytes += size
+
+
+def entrants(
+    question: Question, case: Mapping[str, Any], kernel_of: Callable[[Any], tuple[str, Any]]
+) -> Iterator[Entrant]:
+    """Yield what meets in a case: the kernel in all its variants, then what it is compared with.
+
+    ``kernel_of`` returns name and bound kernel of a kernel, a label or an id.
+    """
+    own, kernel = kernel_of(question.kernel)
+    for variant in question.variants(case):
+        version = variant.get("version")
+        label = f"{own.partition('@')[0]}@{version}" if isinstance(version, int) else version
+        name, chosen = (own, kernel) if version is None else kernel_of(label)
+        options = {name: value for name, value in variant.items() if name in OPTIONS and value is not None}
+        yield Entrant(name, variant, chosen, question.grid, options)
+    for name, peer in question.versus.items():
+        if isinstance(peer, tuple):
+            yield Entrant(name, {}, kernel_of(peer[0])[1], peer[1], dict(peer[2]) if len(peer) > 2 else {})
+        elif isinstance(peer, str | int) or _is_kernel(peer):
+            yield Entrant(name, {}, kernel_of(peer)[1], question.grid)
+        else:
+            yield Entrant(name, {}, function=peer)
+
+
+def launch_of(
+    entrant: Entrant, arguments: Mapping[str, Any], target: Any, best: Callable[[Launches], Any]
+) -> tuple[Launch, Config | None]:
+    """Return the launch of a kernel, and its config: the swept one, or what ``best`` gives for an autotuned kernel.
+
+    Raises:
+        UsageError, LaunchError: the arguments or options do not fit the kernel.
+    """
+    from kernellab._triton.objects import parameter_names
+    from kernellab._triton.tuning import declared
+
+    names = parameter_names(entrant.kernel)
+    taken = {name: value for name, value in arguments.items() if name in names or name in OPTIONS}
+    launches = Launches(entrant.kernel, entrant.grid, (), {**taken, **entrant.meta}, target)
+    config = entrant.values.get("config")
+    if config is None and declared(entrant.kernel).configs:
+        config = best(launches)
+    if config is None:
+        return launches.of(Config.of({"num_warps": None, "num_stages": None, "num_ctas": None})), None
+    if entrant.values.get("config") is not None:
+        launches.meta = {name: value for name, value in launches.meta.items() if name not in config.kwargs}
+    value = launches.effective(config)
+    return launches.of(value, config), value
+
+
+def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments whose tensors are in memory of their own; views of one storage stay so."""
+    storages: dict[int, Any] = {}
+
+    def copy(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(copy, value))
+        if hasattr(value, "block_shape") and hasattr(value, "base"):
+            twin = shallow(value)
+            twin.base = copy(value.base)
+            return twin
+        if not hasattr(value, "untyped_storage"):
+            return value
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in storages:
+            storages[storage.data_ptr()] = storage.clone()
+        fresh = value.detach().new_empty(0)
+        return fresh.set_(storages[storage.data_ptr()], value.storage_offset(), value.shape, value.stride())
+
+    return {name: copy(value) for name, value in arguments.items()}
+
+
+def cast(arguments: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
+    """Return arguments with all tensors of floating-point numbers in another dtype.
+
+    Raises:
+        UsageError: ``dtype`` is none.
+    """
+    import torch  # keeps `import kernellab` light
+
+    wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(wanted, torch.dtype):
+        raise UsageError(f"over['dtype'] has {dtype!r}; expected a torch.dtype, or the name of one.")
+    return {
+        name: value.to(wanted) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        for name, value in arguments.items()
+    }
+
+
+def _made(inputs: Callable[..., Any], case: Mapping[str, Any]) -> Any:
+    try:
+        return called(inputs, case, "inputs")
+    except KernellabError:
+        raise
+    except Exception as exc:
+        first = str(exc).strip().partition("\n")[0]
+        raise UsageError(f"inputs raised {type(exc).__name__}: {first}") from exc
+
+
+def _is_kernel(value: Any) -> bool:
+    from kernellab._triton.objects import is_kernel
+
+    return is_kernel(value)

@@ -1,0 +1,115 @@
+"""The figures of a row: what a launch moves and computes, its times, and how close that comes to the ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from kernellab.benchmark.ceilings import Ceilings
+from kernellab.benchmark.question import Formula, Question, called
+from kernellab.benchmark.result import Bound, Row
+from kernellab.compile import Compiled
+from kernellab.errors import UsageError
+from kernellab.ir.arithmetic import Arithmetic
+from kernellab.tune.launches import Launch, arithmetic, moved_bytes
+from kernellab.tune.result import Status
+from kernellab.tune.statistics import interval, ratio_interval
+
+
+class Prepared(Protocol):
+    """A row with the launch that it stands for; None of both for a function."""
+
+    row: Row
+    launch: Launch | None
+    compiled: Compiled | None
+
+
+def with_work(
+    question: Question, case: Mapping[str, Any], arguments: Mapping[str, Any], places: Sequence[Prepared]
+) -> None:
+    """Enter what each row moves and computes: by formula, else as its kernel tells; a function as the first kernel."""
+    available = {**arguments, **case}
+    flops = _of_formula(question.flops, available, "flops") if arguments else None
+    moved = _of_formula(question.bytes, available, "bytes") if arguments else None
+    first: Row | None = None
+    for place in sorted(places, key=lambda place: place.launch is None):
+        if place.launch is not None and place.compiled is not None:
+            place.row = _of_kernel(place.row, place.launch, place.compiled, flops, moved)
+            first = first or place.row
+        elif place.launch is None:
+            given = first or Row((), "", Status.OK, flops=flops, bytes=moved)
+            place.row = replace(
+                place.row,
+                flops=given.flops,
+                bytes=given.bytes,
+                fp_ops=given.fp_ops,
+                intensity=given.intensity,
+                dot_dtype=given.dot_dtype,
+            )
+
+
+def rows_of_times(rows: Sequence[Row], times: Sequence[Sequence[float]], *, has_reference: bool) -> list[Row]:
+    """Return rows with their times and ranks, from 1; where it is the reference, speedups relate to the first."""
+    medians = [interval(samples) if samples else None for samples in times]
+    known = [i for i, each in enumerate(medians) if each is not None and rows[i].status is Status.OK]
+    order = sorted(known, key=lambda i: medians[i].median)  # type: ignore[union-attr]
+    found = list(rows)
+    for place, index in enumerate(order, start=1):
+        timed, ratio = medians[index], ratio_interval(times[0], times[index]) if has_reference else None
+        assert timed is not None, "only those with times have a rank"
+        found[index] = replace(
+            rows[index],
+            time_ms=timed.median,
+            low_ms=timed.low,
+            high_ms=timed.high,
+            samples=len(times[index]),
+            rank=place,
+            speedup=None if ratio is None else ratio.median,
+            speedup_low=None if ratio is None else ratio.low,
+            speedup_high=None if ratio is None else ratio.high,
+        )
+    return found
+
+
+def rated(rows: Sequence[Row], ceilings: Ceilings | None) -> list[Row]:
+    """Return rows with their rates, and the share of the nearer ceiling."""
+    return [_rated(row, ceilings) for row in rows]
+
+
+def _rated(row: Row, ceilings: Ceilings | None) -> Row:
+    if row.time_ms is None:
+        return row
+    gbps = row.bytes / row.time_ms / 1e6 if row.bytes else None
+    tflops = row.flops / row.time_ms / 1e9 if row.flops else None
+    shares: dict[Bound, float] = {}
+    if ceilings is not None and gbps is not None:
+        shares["memory"] = gbps / ceilings.copy_gbps
+    roof = None if ceilings is None or row.dot_dtype is None else ceilings.tflops.get(row.dot_dtype)
+    if roof and tflops is not None:
+        shares["compute"] = tflops / roof
+    bound = max(shares, key=lambda name: shares[name]) if shares else None
+    return replace(row, gbps=gbps, tflops=tflops, share=shares[bound] if bound else None, bound=bound)
+
+
+def _of_kernel(row: Row, launch: Launch, compiled: Compiled, flops: int | None, moved: int | None) -> Row:
+    counted: Arithmetic = arithmetic(launch, compiled)
+    flops = counted.dot_flops if flops is None else flops
+    moved = moved_bytes(launch.arguments, compiled) if moved is None else moved
+    return replace(
+        row,
+        flops=flops,
+        bytes=moved,
+        fp_ops=counted.elementwise,
+        intensity=flops / moved if flops is not None and moved else None,
+        dot_dtype=counted.main_dot,
+    )
+
+
+def _of_formula(formula: Formula, available: Mapping[str, Any], name: str) -> int | None:
+    if formula is None:
+        return None
+    value = called(formula, available, name) if callable(formula) else formula
+    if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise UsageError(f"{name} gives {value!r}; expected a number that is not negative.")
+    return int(value)

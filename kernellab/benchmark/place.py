@@ -1,0 +1,140 @@
+"""Benchmarks with what a lab has: its compiler, its store, its GPU if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from kernellab.benchmark.arena import Arena, Contestant, GpuArena, difference, outputs_of, returned, run_function
+from kernellab.benchmark.cases import copied
+from kernellab.benchmark.ceilings import Ceilings, keep_ceilings, kept_ceilings, measured_ceilings
+from kernellab.benchmark.question import Question
+from kernellab.benchmark.result import Benchmark
+from kernellab.benchmark.session import Workshop, benchmarked
+from kernellab.benchmark.stopwatch import Stopwatch
+from kernellab.errors import KernellabError, UsageError
+from kernellab.gpu.bench_memory import equal
+from kernellab.gpu.observed import memory_of
+from kernellab.registry.table import Registry
+from kernellab.runtime import Launches as Runtime
+from kernellab.tune.bench_kernels import touched
+from kernellab.tune.launches import Launches
+from kernellab.tune.place import workshop_of
+from kernellab.tune.session import Options, tuned
+from kernellab.tune.session import Workshop as TuneWorkshop
+from kernellab.tune.tuner import NO_GPU
+
+Bind = Callable[[Any], Any]
+
+
+def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, question: Question) -> Benchmark:
+    """Measure what is asked for.
+
+    Raises:
+        UsageError, LaunchError: the question does not fit the kernel.
+    """
+    from kernellab._triton.objects import parameter_names
+
+    tuning = workshop_of(runtime, kernels)
+    has_gpu = tuning.make_bench is not None
+    kernel_of = partial(_kernel_of, kernels, bind)
+    kernel = kernel_of(question.kernel)[1]
+    version = kernels.known(kernel) or kernels.add(kernel)
+    workshop = Workshop(
+        compiler=runtime.compiler,
+        target=tuning.device.target,
+        kernel_of=kernel_of,
+        best=partial(_best, tuning),
+        make_arena=_arenas(runtime, question) if has_gpu else None,
+        provenance=tuning.device.facts,
+        ceilings=ceilings(runtime, kernels) if has_gpu else None,
+        why_not=NO_GPU if runtime.is_offline() else f"not measured: {runtime.target} is not the target of the GPU",
+        check=partial(_checked, runtime, question.timeout_s) if runtime.is_offline() else None,
+        history=kernels.store.history,
+        version_id=version.id,
+    )
+    return benchmarked(workshop, question, parameter_names(kernel))
+
+
+def ceilings(runtime: Runtime, kernels: Registry, *, fresh: bool = False) -> Ceilings:
+    """Return the ceilings of the GPU: as kept under the folder of the store, else measured and kept.
+
+    Raises:
+        UsageError: there is no GPU.
+    """
+    device = workshop_of(runtime, kernels).device
+    if not device.name:
+        raise UsageError("There is no GPU, so there are no ceilings to measure.")
+    folder = runtime.compiler.folder.parent
+    found = None if fresh else kept_ceilings(folder, device.name, device.driver)
+    if found is None:
+        found = measured_ceilings(device.name, device.driver)
+        keep_ceilings(folder, found)
+    return found
+
+
+def _kernel_of(kernels: Registry, bind: Bind, given: Any) -> tuple[str, Any]:
+    """Return name and bound kernel of a kernel, a label or an id; a label names the version."""
+    from kernellab._triton.objects import jit_function
+
+    if isinstance(given, str | int):
+        kernel = bind(kernels[given])
+        is_bare = isinstance(given, str) and "@" not in given
+        return (str(given) if is_bare else kernels.version(given).label), kernel
+    bound = bind(given)
+    return str(jit_function(bound).__name__), bound
+
+
+def _best(workshop: TuneWorkshop, launches: Launches) -> Any:
+    """Return the config of an autotuned kernel for a launch, tuned first where that is not known."""
+    tuning = tuned(workshop, launches.kernel, launches.grid, launches.args, launches.meta, Options())
+    return tuning.best
+
+
+def _arenas(runtime: Runtime, question: Question) -> Callable[[Mapping[str, Any], Sequence[Contestant]], Arena]:
+    watches: list[Stopwatch] = []
+
+    def opened(arguments: Mapping[str, Any], contestants: Sequence[Contestant]) -> Arena:
+        if not watches:
+            watches.append(Stopwatch())
+        effects = [each.compiled.effects for each in contestants if each.compiled is not None]
+        read = frozenset[str]().union(*(touched(each)[1] for each in effects))
+        flying = partial(runtime.recording, timeout_s=question.timeout_s)
+        return GpuArena(watches[0], flying, arguments, outputs_of(arguments, contestants), read)
+
+    return opened
+
+
+def _checked(
+    runtime: Runtime, timeout_s: float, arguments: Mapping[str, Any], contestants: Sequence[Contestant]
+) -> list[str]:
+    """Run all contestants on the CPU; return for each how its outputs differ from those of the first, or ""."""
+    names = list(outputs_of(arguments, contestants))
+    reference: tuple[str, list[Any]] | None = None
+    problems = []
+    for contestant in contestants:
+        try:
+            outputs = _run_on_cpu(runtime, timeout_s, arguments, contestant, names)
+        except KernellabError as exc:
+            problems.append(" ".join(exc.message.split()))
+            continue
+        if reference is None:
+            reference = (contestant.name, outputs)
+        problems.append(difference(outputs, reference[1], names, reference[0], equal))
+    return problems
+
+
+def _run_on_cpu(
+    runtime: Runtime, timeout_s: float, arguments: Mapping[str, Any], contestant: Contestant, names: list[str]
+) -> list[Any]:
+    launch = contestant.launch
+    if launch is None:
+        taken = copied(arguments)
+        memory = memory_of(taken)
+        return returned(run_function(contestant, taken), [memory[name] for name in names])
+    taken = copied(launch.arguments)
+    with runtime.recording(timeout_s=timeout_s):
+        launch.function[launch.grid](**taken, **launch.options)
+    memory = memory_of(taken)
+    return [memory[name] for name in names if name in memory]

@@ -1,0 +1,171 @@
+"""What a benchmark leaves: a row per point and implementation, as one tidy table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from kernellab.benchmark.ceilings import Ceilings
+from kernellab.tune.config import Config
+from kernellab.tune.result import OPTION_COLUMNS, OUTCOME_COLUMNS, Status
+
+if TYPE_CHECKING:
+    import pandas
+
+Bound = Literal["memory", "compute"]
+MORE_COLUMNS = (
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "bytes",
+    "flops",
+    "fp_ops",
+    "intensity",
+    "share",
+    "bound",
+    "dot_dtype",
+    "clock_mhz",
+    "temperature_c",
+)
+PROVENANCE_COLUMNS = ("device", "driver", "target", "triton", "torch", "created")
+_INTEGERS = (
+    *OPTION_COLUMNS,
+    "samples",
+    "registers",
+    "spill_bytes",
+    "shared_bytes",
+    "rank",
+    "bytes",
+    "flops",
+    "fp_ops",
+    "clock_mhz",
+    "temperature_c",
+)
+_NUMBERS = (
+    *("time_ms", "low_ms", "high_ms", "cold_ms", "compile_s", "occupancy", "gbps", "tflops"),
+    *("speedup", "speedup_low", "speedup_high", "intensity", "share"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One implementation at one point.
+
+    ``time_ms`` is the median of launches with a flushed L2, ``low_ms`` and ``high_ms`` bound it. ``bytes`` and
+    ``flops`` are what a launch moves and what its dots compute, from a formula or from the kernel itself; those of a
+    function are those of the kernel that it is compared with. ``fp_ops`` counts other floating-point operations.
+    ``intensity`` is in flops per byte. ``speedup`` tells how many times longer the reference takes, by pairs of the
+    same round. ``share`` is the part of the device's ceiling that is reached, ``bound`` which of the two ceilings that
+    is. ``clock_mhz`` and ``temperature_c`` are those of the device while it was timed.
+    """
+
+    point: tuple[tuple[str, Any], ...]
+    implementation: str
+    status: Status
+    reason: str = ""
+    config: Config | None = None
+    options: Mapping[str, int | None] = field(default_factory=dict)
+    time_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    samples: int = 0
+    compile_s: float | None = None
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
+    limiter: str | None = None
+    gbps: float | None = None
+    tflops: float | None = None
+    rank: int | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    bytes: int | None = None
+    flops: int | None = None
+    fp_ops: int | None = None
+    intensity: float | None = None
+    share: float | None = None
+    bound: Bound | None = None
+    dot_dtype: str | None = None
+    clock_mhz: int | None = None
+    temperature_c: int | None = None
+    created: float = 0.0
+
+    @property
+    def cold_ms(self) -> float | None:
+        """The time again: all times are with a flushed L2."""
+        return self.time_ms
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """The result of a benchmark.
+
+    ``swept`` are the names of the columns that were swept, ``implementations`` the names of what was measured, the
+    kernel itself first. ``reference`` is what outputs were compared with and what ``speedup`` relates to, "" where
+    there was but one implementation. ``ceilings`` are those of the device, None where there is no GPU.
+    """
+
+    kernel: str
+    swept: tuple[str, ...]
+    implementations: tuple[str, ...]
+    reference: str
+    rows: tuple[Row, ...]
+    seconds: float
+    ceilings: Ceilings | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def frame(self) -> pandas.DataFrame:
+        """One row per point and implementation: what was swept, then the columns of `Tuning.frame`, then shares.
+
+        ``attrs`` has the kernel, the names of what was swept, the reference, the ceilings, and the provenance.
+        """
+        return frame_of(self)
+
+
+def frame_of(benchmark: Benchmark) -> pandas.DataFrame:
+    """Return the frame of a benchmark."""
+    import pandas as pd  # keeps this module light
+
+    parameters = dict.fromkeys(name for row in benchmark.rows if row.config for name, _ in row.config.parameters)
+    own = [name for name in (*parameters, *OPTION_COLUMNS) if name not in benchmark.swept]
+    columns = [*benchmark.swept, "implementation", *own, *OUTCOME_COLUMNS, *MORE_COLUMNS, *PROVENANCE_COLUMNS]
+    frame = pd.DataFrame([_record(benchmark, row, own) for row in benchmark.rows], columns=columns)
+    frame = frame.astype({name: "Int64" for name in _INTEGERS if name not in benchmark.swept and name in frame})
+    frame = frame.astype({name: "Int64" for name in benchmark.swept if _is_whole(frame[name])})
+    frame = frame.astype(dict.fromkeys(_NUMBERS, "float64"))
+    frame["created"] = pd.to_datetime(frame["created"].astype(float), unit="s", utc=True)
+    frame.attrs.update(
+        {
+            "kernel": benchmark.kernel,
+            "swept": list(benchmark.swept),
+            "implementations": list(benchmark.implementations),
+            "reference": benchmark.reference,
+            "seconds": benchmark.seconds,
+            "ceilings": None if benchmark.ceilings is None else benchmark.ceilings.as_dict(),
+            "notes": list(benchmark.notes),
+            **benchmark.provenance,
+        }
+    )
+    return frame
+
+
+def _is_whole(column: pandas.Series[Any]) -> bool:
+    """Tell whether all values that there are are integers."""
+    values = column.dropna()
+    return len(values) > 0 and all(not isinstance(value, bool | str) and int(value) == value for value in values)
+
+
+def _record(benchmark: Benchmark, row: Row, own: list[str]) -> dict[str, Any]:
+    config = {} if row.config is None else dict(row.config.parameters)
+    measured = {f.name: getattr(row, f.name) for f in fields(row) if f.name not in {"point", "config", "options"}}
+    origin = {name: benchmark.provenance.get(name) for name in PROVENANCE_COLUMNS if name != "created"}
+    options = {name: row.options.get(name) for name in own if name in OPTION_COLUMNS}
+    parameters = {name: config.get(name) for name in own if name not in OPTION_COLUMNS}
+    measured |= {"status": str(row.status), "cold_ms": row.cold_ms}
+    return {**dict(row.point), **parameters, **options, **measured, **origin}

@@ -1,0 +1,299 @@
+"""One benchmark from its question to a `Benchmark`: inputs, compiling ahead, trying out, timing in turns, the store."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kernellab.benchmark.arena import Arena, Contestant
+from kernellab.benchmark.cases import Arguments, Entrant, entrants, launch_of
+from kernellab.benchmark.ceilings import Ceilings
+from kernellab.benchmark.figures import rated, rows_of_times, with_work
+from kernellab.benchmark.question import Question, shown
+from kernellab.benchmark.records import measurements_of
+from kernellab.benchmark.result import Benchmark, Row
+from kernellab.compile import Compiled, CompileJob
+from kernellab.compiler import Compiler
+from kernellab.errors import KernellabError, LaunchError, RunError, UsageError, WorkerTimeout
+from kernellab.store import History
+from kernellab.target import Target
+from kernellab.tune.config import Config
+from kernellab.tune.launches import Launch, Launches
+from kernellab.tune.result import Status
+from kernellab.tune.tuner import NO_GPU
+
+STOPPED = "not measured: the benchmark was interrupted"
+_BATCH = 6
+_CASE_S = 2.0
+_EACH_S = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What a benchmark works with.
+
+    ``kernel_of`` returns name and bound kernel of a kernel, a label or an id; ``best`` the config of an autotuned one
+    for a launch. ``make_arena`` opens the arena of a case, from its arguments and contestants; None means that nothing
+    can be timed, for the reason ``why_not``. ``check`` compares the outputs of contestants on the CPU.
+    """
+
+    compiler: Compiler
+    target: Target
+    kernel_of: Callable[[Any], tuple[str, Any]]
+    best: Callable[[Launches], Any]
+    make_arena: Callable[[Mapping[str, Any], Sequence[Contestant]], Arena] | None
+    provenance: Mapping[str, Any]
+    ceilings: Ceilings | None = None
+    why_not: str = NO_GPU
+    check: Callable[[Mapping[str, Any], Sequence[Contestant]], list[str]] | None = None
+    history: History | None = None
+    version_id: int = 0
+    clock: Callable[[], float] = time.perf_counter
+
+
+@dataclass(slots=True)
+class _Place:
+    """An entrant of a case, with what is known of it so far; it is out of the contest once its row has a status."""
+
+    entrant: Entrant
+    row: Row
+    launch: Launch | None = None
+    compiled: Compiled | None = None
+    contestant: Contestant | None = None
+
+    @property
+    def is_in(self) -> bool:
+        return self.row.status is Status.OK
+
+    def drop(self, status: Status, reason: str) -> None:
+        self.row = replace(self.row, status=status, reason=reason)
+
+
+@dataclass(slots=True)
+class _Session:
+    workshop: Workshop
+    question: Question
+    arguments: Arguments
+    notes: list[str] = field(default_factory=list)
+    configs: dict[tuple[int, int], Any] = field(default_factory=dict)
+    errors: list[KernellabError] = field(default_factory=list)
+
+    def places(self, number: int, case: Mapping[str, Any]) -> tuple[dict[str, Any], list[_Place]]:
+        """Return the arguments of a case and its entrants, each with its launch, or dropped with the reason."""
+        found = [
+            _Place(entrant, _first_row(self.question, case, entrant))
+            for entrant in entrants(self.question, case, self.workshop.kernel_of)
+        ]
+        try:
+            made = self.arguments.of(number, case)
+        except UsageError as exc:
+            self.errors.append(exc)
+            for place in found:
+                place.drop(Status.CANNOT_RUN, exc.message)
+            return {}, found
+        for index, place in enumerate(found):
+            if place.entrant.kernel is not None:
+                self._prepare(place, made, (number, index))
+        return made, found
+
+    def _prepare(self, place: _Place, made: Mapping[str, Any], key: tuple[int, int]) -> None:
+        def best(launches: Launches) -> Any:
+            if key not in self.configs:
+                self.configs[key] = self.workshop.best(launches)
+            return self.configs[key]
+
+        try:
+            place.launch, config = launch_of(place.entrant, made, self.workshop.target, best)
+        except KernellabError as exc:
+            self.errors.append(exc)
+            place.drop(Status.COMPILE_ERROR if not isinstance(exc, LaunchError) else Status.CANNOT_RUN, _reason(exc))
+            return
+        place.row = replace(place.row, config=config)
+
+    def compile_ahead(self) -> None:
+        """Compile what all cases need, side by side. Errors come again where the kernel is asked for."""
+        jobs: dict[str, CompileJob] = {}
+        for number, case in enumerate(self.question.cases):
+            made, places = self.places(number, case)
+            jobs.update({place.launch.job.digest: place.launch.job for place in places if place.launch is not None})
+            if made:
+                self.arguments.keep(number, made)
+        for _ in self.workshop.compiler.stream(list(jobs.values())) if jobs else ():
+            pass
+
+    def case(self, number: int, case: Mapping[str, Any]) -> list[Row]:
+        """Measure one case."""
+        self.errors.clear()
+        made, places = self.places(number, case)
+        for place in places:
+            self._compile(place)
+            if place.entrant.function is not None and place.is_in:
+                place.contestant = Contestant(place.entrant.name, function=place.entrant.function)
+        with_work(self.question, case, made, places)
+        if self.workshop.make_arena is None:
+            self._without_timing(made, places)
+        else:
+            self._contest(self.workshop.make_arena, made, places)
+        created = time.time()
+        return rated([replace(place.row, created=created) for place in places], self.workshop.ceilings)
+
+    def _compile(self, place: _Place) -> None:
+        if place.launch is None or not place.is_in:
+            return
+        try:
+            compiled = place.compiled = self.workshop.compiler.compile(place.launch.job)
+        except KernellabError as exc:
+            place.drop(Status.COMPILE_ERROR, _reason(exc))
+            return
+        place.row = _with_resources(place.row, compiled)
+        if not compiled.resources.fits:
+            place.drop(Status.CANNOT_RUN, compiled.resources.why_not or "")
+            return
+        place.contestant = Contestant(place.entrant.name, place.launch, compiled)
+
+    def _without_timing(self, made: Mapping[str, Any], places: list[_Place]) -> None:
+        present = [place for place in places if place.contestant is not None]
+        ordered = sorted(present, key=lambda place: not self._is_reference(place))
+        contestants = [place.contestant for place in ordered if place.contestant is not None]
+        check = self.workshop.check if self.question.check else None
+        problems = check(made, contestants) if check is not None else [""] * len(ordered)
+        same = "" if check is None or len(ordered) < 2 else "; outputs agree on the CPU"
+        for place, problem in zip(ordered, problems, strict=True):
+            place.drop(Status.WRONG if problem else Status.PRUNED, problem or self.workshop.why_not + same)
+
+    def _contest(self, make_arena: Callable[..., Arena], made: Mapping[str, Any], places: list[_Place]) -> None:
+        """Try out the reference first, then the others; time those that agree with it."""
+        ordered = sorted((p for p in places if p.contestant is not None), key=lambda p: not self._is_reference(p))
+        if not ordered:
+            return
+        try:
+            arena = make_arena(made, [place.contestant for place in ordered])
+        except RuntimeError as exc:  # no room for copies
+            for place in ordered:
+                place.drop(Status.CANNOT_RUN, str(exc).strip().partition("\n")[0])
+            return
+        for place in ordered:
+            self._try_out(arena, place)
+        present = [place for place in ordered if place.is_in]
+        times = self._times(arena, present)
+        state = arena.state
+        has_reference = len(present) > 1 and (not self.question.versus or self._is_reference(present[0]))
+        rows = rows_of_times([place.row for place in present], times, has_reference=has_reference)
+        for place, row in zip(present, rows, strict=True):
+            place.row = replace(row, clock_mhz=state.clock_mhz, temperature_c=state.temperature_c)
+
+    def _try_out(self, arena: Arena, place: _Place) -> None:
+        assert place.contestant is not None, "only contestants are tried"
+        try:
+            problem = arena.try_out(place.contestant)
+        except KernellabError as exc:
+            place.drop(_status_of(exc), _reason(exc))
+            return
+        if problem:
+            place.drop(Status.WRONG, problem)
+
+    def _times(self, arena: Arena, present: list[_Place]) -> list[list[float]]:
+        times: list[list[float]] = [[] for _ in present]
+        end_s = self.workshop.clock() + _CASE_S + _EACH_S * len(present)
+        contestants = [place.contestant for place in present if place.contestant is not None]
+        while contestants and len(times[0]) < self.question.rounds:
+            rounds = min(_BATCH, self.question.rounds - len(times[0]))
+            try:
+                played = arena.interleave(contestants, rounds)
+            except RunError as exc:
+                for place in present:
+                    place.drop(Status.FAULT, exc.message)
+                break
+            times = [[*samples, *more] for samples, more in zip(times, played, strict=True)]
+            if self.workshop.clock() > end_s:
+                break
+        return times
+
+    def _is_reference(self, place: _Place) -> bool:
+        return place.entrant.name == next(iter(self.question.versus), "")
+
+
+def benchmarked(workshop: Workshop, question: Question, parameters: tuple[str, ...]) -> Benchmark:
+    """Measure every point; an interrupt keeps what there is.
+
+    Raises:
+        UsageError, LaunchError: no point has arguments that fit the kernel.
+    """
+    start_s = workshop.clock()
+    session = _Session(workshop, question, Arguments(question, parameters))
+    session.compile_ahead()
+    rows: list[list[Row]] = []
+    try:
+        for number, case in enumerate(question.cases):
+            rows.append(session.case(number, case))
+            _require_some(rows, session.errors)
+            if workshop.history is not None and workshop.make_arena is not None:
+                kept = measurements_of(rows[-1], list(question.versus), workshop.provenance)
+                workshop.history.add_measurements(workshop.version_id, kept)
+    except KeyboardInterrupt:
+        if not any(row.time_ms is not None for row in itertools.chain(*rows)):
+            raise
+        for case in question.cases[len(rows) :]:
+            left = entrants(question, case, workshop.kernel_of)
+            rows.append([_first_row(question, case, each, Status.PRUNED, STOPPED) for each in left])
+        session.notes.append("The benchmark was interrupted; these are the points so far.")
+    if workshop.make_arena is None:
+        session.notes.append(f"Nothing was timed ({workshop.why_not.removeprefix('not measured: ')}).")
+    found = tuple(itertools.chain(*rows))
+    own = workshop.kernel_of(question.kernel)[0]
+    return Benchmark(
+        kernel=own,
+        swept=tuple(question.over),
+        implementations=tuple(dict.fromkeys(row.implementation for row in found)),
+        reference=next(iter(question.versus), found[0].implementation if "version" in question.over else ""),
+        rows=found,
+        seconds=workshop.clock() - start_s,
+        ceilings=workshop.ceilings,
+        provenance={**workshop.provenance, "created": time.time()},
+        notes=tuple(dict.fromkeys(session.notes)),
+    )
+
+
+def _require_some(rows: list[list[Row]], errors: list[KernellabError]) -> None:
+    """Raise what the first case failed with, where no argument fits at all: a mistake in the call, and no result."""
+    if len(rows) == 1 and len(errors) == len(rows[0]) and errors:
+        raise errors[0]
+    if len(rows) == 1 and errors and all(row.status is Status.CANNOT_RUN for row in rows[0]):
+        raise errors[0]
+
+
+def _first_row(
+    question: Question, case: Mapping[str, Any], entrant: Entrant, status: Status = Status.OK, reason: str = ""
+) -> Row:
+    values = {**case, **entrant.values}
+    point = tuple((name, shown(values.get(name))) for name in question.over)
+    config = entrant.values.get("config")
+    return Row(point, entrant.name, status, reason, config=None if config is None else Config.from_triton(config))
+
+
+def _with_resources(row: Row, compiled: Compiled) -> Row:
+    resources = compiled.resources
+    return replace(
+        row,
+        options={name: compiled.options.get(name) for name in ("num_warps", "num_stages", "num_ctas", "maxnreg")},
+        compile_s=compiled.seconds,
+        registers=resources.registers,
+        spill_bytes=resources.spill_bytes,
+        shared_bytes=resources.shared_bytes,
+        occupancy=resources.occupancy,
+        limiter=resources.limiter,
+    )
+
+
+def _status_of(exc: KernellabError) -> Status:
+    if isinstance(exc, WorkerTimeout):
+        return Status.TIMEOUT
+    return Status.CANNOT_RUN if isinstance(exc, UsageError) else Status.FAULT
+
+
+def _reason(exc: KernellabError) -> str:
+    text = " ".join(exc.message.split())
+    return text if exc.place is None else f"{text} (line {exc.place.line})"
