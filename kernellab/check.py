@@ -44,6 +44,13 @@ def widened(expression: str, namespace: Mapping[str, Any]) -> dict[str, Any] | N
     return {**namespace, **{name: tensor.detach().double() for name, tensor in narrow.items()}}
 
 
+def tolerance_of(dtype: Any) -> tuple[float, float]:
+    """Return the relative and absolute tolerance of outputs of a torch dtype; integers have to agree exactly."""
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0, 0.0
+    return _TOLERANCES.get(str(dtype), _FLOAT8)
+
+
 def compare(
     expression: str, reference: Any, outputs: dict[str, Any], unwritten: Mapping[str, Any] | None = None
 ) -> list[Check]:
@@ -74,8 +81,7 @@ def _compared(expression: str, name: str, got: Any, want: Any, unwritten: Any) -
     want = torch.as_tensor(want, device=got.device)
     if want.numel() != got.numel():
         raise UsageError(f"--check {expression!r} has the shape {tuple(want.shape)} and {name} has {tuple(got.shape)}.")
-    exact = not (got.is_floating_point() or got.is_complex())
-    relative, absolute = (0.0, 0.0) if exact else _TOLERANCES.get(str(got.dtype), _FLOAT8)
+    relative, absolute = tolerance_of(got.dtype)
     a, b = got.detach().double().flatten(), want.detach().double().flatten()
     difference = (a - b).abs()
     # beside an infinity everything would be close

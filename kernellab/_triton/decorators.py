@@ -82,6 +82,8 @@ def _autotune_arguments(kernel: Any) -> dict[str, Any]:
         given["post_hook"] = kernel.post_hook
     if getattr(kernel, "cache_results", False):
         given["cache_results"] = True
+    timing = {"use_cuda_graph": kernel.use_cuda_graph, "warmup": kernel.num_warmups, "rep": kernel.num_reps}
+    given.update({name: value for name, value in timing.items() if value})
     pruning = {"early_config_prune": kernel.early_config_prune, "perf_model": kernel.perf_model}
     if kernel.perf_model is not None:
         pruning["top_k"] = kernel.configs_top_k

@@ -18,7 +18,11 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What ``@triton.autotune`` declares. The hooks are those of the user, None where there is none."""
+    """What ``@triton.autotune`` declares. The hooks are those of the user, None where there is none.
+
+    ``warmup_ms`` and ``rep_ms`` are its ``warmup`` and ``rep``, None where they are not given; ``has_own_bench`` tells
+    that it is given a function that times launches.
+    """
 
     configs: tuple[Any, ...] = ()
     key: tuple[str, ...] | None = None
@@ -26,6 +30,10 @@ class Declared:
     restore_value: tuple[str, ...] = ()
     pre_hook: Callable[..., Any] | None = None
     post_hook: Callable[..., Any] | None = None
+    by_graph: bool = False
+    warmup_ms: float | None = None
+    rep_ms: float | None = None
+    has_own_bench: bool = False
 
 
 def declared(kernel: Any) -> Declared:
@@ -40,7 +48,17 @@ def declared(kernel: Any) -> Declared:
         restore_value=tuple(tuner.restore_value),
         pre_hook=tuner.pre_hook if tuner.user_defined_pre_hook else None,
         post_hook=tuner.post_hook if tuner.user_defined_post_hook else None,
+        by_graph=bool(tuner.use_cuda_graph),
+        warmup_ms=tuner.num_warmups,
+        rep_ms=tuner.num_reps,
+        has_own_bench=_has_own_bench(tuner),
     )
+
+
+def _has_own_bench(tuner: Any) -> bool:
+    """Tell whether the user gave ``do_bench``; Triton puts one of its own there for the deprecated options."""
+    is_tritons = tuner.use_cuda_graph or tuner.num_warmups is not None or tuner.num_reps is not None
+    return not is_tritons and getattr(tuner, "_do_bench", None) is not None
 
 
 def variant_with(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any], config: Any) -> Variant:

@@ -11,8 +11,39 @@ NO_GROUP = -1
 
 
 @dataclass(frozen=True, slots=True)
+class Manner:
+    """How launches are timed: each by itself or, with ``by_graph``, as the replay of a CUDA graph that holds it.
+
+    ``warmup_ms`` and ``rep_ms`` bound the first measurement of a kernel, None leaves its runs to the job.
+    """
+
+    by_graph: bool = False
+    warmup_ms: float | None = None
+    rep_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What an output is to hold: ``output`` is a view of the bench's memory, ``value`` one of the reference's.
+
+    ``relative`` and ``absolute`` are tolerances. An element that no launch wrote counts as ``fill``, which all elements
+    held before; None where they held different values.
+    """
+
+    name: str
+    output: TensorSpec
+    value: TensorSpec
+    relative: float
+    absolute: float
+    fill: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BenchKernel:
-    """A launch of one compiled kernel: the files of Triton's handle, the arguments, the grid."""
+    """A launch of one compiled kernel: the files of Triton's handle, the arguments, the grid.
+
+    ``hooks`` are its `HookCalls`, pickled, or empty.
+    """
 
     files: tuple[tuple[str, str], ...]
     digest: str
@@ -20,6 +51,7 @@ class BenchKernel:
     constants: tuple[tuple[int, ...], ...]
     grid: tuple[int, int, int]
     arguments: tuple[tuple[str, ArgumentSpec], ...]
+    hooks: bytes = b""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +59,8 @@ class Setup:
     """The memory that all launches of a bench share; two setups of one name are the same.
 
     ``read`` are indices of memories that the kernel may read, ``outputs`` the views it may write, by name order of the
-    arguments; ``zeroed`` are views that are set to zero before each launch.
+    arguments; ``zeroed`` are views that are set to zero before each launch. ``expected`` is the reference, whose values
+    lie in ``references``.
     """
 
     name: str
@@ -36,6 +69,8 @@ class Setup:
     read: frozenset[int]
     outputs: tuple[TensorSpec, ...]
     zeroed: tuple[TensorSpec, ...] = ()
+    expected: tuple[Expected, ...] = ()
+    references: tuple[Memory, ...] = ()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Setup) and other.name == self.name
@@ -56,6 +91,7 @@ class MeasureJob:
     runs: int
     stop_above_ms: float | None
     references: tuple[BenchKernel, ...] = ()
+    manner: Manner = Manner()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +102,7 @@ class RoundsJob:
     kernels: tuple[BenchKernel, ...]
     rounds: int
     warm: bool = False
+    by_graph: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +110,8 @@ class Timing:
     """The times of one kernel. ``group`` is that of its outputs, or `NO_GROUP` where they are like none that is kept.
 
     ``fault`` and ``refusal`` are the driver's words. After a fault, the process can do nothing more on the device;
-    after ``damages``, the memory of the bench is spoilt. ``note`` says why outputs were not compared.
+    after ``damages``, the memory of the bench is spoilt. ``difference`` says how outputs differ from the reference, in
+    which case nothing was timed; ``bad_hook`` why a hook cannot be called here; ``note`` what the user should know.
     """
 
     times_ms: tuple[float, ...] = ()
@@ -81,4 +119,6 @@ class Timing:
     fault: str = ""
     refusal: str = ""
     damages: tuple[Damage, ...] = ()
+    difference: str = ""
+    bad_hook: str = ""
     note: str = ""

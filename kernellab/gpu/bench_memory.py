@@ -9,11 +9,11 @@ from typing import Any
 from kernellab.errors import RunError
 from kernellab.gpu.arena import Arena, Span, arena_of, spans_of
 from kernellab.gpu.bench_jobs import Setup
+from kernellab.gpu.bench_reference import POISON
 from kernellab.gpu.flight import Damage
 from kernellab.gpu.unboarding import tensor_of
 
 _GUARD_BYTES = 4 << 20
-_POISON = 0xFF  # the bytes of a NaN, of -1, of the largest unsigned number
 _MOST_GROUPS = 4
 _CHUNK = 1 << 24
 
@@ -66,7 +66,7 @@ class BenchMemory:
     def poison(self) -> None:
         """Fill what is only written, so that an element left out shows."""
         for index in self.before.keys() - set(self.restored):
-            self.tensors[index].fill_(_POISON)
+            self.tensors[index].fill_(POISON)
 
     def group_of_outputs(self) -> int | None:
         """Return the group that the outputs belong to; None where they start one that there is no room for."""

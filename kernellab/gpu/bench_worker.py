@@ -9,23 +9,34 @@ from typing import Any
 
 from kernellab._triton.artifact import compiled_from_files
 from kernellab._triton.relaunch import LAUNCH_ERRORS, bring_scratch, relauncher
-from kernellab.gpu.bench_jobs import NO_GROUP, BenchKernel, MeasureJob, RoundsJob, Setup, Timing
+from kernellab.gpu.bench_hooks import BadHook, BoundHooks, bound_hooks, loaded_hooks
+from kernellab.gpu.bench_jobs import NO_GROUP, BenchKernel, Manner, MeasureJob, RoundsJob, Setup, Timing
 from kernellab.gpu.bench_memory import BenchMemory, copied
+from kernellab.gpu.bench_reference import mismatches
 from kernellab.gpu.unboarding import argument_of
 
 _LEAST_FLUSH_BYTES = 64 << 20
 _WARM_UP_FLUSHES = 200
+_MOST_RUNS = 10_000
+
+Launcher = Callable[[], None]
 
 
 @dataclass(slots=True)
 class Workbench:
-    """Launches kernels on one memory and times them. ``hooks`` are called before each launch of a kernel, by digest."""
+    """Launches kernels on one memory and times them.
+
+    ``references`` are the memories of what outputs are to hold; ``hooks`` are called around each launch of a kernel, by
+    its digest. A graph holds the launch alone: hooks are called before its replay and after.
+    """
 
     memory: BenchMemory
-    hooks: dict[str, Callable[[], None]] = field(default_factory=dict)
+    references: list[Any] = field(default_factory=list)
+    hooks: dict[str, BoundHooks] = field(default_factory=dict)
     flush: Any = None
     note: str = ""
-    _launchers: dict[tuple[str, tuple[int, int, int]], Callable[[], None]] = field(default_factory=dict)
+    _launchers: dict[tuple[str, tuple[int, int, int]], Launcher] = field(default_factory=dict)
+    _graphs: dict[tuple[str, tuple[int, int, int]], Launcher] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         import torch
@@ -36,20 +47,29 @@ class Workbench:
             self.flush.zero_()
 
     def measure(self, job: MeasureJob) -> Timing:
-        """Launch once, compare the outputs, time ``runs`` launches."""
+        """Launch once, compare the outputs, time as many launches as the job says."""
         import torch
 
+        self.note = ""
         try:
             for reference in job.references[len(self.memory.groups) :]:
                 self._launch_checked(reference)
                 self.memory.group_of_outputs()
-            group = self._group(job.kernel)
+                self._finish(reference)
+            group, difference = self._judged(job.kernel)
             damages = self.memory.damages()
             if damages:
                 return Timing(damages=damages)
-            times = self._times([job.kernel], 1)[0]
+            if difference:
+                return Timing(group=1, difference=difference)
+            by_graph = job.manner.by_graph
+            times = self._times([job.kernel], 1, by_graph)[0]
             if job.stop_above_ms is None or times[0] <= job.stop_above_ms:
-                times += self._times([job.kernel], job.runs - 1)[0]
+                warmups, runs = _counts(job.manner, job.runs, times[0])
+                self._times([job.kernel], warmups, by_graph)
+                times += self._times([job.kernel], runs - 1, by_graph)[0]
+        except BadHook as exc:
+            return Timing(bad_hook=str(exc))
         except LAUNCH_ERRORS as exc:
             return _failed(exc, torch.cuda)
         return Timing(tuple(times), group, note=self.note)
@@ -60,52 +80,90 @@ class Workbench:
 
         try:
             if job.warm:
-                found = [[self._warm_ms(kernel) for _ in range(job.rounds)] for kernel in job.kernels]
+                found = [[self._warm_ms(kernel, job.by_graph) for _ in range(job.rounds)] for kernel in job.kernels]
             else:
-                found = self._times(job.kernels, job.rounds)
+                found = self._times(job.kernels, job.rounds, job.by_graph)
         except LAUNCH_ERRORS as exc:
             return [_failed(exc, torch.cuda)]
         return [Timing(tuple(times)) for times in found]
 
-    def _times(self, kernels: Sequence[BenchKernel], rounds: int) -> list[list[float]]:
+    def _times(self, kernels: Sequence[BenchKernel], rounds: int, by_graph: bool) -> list[list[float]]:
         """Return the milliseconds of each launch with a flushed L2; each round starts with another kernel."""
         import torch
 
         events: list[list[Any]] = [[] for _ in kernels]
-        launchers = [self._launcher(kernel) for kernel in kernels]
+        launchers = [self._timed(kernel, by_graph) for kernel in kernels]
         for number in range(rounds):
             for place in range(len(kernels)):
                 index = (place + number) % len(kernels)
                 self._prepare(kernels[index])
                 self.flush.zero_()
-                events[index].append(_bracketed(launchers[index]))
+                events[index].append(self._bracketed(kernels[index], launchers[index]))
         torch.cuda.synchronize()
         return [[begin.elapsed_time(end) for begin, end in each] for each in events]
 
-    def _warm_ms(self, kernel: BenchKernel) -> float:
+    def _warm_ms(self, kernel: BenchKernel, by_graph: bool) -> float:
         import torch
 
-        launcher = self._launcher(kernel)
+        launcher = self._timed(kernel, by_graph)
         for _ in range(2):
             self._prepare(kernel)
-            begin, end = _bracketed(launcher)
+            begin, end = self._bracketed(kernel, launcher)
         torch.cuda.synchronize()
         return float(begin.elapsed_time(end))
 
     def _prepare(self, kernel: BenchKernel) -> None:
+        if kernel.hooks and kernel.digest not in self.hooks:
+            calls = loaded_hooks(kernel.hooks)
+            self.hooks[kernel.digest] = bound_hooks(calls, kernel.arguments, self.memory.tensors)
         self.memory.restore()
-        hook = self.hooks.get(kernel.digest)
-        if hook is not None:
-            hook()
+        if kernel.digest in self.hooks:
+            self.hooks[kernel.digest].before()
+
+    def _bracketed(self, kernel: BenchKernel, launcher: Launcher) -> tuple[Any, Any]:
+        """Launch between two events, and call what is to be called after."""
+        import torch
+
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        begin.record()
+        self._launched(kernel, launcher)
+        end.record()
+        self._finish(kernel)
+        return begin, end
+
+    def _launched(self, kernel: BenchKernel, launcher: Launcher) -> None:
+        try:
+            launcher()
+        except LAUNCH_ERRORS as exc:
+            self._finish(kernel, exc)
+            raise
+
+    def _finish(self, kernel: BenchKernel, exception: Exception | None = None) -> None:
+        """Call what is to be called after a launch; a hook may bring outputs back, so they are looked at before."""
+        if kernel.digest in self.hooks:
+            self.hooks[kernel.digest].after(exception)
+
+    def _judged(self, kernel: BenchKernel) -> tuple[int, str]:
+        """Launch once; return the group of the outputs, and how they differ from the reference, if there is one."""
+        expected = self.memory.setup.expected
+        if not expected:
+            return self._group(kernel), ""
+        self._launch_checked(kernel)
+        found = mismatches(expected, self.memory.tensors, self.references)
+        self._finish(kernel)
+        return int(bool(found)), "; ".join(map(str, found))
 
     def _group(self, kernel: BenchKernel) -> int:
         """Launch once and return the group of the outputs; `NO_GROUP` where they are like none that is kept."""
         self._launch_checked(kernel)
         known = len(self.memory.groups)
         group = self.memory.group_of_outputs()
+        self._finish(kernel)
         if group == known and known > 0:
             self._launch_checked(kernel)
-            if not self.memory.repeats_itself(group):
+            repeats = self.memory.repeats_itself(group)
+            self._finish(kernel)
+            if not repeats:
                 self.memory.groups.pop()
                 self.note = "outputs were not compared: two launches of one config differ"
                 return 0
@@ -118,16 +176,46 @@ class Workbench:
 
         self.memory.poison()
         self._prepare(kernel)
-        self._launcher(kernel)()
+        self._launched(kernel, self._launcher(kernel))
         torch.cuda.synchronize()
 
-    def _launcher(self, kernel: BenchKernel) -> Callable[[], None]:
+    def _launcher(self, kernel: BenchKernel) -> Launcher:
         key = (kernel.digest, kernel.grid)
         if key not in self._launchers:
-            handle = compiled_from_files(dict(kernel.files), kernel.digest, dict(kernel.signature), kernel.constants)
-            arguments = tuple(argument_of(spec, self.memory.tensors) for _, spec in kernel.arguments)
-            self._launchers[key] = relauncher(handle, kernel.grid, arguments)
+            self._launchers[key] = self._new_launcher(kernel)
         return self._launchers[key]
+
+    def _new_launcher(self, kernel: BenchKernel) -> Launcher:
+        """Return what launches on the stream that is current now."""
+        handle = compiled_from_files(dict(kernel.files), kernel.digest, dict(kernel.signature), kernel.constants)
+        arguments = tuple(argument_of(spec, self.memory.tensors) for _, spec in kernel.arguments)
+        return relauncher(handle, kernel.grid, arguments)
+
+    def _timed(self, kernel: BenchKernel, by_graph: bool) -> Launcher:
+        """Return what is timed: a launch, or the replay of a graph that holds one."""
+        if not by_graph:
+            return self._launcher(kernel)
+        key = (kernel.digest, kernel.grid)
+        if key not in self._graphs:
+            self._graphs[key] = self._captured(kernel)
+        return self._graphs[key]
+
+    def _captured(self, kernel: BenchKernel) -> Launcher:
+        import torch
+
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(stream):
+            launcher = self._new_launcher(kernel)  # loads the kernel, which a capture does not allow
+        torch.cuda.synchronize()
+        try:
+            with torch.cuda.graph(graph, stream=stream):
+                launcher()
+        except RuntimeError as exc:
+            reason = str(exc).strip().splitlines()[0]
+            self.note = f"timed without a CUDA graph, which cannot hold every config: {reason}"
+            return self._launcher(kernel)
+        graph.replay()
+        return graph.replay
 
 
 def measure(job: MeasureJob, progress: object) -> Timing:
@@ -156,7 +244,8 @@ def _workbench(setup: Setup) -> Workbench:
     torch.cuda.set_device(setup.device)
     bring_scratch()
     originals = [_mapped(memory) for memory in setup.memories]
-    return Workbench(copied(setup, originals, keeps_originals=False))
+    references = [_mapped(memory) for memory in setup.references]
+    return Workbench(copied(setup, originals, keeps_originals=False), references)
 
 
 def _mapped(memory: Any) -> Any:
@@ -168,14 +257,12 @@ def _mapped(memory: Any) -> Any:
     return function(*arguments)
 
 
-def _bracketed(launcher: Callable[[], None]) -> tuple[Any, Any]:
-    import torch
-
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    begin.record()
-    launcher()
-    end.record()
-    return begin, end
+def _counts(manner: Manner, runs: int, first_ms: float) -> tuple[int, int]:
+    """Return how many launches warm up, and how many are timed; the first one took ``first_ms``."""
+    each_ms = max(first_ms, 1e-3)
+    warmups = 0 if manner.warmup_ms is None else int(manner.warmup_ms / each_ms)
+    wanted = runs if manner.rep_ms is None else int(manner.rep_ms / each_ms)
+    return min(warmups, _MOST_RUNS), max(1, min(wanted, _MOST_RUNS))
 
 
 def _failed(exc: Exception, cuda: Any) -> Timing:

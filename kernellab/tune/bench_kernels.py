@@ -64,7 +64,9 @@ def views_of(name: str, spec: ArgumentSpec) -> list[tuple[str, TensorSpec]]:
     return []
 
 
-def bench_kernel(candidate: Candidate, launch: Launch, specs: tuple[tuple[str, ArgumentSpec], ...]) -> BenchKernel:
+def bench_kernel(
+    candidate: Candidate, launch: Launch, specs: tuple[tuple[str, ArgumentSpec], ...], hooks: bytes = b""
+) -> BenchKernel:
     return BenchKernel(
         files=tuple(triton_files(candidate.compiled).items()),
         digest=candidate.compiled.digest,
@@ -72,6 +74,7 @@ def bench_kernel(candidate: Candidate, launch: Launch, specs: tuple[tuple[str, A
         constants=tuple(path for path, _ in launch.job.constants),
         grid=launch.grid,
         arguments=specs,
+        hooks=hooks,
     )
 
 

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from kernellab.errors import WorkerDied, WorkerError, WorkerTimeout
+from kernellab.errors import LaunchError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.gpu.bench_jobs import BenchKernel, MeasureJob, RoundsJob, Setup, Timing
 from kernellab.gpu.boarding import Boarding, CannotBoard
 from kernellab.gpu.first_flight import Flights
 from kernellab.ir.effects import Effects
 from kernellab.tune.bench import Bench, Candidate, Measured
 from kernellab.tune.bench_kernels import bench_kernel, require_good, touched, views_of
+from kernellab.tune.checking import expected_of
+from kernellab.tune.hooks import IN_WORKER, shipped_hooks
 from kernellab.tune.launches import Launches
 from kernellab.tune.local_bench import LocalBench
 from kernellab.worker import Job
@@ -24,18 +26,17 @@ _WORKER = "kernellab.gpu.bench_worker"
 _START_S = 120.0
 
 
-def gpu_bench(launches: Launches, flights: Flights | None, timeout_s: float, reset: frozenset[str]) -> Bench:
-    """Return the bench for some launches: in the worker of the current device where they can go there.
+def gpu_bench(
+    launches: Launches, flights: Flights | None, timeout_s: float, reset: frozenset[str], device: int | None = None
+) -> Bench:
+    """Return the bench for some launches: in the worker of a device, the current one by default.
 
-    ``reset`` names arguments that are set to zero before each launch. Configs with hooks stay in this process, since
-    a hook is a function of the notebook; so do launches while first flights are switched off.
+    ``reset`` names arguments that are set to zero before each launch. What cannot go to the worker is timed in this
+    process: hooks that cannot be pickled, and everything while first flights are switched off.
     """
     if flights is None or not flights.enabled:
         return LocalBench(launches, reset)
-    if launches.has_hooks:
-        launches.notes.append("timed in the notebook's own process: the configs have hooks")
-        return LocalBench(launches, reset)
-    return WorkerBench(launches, flights, timeout_s, reset)
+    return WorkerBench(launches, flights, timeout_s, reset, device)
 
 
 @dataclass(slots=True)
@@ -46,9 +47,11 @@ class WorkerBench:
     flights: Flights
     timeout_s: float
     reset: frozenset[str]
+    device: int | None = None
     _local: LocalBench | None = None
     _setup: Setup | None = None
     _boarding: Boarding | None = None
+    _values: Boarding | None = None
     _mutated: frozenset[str] = frozenset()
     _read: frozenset[str] = frozenset()
     _founders: list[Candidate] = field(default_factory=list)
@@ -56,22 +59,42 @@ class WorkerBench:
 
     def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
         self._take_effects(candidate.compiled.effects)
-        try:
-            setup = self._ready(candidate)
-        except CannotBoard as exc:
-            self.launches.notes.append(f"timed in the notebook's own process: {exc}")
-            self._local = LocalBench(self.launches, self.reset)
         if self._local is not None:
             return self._local.measure(candidate, runs, stop_above_ms)
-        references = tuple(self._kernel(founder) for founder in self._founders)
-        job = MeasureJob(setup, self._kernel(candidate), runs, stop_above_ms, references)
-        timing: Timing = self._asked("measure", job, candidate.config.text, self.timeout_s)
+        try:
+            setup, kernel = self._ready(candidate), self._kernel(candidate)
+            references = tuple(self._kernel(founder) for founder in self._founders)
+            job = MeasureJob(setup, kernel, runs, stop_above_ms, references, self.launches.manner)
+            timing: Timing = self._asked("measure", job, candidate.config.text, self.timeout_s)
+            if timing.bad_hook:
+                raise CannotBoard(f"a hook cannot be called in the GPU worker ({timing.bad_hook})")
+        except CannotBoard as exc:
+            self._stay_here(str(exc))
+            return self.measure(candidate, runs, stop_above_ms)
+        if kernel.hooks:
+            self.launches.notes.append(IN_WORKER)
         self._require_good(timing, candidate)
         if timing.group == len(self._founders):
             self._founders.append(candidate)
         if timing.note:
             self.launches.notes.append(timing.note)
-        return Measured(timing.times_ms, timing.group)
+        return Measured(timing.times_ms, timing.group, timing.difference)
+
+    def _stay_here(self, why: str) -> None:
+        """Time in the notebook's process from now on, if that is where the device is current."""
+        import torch
+
+        if self._device != torch.cuda.current_device():
+            raise LaunchError(f"{self.launches.name} cannot be timed on device {self._device}: {why}.")
+        self._release()
+        self.launches.notes.append(f"timed in the notebook's own process: {why}")
+        self._local = LocalBench(self.launches, self.reset)
+
+    @property
+    def _device(self) -> int:
+        import torch
+
+        return torch.cuda.current_device() if self.device is None else self.device
 
     def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
         if self._local is not None:
@@ -95,7 +118,7 @@ class WorkerBench:
         job = Job(f"{_WORKER}:close", None, "Closing the bench")
         with suppress(WorkerError):  # a worker that is gone holds nothing
             self.flights.worker(self._setup.device).run(job, _START_S)
-        self._setup = self._boarding = None
+        self._setup = self._boarding = self._values = None
         import torch
 
         torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
@@ -104,7 +127,8 @@ class WorkerBench:
         for candidate in candidates:
             self._take_effects(candidate.compiled.effects)
         setup = self._ready(candidates[0])
-        job = RoundsJob(setup, tuple(map(self._kernel, candidates)), rounds, warm)
+        by_graph = self.launches.manner.by_graph
+        job = RoundsJob(setup, tuple(map(self._kernel, candidates)), rounds, warm, by_graph)
         subject = f"the final of {len(candidates)} configs"
         timings: list[Timing] = self._asked("rounds", job, subject, self.timeout_s * len(candidates))
         for timing in timings:
@@ -134,7 +158,7 @@ class WorkerBench:
 
     def _lose_worker(self, device: int) -> None:
         """Start anew: the next process maps the memory again, under handles of its own."""
-        self._setup = self._boarding = None
+        self._setup = self._boarding = self._values = None
         self._await_worker(device)
 
     def _await_worker(self, device: int) -> None:
@@ -150,28 +174,31 @@ class WorkerBench:
         import torch
 
         launch = self.launches.of(candidate.config)
-        device = torch.cuda.current_device()
+        device = self._device
         self._await_worker(device)
         boarding = Boarding(device, self._mutated)
         specs = dict(boarding.specs(launch.arguments))
         views = {name: view for name, spec in specs.items() for name, view in views_of(name, spec)}
+        outputs = {name: view for name, view in views.items() if name in self._mutated}
+        reference, values = self.launches.reference, Boarding(device, frozenset())
+        expected = () if reference is None else expected_of(reference, launch.arguments, outputs, values)
         torch.cuda.synchronize(device)
-        self._boarding = boarding  # what it shares has to stay until the worker has let go of it
+        self._boarding, self._values = boarding, values  # what they share has to stay until the worker lets go of it
         return Setup(
             name=f"{id(self)}.{next(self._names)}",
             device=device,
             memories=boarding.memories(),
             read=frozenset(view.storage for name, view in views.items() if name in self._read),
-            outputs=tuple(view for name, view in views.items() if name in self._mutated),
+            outputs=tuple(outputs.values()),
             zeroed=tuple(view for name, view in views.items() if name in self.reset),
+            expected=expected,
+            references=values.memories(),
         )
 
     def _kernel(self, candidate: Candidate) -> BenchKernel:
-        import torch
-
         launch = self.launches.of(candidate.config)
-        boarding = Boarding(torch.cuda.current_device(), self._mutated)
-        return bench_kernel(candidate, launch, boarding.specs(launch.arguments))
+        boarding = Boarding(self._device, self._mutated)
+        return bench_kernel(candidate, launch, boarding.specs(launch.arguments), shipped_hooks(launch))
 
     def _take_effects(self, effects: Effects) -> None:
         """Widen what is known to be read and written by what one more config does."""

@@ -9,10 +9,12 @@ from typing import Any
 
 from kernellab.compile import Compiled, CompileJob
 from kernellab.compiler import job_of
+from kernellab.gpu.bench_jobs import Manner
 from kernellab.gpu.observed import memory_of
 from kernellab.grid import CheckedGrid, Grid3, grid_errors
 from kernellab.ir.arithmetic import Arithmetic, arithmetic_of
 from kernellab.target import Target
+from kernellab.tune.checking import Reference
 from kernellab.tune.config import Config
 
 Hook = Callable[[dict[str, Any]], Any]
@@ -22,21 +24,32 @@ Hook = Callable[[dict[str, Any]], Any]
 class Launch:
     """The launch of one config.
 
-    ``arguments`` are all of the kernel by name, defaults and constexprs included; ``hook`` is the ``pre_hook`` of the
-    config and the autotuner, and ``options`` are the compile options, which it is given too.
+    ``arguments`` are all of the kernel by name, defaults and constexprs included. ``before`` are the ``pre_hook`` of
+    the config and of the autotuner, ``after`` is the ``post_hook`` of the latter, and ``options`` are the compile
+    options, which they are given too.
     """
 
     job: CompileJob
     function: Any
     arguments: Mapping[str, Any]
     grid: Grid3
-    hook: Hook | None
+    before: tuple[Hook, ...]
+    after: Callable[..., Any] | None
     options: Mapping[str, Any]
+
+    @property
+    def has_hooks(self) -> bool:
+        return bool(self.before) or self.after is not None
+
+    @property
+    def hook(self) -> Hook | None:
+        """What is to be called before each launch, as one function."""
+        return (lambda named: [hook(named) for hook in self.before]) if self.before else None
 
 
 @dataclass(slots=True)
 class Launches:
-    """A kernel with its decorators, and the arguments of the call that is tuned."""
+    """A kernel with its decorators, and the arguments of the call that is tuned; ``reference`` is what it is to give."""
 
     kernel: Any
     grid: Any
@@ -44,6 +57,7 @@ class Launches:
     meta: Mapping[str, Any]
     target: Target
     has_hooks: bool = False
+    reference: Reference | None = None
     notes: list[str] = field(default_factory=list)
     _made: dict[Config, Launch] = field(default_factory=dict)
 
@@ -52,6 +66,14 @@ class Launches:
         from kernellab._triton.objects import jit_function
 
         return str(jit_function(self.kernel).__name__)
+
+    @property
+    def manner(self) -> Manner:
+        """How launches are timed, as the autotuner asks for it."""
+        from kernellab._triton.tuning import declared
+
+        tuner = declared(self.kernel)
+        return Manner(tuner.by_graph, tuner.warmup_ms, tuner.rep_ms)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -95,8 +117,9 @@ class Launches:
         with grid_errors():
             extents = CheckedGrid(variant.function, self.grid)(special.bound)
         options = {name: value for name, value in variant.meta.items() if name not in special.bound}
-        hook = _both(config.pre_hook, declared(self.kernel).pre_hook)
-        return Launch(job, variant.function, special.bound, extents, hook, options)
+        tuner = declared(self.kernel)
+        before = tuple(hook for hook in (config.pre_hook, tuner.pre_hook) if hook is not None)
+        return Launch(job, variant.function, special.bound, extents, before, tuner.post_hook, options)
 
     def _after_hook(self, config: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with descriptors as the hook of a config leaves them; tensors stay untouched."""
@@ -107,14 +130,6 @@ class Launches:
         named = {**dict(zip(parameter_names(self.kernel), args, strict=False)), **meta, **config.all_kwargs()}
         config.pre_hook({name: _without_data(value) for name, value in named.items()})
         return args, meta
-
-
-def _both(of_config: Hook | None, of_tuner: Hook | None) -> Hook | None:
-    """Return what is to be called before each launch: the hook of a config, then that of the autotuner."""
-    hooks = [hook for hook in (of_config, of_tuner) if hook is not None]
-    if not hooks:
-        return None
-    return lambda named: [hook(named) for hook in hooks]
 
 
 def moved_bytes(arguments: Mapping[str, Any], compiled: Compiled) -> int | None:

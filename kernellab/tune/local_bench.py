@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from statistics import median
 from typing import Any
 
+from kernellab.gpu.bench_hooks import bound_hooks
 from kernellab.gpu.bench_jobs import BenchKernel, MeasureJob, RoundsJob, Setup
 from kernellab.gpu.bench_memory import TooLarge, copied, in_place
 from kernellab.gpu.bench_worker import Workbench
 from kernellab.gpu.boarding import Boarding
 from kernellab.gpu.flight import Memory
-from kernellab.gpu.unboarding import argument_of
-from kernellab.packed import ArgumentSpec, ScalarSpec
 from kernellab.tune.bench import Candidate, Measured
 from kernellab.tune.bench_kernels import bench_kernel, require_good, touched, views_of
-from kernellab.tune.launches import Hook, Launch, Launches
+from kernellab.tune.checking import expected_of
+from kernellab.tune.hooks import hook_calls
+from kernellab.tune.launches import Launches
 
 
 @dataclass(slots=True)
@@ -36,7 +36,8 @@ class LocalBench:
     def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
         bench = self._ready(candidate)
         references = tuple(map(self._kernel, self._founders))
-        job = MeasureJob(bench.memory.setup, self._kernel(candidate), runs, stop_above_ms, references)
+        manner = self.launches.manner
+        job = MeasureJob(bench.memory.setup, self._kernel(candidate), runs, stop_above_ms, references, manner)
         timing = bench.measure(job)
         if timing.damages:
             self.close()
@@ -45,7 +46,7 @@ class LocalBench:
             self._founders.append(candidate)
         if timing.note:
             self.launches.notes.append(timing.note)
-        return Measured(timing.times_ms, timing.group)
+        return Measured(timing.times_ms, timing.group, timing.difference)
 
     def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
         return self._rounds(candidates, rounds, warm=False)
@@ -60,7 +61,8 @@ class LocalBench:
 
     def _rounds(self, candidates: Sequence[Candidate], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
         bench = self._ready(candidates[0])
-        job = RoundsJob(bench.memory.setup, tuple(map(self._kernel, candidates)), rounds, warm)
+        kernels, by_graph = tuple(map(self._kernel, candidates)), self.launches.manner.by_graph
+        job = RoundsJob(bench.memory.setup, kernels, rounds, warm, by_graph)
         timings = bench.rounds(job)
         for timing in timings:
             require_good(timing, self.launches.name, candidates[0])
@@ -81,6 +83,8 @@ class LocalBench:
         self._names = boarding.names
         originals = [_bytes_of(storage) for storage in boarding.storages]
         written = {view.storage for name, view in views.items() if name in mutated}
+        outputs = {name: view for name, view in views.items() if name in mutated}
+        reference, values = self.launches.reference, Boarding(boarding.device, frozenset())
         setup = Setup(
             name="local",
             device=boarding.device,
@@ -89,15 +93,16 @@ class LocalBench:
                 for index, original in enumerate(originals)
             ),
             read=frozenset(view.storage for name, view in views.items() if name in read),
-            outputs=tuple(view for name, view in views.items() if name in mutated),
+            outputs=tuple(outputs.values()),
             zeroed=tuple(view for name, view in views.items() if name in self.reset),
+            expected=() if reference is None else expected_of(reference, launch.arguments, outputs, values),
         )
         try:
             memory = copied(setup, originals, keeps_originals=True)
         except TooLarge:
             self.launches.notes.append("timed on the notebook's own memory: there was no room for copies")
             memory = in_place(setup, originals)
-        return Workbench(memory)
+        return Workbench(memory, [_bytes_of(storage) for storage in values.storages])
 
     def _kernel(self, candidate: Candidate) -> BenchKernel:
         import torch
@@ -105,18 +110,9 @@ class LocalBench:
         launch = self.launches.of(candidate.config)
         specs = Boarding(torch.cuda.current_device(), None).specs(launch.arguments)
         kernel = bench_kernel(candidate, launch, specs)
-        if launch.hook is not None and self._bench is not None:
-            self._bench.hooks[kernel.digest] = partial(_hooked, launch.hook, launch, specs, self._bench.memory.tensors)
+        if launch.has_hooks and self._bench is not None:
+            self._bench.hooks[kernel.digest] = bound_hooks(hook_calls(launch), specs, self._bench.memory.tensors)
         return kernel
-
-
-def _hooked(hook: Hook, launch: Launch, specs: Sequence[tuple[str, ArgumentSpec]], memories: Sequence[Any]) -> None:
-    """Call the hook of a config with the arguments that the bench launches, as Triton calls it."""
-    named = {
-        name: launch.arguments[name] if isinstance(spec, ScalarSpec) else argument_of(spec, memories)
-        for name, spec in specs
-    }
-    hook({**named, **launch.options})
 
 
 def _bytes_of(storage: Any) -> Any:

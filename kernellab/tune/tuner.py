@@ -209,9 +209,7 @@ class Tuner:
         if not measured.times_ms:
             return replace(row, status=Status.WRONG, reason=measured.difference)
         found = interval(measured.times_ms)
-        timed = replace(
-            row, time_ms=found.median, low_ms=found.low, high_ms=found.high, samples=len(measured.times_ms)
-        )
+        timed = replace(row, time_ms=found.median, low_ms=found.low, high_ms=found.high, samples=len(measured.times_ms))
         return self._with_rate(timed, candidate)
 
     def _device(self, place: int) -> int | None:
