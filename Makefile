@@ -14,7 +14,7 @@ TRITON_VENV = .venv-$(VERSION)
 TRITON_TESTS ?= tests --ignore=tests/browser --ignore=tests/notebooks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit notebooks browser lab test-gpu test-triton bench clean distclean
+.PHONY: help demo test check unit notebooks browser lab docs pictures test-gpu test-triton bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,13 @@ test-triton: $(VENV)/.installed-test  ## unit tests against another Triton: make
 
 lab: $(VENV)/.installed-lab  ## open JupyterLab on the notebooks
 	$(VENV)/bin/jupyter lab notebooks
+
+docs: $(VENV)/.installed-docs  ## build the site into build/docs; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@echo "build/docs/index.html"
+
+pictures: $(VENV)/.installed-test  ## draw the pictures of README and site anew (needs Chromium)
+	$(PY) -m docs.pictures
 
 bench: $(VENV)/.installed-demo  ## measure what %%triton adds; writes benchmarks/results/
 	$(PY) benchmarks/import_time.py

@@ -1,0 +1,1 @@
+"""Pages that are written from the code: magics, errors, reference, notebooks. A page of these cannot be out of date."""

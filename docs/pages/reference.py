@@ -1,0 +1,143 @@
+"""The reference: which objects are public, on which page. mkdocstrings writes them from their docstrings."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """A page of the reference."""
+
+    file: str
+    title: str
+    lead: str
+    objects: tuple[str, ...]
+
+
+CHAPTERS = (
+    Chapter(
+        "lab",
+        "Lab",
+        "The lab has one method per verb and holds all state. `%load_ext kernellab` makes one for the notebook, "
+        "which `kernellab.current_lab()` returns.",
+        ("kernellab.lab.Lab", "kernellab.current_lab"),
+    ),
+    Chapter(
+        "compiled",
+        "Compiling",
+        "What `lab.compile` gives, and what can be compiled for.",
+        (
+            "kernellab.compile.Compiled",
+            "kernellab.compile.Resources",
+            "kernellab.compile.Parameter",
+            "kernellab.target",
+        ),
+    ),
+    Chapter(
+        "effects",
+        "Effects and graph",
+        "What `lab.effects` and `lab.graph` give.",
+        ("kernellab.ir.effects", "kernellab.ir.graph", "kernellab.views.graph"),
+    ),
+    Chapter(
+        "run",
+        "Running",
+        "What `lab.run` and a cell give.",
+        (
+            "kernellab.run.Run",
+            "kernellab.packed.Finding",
+            "kernellab.packed.FindingKind",
+            "kernellab.packed.Severity",
+            "kernellab.report",
+        ),
+    ),
+    Chapter(
+        "tune",
+        "Tuning",
+        "What `lab.tune` takes and gives.",
+        (
+            "kernellab.tune.result.Tuning",
+            "kernellab.tune.result.Row",
+            "kernellab.tune.result.Status",
+            "kernellab.tune.config.Config",
+            "kernellab.tune.space.Space",
+            "kernellab.tune.search",
+            "kernellab.views.plots",
+        ),
+    ),
+    Chapter(
+        "workloads",
+        "Configs and grids",
+        "What is worth trying, by kind of kernel.",
+        ("kernellab.tune.workloads", "kernellab.tune.grids"),
+    ),
+    Chapter(
+        "kept",
+        "Keeping and comparing",
+        "`lab.kernels` and what lists, loads and compares give.",
+        (
+            "kernellab.registry.table.Registry",
+            "kernellab.registry.listing",
+            "kernellab.store.records",
+            "kernellab.comparing.Comparison",
+            "kernellab.comparing.Timing",
+        ),
+    ),
+    Chapter(
+        "export",
+        "Exporting",
+        "What `lab.export` and `lab.frame` give.",
+        ("kernellab.export.write.Exported", "kernellab.export.frames.frame"),
+    ),
+    Chapter(
+        "views",
+        "Views",
+        "Results as text, HTML and widgets, apart from a notebook.",
+        ("kernellab.views.explorer_page", "kernellab.views.explorer_widget", "kernellab.views.diff"),
+    ),
+)
+
+
+def pages() -> dict[str, str]:
+    """Return the pages of the reference by path."""
+    return {f"reference/{chapter.file}.md": _page(chapter) for chapter in CHAPTERS}
+
+
+def documented() -> set[str]:
+    """Return the dotted names that the reference has a heading for, members of modules and classes included."""
+    found = set()
+    for chapter in CHAPTERS:
+        for name in chapter.objects:
+            found |= {name, *(f"{name}.{member}" for member in _members(name))}
+    return found
+
+
+def resolve(name: str) -> object:
+    """Return the object of a dotted name."""
+    module, _, rest = name.rpartition(".")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return getattr(resolve(module), rest)
+
+
+def link(name: str, text: str) -> str:
+    """Return a link to an object, or its bare name where the reference leaves it out."""
+    return f"[`{text}`][{name}]" if name in documented() else f"`{text}`"
+
+
+def _members(name: str) -> list[str]:
+    return [member for member in dir(resolve(name)) if not member.startswith("_")]
+
+
+def _page(chapter: Chapter) -> str:
+    parts = [f"# {chapter.title}", chapter.lead]
+    for name in chapter.objects:
+        is_module = type(resolve(name)).__name__ == "module"
+        options = (
+            "\n    options:\n      show_root_heading: false\n      show_root_toc_entry: false" if is_module else ""
+        )
+        parts.append(f"::: {name}{options}")
+    return "\n\n".join(parts) + "\n"

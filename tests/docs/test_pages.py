@@ -1,0 +1,117 @@
+"""The generated pages name what the package has, and nothing that it lacks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from docs.pages import hooks, magics, notebooks, reference, settings
+from kernellab.ipython import MAGICS
+
+PAGES = hooks.generated_pages()
+
+
+def test_every_magic_has_a_page_with_its_options() -> None:
+    names = {name for family in MAGICS for kind in ("cell", "line") for name in family.magics[kind]}
+    assert {magic.name for magic in magics.magics()} == names
+    for magic in magics.magics():
+        page = PAGES[magic.path]
+        assert page.startswith(f"# `{magic.label}`")
+        for action in magic.parser._actions if magic.parser else ():
+            for option in action.option_strings:
+                assert f"`{option}" in page
+        assert magic.path.rpartition("/")[2] in PAGES["magics/index.md"]
+
+
+def test_a_magic_links_to_what_it_returns() -> None:
+    assert "[`Tuning`][kernellab.tune.result.Tuning]" in PAGES["magics/triton_tune.md"]
+    assert "[`lab.tune`][kernellab.lab.Lab.tune]" in PAGES["magics/triton_tune.md"]
+
+
+def test_what_the_reference_names_exists() -> None:
+    for chapter in reference.CHAPTERS:
+        for name in chapter.objects:
+            assert reference.resolve(name), name
+
+
+def test_every_verb_of_the_lab_is_documented() -> None:
+    assert "::: kernellab.lab.Lab\n" in PAGES["reference/lab.md"]
+
+
+def test_every_setting_has_a_meaning_and_a_default() -> None:
+    assert sorted(settings.variables()) == sorted(settings.MEANINGS)
+    for line in PAGES["settings.md"].splitlines()[6:]:
+        assert re.fullmatch(r"\| `KERNELLAB_\w+` \| .+ \| .+ \|", line)
+
+
+@pytest.mark.parametrize("name", notebooks.names())
+def test_a_notebook_page_has_every_cell(name: str) -> None:
+    page, cells = notebooks.filled(PAGES[f"notebooks/{name}.md"]), notebooks.notebook(name).cells
+    assert "nb-slot" not in page
+    assert page.count('class="nb-cell"') == sum(cell.cell_type == "code" for cell in cells)
+
+
+def test_slots_of_written_pages_name_cells_that_exist() -> None:
+    start = (hooks.EXPLANATIONS / "index.md").read_text(encoding="utf-8")
+    assert "kl-card" in notebooks.filled(start)
+
+
+def test_written_explanations_are_in_the_navigation() -> None:
+    listed = str(hooks.navigation(PAGES))
+    for path in hooks.EXPLANATIONS.glob("*.md"):
+        assert f"'{path.name}'" in listed
+
+
+def test_outputs_show_in_their_richest_form() -> None:
+    cell = nbformat.v4.new_code_cell(
+        "%%triton\nf()",
+        outputs=[
+            nbformat.v4.new_output("stream", text="a < b\n"),
+            nbformat.v4.new_output("display_data", data={"text/plain": "plain", "text/html": "<b>rich</b>"}),
+            nbformat.v4.new_output("error", ename="E", evalue="v", traceback=["\x1b[31mred\x1b[0m"]),
+        ],
+    )
+    html = notebooks.cell_html(cell)
+    assert "a &lt; b" in html
+    assert "<b>rich</b>" in html
+    assert "plain" not in html
+    assert '<pre class="nb-text nb-error">red</pre>' in html
+
+
+def test_pictures_for_the_dark_follow_the_palette_of_the_site() -> None:
+    html = '<picture><source srcset="D" media="(prefers-color-scheme: dark)"><img src="L" alt="a"></picture>'
+    assert notebooks._by_palette(html) == '<img src="L#only-light" alt="a"><img src="D#only-dark" alt="a">'
+
+
+@pytest.mark.parametrize(
+    ("link", "shown"),
+    [
+        ("[first](01_quickstart.ipynb#add)", "[first](01_quickstart.md#add)"),
+        ("[runs](../docs/cpu_runs.md)", "[runs](../cpu_runs.md)"),
+        ("[source](../kernellab/lab.py)", "source"),
+        ("[Triton](https://triton-lang.org)", "[Triton](https://triton-lang.org)"),
+        ("`kernel[grid](x)`", "`kernel[grid](x)`"),
+    ],
+)
+def test_links_of_notebooks_lead_to_pages(link: str, shown: str) -> None:
+    assert notebooks._for_markdown(link) == shown
+
+
+def test_a_list_right_after_text_becomes_one() -> None:
+    assert notebooks._for_markdown("Two things:\n- one\n- two\n  more") == "Two things:\n\n- one\n- two\n  more"
+
+
+def test_the_site_builds_without_warnings_and_needs_no_network(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("material")
+    pytest.importorskip("mkdocstrings")
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    build(load_config(str(hooks.ROOT / "mkdocs.yml"), site_dir=str(tmp_path)))
+    loaded = re.compile(r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+href="(?:https?:)?//')
+    for path in tmp_path.rglob("*.html"):
+        assert not loaded.search(path.read_text(encoding="utf-8")), path.name
