@@ -1,90 +1,185 @@
 """Tuning: wall time to the first tuned result, and how good the pick is; the lab, triton.autotune, torch.compile.
 
-Usage: python -m benchmarks.tune [WORKLOAD...]. Needs a CUDA GPU. Each tuner runs in processes of its own, with empty
-caches ("cold") and with those that the cold run left ("warm"); a time begins when imports, tensors and, for the lab,
-its workers are there. The picks are then compared with each other and with the best of the whole list in one long
-interleaved measurement.
+Usage: python -m benchmarks.tune [WORKLOAD...] [--repeats N]. Needs a CUDA GPU. Each tuner runs in processes of its own,
+with empty caches ("cold") and with those that the cold run left ("warm"). A time begins when torch, Triton, kernellab
+and what `torch.compile` imports when it is called are imported, the tensors are on the GPU and `Lab()` is done; cold,
+also when the lab's workers are ready, whose start is told beside it. It ends after the first launch of the winner. The
+picks are then compared with the best of the whole list in one long interleaved measurement.
+
+With ``--repeats``, the lab tunes each workload N times anew, and the winners are compared.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tune_kernels import NAMES, workload
+from benchmarks.forked import forked
 
+NAMES = ("matmul", "softmax", "norm", "attention")
 TUNERS = ("lab", "triton", "inductor")
-GOALS = {"matmul": {"triton": 10.0, "inductor": 8.0}}
+COLD_GOALS = {"matmul": {"triton": 10.0, "inductor": 8.0}}
+COLD_GOAL = 5.0
+WARM_GOAL = 5.0
+PICK_GOAL = 1.01
 LONG_ROUNDS = 120
 
 
-def main(names: list[str]) -> None:
-    for name in names or NAMES:
-        with tempfile.TemporaryDirectory(prefix="kernellab-bench-") as folder:
-            _report(name, {tuner: _timed(name, tuner, Path(folder) / tuner) for tuner in TUNERS})
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tune")
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=", ".join(NAMES))
+    parser.add_argument("--repeats", type=int, default=0)
+    given = parser.parse_args(arguments)
+    if not set(given.workloads) <= set(NAMES):
+        parser.error(f"the workloads are {', '.join(NAMES)}")
+    _import_all()
+    with tempfile.TemporaryDirectory(prefix="kernellab-bench-") as folder:
+        print(forked(_machine, {})["text"], flush=True)
+        for name in given.workloads or NAMES:
+            own = Path(folder) / name
+            if given.repeats:
+                print(_repeats_text(name, _child(partial(_repeat, name, given.repeats), own)), flush=True)
+            else:
+                print(_text(name, *_measured(name, own)), flush=True)
+
+
+def _import_all() -> None:
+    import torch._dynamo
+    import triton
+
+    import kernellab
+
+    assert not torch.cuda.is_initialized()
+    assert triton
+    assert kernellab
+
+
+def _machine() -> dict[str, str]:
+    import torch
+    import triton
+
+    versions = (
+        f"Python {sys.version_info[0]}.{sys.version_info[1]}, torch {torch.__version__}, Triton {triton.__version__}"
+    )
+    return {"text": f"one {torch.cuda.get_device_name()}, {os.cpu_count()} cores, {versions}"}
+
+
+def _measured(name: str, folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return what each tuner took and picked, and the judgement over the picks."""
+    found = {tuner: _timed(name, tuner, folder / tuner) for tuner in TUNERS}
+    found["inductor"]["imported"] = _child(partial(_tune, name, "inductor", imports=True), folder / "inductor")[
+        "seconds"
+    ]
+    picks = {tuner: each["pick"] for tuner, each in found.items()}
+    return found, _child(partial(_judge, name, picks), folder / "lab")
 
 
 def _timed(name: str, tuner: str, folder: Path) -> dict[str, Any]:
     """Return cold and warm seconds, and the config that was picked."""
-    cold, warm = (_child("tune", name, tuner, folder) for _ in range(2))
-    return {"cold": cold["seconds"], "warm": warm["seconds"], "pick": warm["pick"] or cold["pick"]}
+    cold, warm = (_child(partial(_tune, name, tuner, is_cold=is_cold), folder) for is_cold in (True, False))
+    return {
+        "cold": cold["seconds"],
+        "warm": warm["seconds"],
+        "start": cold["start"],
+        "pick": warm["pick"] or cold["pick"],
+    }
 
 
-def _report(name: str, found: dict[str, dict[str, Any]]) -> None:
-    with tempfile.TemporaryDirectory(prefix="kernellab-bench-") as folder:
-        picks = json.dumps({tuner: each["pick"] for tuner, each in found.items()})
-        judged = _child("judge", name, picks, Path(folder))
+def _text(name: str, found: dict[str, dict[str, Any]], judged: dict[str, Any]) -> str:
     lab = found["lab"]
+    lines = [f"\n{name}: the best of {judged['count']} is {judged['best']}, {judged['best_ms']:.4f} ms"]
     for tuner, each in found.items():
         ratio = judged["picks"].get(tuner)
         quality = "pick unknown" if ratio is None else f"pick {ratio:.3f} x the best"
         faster = f"lab {each['cold'] / lab['cold']:.1f}x cold, {each['warm'] / lab['warm']:.1f}x warm"
-        print(f"{name:10} {tuner:9} cold {each['cold']:7.2f} s  warm {each['warm']:6.3f} s  {quality}  {faster}")
-    print(f"{name:10} the best of {judged['count']}: {judged['best']}, {judged['best_ms']:.4f} ms", flush=True)
+        lines.append(f"  {tuner:9} cold {each['cold']:6.2f} s  warm {each['warm']:6.3f} s  {quality}  {faster}")
+    lines.append(f"  the lab's workers took {lab['start']:.1f} s to start, before the cold time")
+    imported = found["inductor"]["imported"]
+    lines.append(f"  inductor, imported before: warm {imported:.3f} s, lab {imported / lab['warm']:.1f}x")
+    return "\n".join([*lines, *_verdicts(name, found, judged)])
 
 
-def _child(*arguments: Any) -> dict[str, Any]:
-    *words, folder = arguments
-    environment = {
-        **os.environ,
-        "TRITON_CACHE_DIR": str(folder / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-        "KERNELLAB_STORE": str(folder / "lab"),
-    }
-    command = [sys.executable, "-m", "benchmarks.tune", "--child", *map(str, words)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{words}: {done.stderr[-3000:]}")
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+def _verdicts(name: str, found: dict[str, dict[str, Any]], judged: dict[str, Any]) -> list[str]:
+    """Return a line per goal: met or missed."""
+    lab, others = found["lab"], ("triton", "inductor")
+    better = min(found[tuner]["cold"] for tuner in others)
+    goals = COLD_GOALS.get(name)
+    cold = (
+        [(f"cold {goal:g}x {tuner}", found[tuner]["cold"] / lab["cold"] >= goal) for tuner, goal in goals.items()]
+        if goals
+        else [(f"cold {COLD_GOAL:g}x the better of both", better / lab["cold"] >= COLD_GOAL)]
+    )
+    warm = [
+        (f"warm {WARM_GOAL:g}x inductor", found["inductor"]["warm"] / lab["warm"] >= WARM_GOAL),
+        ("warm faster than triton", found["triton"]["warm"] > lab["warm"]),
+    ]
+    pick = [(f"pick within {PICK_GOAL - 1:.0%}", judged["picks"].get("lab", 9.0) <= PICK_GOAL)]
+    return [f"  goal {'met' if is_met else 'MISSED'}: {text}" for text, is_met in (*cold, *warm, *pick)]
 
 
-def _tune(name: str, tuner: str) -> dict[str, Any]:
+def _repeats_text(name: str, found: dict[str, Any]) -> str:
+    winners, ties = found["winners"], [set(ties) for ties in found["ties"]]
+    most, count = Counter(winners).most_common(1)[0]
+    among = sum(most in {winner, *tied} for winner, tied in zip(winners, ties, strict=True))
+    pairs = [a in {b, *tied} for a in winners for b, tied in zip(winners, ties, strict=True)]
+    seconds = sorted(found["seconds"])
+    return (
+        f"\n{name}: {len(winners)} tunings anew, {seconds[len(seconds) // 2]:.2f} s each (median)\n"
+        f"  {most} won {count} times, and won or tied {among} times\n"
+        f"  a winner won or tied in {sum(pairs) / len(pairs):.0%} of the other tunings; "
+        f"{len(set(winners))} winners, {sum(map(len, ties)) / len(ties):.1f} ties on average"
+    )
+
+
+def _child(work: Any, folder: Path) -> dict[str, Any]:
+    return forked(
+        work,
+        {
+            "TRITON_CACHE_DIR": str(folder / "triton"),
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+            "KERNELLAB_STORE": str(folder / "lab"),
+        },
+    )
+
+
+def _tune(name: str, tuner: str, *, is_cold: bool = False, imports: bool = False) -> dict[str, Any]:
     import torch
 
+    from benchmarks.tune_kernels import workload
+
+    if imports:
+        import torch._inductor.compile_fx
     work = workload(name)
     torch.cuda.synchronize()
-    seconds, pick = {"lab": _with_lab, "triton": _with_triton, "inductor": _with_inductor}[tuner](work)
-    return {"seconds": seconds, "pick": pick}
+    if tuner == "lab":
+        return _with_lab(work, is_cold)
+    seconds, pick = {"triton": _with_triton, "inductor": _with_inductor}[tuner](work)
+    return {"seconds": seconds, "pick": pick, "start": 0.0}
 
 
-def _with_lab(work: Any) -> tuple[float, Any]:
+def _with_lab(work: Any, is_cold: bool) -> dict[str, Any]:
     import torch
 
     import kernellab
 
     with kernellab.Lab() as lab:
-        _await_workers(lab)
+        begin = time.perf_counter()
+        if is_cold:
+            _await_workers(lab)
         start = time.perf_counter()
         tuning = lab.tune(work.kernel, work.grid, *work.arguments)
         torch.cuda.synchronize()
-        return time.perf_counter() - start, tuning.best.all_kwargs()
+        seconds = time.perf_counter() - start
+        assert tuning.from_cache is not is_cold
+        return {"seconds": seconds, "pick": tuning.best.all_kwargs(), "start": start - begin}
 
 
 def _await_workers(lab: Any) -> None:
@@ -121,9 +216,27 @@ def _with_inductor(work: Any) -> tuple[float, Any]:
     return seconds, None if kept is None else {key: value for key, value in kept.items() if key in known}
 
 
-def _judge(name: str, picks: str) -> dict[str, Any]:
+def _repeat(name: str, count: int) -> dict[str, Any]:
+    """Tune a workload again and again, measuring everything each time."""
+    import kernellab
+    from benchmarks.tune_kernels import workload
+
+    work = workload(name)
+    with kernellab.Lab() as lab:
+        _await_workers(lab)
+        lab.tune(work.kernel, work.grid, *work.arguments)
+        found = [lab.tune(work.kernel, work.grid, *work.arguments, fresh=True) for _ in range(count)]
+        return {
+            "winners": [each.rows[each.winner].config.text for each in found if each.winner is not None],
+            "ties": [[each.rows[index].config.text for index in each.ties] for each in found],
+            "seconds": [each.seconds for each in found],
+        }
+
+
+def _judge(name: str, picks: dict[str, Any]) -> dict[str, Any]:
     """Time the whole list, then the fastest of it and the picks, interleaved for long."""
     import kernellab
+    from benchmarks.tune_kernels import workload
     from kernellab.tune.bench import Candidate
     from kernellab.tune.config import Config
     from kernellab.tune.launches import Launches
@@ -138,7 +251,7 @@ def _judge(name: str, picks: str) -> dict[str, Any]:
         fitting = [Candidate(i, configs[i], each) for i, each in sorted(compiled.items()) if each.resources.fits]
         bench = LocalBench(launches, frozenset())
         first = {each.index: min(bench.measure(each, 5, None).times_ms) for each in fitting}
-        chosen = {tuner: _index(configs, pick) for tuner, pick in json.loads(picks).items() if pick}
+        chosen = {tuner: _index(configs, pick) for tuner, pick in picks.items() if pick}
         top = {*sorted(first, key=lambda index: first[index])[:8], *(i for i in chosen.values() if i in first)}
         finalists = [each for each in fitting if each.index in top]
         times = {
@@ -162,8 +275,4 @@ def _index(configs: list[Any], pick: dict[str, Any]) -> int | None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        what, *given = sys.argv[2:]
-        print(json.dumps({"tune": _tune, "judge": _judge}[what](*given)))
-    else:
-        main(sys.argv[1:])
+    main(sys.argv[1:])

@@ -99,7 +99,7 @@ def norm_backward(
 
 _ATTENTION = [
     triton.Config({"BM": bm, "BN": bn}, num_stages=stages, num_warps=warps)
-    for bm, bn, stages, warps in itertools.product((64, 128), (32, 64, 128), (2, 3, 4), (4, 8))
+    for bm, bn, stages, warps in itertools.product((64, 128), (32, 64, 128), (2, 3), (4, 8))
 ]
 
 
@@ -128,9 +128,6 @@ def attention(q_ptr, k_ptr, v_ptr, out_ptr, length, scale, WIDTH: tl.constexpr, 
 def workload(name: str) -> Workload:
     """Return a workload with fresh arguments on the GPU."""
     return {"matmul": _matmul, "softmax": _softmax, "norm": _norm, "attention": _attention}[name]()
-
-
-NAMES = ("matmul", "softmax", "norm", "attention")
 
 
 def _matmul() -> Workload:

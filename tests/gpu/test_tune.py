@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -70,6 +74,8 @@ def moody(x_ptr, out_ptr, n, BLOCK: tl.constexpr, MOOD: tl.constexpr):
         value = value * 2
     if MOOD == 4:
         mask = mask & (offsets % 7 != 3)
+    if MOOD == 5:
+        tl.store(out_ptr + n + offsets, value, mask=offsets < 100)
     tl.store(out_ptr + offsets, value, mask=mask)
 
 
@@ -120,11 +126,16 @@ def test_what_is_declared_to_be_zeroed_is_zeroed(lab: kernellab.Lab) -> None:
 def test_configs_that_go_wrong_are_named_and_the_best_of_the_rest_is_found(lab: kernellab.Lab) -> None:
     x, out = torch.rand(N, device="cuda"), torch.full((N,), 0.5, device="cuda")
     moods = [triton.Config({"BLOCK": 512, "MOOD": mood}) for mood in (0, 1, 2, 3, 4)]
-    configs = [*moods, triton.Config({"BLOCK": 1024, "MOOD": 0}), triton.Config({"BLOCK": 1000, "MOOD": 0})]
+    others = [{"BLOCK": 1024, "MOOD": 0}, {"BLOCK": 1000, "MOOD": 0}, {"BLOCK": 512, "MOOD": 5}]
+    large = triton.Config({"BLOCK": 1024, "MOOD": 0}, num_warps=64)
+    configs = [*moods, *map(triton.Config, others), large]
     tuning = lab.tune(moody, grid, x, out, N, configs=configs, timeout_s=1)
-    assert list(tuning.frame.status) == ["ok", "fault", "timeout", "wrong", "wrong", "ok", "compile_error"]
+    expected = ["ok", "fault", "timeout", "wrong", "wrong", "ok", "compile_error", "fault", "cannot_run"]
+    assert list(tuning.frame.status) == expected
     assert tuning.best in {configs[0], configs[5]}
-    assert all(tuning.frame.reason[[1, 2, 3, 4, 6]])
+    assert all(tuning.frame.reason[[1, 2, 3, 4, 6, 7, 8]])
+    assert "wrote out of bounds" in tuning.frame.reason[7]
+    assert "beyond the end of out_ptr" in tuning.frame.reason[7]
     assert torch.equal(out, x)
 
 
@@ -149,3 +160,31 @@ def test_hooks_of_configs_run_before_each_launch(lab: kernellab.Lab) -> None:
     assert list(tuning.frame.status) == ["ok", "ok"]
     assert any("hooks" in note for note in tuning.notes)
     assert out.item() == N
+
+
+def test_a_new_session_launches_the_winner_without_compiling_timing_or_trying(tmp_path: Path) -> None:
+    first, again = (in_a_new_process(tmp_path) for _ in range(2))
+    assert first["has_gpu_worker"]
+    assert first["has_compiled"]
+    assert first["measurements"] == again["measurements"] > 0
+    assert not again["has_gpu_worker"]
+    assert not again["has_compiled"]
+    assert again["config"] == first["config"]
+    assert first["out"] == again["out"] == [2.5, 2.5]
+
+
+def test_other_extents_fly_again_in_a_new_session(tmp_path: Path) -> None:
+    in_a_new_process(tmp_path, 5000)
+    other = in_a_new_process(tmp_path, 5016)
+    assert other["has_gpu_worker"]
+    assert other["out"] == [2.5, 2.5]
+
+
+def in_a_new_process(store: Path, size: int = 5000) -> dict[str, Any]:
+    """Launch an autotuned kernel twice in a process of its own, which must not end with memory still shared."""
+    command = [sys.executable, "-m", "tests.gpu.tuned_session", str(store), str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "shared CUDA tensors" not in done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
