@@ -34,6 +34,7 @@ from kernellab.target import DEFAULT_TARGET, Target, parse_target
 from kernellab.worker import Pool, Worker
 
 if TYPE_CHECKING:
+    from kernellab.capture.session import Capture
     from kernellab.benchmark.ceilings import Ceilings
     from kernellab.benchmark.result import Benchmark
     from kernellab.comparing import Comparison
@@ -320,6 +321,16 @@ class Lab:
         """Record the launches of this thread; with ``run`` false, compile them only."""
         with self.launches.recording(timeout_s=timeout_s, run=run, isolate=isolate, poison=poison) as recorder:
             yield recorder
+
+    def capture(self) -> Capture:
+        """Record the launches and torch operations of a with statement as a program.
+
+        They run as ever. ``with lab.capture() as program:`` binds a `kernellab.capture.program.Program`: a graph of
+        torch.fx that runs again, becomes functional, and is exported with a plan of its memory.
+        """
+        from kernellab.capture.session import Capture
+
+        return Capture(self.launches, self.kernels)
 
     @contextmanager
     def compiling_for(self, target: str | None) -> Iterator[None]:

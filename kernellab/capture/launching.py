@@ -1,0 +1,104 @@
+"""What the nodes of a program's graph call beside torch's own operations: launches, views of memory, copies of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from kernellab.registry.table import Registry
+
+
+class SideTable(torch.nn.Module):
+    """The kernels and constant arguments that the ids of a graph's launches stand for.
+
+    ``kernels`` gives what was launched by id, as it was then: for an autotuned kernel, the function under the tuner.
+    """
+
+    def __init__(self, registry: Registry, kernels: Mapping[int, Any]) -> None:
+        super().__init__()
+        self.registry = registry
+        self.kernels = dict(kernels)
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{number}: {kernel.__name__}" for number, kernel in self.kernels.items())
+
+
+@torch.fx.has_side_effect
+def launch(
+    table: SideTable,
+    kernel_id: int,
+    constants_id: int,
+    grid: tuple[int, int, int],
+    arguments: Mapping[str, Any],
+) -> None:
+    """Launch a kernel of the side table on these arguments and the constant ones of that id."""
+    constants = table.registry.constants(constants_id)
+    table.kernels[kernel_id][grid](**arguments, **constants)
+
+
+def launch_functional(
+    table: SideTable,
+    kernel_id: int,
+    constants_id: int,
+    grid: tuple[int, int, int],
+    arguments: Mapping[str, Any],
+    changed: Sequence[torch.Tensor],
+) -> tuple[torch.Tensor, ...]:
+    """Launch a kernel on copies of ``changed``, and of all arguments in their memory; return those copies."""
+    copies = [layout_copy(tensor) for tensor in changed]
+    pairs = list(zip(changed, copies, strict=True))
+    launch(table, kernel_id, constants_id, grid, {name: _moved(value, pairs) for name, value in arguments.items()})
+    return tuple(copies)
+
+
+def window(
+    base: torch.Tensor,
+    shape: Sequence[int],
+    stride: Sequence[int],
+    offset: int = 0,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Return a view of the memory of ``base``; ``offset`` counts elements of ``dtype`` from its first element."""
+    if dtype is None or dtype == base.dtype:
+        return base.as_strided(shape, stride, base.storage_offset() + offset)
+    first = base.storage_offset() * base.element_size() // dtype.itemsize
+    return torch.empty(0, dtype=dtype, device=base.device).set_(base.untyped_storage(), first + offset, shape, stride)
+
+
+def layout_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy with the strides of ``tensor``, what lies between its elements included."""
+    if tensor.numel() == 0:
+        return tensor.clone()
+    span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    flat = tensor.as_strided((span,), (1,), tensor.storage_offset()).clone()
+    return flat.as_strided(tensor.shape, tensor.stride(), 0)
+
+
+def descriptor(
+    base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], block_shape: Sequence[int], padding: str
+) -> Any:
+    """Return a tensor descriptor over ``base``."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    options = {} if padding == "zero" else {"padding": padding}
+    return TensorDescriptor(base, list(shape), list(strides), list(block_shape), **options)
+
+
+def _moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
+    """Return an argument with the memory of each first tensor replaced by that of the second."""
+    if isinstance(value, tuple | list):
+        members = (_moved(member, pairs) for member in value)
+        return type(value)(*members) if hasattr(value, "_fields") else type(value)(members)
+    if hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), torch.Tensor):
+        padding = getattr(value, "padding", "zero")
+        return descriptor(_moved(value.base, pairs), value.shape, value.strides, value.block_shape, padding)
+    if not isinstance(value, torch.Tensor):
+        return value
+    for old, new in pairs:
+        if value.untyped_storage().data_ptr() == old.untyped_storage().data_ptr():
+            begin = old.storage_offset() * old.element_size() // value.element_size()
+            return window(new, value.shape, value.stride(), value.storage_offset() - begin, value.dtype)
+    return value

@@ -1,0 +1,71 @@
+"""What the user calls things: names of tensors in a namespace, and lines of code."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+_CONTAINER_AT_MOST = 1000
+_PACKAGES = ("torch.", "triton.", "kernellab.", "contextlib", "importlib", "threading", "functools")
+TAKEN = frozenset({"torch", "triton", "tl", "os", "sys", "self", "device", "launch", "window", *dir(builtins)})
+
+
+def name_in(scope: Mapping[str, Any], tensor: Any) -> str:
+    """Return what leads to a tensor in a namespace: ``x``, ``weights["q"]``, ``model.linear.weight``; or ""."""
+    return next((path for path, value in named_tensors(scope) if value is tensor), "")
+
+
+def named_tensors(scope: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield (path, tensor) for the tensors of a namespace, bare names first, then members of its containers."""
+    own = [(name, value) for name, value in list(scope.items()) if not name.startswith("_") and name not in _HISTORY]
+    yield from ((name, value) for name, value in own if hasattr(value, "untyped_storage"))
+    for name, value in own:
+        yield from ((path, member) for path, member in _members(name, value) if hasattr(member, "untyped_storage"))
+
+
+def identifier(path: str) -> str:
+    """Return a path as an identifier: ``weights_q`` for ``weights["q"]``."""
+    bare = re.sub(r"\W+", "_", path).strip("_")
+    return f"_{bare}" if bare[:1].isdigit() else bare
+
+
+def unique(wanted: str, taken: Iterable[str]) -> str:
+    """Return a name like ``wanted`` that is not taken, no keyword and no builtin."""
+    names = {*taken, *TAKEN, *keyword.kwlist}
+    if wanted not in names:
+        return wanted
+    return next(name for i in range(1, 10**6) if (name := f"{wanted}_{i}") not in names)
+
+
+def place_of_user() -> str:
+    """Return the line of the user's code that this call comes from, as ``In[3], line 2``; "" where there is none."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        module = f"{frame.f_globals.get('__name__', '')}."
+        if not module.startswith(_PACKAGES):
+            return f"{_short(frame.f_code.co_filename)}, line {frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+_HISTORY = frozenset({"In", "Out", "exit", "quit", "get_ipython"})
+
+
+def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and len(value) <= _CONTAINER_AT_MOST:
+        yield from ((f"{name}[{key!r}]", member) for key, member in list(value.items()))
+    elif isinstance(value, list | tuple) and len(value) <= _CONTAINER_AT_MOST:
+        yield from ((f"{name}[{index}]", member) for index, member in enumerate(value))
+    elif hasattr(value, "named_parameters") and hasattr(value, "named_buffers") and not isinstance(value, type):
+        yield from ((f"{name}.{path}", member) for path, member in value.named_parameters())
+        yield from ((f"{name}.{path}", member) for path, member in value.named_buffers())
+    elif hasattr(value, "__dict__") and not isinstance(value, type) and type(value).__module__ == "__main__":
+        yield from ((f"{name}.{key}", member) for key, member in list(vars(value).items()))
+
+
+def _short(file: str) -> str:
+    return re.split(r"[\\/]", file)[-1]

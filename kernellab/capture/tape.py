@@ -1,0 +1,176 @@
+"""A recorded program as plain data: its values, and the steps that make and change them, in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernellab.source import Binding, Closure
+from kernellab.store import Argument
+
+LAUNCH = "launch"  # a kernel; all other operations but `WINDOW` and `COPY` are named as in torch.ops
+WINDOW = "window"  # (value, shape, stride, offset, dtype): its memory in another layout, counted from its first element
+COPY = "layout_copy"  # (value): its memory copied with its strides, gaps included
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A value of the program, by its index, in place of a tensor among the arguments of a step."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A ``TensorDescriptor`` over a value."""
+
+    base: Ref
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block_shape: tuple[int, ...]
+    padding: str = "zero"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a tensor lies in its storage. ``dtype`` is torch's name without ``torch.``; all but bytes counts elements."""
+
+    dtype: str
+    itemsize: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    device: str
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of its elements."""
+        return math.prod(self.shape) * self.itemsize
+
+    @property
+    def span(self) -> int:
+        """The elements from the first to the last one."""
+        if 0 in self.shape:
+            return 0
+        return 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
+
+    def covers(self, other: Layout) -> bool:
+        """Tell whether all of ``other``, in the same storage, lies between the first and the last element."""
+        begin, end = self.offset * self.itemsize, (self.offset + self.span) * self.itemsize
+        return begin <= other.offset * other.itemsize and (other.offset + other.span) * other.itemsize <= end
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor of the program, in a storage by its number; views of one storage share that number."""
+
+    name: str
+    storage: int
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """The kernel of a launch, and what is constant in it.
+
+    ``kernel`` is ``name@version``, ``kernel_id`` its id in the side table, ``constants_id`` that of its constant
+    arguments and options; ``launch_id`` is the row of the history that keeps both. ``constants`` gives the constexprs
+    as bindings of ``closure``. ``mutated`` and ``read`` name arguments; ``complete`` tells that no effect is unknown.
+    """
+
+    kernel: str
+    kernel_id: int
+    constants_id: int
+    launch_id: int
+    grid: tuple[int, int, int]
+    constants: tuple[tuple[str, Binding], ...]
+    options: tuple[tuple[str, Any], ...]
+    closure: Closure
+    mutated: frozenset[str]
+    read: frozenset[str]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation. ``results`` are the values it makes, ``several`` tells that it returns a list or tuple of them.
+
+    ``mutated`` are the values whose memory it changes. A launch takes its arguments by name, in ``kwargs``. A launch
+    that is ``functional`` changes copies of the values in ``mutated`` and returns those.
+    """
+
+    operation: str
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...] = ()
+    results: tuple[int, ...] = ()
+    several: bool = False
+    mutated: tuple[int, ...] = ()
+    use: KernelUse | None = None
+    place: str = ""
+    functional: bool = False
+    is_random: bool = False
+
+    @property
+    def taken(self) -> tuple[int, ...]:
+        """The values among its arguments, each once, in order."""
+        return tuple(dict.fromkeys(ref.index for ref in refs_in((*self.args, *(v for _, v in self.kwargs)))))
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """A program. ``storages`` are sizes in bytes; ``samples`` describe the inputs, in their order. ``output_names``
+    are what the user called the outputs: a changed input and what it became have one name.
+
+    ``constants`` are tensors that the block made from Python data, by the index of their value.
+    """
+
+    values: tuple[Value, ...]
+    storages: tuple[int, ...]
+    steps: tuple[Step, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    output_names: tuple[str, ...]
+    samples: tuple[Argument, ...] = ()
+    constants: tuple[tuple[int, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def launches(self) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if step.use is not None)
+
+    @property
+    def mutated_inputs(self) -> tuple[int, ...]:
+        """The inputs whose memory the program changes."""
+        changed = {self.values[index].storage for step in self.steps if not step.functional for index in step.mutated}
+        return tuple(index for index in self.inputs if self.values[index].storage in changed)
+
+
+def refs_in(value: Any) -> Iterator[Ref]:
+    """Yield the values among nested arguments."""
+    if isinstance(value, Ref):
+        yield value
+    elif isinstance(value, Descriptor):
+        yield value.base
+    elif isinstance(value, list | tuple):
+        for member in value:
+            yield from refs_in(member)
+    elif isinstance(value, dict):
+        yield from refs_in(list(value.values()))
+
+
+def with_refs(value: Any, new: Mapping[int, Any]) -> Any:
+    """Return nested arguments with each value replaced by what ``new`` gives for its index."""
+    if isinstance(value, Ref):
+        return new[value.index]
+    if isinstance(value, Descriptor):
+        return Descriptor(new[value.base.index], value.shape, value.strides, value.block_shape, value.padding)
+    if isinstance(value, list):
+        return [with_refs(member, new) for member in value]
+    if isinstance(value, tuple):
+        members = (with_refs(member, new) for member in value)
+        return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
+    if isinstance(value, dict):
+        return {name: with_refs(member, new) for name, member in value.items()}
+    return value
