@@ -34,9 +34,9 @@ from kernellab.target import DEFAULT_TARGET, Target, parse_target
 from kernellab.worker import Pool, Worker
 
 if TYPE_CHECKING:
-    from kernellab.capture.session import Capture
     from kernellab.benchmark.ceilings import Ceilings
     from kernellab.benchmark.result import Benchmark
+    from kernellab.capture.session import Capture
     from kernellab.comparing import Comparison
     from kernellab.explore.panel import Panel
     from kernellab.export.write import Exported

@@ -10,9 +10,9 @@ from kernellab.capture.tape import KernelUse, Tape
 from kernellab.errors import UsageError
 from kernellab.ir.effects import Effects
 from kernellab.observers import Launched
+from kernellab.recording import LaunchRecord
 from kernellab.registry.launch_log import launch_of, result_of
 from kernellab.registry.table import Registry
-from kernellab.recording import LaunchRecord
 from kernellab.source import Binding, Closure, closure_of
 from kernellab.store import Launch, Result, Version
 
