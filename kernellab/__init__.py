@@ -14,9 +14,16 @@ from kernellab.errors import KernellabError
 
 if TYPE_CHECKING:
     from kernellab.lab import Lab
+    from kernellab.views.widgets import explorer, graph_view
 
 __version__ = "0.1.0"
-__all__ = ["KernellabError", "Lab", "__version__", "current_lab", "errors"]
+__all__ = ["KernellabError", "Lab", "__version__", "current_lab", "errors", "explorer", "graph_view"]
+
+_LAZY = {
+    "Lab": "kernellab.lab",
+    "explorer": "kernellab.views.widgets",
+    "graph_view": "kernellab.views.widgets",
+}
 
 
 def current_lab() -> Lab | None:
@@ -38,7 +45,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Import `Lab` only when it is asked for, so that ``import kernellab`` stays light."""
-    if name == "Lab":
-        return importlib.import_module("kernellab.lab").Lab
+    """Import what the lab offers only when it is asked for, so that ``import kernellab`` stays light."""
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'kernellab' has no attribute {name!r}")

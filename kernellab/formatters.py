@@ -38,10 +38,19 @@ def _report(report: CellReport) -> Bundle:
     }
 
 
-def _compiled(compiled: Compiled) -> Bundle:
-    shell = get_ipython()
-    cell = str(shell.execution_count) if shell else ""
-    return {"text/plain": results.compiled_text(compiled), "text/html": results.compiled_html(compiled, uid=cell)}
+class _CompiledBundle:
+    """Shows compiled kernels. It counts them by cell, since the explorers of one page must not share names."""
+
+    def __init__(self) -> None:
+        self._cell, self._shown = 0, 0
+
+    def __call__(self, compiled: Compiled) -> Bundle:
+        shell = get_ipython()
+        cell = shell.execution_count if shell else 0
+        self._shown = self._shown + 1 if cell == self._cell else 1
+        self._cell = cell
+        html = results.compiled_html(compiled, uid=f"{cell}.{self._shown}")
+        return {"text/plain": results.compiled_text(compiled), "text/html": html}
 
 
 def _effects(effects: Effects) -> Bundle:
@@ -74,7 +83,6 @@ def _exported(exported: Exported) -> Bundle:
 
 _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     CellReport: _report,
-    Compiled: _compiled,
     Effects: _effects,
     Graph: _graph,
     Tuning: _tuning,
@@ -87,13 +95,13 @@ _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
 
 def register_formatters(shell: Any) -> None:
     """Let the shell show every result type of the lab."""
-    for kind, bundle in _BUNDLES.items():
+    for kind, bundle in {**_BUNDLES, Compiled: _CompiledBundle()}.items():
         shell.display_formatter.mimebundle_formatter.for_type(kind, _formatter(bundle))
 
 
 def unregister_formatters(shell: Any) -> None:
     """Take the formatters away again."""
-    for kind in _BUNDLES:
+    for kind in (*_BUNDLES, Compiled):
         shell.display_formatter.mimebundle_formatter.pop(kind, None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from kernellab.errors import UsageError, choice_message
@@ -17,6 +17,18 @@ from kernellab.ir.uses import Uses
 _BITS = re.compile(r"(?:!tt\.ptr<)?[a-z]+(\d+)")
 
 
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The operations that a start leads to, and those that lead to it; the start itself counts for both."""
+
+    forward: frozenset[int]
+    backward: frozenset[int]
+
+    @property
+    def operations(self) -> frozenset[int]:
+        return self.forward | self.backward
+
+
 def slice_of(graph: Graph, argument: str, effects: Effects | None = None) -> frozenset[int]:
     """Return the operations that an argument leads to, and those that lead to what is written to it.
 
@@ -27,6 +39,11 @@ def slice_of(graph: Graph, argument: str, effects: Effects | None = None) -> fro
     Raises:
         UsageError: the kernel has no such argument.
     """
+    return argument_slice(graph, argument, effects).operations
+
+
+def argument_slice(graph: Graph, argument: str, effects: Effects | None = None) -> Slice:
+    """Return what an argument leads to, and what leads to the operations that touch it; see `slice_of`."""
     kernel = graph.kernel
     if argument not in kernel.parameters:
         raise UsageError(choice_message("argument", argument, kernel.parameters, owner=kernel.name))
@@ -37,7 +54,24 @@ def slice_of(graph: Graph, argument: str, effects: Effects | None = None) -> fro
         touching = {each for each in forward if graph.operations[each].name in MEMORY}
     else:
         touching = {site.index for site in effects.sites if site.argument == argument}
-    return frozenset(forward | uses.backward(touching))
+    return Slice(frozenset(forward), frozenset(uses.backward(touching)))
+
+
+def operation_slice(graph: Graph, operations: Collection[int]) -> Slice:
+    """Return what operations lead to, through their results and what they pass into their regions, and derive from."""
+    uses = Uses(graph)
+    made: list[int] = []
+    for operation in (graph.operations[index] for index in operations):
+        blocks = (block for region in operation.regions for block in graph.regions[region].blocks)
+        made += [*operation.results, *(value for block in blocks for value in graph.blocks[block].arguments)]
+    forward = uses.forward(made) | set(operations)
+    return Slice(frozenset(forward), frozenset(uses.backward(operations)))
+
+
+def value_slice(graph: Graph, value: int) -> Slice:
+    """Return what a value that no operation makes (an argument of a block) leads to, and what it derives from."""
+    uses = Uses(graph)
+    return Slice(frozenset(uses.forward([value])), frozenset(uses.leading_to([value])))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -34,7 +34,9 @@ class Flow(StrEnum):
 class Node:
     """A box. The first of ``lines`` is its title, the others are set smaller; ``source_line`` counts from 1.
 
-    ``unsure`` marks a box that touches memory which no argument names.
+    ``unsure`` marks a box that touches memory which no argument names. ``operations`` are those of the graph that the
+    box stands for, none for a value that comes from outside. ``file`` is "" for a line of the kernel's own file, else
+    the last part of the path. ``folds`` counts the boxes of a region that this one is drawn instead of.
     """
 
     id: str
@@ -44,6 +46,9 @@ class Node:
     cluster: str | None = None
     source_line: int | None = None
     unsure: bool = False
+    operations: tuple[int, ...] = ()
+    file: str = ""
+    folds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,32 +102,16 @@ def merged_edges(edges: Iterable[Edge]) -> tuple[Edge, ...]:
     )
 
 
-def restricted(diagram: Diagram, title: str, leads_from: Iterable[str], leads_to: Iterable[str]) -> Diagram:
-    """Return the part of a diagram that some nodes lead to, and that leads to some (usually other) nodes."""
-    forward, backward = defaultdict(list), defaultdict(list)
-    for edge in diagram.edges:
-        forward[edge.tail].append(edge.head)
-        backward[edge.head].append(edge.tail)
-    kept = _reached(leads_from, forward) | _reached(leads_to, backward)
+def restricted(diagram: Diagram, title: str, kept: Collection[str]) -> Diagram:
+    """Return the part of a diagram that consists of some of its nodes."""
     nodes = tuple(node for node in diagram.nodes if node.id in kept)
     return Diagram(
         title,
         nodes,
         tuple(edge for edge in diagram.edges if edge.tail in kept and edge.head in kept),
         occupied(diagram.clusters, nodes),
-        tuple(pair for pair in diagram.order if kept.issuperset(pair)),
+        tuple((above, below) for above, below in diagram.order if above in kept and below in kept),
     )
-
-
-def _reached(starts: Iterable[str], following: Mapping[str, list[str]]) -> set[str]:
-    seen: set[str] = set()
-    todo = list(starts)
-    while todo:
-        node = todo.pop()
-        if node not in seen:
-            seen.add(node)
-            todo += following.get(node, ())
-    return seen
 
 
 def occupied(clusters: Iterable[Cluster], nodes: Iterable[Node]) -> tuple[Cluster, ...]:

@@ -2,13 +2,14 @@
 
 Everything is said in presentation attributes, so the picture survives sanitizers that drop style sheets. Text takes
 the colour of its surroundings (``currentColor``); fills are translucent and strokes of medium lightness, which read on
-white and on black alike. Nothing has an id, so any number of pictures fit on one page.
+white and on black alike. Nothing has an id, so any number of pictures fit on one page. What scripts link is told by
+``data-`` attributes: the id of a box or frame, the ends of an arrow, the source line of a box.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 
 from kernellab.views.diagram import Diagram, Edge, Flow, Kind, Node
@@ -39,13 +40,18 @@ _MARGIN_PX = 6.0
 _ALONE = "<style>svg:root{color-scheme:light dark;color:CanvasText;background:Canvas}</style>"
 
 
-def draw(diagram: Diagram, layout: Layout) -> str:
-    """Return the SVG element, with tooltips on boxes and arrows and ``data-line`` on boxes of a source line."""
+def draw(diagram: Diagram, layout: Layout, classes: Mapping[str, str] | None = None) -> str:
+    """Return the SVG element, with tooltips on boxes and arrows, and CSS ``classes`` on outlines by boxes' ids."""
+    styles = classes or {}
     body = [
         *_frames(diagram, layout),
         *_arrows(diagram, layout),
         f'<g text-anchor="middle" font-size="{TITLE_PX:g}" fill="currentColor">',
-        *(_box(node, layout.nodes[node.id]) for node in diagram.nodes if node.id in layout.nodes),
+        *(
+            _box(node, layout.nodes[node.id], styles.get(node.id, ""))
+            for node in diagram.nodes
+            if node.id in layout.nodes
+        ),
         "</g>",
     ]
     return svg_element(diagram.title, describe(diagram), layout.width, layout.height, body)
@@ -87,7 +93,8 @@ def _frames(diagram: Diagram, layout: Layout) -> Iterator[str]:
             continue
         left, top, right, bottom = layout.clusters[cluster.id]
         yield (
-            f'<g><rect x="{_n(left)}" y="{_n(top)}" width="{_n(right - left)}" height="{_n(bottom - top)}" rx="6" '
+            f'<g data-frame="{cluster.id}">'
+            f'<rect x="{_n(left)}" y="{_n(top)}" width="{_n(right - left)}" height="{_n(bottom - top)}" rx="6" '
             'fill="#8a8f98" fill-opacity=".07" stroke="#8a8f98" stroke-opacity=".45"/>'
             f'<text x="{_n(left + 8)}" y="{_n(top + 14)}" font-size="{DETAIL_PX:g}" fill="currentColor" '
             f'fill-opacity=".65">{escape(cluster.label)}</text></g>'
@@ -115,21 +122,27 @@ def _arrow(edge: Edge, points: tuple[Point, ...]) -> str:
     side_x, side_y = (ty - by) * 0.45, (bx - tx) * 0.45
     tip = f"M{_n(tx)} {_n(ty)}L{_n(bx + side_x)} {_n(by + side_y)} {_n(bx - side_x)} {_n(by - side_y)}Z"
     title = f"<title>{escape(edge.tip)}</title>" if edge.tip else ""
-    return f'<g>{title}<path fill="none" d="{curve}"/><path stroke="none" d="{tip}"/></g>'
+    ends = f'data-edge="{edge.tail} {edge.head}"'
+    return f'<g {ends}>{title}<path fill="none" d="{curve}"/><path stroke="none" d="{tip}"/></g>'
 
 
-def _box(node: Node, center: Point) -> str:
+def _box(node: Node, center: Point, style: str) -> str:
     x, y = center
     width, height = box_size(node)
     color = COLORS[Kind.UNKNOWN if node.unsure else node.kind]
     strong = node.kind not in (Kind.COMPUTE, Kind.SCALAR, Kind.CONTROL)
     dash = ' stroke-dasharray="4 2"' if node.unsure or node.kind in (Kind.CONTROL, Kind.SCALAR) else ""
+    marked = f' class="{style}"' if style else ""
     outline = (
-        f'<path d="{_outline(node.kind, x, y, width / 2, height / 2)}" fill="{color}" '
+        f'<path{marked} d="{_outline(node.kind, x, y, width / 2, height / 2)}" fill="{color}" '
         f'fill-opacity="{".2" if strong else ".1"}" stroke="{color}" stroke-width="{"1.6" if strong else "1"}"{dash}/>'
     )
-    line = "" if node.source_line is None else f' data-line="{node.source_line}"'
-    return f'<g data-node="{node.id}"{line}><title>{escape(node.tip)}</title>{outline}{_text(node, x, y, height)}</g>'
+    if node.folds:  # the edges of a pile
+        pile = "".join(f"M{_n(x - width / 2 + gap)} {_n(y + height / 2 + gap)}h{_n(width)}" for gap in (3, 6))
+        outline += f'<path d="{pile}" stroke="{color}" stroke-opacity=".7"/>'
+    facts = {"line": node.source_line, "file": node.file, "folds": node.folds}
+    data = "".join(f' data-{name}="{escape(str(value))}"' for name, value in facts.items() if value)
+    return f'<g data-node="{node.id}"{data}><title>{escape(node.tip)}</title>{outline}{_text(node, x, y, height)}</g>'
 
 
 def _text(node: Node, x: float, y: float, height: float) -> str:

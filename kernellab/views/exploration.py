@@ -28,12 +28,16 @@ def key_of(place: Location) -> LineKey | None:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage. ``seconds`` is the time of its making, ``bytes`` the size of its whole text, locations included."""
+    """One stage. ``seconds`` is the time of its making, ``bytes`` the size of its whole text, locations included.
+
+    ``is_pending`` tells that there is more to show than was read: SASS, before the disassembler was asked.
+    """
 
     name: str
     lines: tuple[StageLine, ...]
     bytes: int
     seconds: float | None
+    is_pending: bool = False
 
     @cached_property
     def profiles(self) -> Mapping[LineKey | None, LineProfile]:
@@ -72,14 +76,23 @@ class Exploration:
 
 
 def explore(
-    compiled: Compiled, source_text: str = "", first_line: int = 1, file: str | None = None, *, sass: bool = True
+    compiled: Compiled,
+    source_text: str = "",
+    first_line: int = 1,
+    file: str | None = None,
+    *,
+    sass: bool = True,
+    pending: bool = False,
 ) -> Exploration:
     """Return the stages of ``compiled`` with its source.
 
     ``source_text`` is the kernel's own text, which starts at ``first_line`` of ``file``; without it, it is read from
-    the file that the stages name. Without ``sass``, nothing is disassembled.
+    the file that the stages name. Without ``sass``, nothing is disassembled; with ``pending``, a stage without lines
+    stands for what would be.
     """
     stages = tuple(_stages(compiled, sass=sass))
+    if pending and not sass and compiled.target.backend == "cuda":
+        stages += (Stage("sass", (), 0, compiled.stage_seconds.get("cubin"), is_pending=True),)
     file = file or main_file(compiled.graph)
     own = {first_line + at: text for at, text in enumerate(source_text.splitlines())}
     return Exploration(compiled, stages, tuple(_functions(compiled, stages, own, file)))

@@ -1,9 +1,9 @@
-// What scripts add to the explorer's HTML: scrolling that stays linked, a search, and keys.
+// What scripts add to the explorer's HTML: scrolling that stays linked, a search, keys, and a graph that is linked too.
 // The same file serves a page of its own and the widget; without it, everything but this still works.
 
 const LINKED_AFTER_MS = 80;
 
-export function enhance(root) {
+export function enhance(root, graph = null) {
   const source = root.querySelector(".kx-source");
   const stages = [...root.querySelectorAll(".kx-stage")];
   const tabs = [...root.querySelectorAll(".kx-tabs input")];
@@ -48,11 +48,25 @@ export function enhance(root) {
     const found = runs(number);
     turn = again && found.length ? (turn + 1) % found.length : 0;
     const button = root.querySelector(`.kx-source .r${number}`);
-    if (button) { button.checked = true; button.focus({ preventScroll: true }); }
+    if (button) { button.checked = true; if (from !== graph) button.focus({ preventScroll: true }); } else unchoose();
     if (from !== active()) show(active(), found[turn]);
     if (from !== source) show(source, rowOf(number));
-    root.dispatchEvent(new CustomEvent("kx-line", { detail: Number(rowOf(number)?.querySelector("i").textContent) }));
+    const place = placeOf(rowOf(number));
+    if (from !== graph) graph?.showLine(place.file, place.line);
+    root.dispatchEvent(new CustomEvent("kx-line", { detail: place }));
   };
+  const placeOf = row => ({ line: Number(row?.querySelector("i").textContent ?? 0), file: row?.dataset.file ?? "" });
+  const rowAt = (file, line) => {
+    const rows = [...source.querySelectorAll(".s")].filter(row => placeOf(row).line === line);
+    return rows.find(row => placeOf(row).file === file) ?? rows.find(row => !placeOf(row).file);
+  };
+  const unchoose = () => { for (const button of root.querySelectorAll(".kx-panes input:checked")) button.checked = false; };
+  root.addEventListener("kg-node", event => {
+    const row = event.detail.line ? rowAt(event.detail.file, event.detail.line) : null;
+    if (row) { choose(numberOf(row), graph); return; }
+    unchoose();
+    root.dispatchEvent(new CustomEvent("kx-line", { detail: { line: 0, file: "" } }));
+  });
   source.addEventListener("click", event => {
     const number = numberOf(event.target.closest(".s"));
     if (number === undefined) return;
@@ -75,7 +89,7 @@ export function enhance(root) {
   // The arrow keys walk the source lines that became something in this stage.
   root.addEventListener("keydown", event => {
     const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1 }[event.key];
-    if (!step || event.target === find || event.target.closest(".kx-tabs")) return;
+    if (!step || event.target === find || event.target.closest(".kx-tabs, .kg")) return;
     event.preventDefault();
     const rows = [...source.querySelectorAll(".s")].filter(row => runs(numberOf(row)).length);
     const at = rows.findIndex(row => numberOf(row) === chosen());
@@ -132,9 +146,10 @@ export function enhance(root) {
   });
 
   return {
-    showLine: line => {
-      const row = [...source.querySelectorAll(".s")].find(each => Number(each.querySelector("i").textContent) === line);
-      if (row && numberOf(row) !== chosen()) choose(numberOf(row), null);
+    showLine: (file, line) => {
+      const row = rowAt(file, line);
+      if (!line) { unchoose(); graph?.showLine("", 0); }
+      else if (row && numberOf(row) !== chosen()) choose(numberOf(row), null);
     },
     showStage: name => {
       const tab = tabs.find(each => each.closest("label").querySelector("b").textContent.toLowerCase() === name);

@@ -14,9 +14,14 @@ from html import escape
 from importlib import resources
 
 from kernellab.compile import Compiled
-from kernellab.ir.places import calls_of
+from kernellab.ir.places import calls_of, short_file
+from kernellab.views.diagram import Node
 from kernellab.views.exploration import Exploration, LineKey, SourceLine, Stage, explore, key_of
+from kernellab.views.graph import View
+from kernellab.views.graph_pane import graph_pane
+from kernellab.views.graph_pictures import GraphPictures
 from kernellab.views.line_badges import Badge, badges_of
+from kernellab.views.places import main_file
 from kernellab.views.stage_runs import fitted
 from kernellab.views.style import minified
 from kernellab.views.wording import plural, seconds_words, size_words
@@ -31,13 +36,24 @@ def explorer_html(
     opened: str | None = None,
     sass: bool = True,
     uid: str = "",
+    graph: bool = False,
 ) -> str:
     """Return the explorer of a compiled kernel as one ``<div>`` with its style sheet.
 
     ``source_text`` is the kernel's own text, from ``first_line`` of ``file``; without it the file is read. ``opened``
-    is the stage that shows first. ``uid`` has to differ between the explorers of one page.
+    is the stage that shows first. ``uid`` has to differ between the explorers of one page. With ``graph``, the graph by
+    source line stands below, and its boxes are lit with their lines.
     """
-    return _Explorer(explore(compiled, source_text, first_line, file, sass=sass), opened, uid).html()
+    explorer = Explored(explore(compiled, source_text, first_line, file, sass=sass), opened, uid)
+    if not graph:
+        return explorer.html()
+    pictures = explorer.pictures()
+    shown = pictures.drawn(View.SOURCE, pictures.collapsed_at_first(View.SOURCE))
+    return explorer.html(graph_pane(shown.svg, shown.diagram.title))
+
+
+# Of a line, its background counts; of a box in the graph, its outline.
+_CHOSEN = "background:var(--kx-on);box-shadow:inset 3px 0 var(--kx-mark);stroke:var(--kx-mark);stroke-width:3.5px"
 
 
 @cache
@@ -46,7 +62,7 @@ def explorer_css() -> str:
     return minified(resources.files(__package__).joinpath("explorer.css").read_text(encoding="utf-8"))
 
 
-class _Explorer:
+class Explored:
     """One rendering. Source lines are numbered in the order in which they show; classes and ids use these numbers."""
 
     def __init__(self, exploration: Exploration, opened: str | None, uid: str) -> None:
@@ -54,11 +70,24 @@ class _Explorer:
         digest = hashlib.sha256(f"{exploration.compiled.digest} {uid}".encode()).hexdigest()
         self.uid = f"x{digest[:6]}"
         self.numbers: dict[LineKey, int] = {key: number for number, key in enumerate(exploration.keys())}
+        self.home = short_file(main_file(exploration.compiled.graph))
         names = [stage.name for stage in exploration.stages]
-        default = "ptx" if "ptx" in names else names[-1] if names else ""
+        default = "ptx" if "ptx" in names else next((name for name in reversed(names) if name != "sass"), "")
         self.opened = names.index(opened if opened in names else default) if names else 0
 
-    def html(self) -> str:
+    def pictures(self) -> GraphPictures:
+        """Return the pictures of the graph, whose boxes are lit with the source lines of this explorer."""
+        compiled = self.exploration.compiled
+        lines = (line for function in self.exploration.source for line in function)
+        text = {line.key[1]: line.text for line in lines if line.key[0] == self.home and line.text}
+        return GraphPictures(compiled.graph, compiled.effects, text, self._style)
+
+    def _style(self, node: Node) -> str:
+        number = self.numbers.get((node.file or self.home, node.source_line or 0))
+        return "" if number is None else f"k{number}"
+
+    def html(self, graph: str = "") -> str:
+        """Return the explorer, with the pane of a graph at its foot."""
         rows = {stage.name: _run_classes(stage, self.numbers) for stage in self.exploration.stages}
         parts = [
             f'<div class="kx" id="{self.uid}">',
@@ -68,7 +97,7 @@ class _Explorer:
             '<div class="kx-panes">',
             f'<div class="kx-source" tabindex="-1">{self._source(rows)}</div>',
             *(self._stage(index, stage) for index, stage in enumerate(self.exploration.stages)),
-            "</div></div>",
+            f"</div>{graph}</div>",
         ]
         return "\n".join(parts)
 
@@ -79,8 +108,8 @@ class _Explorer:
         hover = ",".join(f"{root}:has(.k{n}:hover) .k{n}" for n in numbers)
         chosen = ",".join(f"{root}:has(.r{n}:checked) .k{n}" for n in numbers)
         near = ",".join(f"{root}:has(.k{n}:hover) .c{n},{root}:has(.c{n}:hover) .s.k{n}" for n in calls)
-        rules = [(near, "background:var(--kx-near)"), (hover, "background:var(--kx-hover)")]
-        rules.append((chosen, "background:var(--kx-on);box-shadow:inset 3px 0 var(--kx-mark)"))
+        rules = [(near, "background:var(--kx-near)"), (hover, "background:var(--kx-hover);stroke:var(--kx-mark)")]
+        rules.append((chosen, _CHOSEN))
         return "".join(f"{selector}{{{style}}}" for selector, style in rules if selector)
 
     def _callers(self) -> set[LineKey]:
@@ -119,8 +148,9 @@ class _Explorer:
         if counts:
             button = f'<input type="radio" name="{self.uid}" class="r{number}" id="{self.uid}-s{number}">'
         marks = "".join(_badge(badge) for badge in badges)
+        other = "" if line.key[0] == self.home else f' data-file="{escape(line.key[0])}"'
         return (
-            f'<div class="s k{number}"><i>{line.key[1]}</i><u>{button}{counts}</u><s>{marks}</s>'
+            f'<div class="s k{number}"{other}><i>{line.key[1]}</i><u>{button}{counts}</u><s>{marks}</s>'
             f"<code>{escape(line.text) or ' '}</code></div>"
         )
 
@@ -157,10 +187,12 @@ def _count(stage: Stage, key: LineKey) -> int:
 
 
 def _size(stage: Stage) -> str:
-    return f"{stage.instructions:,}"
+    return "…" if stage.is_pending else f"{stage.instructions:,}"
 
 
 def _facts(stage: Stage) -> str:
+    if stage.is_pending:
+        return "is being disassembled"
     word = "operation" if stage.name in {"ttir", "ttgir"} else "instruction"
     facts = [plural(stage.instructions, word), plural(len(stage.lines), "line"), size_words(stage.bytes)]
     if stage.seconds is not None:

@@ -128,7 +128,7 @@ class OperationView:
 
     def _operation(self, operation: Operation) -> Node:
         touch = self.touches.get(operation.index)
-        line = place_of(operation.location).line
+        place = place_of(operation.location)
         kind = touch.kind if touch else Kind.COMPUTE
         cluster = self.cluster_of(operation.block)
         title = operation_title(self.graph, operation, self.constants, touch)
@@ -142,7 +142,26 @@ class OperationView:
             kind = Kind.CONTROL
         tip = operation_tip(self.graph, operation, touch, self.source)
         unsure = touch is not None and bool(touch.unknown)
-        return Node(f"o{operation.index}", (title, *details), kind, tip, cluster, line, unsure)
+        made_of = tuple(self._inside(operation)) if operation.name in FOLDED else (operation.index,)
+        return Node(
+            f"o{operation.index}",
+            (title, *details),
+            kind,
+            tip,
+            cluster,
+            place.line,
+            unsure,
+            made_of,
+            self.source.other(place),
+        )
+
+    def _inside(self, operation: Operation) -> Iterator[int]:
+        """Yield an operation and those of its regions."""
+        yield operation.index
+        for region in operation.regions:
+            for block in self.graph.regions[region].blocks:
+                for index in self.graph.blocks[block].operations:
+                    yield from self._inside(self.graph.operations[index])
 
     def _details(self, operation: Operation, touch: Touch | None) -> list[str]:
         """Return the name and type of the result; of what is stored, where there is no result."""

@@ -36,9 +36,13 @@ class SourceText:
         """Return whether a place is in ``file``; some stages know only the last part of a path."""
         return place.file == self.file or (bool(place.file) and place.file == short_file(self.file))
 
+    def other(self, place: Location) -> str:
+        """Return the last part of the path of a place outside ``file``, "" for one inside it or nowhere."""
+        return "" if place.file is None or self.is_own(place) else short_file(place.file)
+
     def words(self, place: Location) -> str:
         """Return ``line 12``, ``line 12 of other.py``, or "" where the line is not known."""
         if place.line is None:
             return ""
-        of = "" if place.file is None or self.is_own(place) else f" of {short_file(place.file)}"
-        return f"line {place.line}{of}"
+        other = self.other(place)
+        return f"line {place.line} of {other}" if other else f"line {place.line}"

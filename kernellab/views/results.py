@@ -23,14 +23,15 @@ def compiled_html(compiled: Compiled, *, uid: str = "") -> str:
     ``uid`` has to differ between the cards of one page.
     """
     report = _as_report(compiled)
+    explorer = explorer_html(compiled, uid=uid, graph=True)
     return sections.framed(
         sections.section(
             sections.header(compiled.kernel, _words(compiled), compiled),
             *sections.messages(report),
             sections.arguments(report),
             sections.resources(report),
-            sections.details("Source and stages", "", explorer_html(compiled, uid=uid), is_open=True),
-            *sections.graphs(report, frozenset(), alone=False),
+            sections.details("Source, stages and graph", "", explorer, is_open=True),
+            *sections.graphs(report, frozenset(), alone=False, by_line=False),
             sections.source(report, frozenset()),
         )
     )

@@ -20,7 +20,7 @@ from kernellab.views.stages import stage_text
 from kernellab.views.style import card_css
 
 _OPEN_OPERATIONS_AT_MOST = 24
-_SHRINK_TO = 0.68  # a wide graph shrinks to this before it scrolls
+_SHRINK_TO = 0.8  # a wide graph shrinks to this before it scrolls
 
 
 def framed(*parts: str) -> str:
@@ -129,8 +129,11 @@ def output(report: KernelReport) -> Iterator[str]:
         )
 
 
-def graphs(report: KernelReport, shown: frozenset[str], *, alone: bool) -> Iterator[str]:
-    """Yield the views of the graph that suit its size; the first is open where it is small or asked for."""
+def graphs(report: KernelReport, shown: frozenset[str], *, alone: bool, by_line: bool = True) -> Iterator[str]:
+    """Yield the views of the graph that suit its size; the first is open where it is small or asked for.
+
+    Without ``by_line``, the view by source line is left to the explorer.
+    """
     graph = report.compiled.graph
     count = len(graph.operations)
     small = alone and count <= OPERATIONS_AT_MOST
@@ -143,7 +146,7 @@ def graphs(report: KernelReport, shown: frozenset[str], *, alone: bool) -> Itera
             (View.SOURCE, views[0][1], False),
         ]
     text = source_text(report)
-    for view, title, is_open in views:
+    for view, title, is_open in views if by_line else [each for each in views if each[0] != View.SOURCE]:
         picture = svg(graph, report.compiled.effects, view=view, text=text)
         detail = wording.plural(count, "operation") if view == View.OPERATIONS else ""
         yield details(title, detail, scrolling(picture), is_open=is_open)

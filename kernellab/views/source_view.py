@@ -117,7 +117,17 @@ class SourceView:
             kind, details = Kind.CONTROL, []
         lines = (title, " · ".join(details)) if details else (title,)
         unsure = touch is not None and bool(touch.unknown)
-        return Node(line.key, lines, kind, self._tip(line, text, touch), line.cluster, line.place.line, unsure)
+        return Node(
+            line.key,
+            lines,
+            kind,
+            self._tip(line, text, touch),
+            line.cluster,
+            line.place.line,
+            unsure,
+            tuple(operation.index for operation in line.operations),
+            self.source.other(line.place),
+        )
 
     def _summary(self, line: _Line) -> str:
         """Stand in for a source line whose text is not at hand."""

@@ -53,7 +53,7 @@ def size_words(count: int) -> str:
 
 def plural(count: int, word: str) -> str:
     """Return ``1 launch`` or ``1,200 launches``."""
-    ending = "" if count == 1 else "es" if word.endswith("ch") else "s"
+    ending = "" if count == 1 else "es" if word.endswith(("ch", "x")) else "s"
     return f"{count:,} {word}{ending}"
 
 
