@@ -108,7 +108,8 @@ def _details(kernel: dict[str, Any]) -> Iterator[str]:
     yield f"    {_resources(kernel)}"
     if kernel["equal"] is not None:
         verdict = "equals torch" if kernel["equal"] else "DIFFERS from torch"
-        yield f"    {verdict}, largest error {kernel['max_error']:.2g}"
+        largest = "infinite" if kernel["max_error"] is None else f"{kernel['max_error']:.2g}"
+        yield f"    {verdict}, largest error {largest}"
 
 
 _EFFECTS = {"reads": "reads", "writes": "writes", "atomics": "atomically updates"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 
 from kernellab.ir.effects import Access
@@ -14,7 +15,7 @@ class KernelSummary:
     """One kernel. ``reads``, ``writes`` and ``atomics`` name arguments; ``complete`` tells whether they are all.
 
     ``where`` is None when the kernel was not launched, ``equal`` None when nothing was compared.
-    ``max_error`` is that of the check to look at first.
+    ``max_error`` is that of the check to look at first, or None where it is infinite, which JSON has no number for.
     """
 
     label: str
@@ -76,7 +77,7 @@ def _of(report: KernelReport) -> KernelSummary:
         seconds=run.seconds if run else None,
         findings=len(run.findings) if run else 0,
         equal=check.equal if check else None,
-        max_error=check.max_error if check else None,
+        max_error=check.max_error if check and math.isfinite(check.max_error) else None,
     )
 
 

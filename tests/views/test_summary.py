@@ -32,3 +32,13 @@ def test_json_has_an_object_per_kernel_and_null_for_what_is_not_known(report: Re
     assert first["label"] == kernel.label
     assert first["grid"] == [98, 1, 1]
     assert (second["where"], second["grid"], second["equal"]) == (None, None, None)
+
+
+def test_json_has_null_for_an_infinite_error(report: Reports) -> None:
+    check = Check("x + y", "out_ptr", False, float("inf"), 1e-6, 1, 100)
+    (facts,) = json.loads(summary_json(cell_of(report("add", checks=(check,)))), parse_constant=_refuse)
+    assert (facts["equal"], facts["max_error"]) == (False, None)
+
+
+def _refuse(word: str) -> float:
+    raise AssertionError(f"{word} is no JSON")
