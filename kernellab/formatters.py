@@ -8,6 +8,8 @@ from typing import Any
 
 from IPython import get_ipython
 
+from kernellab.benchmark.ceilings import Ceilings
+from kernellab.benchmark.result import Benchmark
 from kernellab.comparing import Comparison
 from kernellab.compile import Compiled
 from kernellab.export.write import Exported
@@ -17,6 +19,7 @@ from kernellab.registry.listing import Listing, Loaded
 from kernellab.report import CellReport
 from kernellab.tune.result import Tuning
 from kernellab.views import results
+from kernellab.views.benchmark import benchmark_html, benchmark_text, ceilings_text
 from kernellab.views.card import card_html
 from kernellab.views.card_text import card_text
 from kernellab.views.comparison import comparison_html, comparison_text
@@ -65,6 +68,14 @@ def _tuning(tuning: Tuning) -> Bundle:
     return {"text/plain": tuning_text(tuning), "text/html": tuning_html(tuning)}
 
 
+def _benchmark(benchmark: Benchmark) -> Bundle:
+    return {"text/plain": benchmark_text(benchmark), "text/html": benchmark_html(benchmark)}
+
+
+def _ceilings(ceilings: Ceilings) -> Bundle:
+    return {"text/plain": ceilings_text(ceilings)}
+
+
 def _listing(listing: Listing) -> Bundle:
     return {"text/plain": listing_text(listing), "text/html": listing_html(listing)}
 
@@ -86,6 +97,8 @@ _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     Effects: _effects,
     Graph: _graph,
     Tuning: _tuning,
+    Benchmark: _benchmark,
+    Ceilings: _ceilings,
     Listing: _listing,
     Loaded: _loaded,
     Exported: _exported,

@@ -8,12 +8,13 @@ import kernellab
 from kernellab.formatters import register_formatters, unregister_formatters
 from kernellab.lab import Lab
 from kernellab.live import notebook_progress
+from kernellab.magics.benchmarks import BenchMagics
 from kernellab.magics.cells import TritonMagics
 from kernellab.magics.completion import complete_options
 from kernellab.magics.keeping import StoreMagics
 from kernellab.magics.tuning import TuneMagics
 
-MAGICS = (TritonMagics, StoreMagics, TuneMagics)
+MAGICS = (TritonMagics, StoreMagics, TuneMagics, BenchMagics)
 
 
 def load_ipython_extension(shell: Any) -> None:

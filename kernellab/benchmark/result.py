@@ -137,7 +137,7 @@ def frame_of(benchmark: Benchmark) -> pandas.DataFrame:
     columns = [*benchmark.swept, "implementation", *own, *OUTCOME_COLUMNS, *MORE_COLUMNS, *PROVENANCE_COLUMNS]
     frame = pd.DataFrame([_record(benchmark, row, own) for row in benchmark.rows], columns=columns)
     frame = frame.astype({name: "Int64" for name in _INTEGERS if name not in benchmark.swept and name in frame})
-    frame = frame.astype({name: "Int64" for name in benchmark.swept if _is_whole(frame[name])})
+    frame = frame.astype({name: "Int64" for name in (*benchmark.swept, *parameters) if _is_whole(frame[name])})
     frame = frame.astype(dict.fromkeys(_NUMBERS, "float64"))
     frame["created"] = pd.to_datetime(frame["created"].astype(float), unit="s", utc=True)
     frame.attrs.update(

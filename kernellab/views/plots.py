@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import UsageError
+from kernellab.views.canvas import DARK, LIGHT, Theme, new_axes, new_figure, shortened, use_logarithm, value_text
 
 if TYPE_CHECKING:
     import pandas
@@ -17,23 +17,6 @@ if TYPE_CHECKING:
 _MOST_LABELLED = 40
 _MOST_FAILURES = 6
 _MOST_CELLS = 144
-
-
-@dataclass(frozen=True, slots=True)
-class Theme:
-    """The colours of a figure; winner, tie, other and failure differ in lightness too."""
-
-    background: str
-    text: str
-    faint: str
-    winner: str
-    tied: str
-    other: str
-    failed: str
-
-
-LIGHT = Theme("#ffffff", "#1f2328", "#d7dbe0", "#0a7d38", "#5aa9e6", "#6e7781", "#c4432b")
-DARK = Theme("#14171a", "#e6e9ec", "#363c43", "#4cd07d", "#2f81c7", "#98a2ad", "#ff8a6b")
 
 
 def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
@@ -47,8 +30,8 @@ def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
     has_lines = len(timed) <= _MOST_LABELLED
     lines = len(timed) or min(len(frame), _MOST_LABELLED)
     height = 1.1 + (0.21 * lines if has_lines else 2.6) + 0.17 * len(failures)
-    figure = _figure(8.0, max(height, 1.6), theme)
-    axes = _axes(figure, theme)
+    figure = new_figure(8.0, max(height, 1.6), theme)
+    axes = new_axes(figure, theme)
     if timed.empty:
         _draw_resources(axes, frame[frame["registers"].notna()], theme)
     elif has_lines:
@@ -72,9 +55,9 @@ def parameters_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure 
         return None
     columns = min(len(names), 4)
     rows = -(-len(names) // columns)
-    figure = _figure(2.6 * columns, 2.3 * rows, theme)
+    figure = new_figure(2.6 * columns, 2.3 * rows, theme)
     for place, name in enumerate(names):
-        axes = _axes(figure, theme, (rows, columns, place + 1))
+        axes = new_axes(figure, theme, (rows, columns, place + 1))
         _draw_parameter(axes, frame, timed, name, theme)
         axes.set_ylabel("ms" if place % columns == 0 else "", color=theme.text, fontsize=8)
     return figure
@@ -93,12 +76,12 @@ def heat_map(frame: pandas.DataFrame, across: str, down: str, *, dark: bool = Fa
             known = ", ".join(varying(timed)) or "none that varies"
             raise UsageError(f"heat_map over {name!r}: the parameters that were timed are {known}.")
     table = timed.pivot_table(index=down, columns=across, values="time_ms", aggfunc="min")
-    figure = _figure(1.6 + 0.62 * max(len(table.columns), 4), 1.2 + 0.4 * max(len(table), 3), theme)
-    axes = _axes(figure, theme)
+    figure = new_figure(1.6 + 0.62 * max(len(table.columns), 4), 1.2 + 0.4 * max(len(table), 3), theme)
+    axes = new_axes(figure, theme)
     axes.grid(visible=False)
     image = axes.imshow(table.to_numpy(), cmap="viridis_r", aspect="auto", norm=_log_norm(table.to_numpy()))
-    axes.set_xticks(range(len(table.columns)), [_text(value) for value in table.columns])
-    axes.set_yticks(range(len(table)), [_text(value) for value in table.index])
+    axes.set_xticks(range(len(table.columns)), [value_text(value) for value in table.columns])
+    axes.set_yticks(range(len(table)), [value_text(value) for value in table.index])
     axes.set_xlabel(across, color=theme.text, fontsize=8)
     axes.set_ylabel(down, color=theme.text, fontsize=8)
     if table.size <= _MOST_CELLS:
@@ -114,12 +97,12 @@ def heat_map(frame: pandas.DataFrame, across: str, down: str, *, dark: bool = Fa
 def varying(frame: pandas.DataFrame) -> list[str]:
     """Return the parameters and options that have more than one value in a frame."""
     names = [*(name for name in frame.columns[: list(frame.columns).index("status")])]
-    return [name for name in names if frame[name].map(_text).nunique() > 1]
+    return [name for name in names if frame[name].map(value_text).nunique() > 1]
 
 
 def config_text(row: Any, names: Sequence[str]) -> str:
     """Return what tells a row from the others: ``BLOCK=64 warps=4``."""
-    return " ".join(f"{name.removeprefix('num_')}={_text(row[name])}" for name in names)
+    return " ".join(f"{name.removeprefix('num_')}={value_text(row[name])}" for name in names)
 
 
 def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:
@@ -134,7 +117,7 @@ def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
     axes.set_ylim(len(timed) - 0.4, -0.6)
     axes.set_xlabel("ms, median with 99 % interval, cold L2", color=theme.text, fontsize=8)
     if timed["time_ms"].max() > 8 * timed["time_ms"].min():
-        _use_logarithm(axes, "x", theme)
+        use_logarithm(axes, "x", theme)
     else:
         axes.set_xlim(left=0)
 
@@ -146,9 +129,8 @@ def _draw_resources(axes: Axes, compiled: pandas.DataFrame, theme: Theme) -> Non
     axes.barh(range(len(shown)), 100 * shown["occupancy"].fillna(0.0), height=0.6, color=theme.tied)
     axes.set_yticks(range(len(shown)), [config_text(row, names) for _, row in shown.iterrows()])
     for place, (_, row) in enumerate(shown.iterrows()):
-        needs = (
-            f"{_text(row['registers'])} registers, {_text(row['shared_bytes'])} B shared, spills {row['spill_bytes']}"
-        )
+        registers, shared = value_text(row["registers"]), value_text(row["shared_bytes"])
+        needs = f"{registers} registers, {shared} B shared, spills {row['spill_bytes']}"
         axes.text(101, place, needs, color=theme.text, fontsize=7, va="center")
     axes.set_xlim(0, 160)
     axes.set_xticks([0, 25, 50, 75, 100])
@@ -168,15 +150,15 @@ def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
         row = timed.loc[winner]
         text = f"best: {config_text(row, names)}, {row['time_ms']:.4g} ms"
         axes.text(0.02, 0.92, text, transform=axes.transAxes, color=theme.winner, fontsize=8.5)
-    _use_logarithm(axes, "y", theme)
+    use_logarithm(axes, "y", theme)
     axes.set_xlabel("rank", color=theme.text, fontsize=8)
     axes.set_ylabel("ms", color=theme.text, fontsize=8)
 
 
 def _draw_parameter(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, name: str, theme: Theme) -> None:
     values = sorted(timed[name].dropna().unique(), key=lambda value: (isinstance(value, str), value))
-    places = {_text(value): place for place, value in enumerate(values)}
-    at = timed[name].map(lambda value: places.get(_text(value), -1)).astype(float)
+    places = {value_text(value): place for place, value in enumerate(values)}
+    at = timed[name].map(lambda value: places.get(value_text(value), -1)).astype(float)
     spread = [0.16 * ((i * 7) % 11 / 5 - 1) for i in range(len(timed))]  # beside each other, the same way every time
     axes.plot(at + spread, timed["time_ms"], ".", color=theme.other, markersize=4, alpha=0.7)
     best = timed["time_ms"].groupby(at).min()
@@ -184,10 +166,10 @@ def _draw_parameter(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame
     winner = frame.attrs.get("winner")
     if winner in timed.index:
         axes.plot(at.loc[winner], timed.loc[winner, "time_ms"], "*", color=theme.winner, markersize=9)
-    axes.set_xticks(range(len(values)), [_text(value) for value in values])
+    axes.set_xticks(range(len(values)), [value_text(value) for value in values])
     axes.set_title(name, color=theme.text, fontsize=9)
     if timed["time_ms"].max() > 8 * timed["time_ms"].min():
-        _use_logarithm(axes, "y", theme)
+        use_logarithm(axes, "y", theme)
 
 
 def _write_cells(axes: Axes, table: pandas.DataFrame, image: Any) -> None:
@@ -197,32 +179,6 @@ def _write_cells(axes: Axes, table: pandas.DataFrame, image: Any) -> None:
                 is_dark = image.norm(value) > 0.55
                 colour = "#ffffff" if is_dark else "#000000"
                 axes.text(j, i, f"{value:.3g}", ha="center", va="center", fontsize=7, color=colour)
-
-
-def _use_logarithm(axes: Axes, which: str, theme: Theme) -> None:
-    """Scale an axis by logarithm, with plain numbers on it."""
-    axes.set(**{f"{which}scale": "log"})
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_formatter(lambda value, _: f"{value:g}")
-    axis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
-    axis.set_tick_params(which="both", labelcolor=theme.text, labelsize=7.5)
-
-
-def _figure(width: float, height: float, theme: Theme) -> Figure:
-    from matplotlib.figure import Figure  # keeps `import kernellab` light
-
-    return Figure(figsize=(width, height), dpi=110, facecolor=theme.background, layout="constrained")
-
-
-def _axes(figure: Figure, theme: Theme, place: tuple[int, int, int] = (1, 1, 1)) -> Axes:
-    axes = figure.add_subplot(*place)
-    axes.set_facecolor(theme.background)
-    axes.tick_params(colors=theme.text, labelsize=7.5, length=2)
-    axes.grid(visible=True, color=theme.faint, linewidth=0.6)
-    axes.set_axisbelow(True)
-    for spine in axes.spines.values():
-        spine.set_color(theme.faint)
-    return axes
 
 
 def _title(frame: pandas.DataFrame, timed: int) -> str:
@@ -240,16 +196,12 @@ def _failure_lines(frame: pandas.DataFrame) -> list[str]:
         failed = failed[failed["status"] != "pruned"]
     if len(failed) <= _MOST_FAILURES:
         names = varying(frame)
-        return [_cut(f"{r['status']}  {config_text(r, names)}: {r['reason']}") for _, r in failed.iterrows()]
+        return [shortened(f"{r['status']}  {config_text(r, names)}: {r['reason']}") for _, r in failed.iterrows()]
     lines = []
     for status, group in failed.groupby("status"):
         reason = group["reason"].value_counts().index[0]
-        lines.append(_cut(f"{status}  {len(group)} configs, most often: {reason}"))
+        lines.append(shortened(f"{status}  {len(group)} configs, most often: {reason}"))
     return lines
-
-
-def _cut(text: str, length: int = 118) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def _marked(frame: pandas.DataFrame) -> list[Any]:
@@ -266,12 +218,6 @@ def _colour(frame: pandas.DataFrame, label: Any, theme: Theme) -> str:
 
 def _marker(frame: pandas.DataFrame, label: Any) -> str:
     return "*" if label == frame.attrs.get("winner") else "D" if label in frame.attrs.get("tied", ()) else "o"
-
-
-def _text(value: Any) -> str:
-    if str(value) in {"None", "nan", "<NA>"}:
-        return "-"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _log_norm(values: Any) -> Any:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import io
-from collections.abc import Callable
 from html import escape
-from typing import Any
 
 from kernellab.tune.result import Row, Tuning
+from kernellab.views.canvas import picture
 from kernellab.views.plots import config_text, parameters_figure, timings_figure, varying
+from kernellab.views.roofline import has_roofline, roofline_figure
 
 _ROWS = 12
 _HEAD = ("rank", "config", "ms", "interval", "registers", "spills", "shared", "occupancy", "status")
@@ -28,9 +26,13 @@ def tuning_text(tuning: Tuning) -> str:
 
 def tuning_html(tuning: Tuning) -> str:
     """Return summary, plots and table; the pictures are part of the text, in a light and a dark version."""
-    parts = [f"<b>{escape(summary(tuning))}</b>", _picture(lambda dark: timings_figure(tuning.frame, dark=dark))]
-    if parameters_figure(tuning.frame) is not None and len(tuning.rows) > 4:
-        parts.append(_picture(lambda dark: parameters_figure(tuning.frame, dark=dark)))
+    frame = tuning.frame
+    parts = [f"<b>{escape(summary(tuning))}</b>"]
+    parts.append(picture(lambda dark: timings_figure(frame, dark=dark), "times of the configs"))
+    if parameters_figure(frame) is not None and len(tuning.rows) > 4:
+        parts.append(picture(lambda dark: parameters_figure(frame, dark=dark), "times by parameter"))
+    if has_roofline(frame):
+        parts.append(picture(lambda dark: roofline_figure(frame, dark=dark), "configs under the roofs of the device"))
     parts.append(_table(tuning))
     parts += [f"<div>{escape(note)}</div>" for note in tuning.notes]
     return f'<div class="kl-tuning">{"".join(parts)}</div>'
@@ -88,19 +90,6 @@ def _table(tuning: Tuning) -> str:
 
 def _failures(tuning: Tuning) -> list[Row]:
     return [row for row in tuning.rows if row.status not in {"ok", "pruned"}][:_ROWS]
-
-
-def _picture(draw: Callable[[bool], Any]) -> str:
-    light, dark = (_data_uri(draw(is_dark)) for is_dark in (False, True))
-    source = f'<source srcset="{dark}" media="(prefers-color-scheme: dark)">'
-    image = f'<img src="{light}" style="max-width:100%" alt="times of the configs">'
-    return f"<div><picture>{source}{image}</picture></div>"
-
-
-def _data_uri(figure: Any) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def _number(value: float | None, pattern: str) -> str:
