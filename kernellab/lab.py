@@ -34,6 +34,8 @@ from kernellab.target import DEFAULT_TARGET, Target, parse_target
 from kernellab.worker import Pool, Worker
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from kernellab.benchmark.ceilings import Ceilings
     from kernellab.benchmark.result import Benchmark
     from kernellab.capture.session import Capture
@@ -259,21 +261,39 @@ class Lab:
         budget_s: float | None = None,
         budget_configs: int | None = None,
         fresh: bool = False,
+        check: Any = None,
+        executor: Executor | None = None,
+        devices: Sequence[int] | None = None,
         **meta: Any,
     ) -> Tuning:
         """Find the fastest config of a kernel for these arguments; launch it once. What the store knows is not timed.
 
         ``configs`` are those to try; None takes those of the kernel's ``@triton.autotune``. The budgets bound the
         search, in seconds or configs; ``timeout_s`` bounds each config. Without a GPU, configs are only compiled.
+        ``check``, a function of kernel parameters by name or an expression over them, returns what the outputs are to
+        hold: a tensor, a tuple in the order of the outputs, or a dict. Configs that differ from it are ``wrong``.
+
+        ``executor`` compiles in place of the lab's workers; its own need kernellab and the same Triton. Of process
+        pools take one that spawns: forks of a process that uses CUDA can compile, and nothing else on the GPU.
+        ``devices`` are the GPUs that measure side by side; the final is held on the first, and one that disagrees with
+        it by more than 3 % on the first config measures no other.
 
         Raises:
             UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
+            WorkerError: the executor broke.
         """
-        from kernellab.tune.place import tune_and_launch  # keeps `import kernellab` light
+        from kernellab.tune.checking import check_of  # keeps `import kernellab` light
+        from kernellab.tune.place import tune_and_launch
         from kernellab.tune.session import Options
 
         require_kernel(kernel)
-        options = Options(configs, timeout_s, search, 64, budget_s, budget_configs, fresh)
+        options = Options(configs, timeout_s, search, budget_configs or 64, budget_s, budget_configs, fresh)
+        options = replace(
+            options,
+            check=None if check is None else check_of(check),
+            executor=executor,
+            devices=None if devices is None else tuple(devices) if isinstance(devices, list | range) else devices,
+        )
         return tune_and_launch(self.launches, self.kernels, self.bind(kernel), grid, args, meta, options)
 
     def explore(self, kernel: Any, grid: Any, /, *args: Any, check: Any = None, **ranges: Any) -> Panel:

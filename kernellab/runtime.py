@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,7 +37,8 @@ class Launches:
 
     ``offline`` is the driver that stands in for a GPU, or None where there is one; then ``flights`` are its workers,
     and ``tune`` returns the config of an autotuned kernel, from its arguments, grid and options among them.
-    ``reporter`` shows how far a launch on the CPU has come.
+    ``reporter`` shows how far a launch on the CPU has come, ``tuning_reporter`` how far a tuning, and
+    ``compile_reporter`` that a launch waits for its kernel to compile.
     """
 
     compiler: Compiler
@@ -49,6 +50,8 @@ class Launches:
     switch: Switch = field(default_factory=Switch)
     observers: Observers = field(default_factory=Observers)
     reporter: Reporter | None = None
+    tuning_reporter: Callable[..., AbstractContextManager[Any]] | None = None
+    compile_reporter: Callable[[str], AbstractContextManager[None]] | None = None
     _compiled: dict[str, Compiled] = field(default_factory=dict)
     _local: threading.local = field(default_factory=threading.local)
 
@@ -73,7 +76,9 @@ class Launches:
         from kernellab._triton.specialize import target_of  # keeps `import kernellab` light
 
         job = job_of(src.fn, target_of(target), src.signature, src.constants, src.attrs, options or {})
-        compiled = self.compiler.compile(job)
+        reporter = self.compile_reporter
+        with nullcontext() if reporter is None else reporter(job.closure.name):
+            compiled = self.compiler.compile(job)
         self._compiled[compiled.digest] = compiled
         if getattr(self._local, "must_fly", False):
             raise NotFlown

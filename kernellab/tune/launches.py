@@ -49,7 +49,7 @@ class Launch:
 
 @dataclass(slots=True)
 class Launches:
-    """A kernel with its decorators, and the arguments of the call that is tuned; ``reference`` is what it is to give."""
+    """A kernel with its decorators, and the arguments of the call that is tuned; ``reference``: what it is to give."""
 
     kernel: Any
     grid: Any
@@ -66,6 +66,11 @@ class Launches:
         from kernellab._triton.objects import jit_function
 
         return str(jit_function(self.kernel).__name__)
+
+    @property
+    def closure_digest(self) -> str:
+        """The hash of the kernel's text with that of its helpers."""
+        return next(iter(self._made.values())).job.closure.digest if self._made else ""
 
     @property
     def manner(self) -> Manner:

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from kernellab.gpu.device import device_name
 from kernellab.recording import LaunchRecord
+from kernellab.registry.launch_log import remember
 from kernellab.registry.table import Registry
+from kernellab.run import Run
 from kernellab.runtime import Launches as Runtime
 from kernellab.tune.bench import Bench
+from kernellab.tune.devices import checked_devices
 from kernellab.tune.gpu_bench import gpu_bench
 from kernellab.tune.launches import Launches
+from kernellab.tune.progress import Watch, unwatched
 from kernellab.tune.provenance import device_of
 from kernellab.tune.result import Tuning
 from kernellab.tune.session import Options, Workshop, tuned
+from kernellab.tune.twins import on_device
 
 
-def workshop_of(runtime: Runtime, kernels: Registry) -> Workshop:
+def workshop_of(runtime: Runtime, kernels: Registry, device: int | None = None) -> Workshop:
     """Return the workshop of a lab. Where it compiles for another target than that of the GPU, nothing is timed."""
-    device = device_of(runtime.target, has_gpu=_times(runtime))
-    return Workshop(runtime.compiler, kernels, device, partial(_bench, runtime) if _times(runtime) else None)
+    times = _times(runtime)
+    return Workshop(
+        runtime.compiler,
+        kernels,
+        device_of(runtime.target, has_gpu=times, index=device),
+        partial(_bench, runtime) if times else None,
+        bench_on=partial(_bench_on, runtime),
+        progress=_no_progress if runtime.tuning_reporter is None else runtime.tuning_reporter,
+    )
 
 
 def tune_and_launch(
@@ -37,10 +52,15 @@ def tune_and_launch(
     Raises:
         UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
     """
-    workshop = workshop_of(runtime, kernels)
+    if options.devices is not None:
+        options = replace(options, devices=_existing(runtime, options.devices))
+    workshop = workshop_of(runtime, kernels, options.devices[0] if options.devices else None)
     tuning = tuned(workshop, kernel, grid, args, meta, options)
-    if workshop.make_bench is not None and tuning.winner is not None:
-        _launch_once(kernel, grid, args, meta, tuning)
+    if tuning.winner is not None:
+        launched = workshop.make_bench is not None
+        if launched:
+            _launch_once(kernel, grid, args, meta, tuning)
+        _remember(runtime, kernels, Launches(kernel, grid, args, meta, runtime.target), tuning, launched=launched)
     return tuning
 
 
@@ -61,7 +81,9 @@ def best_config(
 
     target = gpu_target_of_machine()
     assert target is not None, "only launches on a GPU ask"
-    workshop = Workshop(runtime.compiler, kernels, device_of(target, has_gpu=True), partial(_bench, runtime))
+    watched = _no_progress if runtime.tuning_reporter is None else partial(runtime.tuning_reporter, silent=True)
+    device = device_of(target, has_gpu=True)
+    workshop = Workshop(runtime.compiler, kernels, device, partial(_bench, runtime), progress=watched)
     given = {name: value for name, value in meta.items() if name not in {"grid", "warmup"}}
     options = Options() if timeout_s is None else Options(timeout_s=timeout_s)
     return tuned(workshop, kernel, meta["grid"], args, given, options).best
@@ -112,6 +134,53 @@ def _bench(runtime: Runtime, launches: Launches, timeout_s: float) -> Bench:
     from kernellab._triton.tuning import declared
 
     return gpu_bench(launches, runtime.flights, timeout_s, frozenset(declared(launches.kernel).reset_to_zero))
+
+
+def _bench_on(runtime: Runtime, launches: Launches, timeout_s: float, device: int) -> Bench:
+    from kernellab._triton.tuning import declared
+
+    there = on_device(launches, device)
+    reset = frozenset(declared(launches.kernel).reset_to_zero)
+    return gpu_bench(there, runtime.flights, timeout_s, reset, device)
+
+
+def _existing(runtime: Runtime, given: Sequence[int]) -> tuple[int, ...]:
+    """Return the devices to measure on.
+
+    Raises:
+        UsageError: one does not exist, or nothing can be timed.
+    """
+    import torch  # a launch needs it anyway
+
+    count = torch.cuda.device_count() if _times(runtime) else 0
+    return checked_devices(given, count, [device_name(index) for index in range(count)])
+
+
+def _remember(runtime: Runtime, kernels: Registry, launches: Launches, tuning: Tuning, *, launched: bool) -> None:
+    """Enter the launch of the winner into the store; where nothing was launched, what would have been."""
+    row = tuning.rows[tuning.winner or 0]
+    launch = launches.of(row.config, tuning.best)
+    compiled = runtime.compiler.compile(launch.job)
+    seconds = (row.time_ms or 0.0) / 1e3
+    run = Run(compiled.kernel, launch.grid, seconds, {}, (), "gpu") if launched else None
+    remember(
+        kernels,
+        launches.kernel,
+        LaunchRecord(
+            kernel=launch.function,
+            compiled=compiled,
+            arguments=launch.arguments,
+            grid=launch.grid,
+            launches=int(launched),
+            run=run,
+            given_grid=launches.grid,
+        ),
+    )
+
+
+@contextmanager
+def _no_progress(kernel: str) -> Iterator[Watch]:
+    yield unwatched
 
 
 def _times(runtime: Runtime) -> bool:

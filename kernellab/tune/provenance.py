@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,25 +18,38 @@ from kernellab.tune.launches import Launches
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a tuning measures on; without a GPU, ``name`` is "" and ``facts`` have the versions alone."""
+    """What a tuning measures on; without a GPU, ``name`` is "" and ``facts`` have the versions alone.
+
+    ``index`` is its number on this machine.
+    """
 
     target: Target
     name: str
     driver: str
     facts: Mapping[str, Any]
+    index: int | None = None
 
 
-def device_of(target: Target, has_gpu: bool) -> Device:
-    """Return the current device, or the mere target where there is no GPU."""
+def device_of(target: Target, has_gpu: bool, index: int | None = None) -> Device:
+    """Return a device by its number, by default the current one; or the mere target where there is no GPU."""
     import torch  # a launch needs it anyway
 
     from kernellab._triton.objects import version
 
-    versions = {"target": str(target), "triton": version(), "torch": str(torch.__version__)}
+    versions = {
+        "target": str(target),
+        "triton": version(),
+        "torch": str(torch.__version__),
+        "kernellab": sys.modules["kernellab"].__version__,
+        "python": platform.python_version(),
+        "host": platform.node(),
+    }
     if not has_gpu:
         return Device(target, "", "", {"device": None, **versions})
-    name, driver = device_name(), driver_version()
-    return Device(target, name, driver, {"device": name, "driver": driver, "cuda": torch.version.cuda, **versions})
+    index = torch.cuda.current_device() if index is None else index
+    name, driver = device_name(index), driver_version()
+    facts = {"device": name, "driver": driver, "cuda": torch.version.cuda, **versions}
+    return Device(target, name, driver, facts, index)
 
 
 def key_fields(launches: Launches, config: Config, device: Device) -> dict[str, Any]:
@@ -60,6 +75,7 @@ def key_fields(launches: Launches, config: Config, device: Device) -> dict[str, 
         "driver": device.driver,
         "target": str(device.target),
         "triton": device.facts["triton"],
+        **({"timed": "graph"} if launches.manner.by_graph else {}),
     }
 
 

@@ -6,25 +6,30 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from kernellab.compile import Compiled, CompileJob
 from kernellab.compiler import Compiler
 from kernellab.errors import UsageError, choice_message
 from kernellab.registry.table import Registry
 from kernellab.tune.bench import Bench
+from kernellab.tune.checking import Check, reference_of
 from kernellab.tune.config import Config
 from kernellab.tune.crew import Crew
 from kernellab.tune.finals import Policy
 from kernellab.tune.launches import Launches, arithmetic, moved_bytes
+from kernellab.tune.progress import Watch, unwatched
 from kernellab.tune.provenance import Device, key_fields
 from kernellab.tune.records import Records, key_of
 from kernellab.tune.result import Row, Status, Tuning
 from kernellab.tune.search import CoordinateDescent, Exhaustive, Random, Search, optuna_search
 from kernellab.tune.space import Space, configs_of
 from kernellab.tune.tuner import Outcome, Tuner
+from kernellab.worker import Pool
 
 Searching = Literal["exhaustive", "random", "descent", "optuna"]
 SEARCHES = ("exhaustive", "random", "descent", "optuna")
@@ -40,7 +45,9 @@ class Options:
 
     ``configs`` is a list of `triton.Config`, or a `Space`; None takes those of the kernel's autotuner. ``timeout_s``
     limits each config on the GPU, ``budget_s`` and ``budget_configs`` the whole. ``fresh`` measures again what the
-    store knows. ``count`` is how many configs a random or Optuna search tries.
+    store knows. ``count`` is how many configs a random or Optuna search tries. With a ``check``, outputs are compared
+    with its values. ``executor`` compiles in place of the lab's own workers. ``devices`` are the GPUs that measure, the
+    first of which holds the final; None is the current one.
     """
 
     configs: Space | Sequence[Any] | None = None
@@ -51,20 +58,29 @@ class Options:
     budget_configs: int | None = None
     fresh: bool = False
     seed: int = 0
+    check: Check | None = None
+    executor: Executor | None = None
+    devices: tuple[int, ...] | None = None
 
 
 MakeBench = Callable[[Launches, float], Bench]
+Progress = Callable[[str], AbstractContextManager[Watch]]
 
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """What a tuning works with. Without ``device`` there is no GPU, and nothing is timed."""
+    """What a tuning works with. Without ``make_bench`` there is no GPU, and nothing is timed.
+
+    ``bench_on`` makes the bench of a device by its number; ``progress`` is a context in which somebody watches a tuning.
+    """
 
     compiler: Compiler
     kernels: Registry
     device: Device
     make_bench: MakeBench | None
     clock: Callable[[], float] = time.perf_counter
+    bench_on: Callable[[Launches, float, int], Bench] | None = None
+    progress: Progress | None = None
 
 
 @dataclass(slots=True)
@@ -89,10 +105,13 @@ def tuned(
     launches = Launches(kernel, grid, args, meta, workshop.device.target)
     plan = _planned(kernel, launches, options)
     launches.has_hooks = _has_hooks(kernel, plan)
-    records = _records(workshop, kernel, launches, next(iter(plan.originals)))
-    known = {} if options.fresh or workshop.make_bench is None else records.known()
+    first = next(iter(plan.originals))
+    records = _records(workshop, kernel, launches, first)
+    _take_reference(launches, first, options, times=workshop.make_bench is not None)
+    known = {} if options.fresh or workshop.make_bench is None else _usable(records.known(), launches)
     search = _search(options, plan)
-    crew = None if workshop.make_bench is None else Crew((workshop.make_bench(launches, options.timeout_s),))
+    compiler = _compiler(workshop, options)
+    crew = _crew(workshop, launches, options)
 
     def prepare(config: Config) -> CompileJob:
         return launches.of(config, plan.originals.get(config)).job
@@ -100,23 +119,29 @@ def tuned(
     tuner = Tuner(
         search=search,
         prepare=prepare,
-        stream=workshop.compiler.stream,
+        stream=compiler.stream,
         crew=crew,
-        policy=_policy(options),
+        policy=_policy(options, launches),
         clock=workshop.clock,
         name=uuid.uuid4().hex[:12],
         bytes_of=partial(_moved, launches),
         flops_of=lambda config, compiled: arithmetic(launches.of(config), compiled).dot_flops,
         known=known,
         record=(lambda rows: None) if crew is None else records.add,
+        kernel=launches.name,
     )
+    watched = nullcontext(unwatched) if workshop.progress is None else workshop.progress(launches.name)
     try:
-        outcome = tuner.run()
+        with watched as tuner.watch:
+            outcome = tuner.run()
     finally:
         if crew is not None:
             crew.close()
-    notes = [*launches.notes, *(() if crew is not None else (WITHOUT_GPU,)), *_remarks(outcome)]
-    return _tuning(workshop, launches, plan, outcome, records.key, workshop.clock() - start_s, notes)
+    _require_compiler(compiler, outcome)
+    notes = [*launches.notes, *((WITHOUT_GPU,) if crew is None else crew.notes), *_remarks(outcome)]
+    version = workshop.kernels.known(kernel)
+    facts = {**_facts(launches, options), "version": None if version is None else version.label}
+    return _tuning(workshop, launches, plan, outcome, records.key, workshop.clock() - start_s, notes, facts)
 
 
 def _planned(kernel: Any, launches: Launches, options: Options) -> _Plan:
@@ -140,7 +165,66 @@ def _planned(kernel: Any, launches: Launches, options: Options) -> _Plan:
 def _has_hooks(kernel: Any, plan: _Plan) -> bool:
     from kernellab._triton.tuning import declared
 
-    return declared(kernel).pre_hook is not None or any(c.pre_hook is not None for c in plan.originals.values())
+    tuner = declared(kernel)
+    hooks = [tuner.pre_hook, tuner.post_hook, *(config.pre_hook for config in plan.originals.values())]
+    return any(hook is not None for hook in hooks)
+
+
+def _take_reference(launches: Launches, config: Config, options: Options, *, times: bool) -> None:
+    """Compute what the outputs are compared with; note what an autotuner asks for and does not get."""
+    from kernellab._triton.tuning import declared
+
+    if options.check is not None and not times:
+        launches.notes.append("The check was not made: without a GPU, nothing is launched.")
+    elif options.check is not None:
+        tuned = {name for name, _ in config.parameters}
+        given = {n: v for n, v in launches.of(config).arguments.items() if n not in tuned}
+        launches.reference = reference_of(options.check, given)
+    tuner = declared(launches.kernel)
+    if times and tuner.by_graph:
+        hooks = ", and hooks are called before each replay" if launches.has_hooks else ""
+        launches.notes.append(
+            f"timed by replaying CUDA graphs, as use_cuda_graph asks; a graph holds one launch{hooks}"
+        )
+    if tuner.has_own_bench:
+        launches.notes.append("do_bench of the autotuner was not called: the lab times configs against each other")
+
+
+def _usable(rows: Mapping[Config, Row], launches: Launches) -> dict[Config, Row]:
+    """Return the known rows that hold here: outputs that were, or were not, compared with these reference values."""
+    wanted = "" if launches.reference is None else launches.reference.identity
+
+    def holds(row: Row) -> bool:
+        if row.status not in {Status.OK, Status.WRONG} or row.checked == wanted:
+            return True
+        return not wanted and row.status is Status.OK
+
+    return {config: row for config, row in rows.items() if holds(row)}
+
+
+def _compiler(workshop: Workshop, options: Options) -> Compiler:
+    if options.executor is None:
+        return workshop.compiler
+    from kernellab.tune.remote import ExecutorPool  # most tunings need none of it
+
+    pool = ExecutorPool(options.executor)
+    return Compiler(cast(Pool, pool), workshop.compiler.folder, workshop.compiler.timeout_s)
+
+
+def _require_compiler(compiler: Compiler, outcome: Outcome) -> None:
+    """Raise what made an executor useless, if nothing else came of the tuning; what was measured is in the store."""
+    failure = getattr(compiler.pool, "failure", None)
+    if failure is not None and outcome.winner is None:
+        raise failure
+
+
+def _crew(workshop: Workshop, launches: Launches, options: Options) -> Crew | None:
+    if workshop.make_bench is None:
+        return None
+    if options.devices is None or workshop.bench_on is None:
+        return Crew((workshop.make_bench(launches, options.timeout_s),), (workshop.device.index,))
+    benches = [workshop.bench_on(launches, options.timeout_s, device) for device in options.devices]
+    return Crew(benches, options.devices)
 
 
 def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None:
@@ -170,13 +254,14 @@ def _search(options: Options, plan: _Plan) -> Search:
     return optuna_search(options.configs, options.count, options.seed)
 
 
-def _policy(options: Options) -> Policy:
+def _policy(options: Options, launches: Launches) -> Policy:
     is_generated = isinstance(options.configs, Space)
     return Policy(
         budget_s=options.budget_s,
         budget_configs=options.budget_configs,
         max_spill_bytes=None if not is_generated or options.search == "exhaustive" else 256,
         seed=options.seed,
+        reference="" if launches.reference is None else launches.reference.identity,
     )
 
 
@@ -194,6 +279,7 @@ def _tuning(
     key: str,
     seconds: float,
     notes: list[str],
+    facts: Mapping[str, Any],
 ) -> Tuning:
     rows = {**outcome.rows, **plan.left_out}
     order = [*(config for config in plan.listed if config in rows), *(c for c in rows if c not in plan.listed)]
@@ -205,9 +291,20 @@ def _tuning(
         ties=tuple(order.index(config) for config in outcome.ties),
         seconds=seconds,
         from_cache=outcome.from_cache,
-        provenance={**workshop.device.facts, "key": key, "created": time.time()},
+        provenance={**workshop.device.facts, **facts, "key": key, "created": time.time()},
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _facts(launches: Launches, options: Options) -> dict[str, Any]:
+    """Return how it was tuned, for who reads the numbers later."""
+    return {
+        "search": options.search,
+        "seed": options.seed,
+        "timing": "CUDA graph, flushed L2" if launches.manner.by_graph else "launches, flushed L2",
+        "check": None if options.check is None else options.check.text,
+        "closure": launches.closure_digest,
+    }
 
 
 def _remarks(outcome: Outcome) -> list[str]:
