@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import kernellab
+from docs.pages.notebooks import highlighted, shown_text
 from kernellab import errors
 from kernellab.advice import RULES
 from kernellab.errors import KernellabError
@@ -108,7 +109,8 @@ def _section(kind: type[KernellabError]) -> str:
     parents = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
     parts = [f"## {name} {{ #{name} }}", f"{inspect.cleandoc(kind.__doc__ or '')}\n\nDerives from {parents}."]
     if example.cell:
-        parts.append(f'```python\n{example.cell}\n```\n\n```text title="What the notebook shows"\n{example.shown}\n```')
+        output = f'<div class="nb-output">{shown_text(example.shown, "nb-text nb-error")}</div>'
+        parts.append(f'<div class="nb-cell">{highlighted(example.cell)}{output}</div>')
     if example.remedy:
         parts.append(f"**What to do.** {example.remedy}")
     parts += _messages(name)

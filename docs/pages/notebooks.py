@@ -77,6 +77,11 @@ def highlighted(source: str) -> str:
     return f'<div class="highlight"><pre><span></span><code>{magic}{code}</code></pre></div>'
 
 
+def shown_text(text: str, kind: str = "nb-text") -> str:
+    """Return a text output as HTML."""
+    return f'<pre class="{kind}">{escape(_ANSI.sub("", text).rstrip())}</pre>'
+
+
 def _cell(name: str, identity: str) -> Any:
     return next(cell for cell in notebook(name).cells if cell.id == identity)
 
@@ -131,9 +136,9 @@ def _linked(match: re.Match[str]) -> str:
 
 def _output_html(output: Any) -> str:
     if output.output_type == "stream":
-        return _pre(output.text)
+        return shown_text(output.text)
     if output.output_type == "error":
-        return _pre("\n".join(output.traceback), "nb-text nb-error")
+        return shown_text("\n".join(output.traceback), "nb-text nb-error")
     return _data_html(output.data)
 
 
@@ -146,14 +151,10 @@ def _data_html(data: Any) -> str:
     if "image/png" in data:
         return f'<div class="nb-html"><img alt="" src="data:image/png;base64,{data["image/png"].strip()}"></div>'
     if "text/markdown" in data:
-        return _pre(data["text/markdown"])
-    return _pre(data.get("text/plain", ""))
+        return shown_text(data["text/markdown"])
+    return shown_text(data.get("text/plain", ""))
 
 
 def _by_palette(html: str) -> str:
     """Return HTML whose pictures follow the palette of the site, which a reader may set against the system's."""
     return _PICTURE.sub(r'<img src="\2#only-light"\3><img src="\1#only-dark"\3>', html)
-
-
-def _pre(text: str, kind: str = "nb-text") -> str:
-    return f'<pre class="{kind}">{escape(_ANSI.sub("", text).rstrip())}</pre>'
