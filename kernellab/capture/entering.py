@@ -13,7 +13,7 @@ from kernellab.observers import Launched
 from kernellab.recording import LaunchRecord
 from kernellab.registry.launch_log import launch_of, result_of
 from kernellab.registry.table import Registry
-from kernellab.source import Binding, Closure, closure_of
+from kernellab.source import Binding, Closure, JitOptions, closure_of
 from kernellab.store import Launch, Result, Version
 
 
@@ -65,6 +65,8 @@ def use_of(kernels: Registry, scope: Mapping[str, Any], functions: dict[int, Any
         constants=tuple(zip(seen.constants, seen.bindings, strict=True)),
         options=tuple(seen.options.items()),
         closure=seen.closure,
+        parameters=tuple(seen.kernel.arg_names),
+        jit_options=tuple(o for w in version.closure.wrappers if isinstance(w, JitOptions) for o in w.options),
         mutated=seen.effects.mutated,
         read=seen.effects.reads | seen.effects.atomics,
         complete=not seen.effects.unknown,

@@ -11,7 +11,14 @@ from typing import Any
 
 _CONTAINER_AT_MOST = 1000
 _PACKAGES = ("torch.", "triton.", "kernellab.", "contextlib", "importlib", "threading", "functools")
-TAKEN = frozenset({"torch", "triton", "tl", "os", "sys", "self", "device", "launch", "window", *dir(builtins)})
+TAKEN = frozenset(
+    {
+        *("torch", "triton", "tl", "os", "sys", "self", "device", "launch", "window", "layout_copy", "side_table"),
+        *("run", "make_inputs", "check", "main", "summary", "require", "random_tensor", "listed_tensor"),
+        *("LAYOUTS", "EXPECTED", "INTERPRETED", "TensorDescriptor", "generator", "seed"),
+        *dir(builtins),
+    }
+)
 
 
 def name_in(scope: Mapping[str, Any], tensor: Any) -> str:

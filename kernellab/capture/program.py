@@ -147,9 +147,10 @@ class Program:
 
     def make_inputs(self, device: str | None = None, seed: int = 0) -> dict[str, Any]:
         """Return new inputs of the recorded shapes, strides and ranges of values, with random contents."""
-        from kernellab.export.inputs import tensors_of
+        from kernellab.capture.statements import main_device
+        from kernellab.export.inputs import made_arguments
 
-        return tensors_of(self.tape.samples, device, seed)
+        return made_arguments(self.tape.samples, device or main_device(self.tape), seed)
 
     def export(self, path: str | Path, *, name: str = "program") -> Exported:
         """Write the program as a Python module that needs torch and Triton, and nothing of kernellab.

@@ -77,7 +77,8 @@ class KernelUse:
 
     ``kernel`` is ``name@version``, ``kernel_id`` its id in the side table, ``constants_id`` that of its constant
     arguments and options; ``launch_id`` is the row of the history that keeps both. ``constants`` gives the constexprs
-    as bindings of ``closure``. ``mutated`` and ``read`` name arguments; ``complete`` tells that no effect is unknown.
+    as bindings of ``closure``; ``jit_options`` are the arguments of ``@triton.jit``. ``mutated`` and ``read`` name
+    arguments; ``complete`` tells that no effect is unknown.
     """
 
     kernel: str
@@ -88,6 +89,8 @@ class KernelUse:
     constants: tuple[tuple[str, Binding], ...]
     options: tuple[tuple[str, Any], ...]
     closure: Closure
+    parameters: tuple[str, ...]
+    jit_options: tuple[tuple[str, Any], ...]
     mutated: frozenset[str]
     read: frozenset[str]
     complete: bool

@@ -50,13 +50,14 @@ class Flat:
     names: dict[int, str] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    reserved: frozenset[str] = RESERVED
 
     def helpers(self) -> Iterator[str]:
         """Yield the helpers with their decorators, those that others use first."""
         for index in reversed(range(1, len(self.closure.functions))):
             function = self.closure.functions[index]
             if function.kind != "lambda":
-                yield f"{_decorator(function)}{self.texts[index]}"
+                yield f"{decorator_of(function)}{self.texts[index]}"
 
     def expression(self, binding: Binding) -> str:
         """Return what a binding of a decorator stands for, as an expression of the module."""
@@ -76,7 +77,7 @@ class Flat:
         for candidate in (name, *(f"{name}_{i}" for i in range(2, 1000))):
             if taken.get(candidate) == definition:
                 return candidate
-            if candidate not in taken and candidate not in RESERVED and candidate not in self.names.values():
+            if candidate not in taken and candidate not in self.reserved and candidate not in self.names.values():
                 where[candidate] = definition
                 return candidate
         raise AssertionError("unreachable: a thousand names are taken")
@@ -100,11 +101,11 @@ class Flat:
         return None
 
 
-def flattened(closure: Closure) -> Flat:
-    """Return the parts of a module that holds a kernel and all that it uses."""
-    flat = Flat(closure)
+def flattened(closure: Closure, reserved: frozenset[str] = RESERVED) -> Flat:
+    """Return the parts of a module that holds a kernel and all that it uses; ``reserved`` are names of the rest."""
+    flat = Flat(closure, reserved=reserved)
     flat.imports.update({"torch": "torch:", "triton": "triton:", "tl": "triton.language:"})
-    reserved = RESERVED | set(flat.imports)
+    reserved |= set(flat.imports)
     for index, function in enumerate(closure.functions):
         flat.names[index] = _free(function.name, reserved | set(flat.names.values()))
     for index, function in enumerate(closure.functions):
@@ -126,7 +127,8 @@ def _free(name: str, taken: frozenset[str]) -> str:
     return next(c for c in (name, *(f"{name}_{i}" for i in range(2, 1000))) if c not in taken)
 
 
-def _decorator(function: Function) -> str:
+def decorator_of(function: Function) -> str:
+    """Return the decorator of a helper as a line, or ""."""
     if function.kind == "jit":
         return "@triton.jit(noinline=True)\n" if function.noinline else "@triton.jit\n"
     return "@triton.constexpr_function\n" if function.kind == "constexpr_function" else ""

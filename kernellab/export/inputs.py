@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernellab.errors import UsageError
@@ -37,26 +37,43 @@ def inputs_text(launch: Launch) -> str:
     Raises:
         UsageError: an argument is of a kind that cannot be made anew.
     """
-    lines = ["generator = torch.Generator().manual_seed(seed)"]
-    given = [argument for argument in launch.arguments if not argument.constexpr]
+    return arguments_text(_given(launch), "inputs(device, seed=0)")
+
+
+def arguments_text(given: Sequence[Argument], signature: str, *first: str) -> str:
+    """Return the source of a function that returns arguments of these layouts by name; ``first`` are its first lines.
+
+    Raises:
+        UsageError: an argument is of a kind that cannot be made anew.
+    """
+    lines = [*first, "generator = torch.Generator().manual_seed(seed)"]
     if any(argument.kind == "descriptor" for argument in given):
-        lines.insert(0, "from triton.tools.tensor_descriptor import TensorDescriptor\n")
+        lines.insert(0, "from triton.tools.tensor_descriptor import TensorDescriptor")
     lines += [f"{argument.name} = {_expression(argument)}" for argument in given]
     result = ", ".join(f'"{argument.name}": {argument.name}' for argument in given)
     body = textwrap.indent("\n".join([*lines, f"return {{{result}}}"]), "    ")
     doc = "Return arguments of the shapes and strides of a recorded launch, with random contents."
     parts = [_source(random_tensor)]
-    if any(argument.values is not None for argument in _tensors(given)):
+    if any(argument.values is not None for argument in _tensors(list(given))):
         parts.append(_source(listed_tensor))
-    return "\n\n\n".join([*parts, f'def inputs(device, seed=0):\n    """{doc}"""\n{body}\n'.rstrip()])
+    return "\n\n\n".join([*parts, f'def {signature}:\n    """{doc}"""\n{body}\n'.rstrip()])
 
 
 def made_inputs(launch: Launch, device: str) -> dict[str, Any]:
     """Return what the exported ``inputs`` would."""
+    return made_arguments(_given(launch), device, 0)
+
+
+def made_arguments(given: Sequence[Argument], device: str, seed: int) -> dict[str, Any]:
+    """Return new arguments of these layouts by name."""
     namespace: dict[str, Any] = {}
-    exec("import torch\nimport triton.language as tl\n" + inputs_text(launch), namespace)
-    made: dict[str, Any] = namespace["inputs"](device)
+    exec("import torch\nimport triton.language as tl\n" + arguments_text(given, "inputs(device, seed)"), namespace)
+    made: dict[str, Any] = namespace["inputs"](device, seed)
     return made
+
+
+def _given(launch: Launch) -> list[Argument]:
+    return [argument for argument in launch.arguments if not argument.constexpr]
 
 
 def meta_of(launch: Launch) -> dict[str, str]:
@@ -94,10 +111,7 @@ def _expression(argument: Argument) -> str:
             return f"({', '.join(map(_expression, argument.members))},)"
         case "descriptor":
             base = _expression(argument.members[0])
-            module = "triton.tools.tensor_descriptor"
-            return (
-                f'__import__("{module}", fromlist=["_"]).TensorDescriptor.from_tensor({base}, {list(argument.block)})'
-            )
+            return f"TensorDescriptor.from_tensor({base}, {list(argument.block)})"
         case _:
             return scalar_text(argument)
 

@@ -57,7 +57,7 @@ def export(kernels: Registry, bench: Bench, key: str | int, to: str | Path | Non
     subject = subject_of(kernels.store, version)
     content = _content(kernels, bench, subject, kind)
     path = Path(to) if to else Path(f"{version.name}{_SUFFIX.get(kind, '.py')}")
-    _replace(path, content if isinstance(content, bytes) else content.encode())
+    replace_file(path, content if isinstance(content, bytes) else content.encode())
     return Exported(path, version.label, kind, _notes(subject))
 
 
@@ -122,8 +122,12 @@ def _notes(subject: Subject) -> tuple[str, ...]:
     return ()
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
     scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,221 @@
+"""The steps of a program as Python statements, which follow the plan of its buffers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernellab.capture.lifetimes import COPIED, EMPTY, FILLED, FILLED_WITH, out_variant
+from kernellab.capture.plan import Plan
+from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Descriptor, KernelUse, Layout, Ref, Step, Tape
+from kernellab.errors import UsageError
+from kernellab.export.literal import literal
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """How a launch is written: the name of its kernel in the module, and its constants as expressions by name."""
+
+    kernel: str
+    parameters: tuple[str, ...]
+    constants: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the statements refer to: the calls of the launches by their use, and the device that most of it is on."""
+
+    calls: Mapping[int, Called]
+    device: str
+
+
+def main_device(tape: Tape) -> str:
+    """Return the device of most values of a program."""
+    devices = Counter(value.layout.device for value in tape.values)
+    return devices.most_common(1)[0][0] if devices else "cpu"
+
+
+def statements(tape: Tape, plan: Plan, names: Names) -> Iterator[str]:
+    """Yield the statements of a program, one or more for each step."""
+    writer = _Writer(tape, plan, names)
+    for number, step in enumerate(tape.steps):
+        yield from writer.written(number, step)
+        yield from writer.freed(number, step)
+
+
+class _Writer:
+    def __init__(self, tape: Tape, plan: Plan, names: Names) -> None:
+        self.tape = tape
+        self.names = names
+        self.buffers = {buffer.name: buffer for buffer in plan.buffers}
+        self.shared = {name: a for a in plan.allocations if len(a.buffers) > 1 for name in a.buffers}
+        order = [a for a in plan.allocations if len(a.buffers) > 1]
+        taken = {value.name for value in tape.values}
+        self.memory = {id(a): _free(f"memory_{number}", taken) for number, a in enumerate(order)}
+        self.bound: dict[int, list[str]] = {}  # the names that views of a storage have so far
+        self.last = {tape.values[_maker(tape, b.first, b.name)].storage: b.last for b in plan.buffers}
+
+    def written(self, number: int, step: Step) -> Iterator[str]:
+        """Yield the statements of a step; where its result lies in shared memory, it is written there."""
+        made = [index for index in step.results if index >= 0]
+        for index in made:
+            value = self.tape.values[index]
+            self.bound.setdefault(value.storage, []).append(value.name)
+        name = self.tape.values[made[0]].name if len(made) == 1 else ""
+        if name in self.shared and self.buffers[name].first == number:
+            yield from self._placed(step, name)
+        elif step.operation == LAUNCH:
+            yield from self._launched(step)
+        elif step.several:
+            targets = [self.tape.values[index].name if index >= 0 else "_" for index in step.results]
+            yield f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {self._call(step)}"
+        else:
+            yield f"{name} = {self._call(step)}" if name else self._call(step)
+
+    def freed(self, number: int, step: Step) -> Iterator[str]:
+        """Yield what gives memory back after a step."""
+        storages = dict.fromkeys(
+            self.tape.values[i].storage for i in (*step.taken, *step.mutated, *step.results) if i >= 0
+        )
+        gone = [name for s in storages if self.last.get(s) == number for name in self.bound[s]]
+        held = (self.shared[name] for name in gone if name in self.shared)
+        gone += [self.memory[id(a)] for a in dict.fromkeys(held) if a.last == number]
+        if gone:
+            yield f"del {', '.join(dict.fromkeys(gone))}"
+
+    def _placed(self, step: Step, name: str) -> Iterator[str]:
+        allocation = self.shared[name]
+        layout = self._layout(name)
+        memory = self.memory[id(allocation)]
+        if name == allocation.buffers[0]:
+            count = allocation.size_bytes // layout.itemsize
+            yield f"{memory} = torch.empty({count}, dtype=torch.{layout.dtype}, device={self._device(layout.device)})"
+        yield f"{name} = {memory}.as_strided({layout.shape}, {layout.stride})"
+        yield from self._filled(step, name)
+
+    def _filled(self, step: Step, name: str) -> Iterator[str]:
+        operation = step.operation
+        if operation in FILLED:
+            yield f"{name}.fill_({FILLED[operation]})"
+        elif operation in FILLED_WITH:
+            yield f"{name}.fill_({self._text(step.args[1])})"
+        elif operation in COPIED:
+            yield f"{name}.copy_({self._text(step.args[0])})"
+        elif operation not in EMPTY:
+            variant = out_variant(operation)
+            arguments = [*map(self._text, step.args), *(f"{n}={self._text(v)}" for n, v in step.kwargs)]
+            yield f"torch.ops.{variant}({', '.join([*arguments, f'out={name}'])})"
+
+    def _launched(self, step: Step) -> Iterator[str]:
+        assert step.use is not None
+        given = {name: self._text(value) for name, value in step.kwargs}
+        if step.functional:
+            for index, result in zip(step.mutated, step.results, strict=True):
+                old, new = self.tape.values[index], self.tape.values[result]
+                yield f"{new.name} = layout_copy({old.name})"
+            given = {name: self._moved(value, step) for name, value in step.kwargs}
+        called = self.names.calls[id(step.use)]
+        constants = dict(called.constants)
+        arguments = {name: given.get(name, constants.get(name, "None")) for name in called.parameters}
+        options = {name: text for name, text in constants.items() if name not in arguments}
+        if {"grid", "warmup"} & arguments.keys():
+            passed = list(arguments.values())
+        else:
+            passed = [f"{name}={text}" for name, text in arguments.items()]
+        passed += [f"{name}={text}" for name, text in options.items()]
+        yield f"{called.kernel}[{step.use.grid}]({', '.join(passed)})"
+
+    def _moved(self, value: Any, step: Step) -> str:
+        """Return an argument of a functional launch: where its memory is copied, as a view of the copy."""
+        pairs = {self.tape.values[old].storage: (old, new) for old, new in zip(step.mutated, step.results, strict=True)}
+
+        def place(ref: Ref) -> str:
+            layout, pair = self.tape.values[ref.index].layout, pairs.get(self.tape.values[ref.index].storage)
+            if pair is None:
+                return self.tape.values[ref.index].name
+            old, new = (self.tape.values[index] for index in pair)
+            if layout == old.layout:
+                return new.name
+            return _window(new.name, layout, old.layout)
+
+        return self._text(value, place)
+
+    def _call(self, step: Step) -> str:
+        if step.operation == WINDOW:
+            base, shape, stride, offset, dtype = step.args
+            kind = f", torch.{dtype}" if dtype else ""
+            return f"window({self._text(base)}, {shape}, {stride}, {offset}{kind})"
+        arguments = [*map(self._text, step.args), *(f"{n}={self._text(v)}" for n, v in step.kwargs)]
+        called = "layout_copy" if step.operation == COPY else f"torch.ops.{step.operation}"
+        return f"{called}({', '.join(arguments)})"
+
+    def _text(self, value: Any, place: Any = None) -> str:
+        """Return an argument as an expression.
+
+        Raises:
+            UsageError: it is of a kind that cannot be written down.
+        """
+        if isinstance(value, Ref):
+            return place(value) if place else self.tape.values[value.index].name
+        if isinstance(value, Descriptor):
+            layout = ", ".join(map(repr, map(list, (value.shape, value.strides, value.block_shape))))
+            padding = "" if value.padding == "zero" else f", padding={value.padding!r}"
+            return f"TensorDescriptor({self._text(value.base, place)}, {layout}{padding})"
+        if isinstance(value, tuple):
+            members = ", ".join(self._text(member, place) for member in value)
+            return f"({members}{',' if len(value) == 1 else ''})"
+        if isinstance(value, list):
+            return f"[{', '.join(self._text(member, place) for member in value)}]"
+        return self._plain(value)
+
+    def _plain(self, value: Any) -> str:
+        if isinstance(value, torch.device):
+            return self._device(str(value))
+        if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+            return str(value)
+        if value is None or isinstance(value, bool | int | float | str | complex):
+            return literal(value)
+        raise UsageError(
+            f"{value!r}, an argument in the program, cannot be written as Python; export its kernels alone."
+        )
+
+    def _device(self, device: str) -> str:
+        return "device" if device == self.names.device else f'torch.device("{device}")'
+
+    def _layout(self, name: str) -> Layout:
+        return next(value.layout for value in self.tape.values if value.name == name)
+
+
+def _window(new: str, layout: Layout, old: Layout) -> str:
+    offset = layout.offset - old.offset * old.itemsize // layout.itemsize
+    kind = "" if layout.dtype == old.dtype else f", torch.{layout.dtype}"
+    return f"window({new}, {layout.shape}, {layout.stride}, {offset}{kind})"
+
+
+def _maker(tape: Tape, number: int, name: str) -> int:
+    return next(index for index in tape.steps[number].results if index >= 0 and tape.values[index].name == name)
+
+
+def _free(wanted: str, taken: set[str]) -> str:
+    return wanted if wanted not in taken else _free(f"{wanted}_", taken)
+
+
+def uses_of(tape: Tape) -> list[KernelUse]:
+    """Return the uses of kernels, in the order of the launches."""
+    return [step.use for step in tape.steps if step.use is not None]
+
+
+def takes_descriptors(tape: Tape) -> bool:
+    return any(isinstance(v, Descriptor) for step in tape.steps for _, value in step.kwargs for v in _flat(value))
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple | list):
+        for member in value:
+            yield from _flat(member)
+    else:
+        yield value

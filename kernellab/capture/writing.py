@@ -1,0 +1,272 @@
+"""A program as a Python module that needs torch and Triton, and nothing of the lab."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernellab.capture import launching
+from kernellab.capture.naming import TAKEN
+from kernellab.capture.plan import Plan
+from kernellab.capture.statements import Called, Names, main_device, statements, takes_descriptors, uses_of
+from kernellab.capture.tape import Tape
+from kernellab.errors import KernellabError, UsageError
+from kernellab.export.checking import Expected, expected_of, summary
+from kernellab.export.flatten import Flat, decorator_of, flattened, import_line
+from kernellab.export.inputs import arguments_text
+from kernellab.export.literal import docstring, literal
+from kernellab.export.merging import merged, moved
+from kernellab.export.write import Exported, replace_file
+from kernellab.source import Closure
+
+if TYPE_CHECKING:
+    from kernellab.capture.program import Program
+
+_CONSTANT_AT_MOST = 4096
+_TOLERANCES = {"float64": 1e-6, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+
+
+def write(program: Program, path: Path, name: str) -> Exported:
+    """Write a program as a module; return the file.
+
+    Raises:
+        UsageError: something in it cannot be written down, or the file cannot be written.
+    """
+    text = module_text(program, name)
+    replace_file(path, text.encode())
+    notes = program.notes
+    return Exported(path, name, "program", notes)
+
+
+def module_text(program: Program, name: str) -> str:
+    """Return the source of the module."""
+    tape, plan = program.tape, program.plan
+    uses = uses_of(tape)
+    closure, places = merged([use.closure for use in uses])
+    reserved = TAKEN | {value.name for value in tape.values}
+    flat = flattened(closure, reserved)
+    calls = {}
+    for use, place in zip(uses, places, strict=True):
+        constants = {n: flat.expression(moved(binding, place)) for n, binding in use.constants}
+        constants |= {n: literal(value) for n, value in use.options}
+        calls[id(use)] = Called(flat.names[place[0]], use.parameters, constants)
+    options = {place[0]: use.jit_options for use, place in zip(uses, places, strict=True)}
+    body = list(statements(tape, plan, Names(calls, main_device(tape))))
+    sections = [*_definitions(flat, options, closure), *_functions(tape, body), _layouts(tape), _REQUIRE]
+    sections += [_run(tape, plan, body), *_inputs(tape), *_check(program)]
+    top = [
+        docstring(_provenance(program, plan, name)),
+        "\n".join(["import os", "import sys", "", *_imports(flat, tape)]),
+    ]
+    top.append('INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, by Triton\'s interpreter')
+    return "\n\n".join(top) + "\n\n\n" + "\n\n\n".join(s.strip("\n") for s in sections if s.strip()) + "\n"
+
+
+def _imports(flat: Flat, tape: Tape) -> Iterator[str]:
+    yield from (import_line(n, d) for n, d in sorted(flat.imports.items(), key=lambda item: item[1]))
+    if takes_descriptors(tape):
+        yield "from triton.tools.tensor_descriptor import TensorDescriptor"
+
+
+def _definitions(flat: Flat, options: dict[int, tuple[tuple[str, Any], ...]], closure: Closure) -> Iterator[str]:
+    """Yield the constants, then the functions, those that others use first."""
+    if flat.constants:
+        yield "\n".join(f"{name} = {text}" for name, text in flat.constants.items())
+    for index in reversed(range(len(closure.functions))):
+        function = closure.functions[index]
+        if function.kind == "lambda":
+            continue
+        given = dict(options.get(index, ()))
+        if given:
+            given |= {"noinline": True} if function.noinline else {}
+            decorator = f"@triton.jit({', '.join(f'{n}={literal(v)}' for n, v in given.items())})\n"
+        else:
+            decorator = decorator_of(function)
+        yield f"{decorator}{flat.texts[index]}"
+
+
+def _functions(tape: Tape, body: list[str]) -> Iterator[str]:
+    """Yield the functions of the lab that the statements call."""
+    text = "\n".join(body)
+    if "window(" in text:
+        yield _source(launching.window)
+    if "layout_copy(" in text or tape.constants:
+        yield _source(launching.layout_copy)
+
+
+def _layouts(tape: Tape) -> str:
+    rows = []
+    for index in tape.inputs:
+        value = tape.values[index]
+        layout = value.layout
+        rows.append(f"    {literal(value.name)}: (torch.{layout.dtype}, {layout.shape}, {layout.stride}),")
+    return "\n".join(
+        ["# dtype, shape and strides of each input: the program holds for these alone.", "LAYOUTS = {", *rows, "}"]
+    )
+
+
+_REQUIRE = '''\
+def require(**tensors):
+    """Raise ValueError for an input that is not laid out as the recorded one."""
+    for name, tensor in tensors.items():
+        found = (tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()))
+        if found != LAYOUTS[name]:
+            raise ValueError(f"{name} is {found}; the program was recorded with {LAYOUTS[name]}.")'''
+
+
+def _run(tape: Tape, plan: Plan, body: list[str]) -> str:
+    names = [tape.values[index].name for index in tape.inputs]
+    changed = [tape.values[index].name for index in tape.mutated_inputs]
+    given = ", ".join(names)
+    doc = f"Run the program; return {', '.join(tape.output_names) or 'nothing'} by name."
+    doc += f" It changes {', '.join(changed)}." if changed else ""
+    lines = [f"def run({given}):", f'    """{doc}"""']
+    if names:
+        lines.append(f"    require({', '.join(f'{name}={name}' for name in names)})")
+    if any("device" in line for line in body) or tape.constants:
+        lines.append(f"    device = {_device_expression(tape)}")
+    lines += [f"    {tape.values[i].name} = {_constant(tensor)}" for i, tensor in tape.constants]
+    lines += [f"    {line}" for line in body]
+    pairs = zip(tape.output_names, tape.outputs, strict=True)
+    lines.append(f"    return {{{', '.join(f'{literal(n)}: {tape.values[i].name}' for n, i in pairs)}}}")
+    return "\n".join(["@torch.no_grad()", *lines])
+
+
+def _device_expression(tape: Tape) -> str:
+    main = main_device(tape)
+    for index in tape.inputs:
+        if tape.values[index].layout.device == main:
+            return f"{tape.values[index].name}.device"
+    return _DEVICE
+
+
+_DEVICE = 'torch.device("cpu" if INTERPRETED else "cuda")'
+
+
+def _constant(tensor: Any) -> str:
+    if tensor.numel() > _CONSTANT_AT_MOST:
+        raise UsageError(
+            f"The block makes a tensor of {tensor.numel():,} elements from Python data, and a module can hold "
+            f"{_CONSTANT_AT_MOST:,}; make it before the block, so that it is an input."
+        )
+    dtype = str(tensor.dtype)
+    return f"torch.tensor({_listed(tensor.cpu().tolist())}, dtype={dtype}, device=device)"
+
+
+def _listed(value: Any) -> str:
+    return f"[{', '.join(map(_listed, value))}]" if isinstance(value, list) else literal(value)
+
+
+def _inputs(tape: Tape) -> Iterator[str]:
+    first = f"device = {_DEVICE} if device is None else device"
+    yield arguments_text(tape.samples, "make_inputs(device=None, seed=0)", first)
+
+
+def _check(program: Program) -> Iterator[str]:
+    """Yield what the module compares its outputs with, ``check`` and ``main``."""
+    expected = _expected(program)
+    if expected:
+        rows = [f"    {literal(e.name)}: ({literal(e.mean)}, {literal(list(e.samples))})," for e in expected]
+        comment = "# Mean magnitude and samples of the outputs, as they were when this file was written."
+        yield "\n".join([comment, "EXPECTED = {", *rows, "}"])
+        yield inspect.getsource(summary).replace("(tensor: Any) -> tuple[float, list[float]]:", "(tensor):")
+    yield _check_text(program.tape, expected)
+    yield _MAIN.replace("ROUNDED", _rounded(program.tape))
+
+
+def _expected(program: Program) -> tuple[Expected, ...]:
+    """Return what the outputs hold for generated inputs; nothing where they are random, or where that fails."""
+    if any(step.is_random for step in program.tape.steps):
+        return ()
+    try:
+        outputs = program.run(**program.make_inputs())
+    except KernellabError:
+        return ()
+    return expected_of({name: tensor for name, tensor in outputs.items() if not tensor.is_complex()})
+
+
+def _check_text(tape: Tape, expected: tuple[Expected, ...]) -> str:
+    lines = [
+        "def check(device=None):",
+        '    """Run once on generated inputs; raise AssertionError if an output is wrong."""',
+    ]
+    lines += ["    outputs = run(**make_inputs(device))"]
+    if not expected:
+        return "\n".join([*lines, '    return "runs; nothing is known to compare its outputs with"'])
+    dtypes = [value.layout.dtype for value in tape.values if "float" in value.layout.dtype]
+    tolerance = max((_TOLERANCES.get(dtype, 0.3) for dtype in dtypes), default=0.0)
+    if any("tl.dot" in function.text for use in uses_of(tape) for function in use.closure.functions):
+        tolerance = max(tolerance, 1e-2)  # in TF32 on a GPU, which keeps ten bits
+    return "\n".join([*lines, *_COMPARED.replace("TOLERANCE", str(tolerance)).splitlines()])
+
+
+_COMPARED = '''\
+    for name, (mean, samples) in EXPECTED.items():
+        got_mean, got = summary(outputs[name])
+        scale = TOLERANCE * max(abs(mean), 1e-30) if mean == mean else TOLERANCE
+        wanted = torch.tensor([mean, *samples], dtype=torch.float64)
+        found = torch.tensor([got_mean, *got], dtype=torch.float64)
+        torch.testing.assert_close(found, wanted, rtol=TOLERANCE, atol=scale, equal_nan=True)
+    return "gives what it gave when it was exported"'''
+_MAIN = '''\
+def main():
+    """Check the program; measure it where there is a GPU."""
+    if not torch.cuda.is_available() and not INTERPRETED:
+        sys.exit("There is no GPU: set TRITON_INTERPRET=1 to check the program on the CPU.")
+ROUNDED    print("program", check())
+    if INTERPRETED:
+        print("There is no GPU in use: nothing is measured.")
+        return
+    arguments = make_inputs()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run(**arguments)
+    peak_bytes = torch.cuda.max_memory_allocated() - before
+    time_ms = triton.testing.do_bench(lambda: run(**arguments))
+    print(f"program {time_ms * 1e3:.1f} us; it allocated {peak_bytes:,} bytes beside its inputs")
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def _rounded(tape: Tape) -> str:
+    """Return the lines that stop Triton's own interpreter from what it cannot compute."""
+    given = {tape.values[i].layout.dtype for step in tape.launches for i in step.taken}
+    if not any(dtype.startswith(("bfloat16", "float8")) for dtype in given):
+        return ""
+    words = "Triton's interpreter cannot compute bfloat16 and float8: this needs a GPU."
+    return f'    if INTERPRETED:\n        sys.exit("{words}")\n'
+
+
+def _provenance(program: Program, plan: Plan, name: str) -> str:
+    tape = program.tape
+    made = datetime.now(tz=UTC).strftime("%Y-%m-%d")
+    kernels = ", ".join(dict.fromkeys(use.kernel for use in uses_of(tape)))
+    others = len(tape.steps) - len(tape.launches)
+    lines = [f"The program `{name}`: {len(tape.launches)} launches and {others} operations of torch.", ""]
+    lines.append(f"Exported by kernellab on {made}; its kernels are {kernels or 'none'}.")
+    lines.append(
+        f"Its buffers take at most {plan.peak_bytes:,} bytes at a time, and {plan.unplanned_bytes:,} if all were kept "
+        "until the end. Inputs and what torch needs inside of an operation are not counted."
+    )
+    lines += [f"Note: {note}." for note in tape.notes]
+    lines += ["", "    TRITON_INTERPRET=1 python THIS_FILE    # checks the program on the CPU"]
+    lines += ["    python THIS_FILE                       # checks and measures it on a GPU"]
+    return "\n".join(textwrap.fill(line, 110) if not line.startswith(" ") else line for line in lines) + "\n"
+
+
+def _source(function: Callable[..., Any]) -> str:
+    """Return the source of a function of the lab without its annotations."""
+    node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    assert isinstance(node, ast.FunctionDef)
+    for argument in node.args.args:
+        argument.annotation = None
+    node.returns = None
+    return ast.unparse(node)
