@@ -147,9 +147,9 @@ def frame_of(benchmark: Benchmark) -> pandas.DataFrame:
             "implementations": list(benchmark.implementations),
             "reference": benchmark.reference,
             "seconds": benchmark.seconds,
-            "ceilings": None if benchmark.ceilings is None else benchmark.ceilings.as_dict(),
             "notes": list(benchmark.notes),
             **benchmark.provenance,
+            "ceilings": None if benchmark.ceilings is None else benchmark.ceilings.as_dict(),
         }
     )
     return frame

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from kernellab.benchmark.ceilings import kept_ceilings
 from kernellab.gpu.device import device_name
 from kernellab.recording import LaunchRecord
 from kernellab.registry.launch_log import remember
@@ -19,7 +20,7 @@ from kernellab.tune.devices import checked_devices
 from kernellab.tune.gpu_bench import gpu_bench
 from kernellab.tune.launches import Launches
 from kernellab.tune.progress import Watch, unwatched
-from kernellab.tune.provenance import device_of
+from kernellab.tune.provenance import Device, device_of
 from kernellab.tune.result import Tuning
 from kernellab.tune.session import Options, Workshop, tuned
 from kernellab.tune.twins import on_device
@@ -31,7 +32,7 @@ def workshop_of(runtime: Runtime, kernels: Registry, device: int | None = None) 
     return Workshop(
         runtime.compiler,
         kernels,
-        device_of(runtime.target, has_gpu=times, index=device),
+        _with_ceilings(runtime, device_of(runtime.target, has_gpu=times, index=device)),
         partial(_bench, runtime) if times else None,
         bench_on=partial(_bench_on, runtime),
         progress=_no_progress if runtime.tuning_reporter is None else runtime.tuning_reporter,
@@ -187,3 +188,9 @@ def _times(runtime: Runtime) -> bool:
     from kernellab._triton.offline import gpu_target_of_machine
 
     return not runtime.is_offline() and runtime.target == gpu_target_of_machine()
+
+
+def _with_ceilings(runtime: Runtime, device: Device) -> Device:
+    """Return a device with its ceilings, where they were measured before: for the roofline of what is tuned."""
+    found = kept_ceilings(runtime.compiler.folder.parent, device.name, device.driver) if device.name else None
+    return device if found is None else replace(device, facts={**device.facts, "ceilings": found.as_dict()})

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_ROOFS = 4
+_SAME = 1.25
 
 
 def has_roofline(frame: pandas.DataFrame) -> bool:
@@ -75,27 +76,32 @@ def _draw_roofs(
     top = max(roofs.values(), default=copy_gbps * span[1] / 1000)
     ridge = 1000 * top / copy_gbps
     axes.plot([span[0], ridge], [copy_gbps * span[0] / 1000, top], color=theme.text, linewidth=1.3)
+    first = max(1000 * min(roofs.values(), default=top) / copy_gbps, span[0])
+    middle = span[0] * (first / span[0]) ** 0.4
     axes.annotate(
         f"copy {copy_gbps:,.0f} GB/s",
-        (span[0] * 1.15, copy_gbps * span[0] / 1000 * 1.15),
-        xytext=(2, 7),
+        (middle, copy_gbps * middle / 1000),
+        xytext=(7, -3),
         textcoords="offset points",
         color=theme.text,
         fontsize=7.5,
+        va="top",
     )
-    held = 0.0
-    for kind, rate in sorted(roofs.items(), key=lambda pair: pair[1]):
+    for names, rate in _merged(roofs):
         axes.plot([1000 * rate / copy_gbps, span[1]], [rate, rate], color=theme.text, linewidth=1.1)
-        is_free = rate > 1.25 * held  # equal roofs share a label's place
-        axes.text(
-            span[1] / 1.1,
-            rate * (1.04 if is_free else 0.72),
-            f"{kind} {rate:,.0f} TFLOP/s",
-            color=theme.text,
-            fontsize=7.5,
-            ha="right",
-        )
-        held = rate
+        text = f"{', '.join(names)} {rate:,.0f} TFLOP/s"
+        axes.text(span[1] / 1.1, rate * 1.04, text, color=theme.text, fontsize=7.5, ha="right")
+
+
+def _merged(roofs: Mapping[str, float]) -> list[tuple[list[str], float]]:
+    """Return the roofs from the lowest on; those that would lie on each other are one, at the highest of them."""
+    found: list[tuple[list[str], float]] = []
+    for kind, rate in sorted(roofs.items(), key=lambda pair: pair[1]):
+        if found and rate < _SAME * found[-1][1]:
+            found[-1] = ([*found[-1][0], kind], rate)
+        else:
+            found.append(([kind], rate))
+    return found
 
 
 def _draw_points(axes: Axes, frame: pandas.DataFrame, points: pandas.DataFrame, theme: Theme) -> None:

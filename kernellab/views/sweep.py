@@ -29,6 +29,7 @@ METRICS = ("gbps", "tflops", "time_ms", "speedup")
 _UNITS = {"gbps": "GB/s", "tflops": "TFLOP/s", "time_ms": "ms", "speedup": "speedup"}
 _MOST_PANELS = 8
 _MOST_BARS = 40
+_FARTHEST = 4.0
 _VARIANTS = ("config", "num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override", "version")
 
 
@@ -109,6 +110,8 @@ def _draw_sweep(
     axes: Axes, frame: pandas.DataFrame, group: pandas.DataFrame, across: str, metric: Metric, theme: Theme
 ) -> None:
     for place, name in enumerate(frame.attrs["implementations"]):
+        if metric == "speedup" and name == frame.attrs.get("reference"):
+            continue  # it is the line at 1
         rows = group[(group["implementation"] == name) & group[metric].notna()]
         if rows.empty:
             continue
@@ -173,10 +176,22 @@ def _draw_ceiling(axes: Axes, frame: pandas.DataFrame, group: pandas.DataFrame, 
         kinds = group["dot_dtype"].dropna().unique()
         levels = {f"torch {kind}": ceilings["tflops"][kind] for kind in kinds if kind in ceilings["tflops"]}
     for name, level in levels.items():
+        if level > _FARTHEST * group[metric].max():
+            continue  # it would press all else to the ground
         axes.axhline(level, color=theme.other, linestyle="--", linewidth=1)
         text = f"{name} {level:,.0f} {_UNITS[metric]}" if metric != "speedup" else f"{name} = 1"
-        place = axes.get_yaxis_transform()
-        axes.text(0.01, level, text, color=theme.other, fontsize=7, va="bottom", transform=place)
+        at, side = (0.99, "right") if metric == "speedup" else (0.01, "left")
+        axes.annotate(
+            text,
+            (at, level),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(0, -2),
+            textcoords="offset points",
+            color=theme.other,
+            fontsize=7,
+            ha=side,
+            va="top",
+        )
 
 
 def _bars(frame: pandas.DataFrame, timed: pandas.DataFrame, metric: Metric, theme: Theme) -> Figure:
@@ -191,10 +206,10 @@ def _bars(frame: pandas.DataFrame, timed: pandas.DataFrame, metric: Metric, them
         colour = theme.series[number % len(theme.series)]
         axes.barh(place, row[metric], height=0.66, color=colour, alpha=0.85)
         axes.plot([low[index], high[index]], [place, place], color=theme.text, linewidth=1.2)
-        axes.text(row[metric], place, f"  {row[metric]:.4g}", color=theme.text, fontsize=7, va="center")
+        axes.text(high[index], place, f"  {row[metric]:.4g}", color=theme.text, fontsize=7, va="center")
     axes.set_yticks(range(len(shown)), [_bar_label(frame, row) for _, row in shown.iterrows()])
     axes.invert_yaxis()
-    axes.set_xlim(0, shown[metric].max() * 1.14)
+    axes.set_xlim(0, high.max() * 1.12)
     axes.set_xlabel(_UNITS[metric], color=theme.text, fontsize=8)
     left_out = f", the {len(shown)} fastest of {len(timed)}" if len(shown) < len(timed) else ""
     axes.set_title(_title(frame, metric) + left_out, color=theme.text, fontsize=10, loc="left")
