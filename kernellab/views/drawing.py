@@ -142,7 +142,8 @@ def _box(node: Node, center: Point, style: str) -> str:
         outline += f'<path d="{pile}" stroke="{color}" stroke-opacity=".7"/>'
     facts = {"line": node.source_line, "file": node.file, "folds": node.folds}
     data = "".join(f' data-{name}="{escape(str(value))}"' for name, value in facts.items() if value)
-    return f'<g data-node="{node.id}"{data}><title>{escape(node.tip)}</title>{outline}{_text(node, x, y, height)}</g>'
+    text = _text(node, x, y, height)
+    return f'<g data-node="{node.id}"{marked}{data}><title>{escape(node.tip)}</title>{outline}{text}</g>'
 
 
 def _text(node: Node, x: float, y: float, height: float) -> str:

@@ -36,6 +36,8 @@ class Bridge:
 
     def __init__(self, widget: Any, page: Any) -> None:
         self.widget, self.page = widget, page
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
         self._names = [name for name in widget.keys if not name.startswith("_")]
         self._told = self._state()
         page.expose_function("toPython", self._from_page)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,12 +13,13 @@ import torch
 import kernellab
 from kernellab.compile import Compiled
 from kernellab.views.explorer import explorer_html
-from kernellab.views.explorer_page import explorer_page, explorer_script
+from kernellab.views.explorer_page import explorer_page
+from kernellab.views.explorer_widget import Explorer
+from tests.browser.bridge import HEAD, Bridge
 from tests.kernels.matmul import matmul_kernel
 
 pytestmark = pytest.mark.browser
 
-HEAD = "<!DOCTYPE html><meta charset=utf-8><style>:root{color-scheme:light dark}</style><body>"
 LIT = """number => [...document.querySelectorAll(`.k${number}`)].map(e => getComputedStyle(e).boxShadow)
   .every(shadow => shadow !== 'none')"""
 DARK = """() => [...document.querySelectorAll('.kx-panes *')]
@@ -28,15 +28,6 @@ IN_VIEW = """element => {
   const pane = element.closest('.kx-stage, .kx-source').getBoundingClientRect(), own = element.getBoundingClientRect();
   return own.top >= pane.top && own.top < pane.bottom;
 }"""
-MODEL = """
-const values = {}, listeners = {};
-window.model = {
-  values, saved: 0, get: name => values[name], set: (name, value) => { values[name] = value; },
-  save_changes: () => { window.model.saved += 1; },
-  on: (name, f) => { (listeners[name] ||= []).push(f); }, off: () => {},
-  from_python: (name, value) => { values[name] = value; (listeners[`change:${name}`] || []).forEach(f => f()); },
-};
-"""
 
 
 @pytest.fixture(scope="module")
@@ -186,25 +177,20 @@ def test_a_second_click_goes_to_the_next_place_of_the_line(show: Callable[..., A
     assert page.locator(".kx-p3").evaluate("e => e.scrollTop") != first
 
 
-def test_the_widget_tells_python_the_line_and_obeys_it(show: Callable[..., Any], matmul: Compiled) -> None:
-    from kernellab.views.explorer_widget import Explorer
-
-    widget = Explorer(matmul, opened="ttgir")
-    module = str(widget._esm).replace("export default { render };", "window.render = render;")
-    html = f"{HEAD}<div id=el></div><script>{MODEL}</script><script type=module>{module}\nwindow.ready = true</script>"
-    page = show(html, scripts=True)
-    assert explorer_script() in module
-    page.wait_for_function("() => window.ready")
-    values = json.dumps({"html": widget.html, "line": 0, "stage": "ttgir"})
-    page.evaluate(
-        f"() => {{ Object.assign(model.values, {values}); render({{model, el: document.querySelector('#el')}}) }}"
-    )
+def test_the_widget_tells_python_the_line_and_obeys_it(chromium: Any, matmul: Compiled) -> None:
+    page = chromium.new_page(viewport={"width": 1100, "height": 900})
+    bridge = Bridge(Explorer(matmul, opened="ttgir"), page)
     row(page, "tl.dot(").click()
-    assert page.evaluate("() => [model.values.line, model.saved]") == [line_of("tl.dot("), 1]
-    page.evaluate("() => model.from_python('stage', 'sass')")
+    bridge.wait("line => model.values.line === line", line_of("tl.dot("))
+    assert (bridge.widget.line, bridge.widget.file) == (line_of("tl.dot("), "")
+    bridge.set(stage="sass")
     assert page.locator(".kx-p4").is_visible()
-    page.evaluate(f"() => model.from_python('line', {line_of('tl.store(')})")
+    bridge.set(line=line_of("tl.store("))
     assert page.evaluate(LIT, number_of(row(page, "tl.store(")))
     page.keyboard.press("k")
-    assert page.evaluate("() => model.values.line") < line_of("tl.store(")
-    widget.close()
+    bridge.wait("line => model.values.line < line", line_of("tl.store("))
+    bridge.set(line=0)
+    assert page.locator(".kx-panes input:checked").count() == 0
+    assert bridge.errors == []
+    page.close()
+    bridge.widget.close()
