@@ -118,5 +118,9 @@ def unregister_formatters(shell: Any) -> None:
         shell.display_formatter.mimebundle_formatter.pop(kind, None)
 
 
-def _formatter(bundle: Callable[[Any], Bundle]) -> Callable[..., Bundle]:
-    return lambda result, include=None, exclude=None: bundle(result)
+def _formatter(bundle: Callable[[Any], Bundle], on_show: Callable[[Any], None]) -> Callable[..., Bundle]:
+    def formatted(result: Any, include: object = None, exclude: object = None) -> Bundle:
+        on_show(result)
+        return bundle(result)
+
+    return formatted

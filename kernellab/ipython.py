@@ -7,7 +7,7 @@ from typing import Any
 import kernellab
 from kernellab.formatters import register_formatters, unregister_formatters
 from kernellab.lab import Lab
-from kernellab.live import notebook_progress
+from kernellab.live import progress_of
 from kernellab.magics.benchmarks import BenchMagics
 from kernellab.magics.cells import TritonMagics
 from kernellab.magics.completion import complete_options
@@ -23,8 +23,9 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magics(*(kind(shell, lab) for kind in MAGICS))
     if complete_options not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(complete_options)
-    register_formatters(shell)
-    lab.launches.reporter = notebook_progress()
+    live = progress_of(shell)
+    register_formatters(shell, live.replaced_by)
+    lab.launches.report_to(live)
     lab.start()
 
 

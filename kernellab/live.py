@@ -1,61 +1,262 @@
-"""Live progress in a notebook or a terminal: one display that updates, and only where a launch takes its time."""
+"""Live progress in a notebook or a terminal: one display that updates, and only where something takes its time."""
 
 from __future__ import annotations
 
+import contextvars
+import shutil
+import sys
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Any, Protocol
+
+from kernellab.tune.progress import TuningProgress, Watch
+from kernellab.tune.result import Tuning
+from kernellab.views import progress as views
 
 _DELAY_S = 1.0
+_SOON_S = 0.3  # for what the user asked to see
 _INTERVAL_S = 0.2
+_TICK_S = 0.5
 
 Report = Callable[[tuple[int, int]], None]
 
 
-@dataclass(slots=True)
-class Bar:
-    """How far a launch on the CPU has come: programs done of all. Shows as a bar, and as text where there is none."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a live display shows at one moment, as text and as HTML."""
 
-    kernel: str
-    done: int
-    total: int
+    text: str
+    html: str
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        text = f"{self.kernel}: {self.done:,} of {self.total:,} programs"
-        bar = f'<progress max="{self.total}" value="{self.done}" aria-label="programs done"></progress>'
-        return {"text/plain": text, "text/html": f"<div>{bar} {text}</div>"}
+        return {"text/plain": self.text, "text/html": self.html}
+
+
+NOTHING = Shown("", "")
+
+
+class Handle(Protocol):
+    """A display that is there: ``update`` shows something else in its place, ``end`` comes after the last state."""
+
+    def update(self, shown: Shown, /) -> None: ...
+
+    def end(self) -> None: ...
+
+
+Show = Callable[[Shown], Handle]
+Render = Callable[[float], Shown]
+Ticking = Callable[[Callable[[], None]], AbstractContextManager[None]]
+
+
+@dataclass(slots=True)
+class Board:
+    """One display: it appears once ``delay_s`` seconds have gone by, and is drawn with the seconds so far."""
+
+    show: Show
+    clock: Callable[[], float]
+    delay_s: float
+    begin_s: float = field(init=False)
+    handle: Handle | None = None
+
+    def __post_init__(self) -> None:
+        self.begin_s = self.clock()
+
+    def draw(self, render: Render) -> None:
+        seconds = self.clock() - self.begin_s
+        if self.handle is not None:
+            self.handle.update(render(seconds))
+        elif seconds >= self.delay_s:
+            self.handle = self.show(render(seconds))
+
+    def finish(self, render: Render) -> None:
+        """Leave the last state, if anything was shown at all."""
+        if self.handle is not None:
+            self.draw(render)
+            self.handle.end()
+
+    def clear(self) -> None:
+        """Leave nothing: something else shows what it stood for."""
+        if self.handle is not None:
+            self.handle.update(NOTHING)
+            self.handle = None
+
+
+@dataclass(slots=True)
+class _Compiles:
+    """The compiles of one cell: how many were begun and done; the time between them does not count."""
+
+    board: Board
+    cell: object
+    done: int = 0
+    total: int = 0
+    kernel: str = ""
+    idle_s: float | None = None
+
+    def begin(self, kernel: str) -> None:
+        if self.idle_s is not None:
+            self.board.begin_s += self.board.clock() - self.idle_s
+        self.total, self.kernel, self.idle_s = self.total + 1, kernel, None
+
+    def end(self) -> None:
+        self.done += 1
+        self.idle_s = self.board.clock() if self.done == self.total else None
+
+    def shown(self, seconds: float) -> Shown:
+        values = self.kernel, self.done, self.total, seconds
+        return Shown(views.compiling_text(*values), views.compiling_html(*values))
 
 
 class LiveProgress:
-    """Makes a reporter per launch. ``show`` displays a bar and returns its handle, whose ``update`` takes the next."""
+    """Makes whoever watches a launch, a compile or a tuning.
 
-    def __init__(self, show: Callable[[Bar], Any], clock: Callable[[], float] = time.monotonic) -> None:
+    ``show`` displays and returns a handle; ``ticking`` calls a function now and then while its context is open;
+    ``cell`` gives what is equal for everything that one cell does.
+    """
+
+    def __init__(
+        self,
+        show: Show,
+        clock: Callable[[], float] = time.monotonic,
+        ticking: Ticking | None = None,
+        cell: Callable[[], object] = lambda: None,
+    ) -> None:
         self._show = show
         self._clock = clock
+        self._ticking = ticking or in_background
+        self._cell = cell
+        self._compiles: _Compiles | None = None
+        self._finished: dict[str, tuple[object, Board]] = {}
+        self._lock = threading.Lock()
 
     def __call__(self, kernel: str) -> Report:
         """Return the function that a launch of ``kernel`` calls with (programs done, programs in all)."""
-        begin = self._clock()
-        handle: list[Any] = []
-        shown_at = [begin + _DELAY_S - _INTERVAL_S]
+        board = Board(self._show, self._clock, _DELAY_S)
+        drawn_s = [board.begin_s]
 
         def report(progress: tuple[int, int]) -> None:
-            now = self._clock()
-            bar = Bar(kernel, *progress)
-            if now - shown_at[0] < _INTERVAL_S and not (handle and bar.done == bar.total):
+            done, total = progress
+            now_s = self._clock()
+            if now_s - drawn_s[0] < _INTERVAL_S and not (board.handle and done == total):
                 return
-            shown_at[0] = now
-            if handle:
-                handle[0].update(bar)
-            else:
-                handle.append(self._show(bar))
+            drawn_s[0] = now_s
+            text, html = views.programs_text(kernel, done, total), views.programs_html(kernel, done, total)
+            (board.finish if done == total else board.draw)(lambda seconds: Shown(text, html))
 
         return report
 
+    @contextmanager
+    def tuning(self, kernel: str, *, silent: bool = False) -> Iterator[Watch]:
+        """Show a tuning while the context is open; a ``silent`` one, which a launch began, only if it takes long."""
+        board = Board(self._show, self._clock, _DELAY_S if silent else _SOON_S)
+        latest = [TuningProgress(kernel, "start")]
 
-def notebook_progress() -> LiveProgress:
-    """Return live progress for the shell that runs."""
+        def shown(seconds: float) -> Shown:
+            now = latest[0]
+            return Shown(views.tuning_progress_text(now, seconds), views.tuning_progress_html(now, seconds))
+
+        try:
+            with self._ticking(lambda: board.draw(shown)):
+                yield lambda progress: latest.__setitem__(0, progress)
+        finally:
+            board.finish(shown)
+            self._finished[kernel] = self._cell(), board
+
+    @contextmanager
+    def compiling(self, kernel: str) -> Iterator[None]:
+        """Count a compile of this cell, and show how many are done while the context is open."""
+        with self._lock:
+            compiles = self._of_this_cell()
+            compiles.begin(kernel)
+        try:
+            with self._ticking(lambda: compiles.board.draw(compiles.shown)):
+                yield
+        finally:
+            with self._lock:
+                compiles.end()
+            compiles.board.finish(compiles.shown)
+
+    def replaced_by(self, result: object) -> None:
+        """Clear the display of a tuning of this cell whose result is shown."""
+        if isinstance(result, Tuning):
+            cell, board = self._finished.pop(result.kernel, (None, None))
+            if board is not None and cell == self._cell():
+                board.clear()
+
+    def _of_this_cell(self) -> _Compiles:
+        cell = self._cell()
+        if self._compiles is None or self._compiles.cell != cell or cell is None:
+            self._compiles = _Compiles(Board(self._show, self._clock, _DELAY_S), cell)
+        return self._compiles
+
+
+@contextmanager
+def in_background(tick: Callable[[], None]) -> Iterator[None]:
+    """Call ``tick`` twice a second in a thread, which sees the context variables of this one (ipykernel's cell)."""
+    stop = threading.Event()
+
+    def run() -> None:
+        wait_s = _SOON_S
+        while not stop.wait(wait_s):
+            wait_s = _TICK_S
+            tick()
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@dataclass(slots=True)
+class TerminalLine:
+    """One line of a terminal, written again and again, and gone at the end: the result says more. Else nothing."""
+
+    stream: IO[str]
+
+    def update(self, shown: Shown, /) -> None:
+        if self.stream.isatty():
+            width = shutil.get_terminal_size().columns - 1
+            self.stream.write(f"\r\x1b[K{shown.text[:width]}")
+            self.stream.flush()
+
+    def end(self) -> None:
+        self.update(NOTHING)
+
+
+@dataclass(slots=True)
+class NotebookDisplay:
+    """A display of a notebook, by its display id."""
+
+    handle: Any
+
+    def update(self, shown: Shown, /) -> None:
+        self.handle.update(shown)
+
+    def end(self) -> None:
+        """The last state stays."""
+
+
+def on_terminal(stream: IO[str]) -> Show:
+    """Return what shows on a line of a terminal."""
+
+    def show(shown: Shown) -> Handle:
+        line = TerminalLine(stream)
+        line.update(shown)
+        return line
+
+    return show
+
+
+def progress_of(shell: Any) -> LiveProgress:
+    """Return live progress for a shell: a display in a notebook, a line in a terminal."""
+    cell = lambda: getattr(shell, "execution_count", None)  # noqa: E731
+    if getattr(shell, "kernel", None) is None:
+        return LiveProgress(on_terminal(sys.stdout), cell=cell)
     from IPython.display import display  # only in a shell
 
-    return LiveProgress(lambda bar: display(bar, display_id=True))
+    return LiveProgress(lambda shown: NotebookDisplay(display(shown, display_id=True)), cell=cell)

@@ -139,6 +139,10 @@ class Launches:
             progress=progress,
         )
 
+    def report_to(self, live: Any) -> None:
+        """Let ``live`` show how far launches, compiles and tunings have come."""
+        self.reporter, self.tuning_reporter, self.compile_reporter = live, live.tuning, live.compiling
+
     def activate(self) -> None:
         """Make the offline driver Triton's active one, where this lab has one."""
         if self.offline is not None:

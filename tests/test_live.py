@@ -1,6 +1,17 @@
+"""Live displays: when they appear, what they become, and what stays."""
+
 from __future__ import annotations
 
-from kernellab.live import Bar, LiveProgress
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from kernellab.live import NOTHING, LiveProgress, Shown, in_background, on_terminal
+from kernellab.tune.progress import TuningProgress
+from tests.tune.frames import small_tuning
 
 
 class Clock:
@@ -15,37 +26,179 @@ class Display:
     """Keeps what is displayed, and each update."""
 
     def __init__(self) -> None:
-        self.shown: list[Bar] = []
+        self.shown: list[Shown] = []
+        self.displays = 0
 
-    def __call__(self, bar: Bar) -> Display:
-        self.shown.append(bar)
+    def __call__(self, shown: Shown) -> Display:
+        self.displays += 1
+        self.update(shown)
         return self
 
-    update = __call__
+    def update(self, shown: Shown) -> None:
+        self.shown.append(shown)
+
+    def end(self) -> None:
+        """Nothing is left to do."""
+
+
+@dataclass
+class Bench:
+    """Live progress on a clock and a ticker that are moved by hand."""
+
+    clock: Clock = field(default_factory=Clock)
+    display: Display = field(default_factory=Display)
+    ticks: list[Callable[[], None]] = field(default_factory=list)
+    cell: int = 1
+
+    def live(self) -> LiveProgress:
+        return LiveProgress(self.display, self.clock, self.ticking, lambda: self.cell)
+
+    @contextmanager
+    def ticking(self, tick: Callable[[], None]) -> Iterator[None]:
+        self.ticks.append(tick)
+        try:
+            yield
+        finally:
+            self.ticks.remove(tick)
+
+    def wait(self, seconds: float) -> None:
+        self.clock.now += seconds
+        for tick in self.ticks:
+            tick()
+
+
+PROGRESS = TuningProgress("softmax", "screening", 8, 0, 5, 3, 1, "BLOCK=64", 0.5, (0.9, 0.5, 0.7))
 
 
 def test_a_short_launch_shows_nothing() -> None:
-    clock, display = Clock(), Display()
-    report = LiveProgress(display, clock)("k")
+    bench = Bench()
+    report = bench.live()("k")
     for done in range(1, 11):
-        clock.now += 0.05
+        bench.clock.now += 0.05
         report((done, 10))
-    assert display.shown == []
+    assert bench.display.shown == []
 
 
 def test_a_long_launch_updates_one_display_and_ends_at_the_total() -> None:
-    clock, display = Clock(), Display()
-    report = LiveProgress(display, clock)("k")
+    bench = Bench()
+    report = bench.live()("k")
     for done in range(1, 101):
-        clock.now += 0.05
+        bench.clock.now += 0.05
         report((done, 100))
-    done = [bar.done for bar in display.shown]
-    assert done == sorted(done)
-    assert 15 <= len(done) <= 30
-    assert display.shown[-1] == Bar("k", 100, 100)
+    assert bench.display.displays == 1
+    assert 15 <= len(bench.display.shown) <= 30
+    assert bench.display.shown[-1].text == "k: 100 of 100 programs"
 
 
-def test_a_bar_is_text_and_a_labelled_progress_element() -> None:
-    bundle = Bar("softmax", 1500, 2000)._repr_mimebundle_()
+def test_a_launch_is_text_and_a_labelled_progress_element() -> None:
+    bench = Bench()
+    report = bench.live()("softmax")
+    bench.clock.now += 2
+    report((1500, 2000))
+    bundle = bench.display.shown[0]._repr_mimebundle_()
     assert bundle["text/plain"] == "softmax: 1,500 of 2,000 programs"
     assert 'max="2000" value="1500" aria-label=' in bundle["text/html"]
+
+
+@pytest.mark.parametrize(("silent", "delay_s"), [(False, 0.4), (True, 1.1)])
+def test_a_tuning_appears_after_a_while_and_keeps_its_last_state(silent: bool, delay_s: float) -> None:
+    bench = Bench()
+    with bench.live().tuning("softmax", silent=silent) as watch:
+        watch(PROGRESS)
+        bench.wait(delay_s / 2)
+        assert bench.display.displays == 0
+        bench.wait(delay_s)
+        watch(replace(PROGRESS, stage="done", compiled=8, measured=8))
+    assert bench.display.displays == 1
+    assert "5/8 compiled, 3/8 measured, 1 failed" in bench.display.shown[0].text
+    assert "best so far 0.5 ms: BLOCK=64" in bench.display.shown[0].text
+    assert "8/8 measured" in bench.display.shown[-1].text
+    assert "<svg" in bench.display.shown[-1].html
+
+
+def test_a_short_tuning_shows_nothing() -> None:
+    bench = Bench()
+    with bench.live().tuning("softmax") as watch:
+        bench.wait(0.1)
+        watch(PROGRESS)
+    assert bench.display.displays == 0
+
+
+def test_an_interrupted_tuning_leaves_its_state_and_stops_ticking() -> None:
+    bench = Bench()
+    context = bench.live().tuning("softmax")
+    watch = context.__enter__()
+    watch(PROGRESS)
+    bench.wait(1)
+    with pytest.raises(KeyboardInterrupt):
+        context.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert bench.ticks == []
+    assert "best so far" in bench.display.shown[-1].text
+
+
+def test_the_result_replaces_the_display_of_its_cell_alone() -> None:
+    bench = Bench()
+    live = bench.live()
+    tuning = replace(small_tuning(), kernel="softmax")
+    for _ in range(2):
+        with live.tuning("softmax"):
+            bench.wait(1)
+        live.replaced_by(replace(tuning, kernel="another"))
+        assert bench.display.shown[-1] != NOTHING
+        live.replaced_by(tuning)
+        assert bench.display.shown[-1] == NOTHING
+        bench.cell += 1
+    with live.tuning("softmax"):
+        bench.wait(1)
+    bench.cell += 1
+    live.replaced_by(tuning)
+    assert bench.display.shown[-1] != NOTHING
+
+
+def test_compiles_of_a_cell_share_a_display_and_another_cell_has_its_own() -> None:
+    bench = Bench()
+    live = bench.live()
+    with live.compiling("softmax"):
+        bench.wait(2)
+        assert bench.display.shown[-1].text == "compiling softmax: 0/1 compiled, 2.0 s"
+    with live.compiling("matmul"):
+        bench.wait(1)
+    assert bench.display.displays == 1
+    assert bench.display.shown[-1].text == "2/2 compiled in 3.0 s"
+    bench.wait(60)
+    with live.compiling("add"):
+        bench.wait(0.5)
+    assert bench.display.shown[-1].text == "3/3 compiled in 3.5 s"
+    bench.cell += 1
+    with live.compiling("add"):
+        bench.wait(0.2)
+    assert bench.display.displays == 1
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_has_one_line_that_is_gone_at_the_end() -> None:
+    stream = Tty()
+    line = on_terminal(stream)(Shown("12 of 60 configs", ""))
+    line.update(Shown("60 of 60 configs", ""))
+    line.end()
+    assert "\n" not in stream.getvalue()
+    assert stream.getvalue().split("\r\x1b[K") == ["", "12 of 60 configs", "60 of 60 configs", ""]
+
+
+def test_where_output_is_no_terminal_nothing_is_written() -> None:
+    stream = io.StringIO()
+    line = on_terminal(stream)(Shown("12 of 60 configs", ""))
+    line.update(Shown("60 of 60 configs", ""))
+    line.end()
+    assert stream.getvalue() == ""
+
+
+def test_the_ticker_has_ended_when_its_context_has() -> None:
+    counted: list[int] = []
+    with in_background(lambda: counted.append(1)):
+        pass
+    assert counted == []

@@ -71,7 +71,7 @@ Progress = Callable[[str], AbstractContextManager[Watch]]
 class Workshop:
     """What a tuning works with. Without ``make_bench`` there is no GPU, and nothing is timed.
 
-    ``bench_on`` makes the bench of a device by its number; ``progress`` is a context in which somebody watches a tuning.
+    ``bench_on`` makes the bench of a device by its number; ``progress`` is a context in which a tuning is watched.
     """
 
     compiler: Compiler

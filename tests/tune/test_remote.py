@@ -53,7 +53,7 @@ class Answering(Executor):
             future.set_running_or_notify_cancel()
             try:
                 future.set_result(self.answer(*args))
-            except BaseException as exc:
+            except Exception as exc:
                 future.set_exception(exc)
         return future
 
@@ -102,7 +102,7 @@ def test_a_job_that_an_executor_lost_is_a_row_with_its_reason(lab: kernellab.Lab
 
 
 def test_what_is_no_executor_is_refused(lab: kernellab.Lab) -> None:
-    with pytest.raises(UsageError, match="expected a concurrent.futures.Executor"):
+    with pytest.raises(UsageError, match=r"expected a concurrent\.futures\.Executor"):
         lab.tune(scale, (3,), X, OUT, 300, configs=configs(64), executor=4)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,134 @@
+"""How far a launch, a compile or a tuning has come: a line of text, and a small figure of it in HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+
+from kernellab.tune.progress import TuningProgress
+
+_BEST, _POINT = "#0f9d75", "#2b83dc"  # read on white and on black alike
+_WIDTH, _HEIGHT, _LABEL = 420, 72, 64
+_MOST_POINTS = 240
+
+_Place = Callable[[int, float], tuple[float, float]]
+
+
+def programs_text(kernel: str, done: int, total: int) -> str:
+    return f"{kernel}: {done:,} of {total:,} programs"
+
+
+def programs_html(kernel: str, done: int, total: int) -> str:
+    return _box(_bar(done, total, "programs done"), escape(programs_text(kernel, done, total)))
+
+
+def compiling_text(kernel: str, done: int, total: int, seconds: float) -> str:
+    """Return how many of the kernels that were asked for are compiled; ``kernel`` is the one at work."""
+    if done == total:
+        return f"{done}/{total} compiled in {seconds:.1f} s"
+    return f"compiling {kernel}: {done}/{total} compiled, {seconds:.1f} s"
+
+
+def compiling_html(kernel: str, done: int, total: int, seconds: float) -> str:
+    return _box(_bar(done, total, "kernels compiled"), escape(compiling_text(kernel, done, total, seconds)))
+
+
+def tuning_progress_text(progress: TuningProgress, seconds: float) -> str:
+    """Return one line: what is done of what, the best so far, the failures, the seconds."""
+    return f"{progress.kernel}: {', '.join(_counts(progress, seconds))}{_best(progress)}"
+
+
+def tuning_progress_html(progress: TuningProgress, seconds: float) -> str:
+    """Return the same with a bar, and the times in the order in which they came, the best so far as a line."""
+    done = progress.known + max(progress.compiled, progress.measured)
+    head = f"<b>{escape(progress.kernel)}</b> {escape(', '.join(_counts(progress, seconds)))}"
+    best = f"<div>{escape(_best(progress).removeprefix('; '))}</div>" if progress.best else ""
+    bar = "" if progress.stage == "done" else _bar(done, progress.total, "configs done")
+    return _box(bar, head + best + _plot(progress.times_ms))
+
+
+def _counts(progress: TuningProgress, seconds: float) -> list[str]:
+    """Return the parts of the line; a machine without a GPU compiles and measures nothing."""
+    fresh = progress.total - progress.known
+    found = [f"{progress.total} configs" if progress.total else "choosing configs"]
+    if progress.known:
+        found.append(f"{progress.known} known")
+    if fresh:
+        found.append(f"{progress.compiled}/{fresh} compiled")
+    if progress.measured or progress.times_ms:
+        found.append(f"{progress.measured}/{fresh} measured")
+    if progress.failed:
+        found.append(f"{progress.failed} failed")
+    if progress.stage == "final":
+        found.append("final of the fastest")
+    return [*found, f"{seconds:.1f} s"]
+
+
+def _best(progress: TuningProgress) -> str:
+    if not progress.best or progress.best_ms is None:
+        return ""
+    so_far = "" if progress.stage == "done" else " so far"
+    return f"; best{so_far} {progress.best_ms:.4g} ms: {progress.best}"
+
+
+def _box(bar: str, body: str) -> str:
+    style = "font:13px/1.5 var(--jp-ui-font-family,system-ui,sans-serif);font-variant-numeric:tabular-nums"
+    return f'<div class="kl-live" style="{style}">{bar}<div>{body}</div></div>'
+
+
+def _bar(done: int, total: int, label: str) -> str:
+    return f'<progress max="{max(total, 1)}" value="{done}" aria-label="{label}" style="width:260px"></progress>'
+
+
+def _plot(times_ms: Sequence[float]) -> str:
+    """Return the times as an SVG over their order, on a logarithmic scale; nothing for less than two."""
+    if len(times_ms) < 2:
+        return ""
+    least, most = min(times_ms), max(times_ms)
+    span = math.log(most / least) or 1.0
+    width = _WIDTH - _LABEL - 6
+
+    def place(index: int, time_ms: float) -> tuple[float, float]:
+        x = _LABEL + width * index / (len(times_ms) - 1)
+        return round(x, 1), round(_HEIGHT - 8 - (_HEIGHT - 16) * math.log(time_ms / least) / span, 1)
+
+    dots = [place(index, times_ms[index]) for index in _drawn(times_ms)]
+    circles = "".join(f'<circle cx="{x}" cy="{y}" r="1.8"/>' for x, y in dots)
+    x, y = place(times_ms.index(least), least)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" style="max-width:100%" '
+        f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="times of {len(times_ms)} configs, best {least:.4g} ms">'
+        f'<g fill="{_POINT}" fill-opacity=".65">{circles}</g>{_steps(times_ms, place)}'
+        f'<circle cx="{x}" cy="{y}" r="4" fill="{_BEST}"/>'
+        f'<g fill="currentColor" fill-opacity=".75" font-size="10" text-anchor="end">'
+        f'<text x="{_LABEL - 8}" y="11">{most:.3g} ms</text>'
+        f'<text x="{_LABEL - 8}" y="{_HEIGHT - 5}">{least:.3g} ms</text>'
+        "</g></svg>"
+    )
+
+
+def _steps(times_ms: Sequence[float], place: _Place) -> str:
+    """Return the best so far as a line that steps down."""
+    points = []
+    best = math.inf
+    for index, time_ms in enumerate(times_ms):
+        if time_ms < best:
+            if points:
+                points.append((place(index, time_ms)[0], points[-1][1]))
+            points.append(place(index, time_ms))
+            best = time_ms
+    points.append((float(_WIDTH - 6), points[-1][1]))
+    text = " ".join(f"{x},{y}" for x, y in points)
+    return f'<polyline points="{text}" fill="none" stroke="{_BEST}" stroke-width="1.5" stroke-opacity=".8"/>'
+
+
+def _drawn(times_ms: Sequence[float]) -> list[int]:
+    """Return which times are drawn: of many, the best and the worst of each stretch."""
+    count = len(times_ms)
+    if count <= _MOST_POINTS:
+        return list(range(count))
+    size = -(-2 * count // _MOST_POINTS)
+    stretches = [range(start, min(start + size, count)) for start in range(0, count, size)]
+    ends = [(min(s, key=times_ms.__getitem__), max(s, key=times_ms.__getitem__)) for s in stretches]
+    return sorted({index for pair in ends for index in pair})
