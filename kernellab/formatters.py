@@ -10,6 +10,7 @@ from IPython import get_ipython
 
 from kernellab.benchmark.ceilings import Ceilings
 from kernellab.benchmark.result import Benchmark
+from kernellab.capture.program import Program
 from kernellab.comparing import Comparison
 from kernellab.compile import Compiled
 from kernellab.export.write import Exported
@@ -25,6 +26,7 @@ from kernellab.views.card_text import card_text
 from kernellab.views.comparison import comparison_html, comparison_text
 from kernellab.views.exported import exported_text
 from kernellab.views.listing import listing_html, listing_text, loaded_html, loaded_text
+from kernellab.views.program import program_html, program_text
 from kernellab.views.summary import summary_json
 from kernellab.views.tuning import tuning_html, tuning_text
 
@@ -92,6 +94,10 @@ def _exported(exported: Exported) -> Bundle:
     return {"text/plain": exported_text(exported)}
 
 
+def _program(program: Program) -> Bundle:
+    return {"text/plain": program_text(program), "text/html": program_html(program)}
+
+
 _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     CellReport: _report,
     Effects: _effects,
@@ -103,6 +109,7 @@ _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     Loaded: _loaded,
     Exported: _exported,
     Comparison: _comparison,
+    Program: _program,
 }
 
 
