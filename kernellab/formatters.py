@@ -113,10 +113,10 @@ _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
 }
 
 
-def register_formatters(shell: Any) -> None:
-    """Let the shell show every result type of the lab."""
+def register_formatters(shell: Any, on_show: Callable[[Any], None] = lambda result: None) -> None:
+    """Let the shell show every result type of the lab; ``on_show`` is told what is about to be shown."""
     for kind, bundle in {**_BUNDLES, Compiled: _CompiledBundle()}.items():
-        shell.display_formatter.mimebundle_formatter.for_type(kind, _formatter(bundle))
+        shell.display_formatter.mimebundle_formatter.for_type(kind, _formatter(bundle, on_show))
 
 
 def unregister_formatters(shell: Any) -> None:
