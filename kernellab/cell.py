@@ -225,14 +225,19 @@ def require_checks(report: CellReport) -> None:
     for kernel in report.kernels:
         check = kernel.check
         if check is not None and not check.equal:
-            missing = f" {check.never_written:,} of them were never written." if check.never_written else ""
             first = "".join(f" {difference}." for difference in check.differences)
             raise CheckFailed(
                 f"{check.argument} of {kernel.compiled.kernel} differs from {check.expression}: "
-                f"{check.mismatched:,} of {check.elements:,} elements, by at most {check.max_error:.3g} "
-                f"where {check.tolerance:.3g} is allowed.{missing}{first}",
+                f"{check.mismatched:,} of {check.elements:,} elements{_how(check)}{first}",
                 kernel=kernel.compiled.kernel,
             )
+
+
+def _how(check: Check) -> str:
+    if check.never_written == check.mismatched:
+        return " were never written."
+    missing = f" {check.never_written:,} of them were never written." if check.never_written else ""
+    return f", by at most {check.max_error:.3g} where {check.tolerance:.3g} is allowed.{missing}"
 
 
 def _checked(cell: _Cell, recorder: Recorder, options: CellOptions) -> Mapping[int, tuple[Check, ...]]:

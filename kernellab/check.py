@@ -87,6 +87,7 @@ def _compared(expression: str, name: str, got: Any, want: Any, unwritten: Any) -
     # beside an infinity everything would be close
     close = (difference <= absolute + relative * b.abs()) & a.isfinite() & b.isfinite()
     same = close | (a == b) | (a.isnan() & b.isnan())
+    unlike = ~same
     missing = _missing(a, unwritten)
     if missing is not None:
         same &= ~missing
@@ -105,7 +106,7 @@ def _compared(expression: str, name: str, got: Any, want: Any, unwritten: Any) -
         mismatched=wrong,
         elements=got.numel(),
         never_written=0 if missing is None else int(missing.sum()),
-        differences=_differences(~same, a, b, tuple(got.shape)) if wrong else (),
+        differences=_differences(unlike, a, b, tuple(got.shape)),
         extent=_extent(~same, tuple(got.shape)) if wrong else (),
         heat=_heat(~same, tuple(got.shape)) if wrong else (),
     )

@@ -93,6 +93,7 @@ def test_an_element_that_was_never_written_is_wrong_even_with_the_right_value() 
     x = torch.rand(10)
     (check,) = compare("x", x, {"out": x.clone()}, {"out": torch.arange(10) >= 7})
     assert (check.equal, check.mismatched, check.never_written) == (False, 3, 3)
+    assert check.differences == ()
 
 
 def test_an_output_filled_with_one_value_beforehand_may_stay_so_in_part() -> None:

@@ -204,12 +204,16 @@ def _equal_words(expression: str, checks: list[Check]) -> str:
 def _differing_words(check: Check) -> str:
     count = f"{check.mismatched:,} of {check.elements:,} elements"
     errors = f"are off by more than {check.tolerance:.2g}, the largest error is {check.max_error:.2g}"
+    if check.never_written == check.mismatched:
+        errors = "were never written"
     return f"{check.argument} differs from {check.expression}: {count} {errors}{_places(check)}".strip()
 
 
 def _places(check: Check) -> str:
     """Return where an output differs: what was never written, the indices that bound it, the first elements."""
-    parts = [f"{check.never_written:,} of them were never written"] if check.never_written else []
+    parts = []
+    if 0 < check.never_written < check.mismatched:
+        parts.append(f"{check.never_written:,} of them were never written")
     if check.extent and check.mismatched > 1:
         spans = (str(first) if first == last else f"{first} to {last}" for first, last in check.extent)
         parts.append(f"all lie in [{', '.join(spans)}]")
