@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kernellab.explore.panel import Panel
     from kernellab.export.write import Exported
     from kernellab.tune.result import Tuning
-    from kernellab.tune.session import Searching
+    from kernellab.tune.search import Searching
     from kernellab.tune.space import Space
 
 

@@ -9,13 +9,15 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from kernellab.errors import UsageError
 from kernellab.tune.config import Config
 from kernellab.tune.space import Space
 
 MAX_WARPS = 32
+Searching = Literal["exhaustive", "random", "descent", "optuna"]
+SEARCHES: tuple[Searching, ...] = ("exhaustive", "random", "descent", "optuna")
 
 
 class Search(Protocol):

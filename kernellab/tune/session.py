@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from kernellab.compile import Compiled, CompileJob
 from kernellab.compiler import Compiler
@@ -26,13 +26,19 @@ from kernellab.tune.progress import Watch, unwatched
 from kernellab.tune.provenance import Device, key_fields
 from kernellab.tune.records import Records, key_of
 from kernellab.tune.result import Row, Status, Tuning
-from kernellab.tune.search import CoordinateDescent, Exhaustive, Random, Search, optuna_search
+from kernellab.tune.search import (
+    SEARCHES,
+    CoordinateDescent,
+    Exhaustive,
+    Random,
+    Search,
+    Searching,
+    optuna_search,
+)
 from kernellab.tune.space import Space, configs_of
 from kernellab.tune.tuner import Outcome, Tuner
 from kernellab.worker import Pool
 
-Searching = Literal["exhaustive", "random", "descent", "optuna"]
-SEARCHES = ("exhaustive", "random", "descent", "optuna")
 WITHOUT_GPU = (
     "There is no GPU, so nothing was timed: the table has what each config needs. On a GPU it would also have times "
     "and a winner."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from IPython.core.completer import provisionalcompleter
 
 from kernellab.tune.result import Tuning
 from tests.magic.conftest import Notebook
@@ -67,3 +68,53 @@ def test_a_cell_without_configs_says_what_to_do(notebook: Notebook) -> None:
     body = TUNED.replace(TUNED.splitlines()[1], "") + "\nshift[(5,)](x, out, 300, BLOCK=64)"
     ran = notebook.triton(body, "--tune")
     assert "decorate one with @triton.autotune" in ran.error_lines[0]
+
+
+def test_a_number_of_configs_is_a_budget_and_a_search_has_its_own_option(notebook: Notebook) -> None:
+    notebook.triton(TUNED)
+    ran = notebook.run("tuning = %triton_tune --configs 1 --search descent shift[grid](x, out, 300)")
+    assert ran.error is None
+    assert notebook.names["tuning"].frame.attrs["search"] == "descent"
+
+
+def test_without_a_gpu_a_check_is_not_made_and_that_is_said(notebook: Notebook) -> None:
+    notebook.triton(TUNED)
+    notebook.run('tuning = %triton_tune --check "x + 1" shift[grid](x, out, 300)')
+    assert any("check was not made" in note for note in notebook.names["tuning"].notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--devices 0", "devices has 0, and there is no GPU"),
+        ("--devices first", "--devices is 'first'; expected GPU numbers"),
+        ("--configs absent", "name 'absent' is not defined"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(notebook: Notebook, options: str, message: str) -> None:
+    notebook.triton(TUNED)
+    ran = notebook.run(f"%triton_tune {options} shift[grid](x, out, 300)")
+    assert message in ran.error_lines[0]
+
+
+def completed(notebook: Notebook, text: str) -> set[str]:
+    with provisionalcompleter():
+        return {completion.text for completion in notebook.shell.Completer.completions(text, len(text))}
+
+
+def test_options_of_every_magic_are_completed(notebook: Notebook) -> None:
+    assert completed(notebook, "%triton_tune --se") == {"--search"}
+    assert completed(notebook, "t = %triton_tune --search ran") == {"random"}
+    assert completed(notebook, "x = 1\n%triton_export --as to") == {"torch-op"}
+    assert "--over" in completed(notebook, "%triton_bench --")
+    assert completed(notebook, "%triton_tag --rem") == {"--remove"}
+    assert "--search" not in completed(notebook, "x = 1\n%%triton --se")
+
+
+@pytest.mark.parametrize("magic", ["load", "rm", "tag", "export", "diff"])
+def test_kept_kernels_are_completed_by_name_and_version(notebook: Notebook, magic: str) -> None:
+    notebook.double("completed_kernel")
+    notebook.double("completed_kernel", factor=3)
+    names = completed(notebook, f"%triton_{magic} completed_ker")
+    assert {"completed_kernel", "completed_kernel@1", "completed_kernel@2"} <= names
+    assert completed(notebook, f"%triton_{magic} completed_kernel@2") == {"completed_kernel@2"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -40,29 +40,20 @@ def configs(*blocks: int) -> list[triton.Config]:
 
 
 class Answering(Executor):
-    """Answers each job at once, in this thread, as it is told to; None leaves it open for ever."""
+    """Answers each job at once, with what it is given; an exception is raised, None leaves it open for ever."""
 
-    def __init__(self, answer: Callable[[Any], Any] | None) -> None:
+    def __init__(self, answer: Built | Exception | None) -> None:
         self.answer = answer
         self.futures: list[Future[Any]] = []
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
         self.futures.append(future)
-        if self.answer is not None:
-            future.set_running_or_notify_cancel()
-            try:
-                future.set_result(self.answer(*args))
-            except Exception as exc:
-                future.set_exception(exc)
+        if isinstance(self.answer, Exception):
+            future.set_exception(self.answer)
+        elif self.answer is not None:
+            future.set_result(self.answer)
         return future
-
-
-def raising(error: BaseException) -> Answering:
-    def answer(job: Any) -> Any:
-        raise error
-
-    return Answering(answer)
 
 
 def test_a_thread_pool_compiles_in_place_of_the_workers(lab: kernellab.Lab) -> None:
@@ -85,9 +76,9 @@ def test_spawned_processes_compile(lab: kernellab.Lab) -> None:
 @pytest.mark.parametrize(
     ("executor", "message"),
     [
-        (raising(BrokenExecutor("a child died")), r"The executor broke .*a child died"),
-        (raising(ModuleNotFoundError("No module named 'kernellab'")), "install kernellab there"),
-        (Answering(lambda job: Built("another digest", {})), "another Triton"),
+        (Answering(BrokenExecutor("a child died")), r"The executor broke .*a child died"),
+        (Answering(ModuleNotFoundError("No module named 'kernellab'")), "install kernellab there"),
+        (Answering(Built("another digest", {})), "another Triton"),
     ],
 )
 def test_an_executor_that_is_of_no_use_is_an_error(lab: kernellab.Lab, executor: Executor, message: str) -> None:
@@ -96,7 +87,7 @@ def test_an_executor_that_is_of_no_use_is_an_error(lab: kernellab.Lab, executor:
 
 
 def test_a_job_that_an_executor_lost_is_a_row_with_its_reason(lab: kernellab.Lab) -> None:
-    tuning = lab.tune(scale, (3,), X, OUT, 300, configs=configs(64), executor=raising(OSError("worker lost")))
+    tuning = lab.tune(scale, (3,), X, OUT, 300, configs=configs(64), executor=Answering(OSError("worker lost")))
     assert list(tuning.frame.status) == ["compile_error"]
     assert "OSError: worker lost" in tuning.frame.reason[0]
 
