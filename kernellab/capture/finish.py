@@ -178,24 +178,19 @@ def _kept(
 def _names(
     recording: Recording, steps: Sequence[Step], inputs: Sequence[int], wanted: Mapping[int, str]
 ) -> dict[int, str]:
-    """Return a name of its own for each value: the user's, else that of the operation that makes it."""
+    """Return a name of its own for each value: the user's, at the end or before, else that of its operation."""
+    operations = {index: _bare(step.operation) for step in steps for index in step.results}
+    known = {index: recording.values[index].name for index in wanted}
+    order = [
+        *((index, known[index] or wanted[index] or f"input_{number}") for number, index in enumerate(inputs)),
+        *((index, name) for index, name in wanted.items() if name),
+        *((index, name) for index, name in known.items() if name),
+        *((index, operations.get(index, "constant")) for index in (*operations, *wanted) if index in wanted),
+    ]
     named: dict[int, str] = {}
-
-    def give(index: int, name: str) -> None:
-        named[index] = unique(identifier(name), named.values())
-
-    for index in inputs:
-        give(index, recording.values[index].name or wanted.get(index) or f"input_{len(named)}")
-    for index, name in wanted.items():
-        if name and index not in named:
-            give(index, name)
-    for step in steps:
-        for index in step.results:
-            if index >= 0 and index not in named:
-                give(index, _bare(step.operation))
-    for index in wanted:
+    for index, name in order:
         if index not in named:
-            give(index, "constant")
+            named[index] = unique(identifier(name), named.values())
     return named
 
 

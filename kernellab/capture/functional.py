@@ -26,8 +26,8 @@ def functionalised(tape: Tape) -> Tape:
 
 
 def _named(tape: Tape) -> Tape:
-    """Return the program with a name of its own for each value; inputs keep theirs, then outputs."""
-    first = dict.fromkeys((*tape.inputs, *tape.outputs, *range(len(tape.values))))
+    """Return the program with a name of its own for each value; inputs keep theirs, then outputs, then the latest."""
+    first = dict.fromkeys((*tape.inputs, *tape.outputs, *reversed(range(len(tape.values)))))
     names: dict[int, str] = {}
     for index in first:
         names[index] = unique(tape.values[index].name, names.values())
@@ -41,6 +41,7 @@ class _Rewriter:
 
     def __init__(self, tape: Tape) -> None:
         self.values = list(tape.values)
+        self.layouts = [value.layout for value in tape.values]  # in the storages of the recording
         self.storages = list(tape.storages)
         self.steps: list[Step] = []
         self.holders: dict[int, int] = {}
@@ -68,9 +69,7 @@ class _Rewriter:
         holder = self.holders.get(storage)
         if holder is None or self.holder_of.get(index, holder) == holder:
             return self.current[index]
-        layout, held, first = self.values[index].layout, self.values[holder].layout, self.first[storage]
-        begin = first.offset * first.itemsize // layout.itemsize
-        moved = dataclasses.replace(layout, offset=layout.offset - begin + held.offset)
+        held, moved = self.values[holder].layout, self._moved(index, holder)
         made = holder
         if moved != held:
             made = self._value(self.values[index].name, self.values[holder].storage, moved, storage)
@@ -131,11 +130,22 @@ class _Rewriter:
         storage = self.origin[index]
         if storage not in self.holders:
             self._holds(storage, index)
-        self.holder_of[index] = self.holders[storage]
+        holder = self.holder_of[index] = self.holders[storage]
+        if holder != index:
+            value, number = self.values[index], self.values[holder].storage
+            self.values[index] = Value(value.name, number, self._moved(index, holder))
+
+    def _moved(self, index: int, holder: int) -> Layout:
+        """Return how a value of the recording lies in the storage of a holder."""
+        layout, first = self.layouts[index], self.first[self.origin[index]]
+        begin = first.offset * first.itemsize // layout.itemsize
+        held = self.values[holder].layout
+        start = held.offset * held.itemsize // layout.itemsize
+        return dataclasses.replace(layout, offset=layout.offset - begin + start)
 
     def _holds(self, storage: int, index: int) -> None:
         self.holders[storage] = index
-        self.first[storage] = self.values[index].layout
+        self.first[storage] = self.layouts[index]
         self.holder_of[index] = index
 
     def _refs(self, step: Step) -> dict[int, Ref]:
@@ -143,6 +153,7 @@ class _Rewriter:
 
     def _value(self, name: str, number: int, layout: Layout, origin: int) -> int:
         self.values.append(Value(name, number, layout))
+        self.layouts.append(layout)
         self.origin.append(origin)
         index = len(self.values) - 1
         self.current[index] = index

@@ -10,7 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _CONTAINER_AT_MOST = 1000
-_PACKAGES = ("torch.", "triton.", "kernellab.", "contextlib", "importlib", "threading", "functools")
+_PACKAGES = (
+    "torch.",
+    "IPython.",
+    "ipykernel.",
+    "triton.",
+    "kernellab.",
+    "contextlib.",
+    "importlib.",
+    "threading.",
+    "functools.",
+)
 TAKEN = frozenset(
     {
         *("torch", "triton", "tl", "os", "sys", "self", "device", "launch", "window", "layout_copy", "side_table"),
@@ -48,15 +58,32 @@ def unique(wanted: str, taken: Iterable[str]) -> str:
     return next(name for i in range(1, 10**6) if (name := f"{wanted}_{i}") not in names)
 
 
+def user_frame() -> Any:
+    """Return the innermost frame of the user's own code, or None."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_PACKAGES):
+        frame = frame.f_back
+    return frame
+
+
+def place_of(frame: Any) -> str:
+    """Return the line that a frame is at, as ``In[3], line 2``; "" for None."""
+    return "" if frame is None else f"{_short(frame.f_code.co_filename)}, line {frame.f_lineno}"
+
+
 def place_of_user() -> str:
-    """Return the line of the user's code that this call comes from, as ``In[3], line 2``; "" where there is none."""
+    """Return the line of the user's code that this call comes from."""
+    return place_of(user_frame())
+
+
+def is_printing() -> bool:
+    """Tell whether torch reads values only to show a tensor."""
     frame: Any = sys._getframe(1)
     while frame is not None:
-        module = f"{frame.f_globals.get('__name__', '')}."
-        if not module.startswith(_PACKAGES):
-            return f"{_short(frame.f_code.co_filename)}, line {frame.f_lineno}"
+        if frame.f_globals.get("__name__") == "torch._tensor_str":
+            return True
         frame = frame.f_back
-    return ""
+    return False
 
 
 _HISTORY = frozenset({"In", "Out", "exit", "quit", "get_ipython"})

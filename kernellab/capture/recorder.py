@@ -6,6 +6,7 @@ that shares memory with a known tensor is a view of it. Nothing is kept alive: w
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernellab.capture.entering import Seen
-from kernellab.capture.naming import name_in, place_of_user
+from kernellab.capture.naming import is_printing, name_in, place_of, place_of_user, user_frame
 from kernellab.capture.tape import WINDOW, Descriptor, Layout, Ref, Step, refs_in
 from kernellab.errors import UsageError
 from kernellab.gpu.observed import memory_of
@@ -103,7 +104,7 @@ class Recorder(TorchDispatchMode):
         mutated = tuple(dict.fromkeys(self.value_of(t) for n, t in memory.items() if n in changed))
         recording = self.recording
         recording.launched[len(recording.steps)] = self.keep(launched)
-        recording.steps.append(Step("launch", (), given, mutated=mutated, place=place_of_user()))
+        self._append(Step("launch", (), given, mutated=mutated))
 
     def value_of(self, tensor: Any) -> int:
         """Return the value that a tensor is; one that was never seen becomes an input."""
@@ -138,7 +139,7 @@ class Recorder(TorchDispatchMode):
     def _windowed(self, base: int, tensor: Any, layout: Layout) -> int:
         known = self.recording.values[base]
         index = self._add(tensor, layout, known.storage)
-        self.recording.steps.append(window_step(base, known.layout, index, layout, place_of_user()))
+        self._append(window_step(base, known.layout, index, layout))
         return index
 
     def _constant(self, tensor: Any) -> None:
@@ -171,7 +172,7 @@ class Recorder(TorchDispatchMode):
         args, kwargs = taken
         if func is torch.ops.aten._local_scalar_dense.default:
             place = place_of_user()
-            if place:
+            if place and not is_printing():
                 self.note(
                     f"{place} reads a value of a tensor, {result!r}; what follows from it is fixed in the program"
                 )
@@ -190,11 +191,20 @@ class Recorder(TorchDispatchMode):
             self.note(f"{func} is random: the program gives other numbers each time ({place_of_user()})")
         if torch.Tag.dynamic_output_shape in func.tags:
             self.note(f"the shape of what {func} gives depends on data; the program holds for that of the recording")
-        step = Step(
-            str(func), tuple(args), tuple(options.items()), results, several, mutated, None, place_of_user(), False,
-            is_random,
-        )  # fmt: skip
-        self.recording.steps.append(step)
+        given = tuple(options.items())
+        self._append(Step(str(func), tuple(args), given, results, several, mutated, is_random=is_random))
+
+    def _append(self, step: Step) -> None:
+        """Add a step with its place, and note what the user calls the tensors that it takes."""
+        frame = user_frame()
+        self.recording.steps.append(dataclasses.replace(step, place=place_of(frame)))
+        unnamed = [known for index in step.taken if not (known := self.recording.values[index]).name]
+        if frame is None or not unnamed:
+            return
+        scope = [(name, value) for name, value in frame.f_locals.items() if isinstance(value, torch.Tensor)]
+        for known in unnamed:
+            tensor = known.tensor()
+            known.name = next((name for name, value in scope if value is tensor and name.strip("_")), "")
 
     def _result(self, tensor: Any, given: Mapping[int, Any]) -> int:
         """Return the value that an operation returns: -1 for one of its arguments as it was."""
@@ -258,11 +268,11 @@ class Recorder(TorchDispatchMode):
         return number, True
 
 
-def window_step(base: int, base_layout: Layout, index: int, layout: Layout, place: str = "") -> Step:
+def window_step(base: int, base_layout: Layout, index: int, layout: Layout) -> Step:
     """Return the step that makes a value of the memory of another one."""
     offset = layout.offset - base_layout.offset * base_layout.itemsize // layout.itemsize
     dtype = None if layout.dtype == base_layout.dtype else layout.dtype
-    return Step(WINDOW, (Ref(base), layout.shape, layout.stride, offset, dtype), results=(index,), place=place)
+    return Step(WINDOW, (Ref(base), layout.shape, layout.stride, offset, dtype), results=(index,))
 
 
 def _layout(tensor: Any) -> Layout:

@@ -18,6 +18,8 @@ def frame_of(tape: Tape) -> Any:
     import pandas as pd  # keeps `import kernellab` light
 
     found = pd.DataFrame(list(_rows(tape)), columns=list(COLUMNS))
+    for column in ("kernel", "inputs", "mutated", "place"):
+        found[column] = found[column].fillna("")
     for column in ("kernel_id", "constants_id", "launch_id"):
         found[column] = found[column].astype("Int64")
     found.attrs = {"inputs": [tape.values[i].name for i in tape.inputs], "outputs": list(tape.output_names)}

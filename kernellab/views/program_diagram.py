@@ -107,7 +107,8 @@ class _Drawn:
         made = [index for index in step.results if index >= 0]
         if _is_view(step):
             for index in made:
-                words = f"{self.tape.values[index].name} = {_name(step)}"
+                name = self.tape.values[index].name
+                words = _name(step) if name.strip("_").startswith(_name(step)) else f"{name} = {_name(step)}"
                 self._tensor(index, f"v{index}", Role.TENSOR, words)
                 self.arrows += [Arrow(self._source(i), f"v{index}") for i in read]
                 self.made[index] = number
@@ -178,7 +179,9 @@ def _is_view(step: Step) -> bool:
 def _name(step: Step) -> str:
     if step.operation in (WINDOW, COPY):
         return {WINDOW: "view", COPY: "copy"}[step.operation]
-    return step.operation.split(".")[1].strip("_") + ("_" if step.mutated and not step.results else "")
+    return step.operation.split(".")[1].removeprefix("_unsafe").strip("_") + (
+        "_" if step.mutated and not step.results else ""
+    )
 
 
 def _step_box(box: str, step: Step) -> Box:
