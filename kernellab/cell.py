@@ -33,7 +33,8 @@ class CellOptions:
     ``name`` is the name under which the cell's kernel is entered; ``args`` the arguments of a compile without a launch;
     ``check`` an expression that the kernel's output is compared with; ``show`` the stage to open;
     ``isolate`` whether first launches on a GPU are tried in a process of their own; with ``tune``, it is shown how the
-    configs of autotuned kernels compare.
+    configs of autotuned kernels compare. ``capture`` is the name that the cell's launches and operations of torch are
+    bound to, as a program.
     """
 
     name: str | None = None
@@ -45,6 +46,7 @@ class CellOptions:
     timeout_s: float | None = None
     isolate: bool = True
     tune: bool = False
+    capture: str | None = None
 
 
 @dataclass(slots=True)
@@ -79,7 +81,8 @@ def run_cell(
         timeout_s=options.timeout_s, run=options.run, isolate=options.isolate, poison=options.check is not None
     )
     with lab.compiling_for(options.target), recording as recorder:
-        _execute(cell, source, show)
+        with _captured(cell, options):
+            _execute(cell, source, show)
         if options.name:
             _enter_as(cell, options.name)
         if options.args is not None:
@@ -106,6 +109,24 @@ def _execute(cell: _Cell, source: str, show: Callable[[Any], None]) -> None:
     finally:
         for kernel in cell.bound:
             cell.lab.kernels.add(kernel)
+
+
+@contextlib.contextmanager
+def _captured(cell: _Cell, options: CellOptions) -> Iterator[None]:
+    """Record what the cell does as a program, where its options name one; it is bound once the cell has ended well."""
+    __tracebackhide__ = True
+    if options.capture is None:
+        yield
+        return
+    if not options.capture.isidentifier():
+        raise UsageError(f"--capture {options.capture!r}: expected a name for the program, such as program.")
+    if not options.run:
+        raise UsageError("--capture records what a cell does, and with --no-run nothing is launched; drop one of them.")
+    from kernellab.capture.session import Capture  # keeps `import kernellab` light
+
+    with Capture(cell.lab.launches, cell.lab.kernels, lambda: cell.namespace) as program:
+        yield
+    cell.namespace[options.capture] = program
 
 
 def provide_modules(namespace: Namespace) -> None:

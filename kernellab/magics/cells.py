@@ -36,6 +36,7 @@ class TritonMagics(Magics):  # type: ignore[misc]
     @argument("--timeout", type=float, help="Seconds after which a launch on the CPU, or a first one, is stopped (60).")
     @argument("--no-isolate", action="store_true", help="Do not try first launches on the GPU in another process.")
     @argument("--tune", action="store_true", help="Show how the configs of the autotuned kernels of the cell compare.")
+    @argument("--capture", metavar="NAME", help="Bind the cell's launches and operations of torch, as a program.")
     @argument("-o", "--output", metavar="NAME", help="Bind the report to this name.")
     @argument("-q", "--quiet", action="store_true", help="Show no card.")
     @argument("--verbose", action="store_true", help="Show the whole compiler message of an error.")
@@ -74,6 +75,7 @@ def _options(given: Any) -> CellOptions:
         timeout_s=given.timeout,
         isolate=not given.no_isolate,
         tune=given.tune,
+        capture=given.capture,
     )
 
 
