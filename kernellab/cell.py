@@ -92,7 +92,7 @@ def run_cell(
         checks = _checked(cell, recorder, options)
         _remember(cell, recorder, options, checked=checks)
         reports = [_kernel_report(lab, record, checks.get(id(record), ())) for record in recorder.records.values()]
-        for tuning in _tunings(cell, recorder) if options.tune else ():
+        for tuning in _tunings(cell, recorder, options.check) if options.tune else ():
             show(tuning)
     return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show)
 
@@ -168,15 +168,17 @@ def _is_launch_result(value: object) -> bool:
     return value is None or type(value).__name__ == "CompiledKernel"
 
 
-def _tunings(cell: _Cell, recorder: Recorder) -> list[Any]:
+def _tunings(cell: _Cell, recorder: Recorder, check: str | None) -> list[Any]:
     """Return how the configs of each autotuned kernel that the cell launched compare; nothing is launched on its data.
 
     Raises:
         UsageError: the cell launches no kernel that has configs.
     """
-    from kernellab.tune.place import tunings_of  # keeps `import kernellab` light
+    from kernellab.tune.checking import check_in  # keeps `import kernellab` light
+    from kernellab.tune.place import tunings_of
 
-    found = tunings_of(cell.lab.launches, cell.lab.kernels, recorder.records.values())
+    reference = None if check is None else check_in(check, cell.namespace)
+    found = tunings_of(cell.lab.launches, cell.lab.kernels, recorder.records.values(), reference)
     if not found:
         raise UsageError("--tune: the cell launches no kernel with configs; decorate one with @triton.autotune.")
     return found

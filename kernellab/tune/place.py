@@ -16,6 +16,7 @@ from kernellab.registry.table import Registry
 from kernellab.run import Run
 from kernellab.runtime import Launches as Runtime
 from kernellab.tune.bench import Bench
+from kernellab.tune.checking import Check
 from kernellab.tune.devices import checked_devices
 from kernellab.tune.gpu_bench import gpu_bench
 from kernellab.tune.launches import Launches
@@ -24,6 +25,8 @@ from kernellab.tune.provenance import Device, device_of
 from kernellab.tune.result import Tuning
 from kernellab.tune.session import Options, Workshop, tuned
 from kernellab.tune.twins import on_device
+
+ACCUMULATES = "The configs were not checked: the kernel reads what it writes, and the cell had launched it before."
 
 
 def workshop_of(runtime: Runtime, kernels: Registry, device: int | None = None) -> Workshop:
@@ -90,17 +93,35 @@ def best_config(
     return tuned(workshop, kernel, meta["grid"], args, given, options).best
 
 
-def tunings_of(runtime: Runtime, kernels: Registry, records: Iterable[LaunchRecord]) -> list[Tuning]:
-    """Tune the autotuned kernels among recorded launches, once each; what their tensors hold stays as it is."""
+def tunings_of(
+    runtime: Runtime, kernels: Registry, records: Iterable[LaunchRecord], check: Check | None = None
+) -> list[Tuning]:
+    """Tune the autotuned kernels among recorded launches, once each; what their tensors hold stays as it is.
+
+    ``check`` is the reference of the last launch. Where the kernel reads what it writes, that has gone by.
+    """
     workshop, found = workshop_of(runtime, kernels), {}
+    records = list(records)
     for record in records:
         kernel = kernels.owner_of(record.kernel)
         supplied = _supplied(kernel)
         if record.given_grid is None or not supplied or id(kernel) in found:
             continue
         given = {name: value for name, value in record.arguments.items() if name not in supplied}
-        found[id(kernel)] = tuned(workshop, kernel, record.given_grid, (), given, Options())
+        own = check if record is records[-1] else None
+        if own is not None and _reads_what_it_writes(kernel, record):
+            workshop = replace(workshop, remarks=(ACCUMULATES,))
+            own = None
+        found[id(kernel)] = tuned(workshop, kernel, record.given_grid, (), given, Options(check=own))
     return list(found.values())
+
+
+def _reads_what_it_writes(kernel: Any, record: LaunchRecord) -> bool:
+    from kernellab._triton.tuning import declared
+
+    effects = record.compiled.effects
+    both = effects.mutated & (effects.reads | effects.atomics)
+    return bool(effects.unknown) or bool(both - set(declared(kernel).reset_to_zero))
 
 
 def _supplied(kernel: Any) -> set[str]:

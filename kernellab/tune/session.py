@@ -78,6 +78,7 @@ class Workshop:
     """What a tuning works with. Without ``make_bench`` there is no GPU, and nothing is timed.
 
     ``bench_on`` makes the bench of a device by its number; ``progress`` is a context in which a tuning is watched.
+    ``remarks`` are notes that every tuning gets.
     """
 
     compiler: Compiler
@@ -87,6 +88,7 @@ class Workshop:
     clock: Callable[[], float] = time.perf_counter
     bench_on: Callable[[Launches, float, int], Bench] | None = None
     progress: Progress | None = None
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -144,7 +146,7 @@ def tuned(
         if crew is not None:
             crew.close()
     _require_compiler(compiler, outcome)
-    notes = [*launches.notes, *((WITHOUT_GPU,) if crew is None else crew.notes), *_remarks(outcome)]
+    notes = [*workshop.remarks, *launches.notes, *((WITHOUT_GPU,) if crew is None else crew.notes), *_remarks(outcome)]
     version = workshop.kernels.known(kernel)
     facts = {**_facts(launches, options), "version": None if version is None else version.label}
     return _tuning(workshop, launches, plan, outcome, records.key, workshop.clock() - start_s, notes, facts)
