@@ -1,12 +1,13 @@
 """Tuning: wall time to the first tuned result, and how good the pick is; the lab, triton.autotune, torch.compile.
 
-Usage: python -m benchmarks.tune [WORKLOAD...] [--repeats N]. Needs a CUDA GPU. Each tuner runs in processes of its own,
-with empty caches ("cold") and with those that the cold run left ("warm"). A time begins when torch, Triton, kernellab
-and what `torch.compile` imports when it is called are imported, the tensors are on the GPU and `Lab()` is done; cold,
-also when the lab's workers are ready, whose start is told beside it. It ends after the first launch of the winner. The
-picks are then compared with the best of the whole list in one long interleaved measurement.
+Usage: python -m benchmarks.tune [WORKLOAD...] [--repeats N] [--imported]. Needs a CUDA GPU. A tuner runs in processes of
+its own, with empty caches ("cold") and with those that the cold run left ("warm"). A time begins when torch, Triton,
+kernellab and what `torch.compile` imports when it is called are imported, the tensors are on the GPU and `Lab()` is
+done; cold, also when the lab's workers are ready, whose start is told beside it. It ends after the first launch of the
+winner. The picks are then compared with the best of the whole list in one long interleaved measurement.
 
-With ``--repeats``, the lab tunes each workload N times anew, and the winners are compared.
+With ``--repeats``, the lab tunes each workload N times anew, and the winners are compared. With ``--imported``, the
+warm start of `torch.compile` is also timed in a process that has imported all of Inductor.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,18 +39,20 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tune")
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=", ".join(NAMES))
     parser.add_argument("--repeats", type=int, default=0)
+    parser.add_argument("--imported", action="store_true")
     given = parser.parse_args(arguments)
     if not set(given.workloads) <= set(NAMES):
         parser.error(f"the workloads are {', '.join(NAMES)}")
     _import_all()
     with tempfile.TemporaryDirectory(prefix="kernellab-bench-") as folder:
         print(forked(_machine, {})["text"], flush=True)
-        for name in given.workloads or NAMES:
-            own = Path(folder) / name
-            if given.repeats:
-                print(_repeats_text(name, _child(partial(_repeat, name, given.repeats), own)), flush=True)
-            else:
-                print(_text(name, *_measured(name, own)), flush=True)
+        names = given.workloads or NAMES
+        if given.repeats:
+            found = _child(partial(_repeat, names, given.repeats), Path(folder))
+            print("\n".join(_repeats_text(name, found[name]) for name in names))
+            return
+        for name in names:
+            print(_text(name, *_measured(name, Path(folder) / name, given.imported)), flush=True)
 
 
 def _import_all() -> None:
@@ -72,12 +76,12 @@ def _machine() -> dict[str, str]:
     return {"text": f"one {torch.cuda.get_device_name()}, {os.cpu_count()} cores, {versions}"}
 
 
-def _measured(name: str, folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+def _measured(name: str, folder: Path, imported: bool) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """Return what each tuner took and picked, and the judgement over the picks."""
     found = {tuner: _timed(name, tuner, folder / tuner) for tuner in TUNERS}
-    found["inductor"]["imported"] = _child(partial(_tune, name, "inductor", imports=True), folder / "inductor")[
-        "seconds"
-    ]
+    if imported:
+        ready = _child(partial(_tune, name, "inductor", imports=True), folder / "inductor")
+        found["inductor"]["imported"] = ready["seconds"]
     picks = {tuner: each["pick"] for tuner, each in found.items()}
     return found, _child(partial(_judge, name, picks), folder / "lab")
 
@@ -102,8 +106,8 @@ def _text(name: str, found: dict[str, dict[str, Any]], judged: dict[str, Any]) -
         faster = f"lab {each['cold'] / lab['cold']:.1f}x cold, {each['warm'] / lab['warm']:.1f}x warm"
         lines.append(f"  {tuner:9} cold {each['cold']:6.2f} s  warm {each['warm']:6.3f} s  {quality}  {faster}")
     lines.append(f"  the lab's workers took {lab['start']:.1f} s to start, before the cold time")
-    imported = found["inductor"]["imported"]
-    lines.append(f"  inductor, imported before: warm {imported:.3f} s, lab {imported / lab['warm']:.1f}x")
+    if imported := found["inductor"].get("imported"):
+        lines.append(f"  inductor, imported before: warm {imported:.3f} s, lab {imported / lab['warm']:.1f}x")
     return "\n".join([*lines, *_verdicts(name, found, judged)])
 
 
@@ -216,21 +220,24 @@ def _with_inductor(work: Any) -> tuple[float, Any]:
     return seconds, None if kept is None else {key: value for key, value in kept.items() if key in known}
 
 
-def _repeat(name: str, count: int) -> dict[str, Any]:
-    """Tune a workload again and again, measuring everything each time."""
+def _repeat(names: Sequence[str], count: int) -> dict[str, Any]:
+    """Tune workloads again and again, measuring everything each time."""
     import kernellab
     from benchmarks.tune_kernels import workload
 
-    work = workload(name)
+    answer = {}
     with kernellab.Lab() as lab:
         _await_workers(lab)
-        lab.tune(work.kernel, work.grid, *work.arguments)
-        found = [lab.tune(work.kernel, work.grid, *work.arguments, fresh=True) for _ in range(count)]
-        return {
-            "winners": [each.rows[each.winner].config.text for each in found if each.winner is not None],
-            "ties": [[each.rows[index].config.text for index in each.ties] for each in found],
-            "seconds": [each.seconds for each in found],
-        }
+        for name in names:
+            work = workload(name)
+            lab.tune(work.kernel, work.grid, *work.arguments)
+            found = [lab.tune(work.kernel, work.grid, *work.arguments, fresh=True) for _ in range(count)]
+            answer[name] = {
+                "winners": [each.rows[each.winner].config.text for each in found if each.winner is not None],
+                "ties": [[each.rows[index].config.text for index in each.ties] for each in found],
+                "seconds": [each.seconds for each in found],
+            }
+    return answer
 
 
 def _judge(name: str, picks: dict[str, Any]) -> dict[str, Any]:

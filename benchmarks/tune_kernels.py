@@ -99,7 +99,7 @@ def norm_backward(
 
 _ATTENTION = [
     triton.Config({"BM": bm, "BN": bn}, num_stages=stages, num_warps=warps)
-    for bm, bn, stages, warps in itertools.product((64, 128), (32, 64, 128), (2, 3), (4, 8))
+    for bm, bn, stages, warps in itertools.product((64, 128), (64, 128), (2, 3), (4, 8))
 ]
 
 
@@ -110,12 +110,13 @@ def attention(q_ptr, k_ptr, v_ptr, out_ptr, length, scale, WIDTH: tl.constexpr, 
     rows, lanes = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, WIDTH)
     q = tl.load(q_ptr + base + rows[:, None] * WIDTH + lanes[None, :])
     top = tl.full((BM,), float("-inf"), dtype=tl.float32)
+    factor = (scale * 1.44269504).to(tl.float32)
     norm = tl.zeros((BM,), dtype=tl.float32)
     total = tl.zeros((BM, WIDTH), dtype=tl.float32)
     for start in range(0, length, BN):
         keys = start + tl.arange(0, BN)
         k = tl.load(k_ptr + base + keys[None, :] * WIDTH + lanes[:, None])
-        score = tl.dot(q, k) * (scale * 1.44269504)
+        score = tl.dot(q, k) * factor
         highest = tl.maximum(top, tl.max(score, axis=1))
         weight = tl.exp2(score - highest[:, None])
         fade = tl.exp2(top - highest)

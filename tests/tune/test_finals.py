@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from kernellab.tune.bench import Candidate
+from kernellab.tune.bench import Candidate, Measured
 from kernellab.tune.config import Config
 from kernellab.tune.finals import Final, Policy, settle
 from kernellab.tune.result import Row, Status
-from tests.tune.fakes import Clock, FakeBench, compiled, config
+from tests.tune.fakes import Clock, FakeBench, compiled, config, tune
 
 POLICY = Policy(finals_s=1e9)
 
@@ -61,3 +62,18 @@ def test_a_final_enters_what_it_measured() -> None:
 
 def test_without_finalists_there_is_no_winner() -> None:
     assert settle(FakeBench({}), [], {}, POLICY, Clock(), "final") == (Final(None, ()), {})
+
+
+class FlukyBench(FakeBench):
+    """Measures its first config a tenth too fast before the final."""
+
+    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
+        measured = super().measure(candidate, runs, stop_above_ms)
+        share = 0.9 if candidate.index == 0 else 1.0
+        return replace(measured, times_ms=tuple(share * each for each in measured.times_ms))
+
+
+def test_a_first_run_that_was_too_fast_keeps_none_of_the_best_from_the_final() -> None:
+    configs = [config(64 << place) for place in range(3)]
+    outcome = tune(configs, FlukyBench(dict(zip(configs, (1.03, 1.02, 1.0), strict=True))))
+    assert outcome.winner == configs[2]
