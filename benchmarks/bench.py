@@ -15,7 +15,7 @@ import triton
 
 import kernellab
 from kernellab.benchmark.result import Benchmark
-from kernellab.export.frames import write_frame
+from kernellab.export.frames import save_frame
 from kernellab.views.benchmark import benchmark_text, ceilings_text
 from tests.kernels.matmul import matmul_kernel
 from tests.kernels.softmax import softmax_kernel
@@ -76,7 +76,7 @@ def report(lab: kernellab.Lab, folder: Path | None) -> Iterator[str]:
     for run in runs:
         found = run(lab)
         if folder is not None:
-            write_frame(found.frame, folder / f"{run.__name__}.json")
+            save_frame(found.frame, folder / f"{run.__name__}.json")
         yield benchmark_text(found)
 
 

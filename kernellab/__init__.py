@@ -17,12 +17,24 @@ if TYPE_CHECKING:
     from kernellab.views.widgets import explorer, graph_view
 
 __version__ = "0.1.0"
-__all__ = ["KernellabError", "Lab", "__version__", "current_lab", "errors", "explorer", "graph_view"]
+__all__ = [
+    "KernellabError",
+    "Lab",
+    "__version__",
+    "current_lab",
+    "errors",
+    "explorer",
+    "graph_view",
+    "read_frame",
+    "save_frame",
+]
 
 _LAZY = {
     "Lab": "kernellab.lab",
     "explorer": "kernellab.views.widgets",
     "graph_view": "kernellab.views.widgets",
+    "read_frame": "kernellab.export.frames",
+    "save_frame": "kernellab.export.frames",
 }
 
 

@@ -27,13 +27,14 @@ _SIDE = 8192
 class Ceilings:
     """The ceilings of one model of device under one driver.
 
-    ``copy_gbps`` counts the bytes read and written by a large copy; ``tflops`` are those of square products by
-    `torch.matmul`, by the kind of number that is multiplied: ``fp16``, ``bf16``, ``tf32``, ``fp32``, ``fp8``.
+    ``memory_gbps`` counts the bytes read and written by a large copy, or by a large sum where that is faster.
+    ``tflops`` are those of square products by `torch.matmul`, by the kind of number that is multiplied: ``fp16``,
+    ``bf16``, ``tf32``, ``fp32``, ``fp8``.
     """
 
     device: str
     driver: str
-    copy_gbps: float
+    memory_gbps: float
     tflops: Mapping[str, float] = field(default_factory=dict)
     created: float = 0.0
 
@@ -41,7 +42,7 @@ class Ceilings:
         return {
             "device": self.device,
             "driver": self.driver,
-            "copy_gbps": self.copy_gbps,
+            "memory_gbps": self.memory_gbps,
             "tflops": dict(self.tflops),
             "created": self.created,
         }
@@ -75,9 +76,12 @@ def measured_ceilings(device: str, driver: str) -> Ceilings:
     watch = Stopwatch()
     free = torch.cuda.mem_get_info()[0]
     size = min(_COPIED_BYTES, free // 8)
-    source, target = (torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(2))
+    one, other, target = (torch.zeros(size // 4, device="cuda") for _ in range(3))
     side = _SIDE if free > 6 << 30 else _SIDE // 4
-    work: dict[str, Callable[[], Any]] = {"copy": lambda: target.copy_(source)}
+    work: dict[str, Callable[[], Any]] = {
+        "copy": lambda: target.copy_(one),
+        "sum": lambda: torch.add(one, other, out=target),
+    }
     for kind, product in _products(side).items():
         with contextlib.suppress(RuntimeError):  # a device without this kind of number, or without room
             product()
@@ -86,10 +90,10 @@ def measured_ceilings(device: str, driver: str) -> Ceilings:
     for each in work.values():
         each()
     times = dict(zip(work, watch.turns([(launch, None) for launch in work.values()], _ROUNDS), strict=True))
-    copy_ms = median(times.pop("copy"))
+    memory_gbps = max(2 * size / median(times.pop("copy")), 3 * size / median(times.pop("sum"))) / 1e6
     flops = 2 * side**3
     rates = {kind: flops / median(samples) / 1e9 for kind, samples in times.items()}
-    return Ceilings(device, driver, 2 * size / copy_ms / 1e6, rates, time.time())
+    return Ceilings(device, driver, memory_gbps, rates, time.time())
 
 
 def _products(side: int) -> dict[str, Callable[[], Any]]:

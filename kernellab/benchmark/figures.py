@@ -84,7 +84,7 @@ def _rated(row: Row, ceilings: Ceilings | None) -> Row:
     tflops = row.flops / row.time_ms / 1e9 if row.flops else None
     shares: dict[Bound, float] = {}
     if ceilings is not None and gbps is not None:
-        shares["memory"] = gbps / ceilings.copy_gbps
+        shares["memory"] = gbps / ceilings.memory_gbps
     roof = None if ceilings is None or row.dot_dtype is None else ceilings.tflops.get(row.dot_dtype)
     if roof and tflops is not None:
         shares["compute"] = tflops / roof

@@ -131,14 +131,18 @@ def called(function: Any, available: Mapping[str, Any], what: str) -> Any:
     Raises:
         UsageError: it takes something else.
     """
-    named = {name: available[name] for name in taken_by(function) if name in available}
-    required = [
-        n for n, each in _parameters(function).items() if each.default is each.empty and n in taken_by(function)
-    ]
-    missing = [name for name in required if name not in named]
+    named = taken_of(function, available)
+    parameters = _parameters(function)
+    missing = [n for n in taken_by(function) if n not in named and parameters[n].default is inspect.Parameter.empty]
     if missing:
         raise UsageError(f"{what} takes {', '.join(missing)}; there are {', '.join(available)}.")
-    return function(**(dict(available) if _takes_all(function) else named))
+    return function(**named)
+
+
+def taken_of(function: Any, available: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of some values that a function takes by name."""
+    taken = taken_by(function)
+    return {name: value for name, value in available.items() if name in taken or _takes_all(function)}
 
 
 def shown(value: Any) -> Any:

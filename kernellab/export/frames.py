@@ -14,6 +14,8 @@ from kernellab.store import Argument, Store
 
 TABLES = ("kernels", "launches", "measurements")
 SCHEMA = 1
+_ABSENT = "<NA>"
+_PAIRS = "__pairs__"
 _FORMATS = (".csv", ".json", ".parquet")
 Row = dict[str, Any]
 
@@ -37,51 +39,98 @@ def frame(store: Store, table: str) -> Any:
     return found
 
 
-def write_frame(found: Any, path: Path) -> None:
+def save_frame(found: Any, path: str | Path) -> Path:
     """Write a DataFrame as CSV, JSON or Parquet, by the ending of ``path``, so that `read_frame` gives it back whole.
+
+    Dtypes and attributes are in a comment on the first line of a CSV, beside the rows of JSON, and in the metadata of
+    Parquet. Other programs read the files too; a value that is absent is ``<NA>`` in a CSV.
 
     Raises:
         UsageError: the ending is another one, or Parquet's library is not installed.
     """
-    about = {"columns": list(map(str, found.columns)), "dtypes": [str(t) for t in found.dtypes], "attrs": found.attrs}
+    path = Path(path)
+    attrs = json.loads(json.dumps(_encoded(found.attrs), default=_plain))
+    about = {"columns": list(map(str, found.columns)), "dtypes": [str(t) for t in found.dtypes], "attrs": attrs}
     match _format(path):
         case ".csv":
-            path.write_text(f"# {json.dumps(about, default=str)}\n{found.to_csv(index=False)}", encoding="utf-8")
+            text = found.to_csv(index=False, na_rep=_ABSENT)
+            path.write_text(f"# {json.dumps(about)}\n{text}", encoding="utf-8")
         case ".json":
             rows = found.astype(object).where(found.notna(), None).to_numpy().tolist()
             path.write_text(json.dumps({**about, "rows": rows}, default=_plain), encoding="utf-8")
         case _:
-            _with_parquet(lambda: found.to_parquet(path, index=False))
+            copy = found.copy(deep=False)
+            copy.attrs = {"kernellab": about}
+            _with_parquet(lambda: copy.to_parquet(path, index=False))
+    return path
 
 
-def read_frame(path: Path) -> Any:
-    """Return what `write_frame` wrote: with its dtypes and attributes.
+def read_frame(path: str | Path) -> Any:
+    """Return what `save_frame` wrote: with its dtypes and attributes.
 
     Raises:
-        UsageError: the file is of another kind.
+        UsageError: there is no such file, or it is of another kind.
     """
     import pandas as pd
 
-    match _format(path):
-        case ".csv":
-            first, _, rest = path.read_text(encoding="utf-8").partition("\n")
-            about = json.loads(first.removeprefix("# "))
-            texts = {n: str for n, kind in zip(about["columns"], about["dtypes"], strict=True) if kind in _TEXTUAL}
-            absent = {name: [""] for name in about["columns"] if name not in texts}
-            found = pd.read_csv(io.StringIO(rest), dtype=texts, keep_default_na=False, na_values=absent)
-        case ".json":
-            about = json.loads(path.read_text(encoding="utf-8"))
-            found = pd.DataFrame(about["rows"], columns=about["columns"])
-        case _:
-            return _with_parquet(lambda: pd.read_parquet(path))
-    for name, kind in zip(about["columns"], about["dtypes"], strict=True):
-        found[name] = found[name].astype(kind) if not kind.startswith("datetime") else _moments(found[name], kind)
-    found.attrs = about["attrs"]
+    path = Path(path)
+    suffix = _format(path)
+    if not path.exists():
+        raise UsageError(f"There is no file {str(path)!r}.")
+    if suffix == ".parquet":
+        found = _with_parquet(lambda: pd.read_parquet(path))
+        about = found.attrs.get("kernellab")
+    elif suffix == ".csv":
+        first, _, rest = path.read_text(encoding="utf-8").partition("\n")
+        about = json.loads(first.removeprefix("# ")) if first.startswith("# {") else None
+        texts = {} if about is None else {n: str for n, kind in _kinds(about) if kind in _TEXTUAL}
+        found = pd.read_csv(io.StringIO(rest), dtype=texts, keep_default_na=False, na_values=[_ABSENT])
+    else:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        found = pd.DataFrame(about["rows"], columns=about["columns"]) if "rows" in about else None
+    if about is None or found is None:
+        raise UsageError(f"{str(path)!r} was not written by save_frame; read it with pandas.")
+    return _restored(found, about)
+
+
+def _restored(found: Any, about: dict[str, Any]) -> Any:
+    for name, kind in _kinds(about):
+        column = found[name]
+        if kind.startswith("datetime"):
+            found[name] = _moments(column, kind)
+        elif kind == "object":
+            found[name] = column.astype(object).where(column.notna(), None)
+        else:
+            found[name] = column.astype(kind)
+    found.attrs = _decoded(about["attrs"])
     return found
 
 
-def _plain(value: Any) -> str:
-    return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
+def _kinds(about: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    return zip(about["columns"], about["dtypes"], strict=True)
+
+
+def _encoded(value: Any) -> Any:
+    """Return attributes with dicts as pairs where their keys are no texts, which JSON would make them."""
+    if isinstance(value, dict):
+        if all(isinstance(key, str) for key in value):
+            return {key: _encoded(each) for key, each in value.items()}
+        return {_PAIRS: [[key, _encoded(each)] for key, each in value.items()]}
+    return [_encoded(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {_PAIRS}:
+            return {key: _decoded(each) for key, each in value[_PAIRS]}
+        return {key: _decoded(each) for key, each in value.items()}
+    return [_decoded(each) for each in value] if isinstance(value, list) else value
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 _TEXTUAL = {"object", "str", "string"}

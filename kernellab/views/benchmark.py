@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from kernellab.benchmark.ceilings import Ceilings
+from kernellab.benchmark.question import VARIANTS
 from kernellab.benchmark.result import Benchmark, Row
 from kernellab.tune.result import Status
 from kernellab.views.canvas import picture, value_text
@@ -58,7 +59,7 @@ def summary(benchmark: Benchmark) -> str:
     timed = [row for row in benchmark.rows if row.time_ms is not None]
     if not timed:
         return f"{what}; compiled in {benchmark.seconds:.2f} s, not timed"
-    own = [row for row in timed if row.implementation == benchmark.implementations[0]]
+    own = _fastest([row for row in timed if row.implementation == benchmark.implementations[0]])
     shares = [row.share for row in own if row.share is not None]
     best = f"; up to {max(shares):.0%} of what the device can do" if shares else ""
     speedups = [row.speedup for row in own if row.speedup is not None]
@@ -67,10 +68,18 @@ def summary(benchmark: Benchmark) -> str:
     return f"{what} in {benchmark.seconds:.1f} s{over}{best}"
 
 
+def _fastest(rows: Sequence[Row]) -> list[Row]:
+    """Return the fastest row of each case, whatever its config."""
+    found: dict[tuple[Any, ...], Row] = {}
+    for row in sorted(rows, key=lambda row: row.time_ms or 0.0):
+        found.setdefault(tuple(pair for pair in row.point if pair[0] not in VARIANTS), row)
+    return list(found.values())
+
+
 def ceilings_text(ceilings: Ceilings) -> str:
     """Return the ceilings of a device, a line each."""
     rates = [f"  {kind.ljust(6)} {rate:9,.1f} TFLOP/s" for kind, rate in ceilings.tflops.items()]
-    lines = [f"{ceilings.device}, driver {ceilings.driver}", f"  copy   {ceilings.copy_gbps:9,.1f} GB/s", *rates]
+    lines = [f"{ceilings.device}, driver {ceilings.driver}", f"  memory {ceilings.memory_gbps:9,.1f} GB/s", *rates]
     return "\n".join(lines)
 
 

@@ -2,7 +2,7 @@
 
 A launch that computes ``i`` flops for each byte it moves is at best as fast as the memory lets it be, ``i`` times the
 bandwidth, and never faster than the units that compute (Williams, Waterman, Patterson: Roofline, 2009). Both roofs are
-measured ones: a large copy, and products by torch.
+measured ones: a large copy or sum, and products by torch.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kernellab.benchmark.question import VARIANTS
 from kernellab.views.canvas import DARK, LIGHT, MARKERS, Theme, new_axes, new_figure, use_logarithm
 from kernellab.views.plots import config_text, varying
 
@@ -35,9 +36,9 @@ def roofline_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | 
     figure = new_figure(6.4, 3.9, theme)
     axes = new_axes(figure, theme)
     roofs = _roofs(ceilings, points)
-    lowest = min(points["intensity"].min() / 4, 1000 * min(roofs.values(), default=1.0) / ceilings["copy_gbps"] / 8)
-    highest = max(points["intensity"].max() * 4, 1000 * max(roofs.values(), default=1.0) / ceilings["copy_gbps"] * 8)
-    _draw_roofs(axes, ceilings["copy_gbps"], roofs, (lowest, highest), theme)
+    lowest = min(points["intensity"].min() / 4, 1000 * min(roofs.values(), default=1.0) / ceilings["memory_gbps"] / 8)
+    highest = max(points["intensity"].max() * 4, 1000 * max(roofs.values(), default=1.0) / ceilings["memory_gbps"] * 8)
+    _draw_roofs(axes, ceilings["memory_gbps"], roofs, (lowest, highest), theme)
     _draw_points(axes, frame, points, theme)
     for which in ("x", "y"):
         use_logarithm(axes, which, theme)
@@ -71,16 +72,16 @@ def _roofs(ceilings: Mapping[str, Any], points: pandas.DataFrame) -> dict[str, f
 
 
 def _draw_roofs(
-    axes: Axes, copy_gbps: float, roofs: Mapping[str, float], span: tuple[float, float], theme: Theme
+    axes: Axes, memory_gbps: float, roofs: Mapping[str, float], span: tuple[float, float], theme: Theme
 ) -> None:
-    top = max(roofs.values(), default=copy_gbps * span[1] / 1000)
-    ridge = 1000 * top / copy_gbps
-    axes.plot([span[0], ridge], [copy_gbps * span[0] / 1000, top], color=theme.text, linewidth=1.3)
-    first = max(1000 * min(roofs.values(), default=top) / copy_gbps, span[0])
+    top = max(roofs.values(), default=memory_gbps * span[1] / 1000)
+    ridge = 1000 * top / memory_gbps
+    axes.plot([span[0], ridge], [memory_gbps * span[0] / 1000, top], color=theme.text, linewidth=1.3)
+    first = max(1000 * min(roofs.values(), default=top) / memory_gbps, span[0])
     middle = span[0] * (first / span[0]) ** 0.4
     axes.annotate(
-        f"copy {copy_gbps:,.0f} GB/s",
-        (middle, copy_gbps * middle / 1000),
+        f"memory {memory_gbps:,.0f} GB/s",
+        (middle, memory_gbps * middle / 1000),
         xytext=(7, -3),
         textcoords="offset points",
         color=theme.text,
@@ -88,7 +89,7 @@ def _draw_roofs(
         va="top",
     )
     for names, rate in _merged(roofs):
-        axes.plot([1000 * rate / copy_gbps, span[1]], [rate, rate], color=theme.text, linewidth=1.1)
+        axes.plot([1000 * rate / memory_gbps, span[1]], [rate, rate], color=theme.text, linewidth=1.1)
         text = f"{', '.join(names)} {rate:,.0f} TFLOP/s"
         axes.text(span[1] / 1.1, rate * 1.04, text, color=theme.text, fontsize=7.5, ha="right")
 
@@ -107,20 +108,25 @@ def _merged(roofs: Mapping[str, float]) -> list[tuple[list[str], float]]:
 def _draw_points(axes: Axes, frame: pandas.DataFrame, points: pandas.DataFrame, theme: Theme) -> None:
     for place, (name, group) in enumerate(points.groupby("implementation", sort=False)):
         colour, marker = theme.series[place % len(theme.series)], MARKERS[place % len(MARKERS)]
-        label = str(name) if "implementation" in frame else f"{len(group)} configs"
-        faint = 0.45 if len(group) > 40 else 0.9
+        best = _best(frame, group)
+        others = group.drop(best.index)
         axes.plot(
-            group["intensity"],
-            group["tflops"],
-            marker,
-            color=colour,
-            markersize=3.5 if len(group) > 40 else 5,
-            alpha=faint,
-            label=label,
-            linestyle="none",
+            others["intensity"], others["tflops"], marker, color=colour, markersize=3.5, alpha=0.3, linestyle="none"
         )
+        if "implementation" in frame:
+            axes.plot(
+                best["intensity"], best["tflops"], marker, color=colour, markersize=6, label=name, linestyle="none"
+            )
     winner = frame.attrs.get("winner")
     if winner in points.index:
         row = points.loc[winner]
-        text = f"best: {config_text(row, varying(frame))}"
+        text = f"best of {len(points)}: {config_text(row, varying(frame))}"
         axes.plot(row["intensity"], row["tflops"], "*", color=theme.winner, markersize=11, label=text, linestyle="none")
+
+
+def _best(frame: pandas.DataFrame, group: pandas.DataFrame) -> pandas.DataFrame:
+    """Return the fastest row at each point, whatever its config; of a tuning, none: its winner stands out by itself."""
+    if "implementation" not in frame:
+        return group[:0]
+    names = [name for name in frame.attrs["swept"] if name not in VARIANTS]
+    return group.loc[group.groupby(names, sort=False)["time_ms"].idxmin()] if names else group.nsmallest(1, "time_ms")

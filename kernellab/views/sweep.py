@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from kernellab.benchmark.question import VARIANTS
 from kernellab.errors import UsageError, choice_message
 from kernellab.views.canvas import (
     DARK,
@@ -30,7 +31,6 @@ _UNITS = {"gbps": "GB/s", "tflops": "TFLOP/s", "time_ms": "ms", "speedup": "spee
 _MOST_PANELS = 8
 _MOST_BARS = 40
 _FARTHEST = 4.0
-_VARIANTS = ("config", "num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override", "version")
 
 
 def main_metric(frame: pandas.DataFrame) -> Metric:
@@ -60,7 +60,7 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
     across = _across(frame, timed)
     if across is None:
         return _bars(frame, timed, metric, theme)
-    names = [name for name in frame.attrs["swept"] if name != across and name not in _VARIANTS]
+    names = [name for name in frame.attrs["swept"] if name != across and name not in VARIANTS]
     panels = [(values, group) for values, group in timed.groupby(names, sort=False)] if names else [((), timed)]
     panels = [(values, group) for values, group in panels if group[across].nunique() > 0][:_MOST_PANELS]
     columns = min(len(panels), 2 if len(panels) == 4 else 3)
@@ -96,7 +96,7 @@ def _timed(frame: pandas.DataFrame) -> pandas.DataFrame:
 def _across(frame: pandas.DataFrame, timed: pandas.DataFrame) -> str | None:
     """Return the swept number that a figure runs along: the one that changes what is computed, if there is one."""
     numbers = [name for name in frame.attrs["swept"] if _is_number(timed[name]) and timed[name].nunique() > 1]
-    sizes = [name for name in numbers if name not in _VARIANTS]
+    sizes = [name for name in numbers if name not in VARIANTS]
     return next(iter(sizes), None)
 
 
@@ -121,7 +121,7 @@ def _draw_sweep(
         low, high = _bounds(best, metric)
         if len(rows) > len(best):
             others = rows.drop(best.index)
-            axes.plot(others[across].astype(float), others[metric], ".", color=colour, markersize=3, alpha=0.3)
+            axes.plot(others[across].astype(float), others[metric], ".", color=colour, markersize=4, alpha=0.5)
         axes.fill_between(at, low, high, color=colour, alpha=0.22, linewidth=0)
         axes.plot(at, best[metric], color=colour, marker=marker, markersize=4, linewidth=1.5, label=str(name))
     _draw_ceiling(axes, frame, group, metric, theme)
@@ -171,7 +171,7 @@ def _draw_ceiling(axes: Axes, frame: pandas.DataFrame, group: pandas.DataFrame, 
     if metric == "speedup":
         levels = {str(frame.attrs.get("reference") or ""): 1.0}
     elif ceilings and metric == "gbps":
-        levels = {"copy": ceilings["copy_gbps"]}
+        levels = {"memory": ceilings["memory_gbps"]}
     elif ceilings and metric == "tflops":
         kinds = group["dot_dtype"].dropna().unique()
         levels = {f"torch {kind}": ceilings["tflops"][kind] for kind in kinds if kind in ceilings["tflops"]}

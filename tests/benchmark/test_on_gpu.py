@@ -152,7 +152,7 @@ def test_a_product_has_its_rate_and_the_roof_of_its_dtype(lab: kernellab.Lab) ->
 def test_ceilings_are_measured_once(lab: kernellab.Lab) -> None:
     first = lab.ceilings()
     assert first == lab.ceilings()
-    assert first.copy_gbps > 100
+    assert first.memory_gbps > 100
     assert first.tflops["fp16"] > first.tflops["fp32"]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import kernellab
 from kernellab.errors import UsageError
-from kernellab.export.frames import read_frame, write_frame
+from kernellab.export.frames import read_frame, save_frame
 from kernellab.store import Measurement
 from tests.export.test_module import SCALE, cell, tensors
 
@@ -55,10 +55,10 @@ def test_a_table_comes_back_from_a_file_with_types_and_attributes(
 ) -> None:
     if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         with pytest.raises(UsageError, match="pip install pyarrow"):
-            write_frame(lab.frame(table), tmp_path / f"x{suffix}")
+            save_frame(lab.frame(table), tmp_path / f"x{suffix}")
         return
     found = lab.frame(table)
-    write_frame(found, tmp_path / f"x{suffix}")
+    save_frame(found, tmp_path / f"x{suffix}")
     again = read_frame(tmp_path / f"x{suffix}")
     pd.testing.assert_frame_equal(again, found)
     assert again.attrs == found.attrs
@@ -75,4 +75,4 @@ def test_an_unknown_table_or_ending_is_an_error(lab: kernellab.Lab, tmp_path: Pa
     with pytest.raises(UsageError, match="expected one of kernels, launches, measurements"):
         lab.frame("nothing")
     with pytest.raises(UsageError, match=r"expected one of \.csv, \.json, \.parquet"):
-        write_frame(lab.frame("kernels"), tmp_path / "x.xls")
+        save_frame(lab.frame("kernels"), tmp_path / "x.xls")
