@@ -16,17 +16,16 @@ class Policy:
     """How much is measured before a config is dropped, and before a winner is called.
 
     A config whose first run takes ``loser_factor`` times the best median so far gets no more of its ``screen_runs``.
-    Those within ``finalist_factor`` of the best meet in the final, ``max_finalists`` at most; since a few runs can
-    mislead, the fastest ``min_finalists`` of those within ``loser_factor`` do in any case. They play ``batch_rounds``
-    at a time, up to ``max_rounds`` or ``finals_s`` seconds. A difference below ``tie_margin`` is a tie. ``budget_s``
-    and ``budget_configs`` bound the search. ``max_spill_bytes`` drops configs of generated spaces. ``reference``
-    identifies the values that outputs are compared with; where it is "", they are compared with each other.
+    Those within ``finalist_factor`` of the third fastest and within ``loser_factor`` of the fastest, ``max_finalists``
+    at most, meet in the final: a few runs can mislead about the fastest. They play ``batch_rounds`` at a time, up to
+    ``max_rounds`` or ``finals_s`` seconds. A difference below ``tie_margin`` is a tie. ``budget_s`` and
+    ``budget_configs`` bound the search. ``max_spill_bytes`` drops configs of generated spaces. ``reference`` identifies
+    the values that outputs are compared with; where it is "", they are compared with each other.
     """
 
     screen_runs: int = 4
     loser_factor: float = 1.25
     finalist_factor: float = 1.08
-    min_finalists: int = 4
     max_finalists: int = 12
     batch_rounds: int = 12
     max_rounds: int = 72

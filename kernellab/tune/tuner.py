@@ -275,10 +275,9 @@ class Tuner:
         if not good or self.crew is None:
             return Final(good[0] if good else None, ())
         self._tell("final")
-        best_ms, policy = self._time_of(good[0]), self.policy
-        close = [config for config in good if self._time_of(config) <= best_ms * policy.finalist_factor]
-        near = [config for config in good if self._time_of(config) <= best_ms * policy.loser_factor]
-        chosen = max(close[: policy.max_finalists], near[: policy.min_finalists], key=len)
+        best_ms, third_ms = (self._time_of(config) for config in (good[0], good[:3][-1]))
+        bound_ms = min(best_ms * self.policy.loser_factor, third_ms * self.policy.finalist_factor)
+        chosen = [config for config in good if self._time_of(config) <= bound_ms][: self.policy.max_finalists]
         self._compile_adopted(chosen)
         finalists = [self._candidates[config] for config in chosen if config in self._candidates]
         self._measured += len(finalists)
