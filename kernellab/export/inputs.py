@@ -18,9 +18,9 @@ def random_tensor(shape, stride, dtype, low, high, generator, device):  # type: 
 
     size = 1 + sum((extent - 1) * step for extent, step in zip(shape, stride, strict=True)) if 0 not in shape else 0
     if dtype.is_floating_point:
-        flat = torch.rand(size, generator=generator) * (high - low) + low
+        flat = torch.rand(size, generator=generator, device=generator.device) * (high - low) + low
     else:
-        flat = torch.randint(int(low), int(high) + 1, (size,), generator=generator)
+        flat = torch.randint(int(low), int(high) + 1, (size,), generator=generator, device=generator.device)
     return flat.to(dtype).to(device).as_strided(shape, stride)
 
 

@@ -102,7 +102,7 @@ class _CpuCopies:
                 raise RunError("The arguments are too large for a second look on the CPU.")
             self.storages[storage.data_ptr()] = storage.cpu()
         copied = self.storages[storage.data_ptr()]
-        view = torch.empty(0, dtype=tensor.dtype)
+        view = torch.empty(0, dtype=tensor.dtype, device="cpu")  # whatever the default device is
         return view.set_(copied, tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
