@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +20,9 @@ from kernellab.gpu.first_flight import Flights
 from kernellab.interpret import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
+from kernellab.keeping import Keeping
 from kernellab.recording import LaunchRecord, Recorder
 from kernellab.registry.launch_log import remember
-from kernellab.registry.listing import Loaded
-from kernellab.registry.shelf import define
 from kernellab.registry.table import Registry
 from kernellab.run import Run
 from kernellab.runtime import Launches
@@ -39,15 +38,13 @@ if TYPE_CHECKING:
     from kernellab.benchmark.ceilings import Ceilings
     from kernellab.benchmark.result import Benchmark
     from kernellab.capture.session import Capture
-    from kernellab.comparing import Comparison
     from kernellab.explore.panel import Panel
-    from kernellab.export.write import Exported
     from kernellab.tune.result import Tuning
     from kernellab.tune.search import Searching
     from kernellab.tune.space import Space
 
 
-class Lab:
+class Lab(Keeping):
     """A place to compile, explain and run kernels.
 
     ``target`` is what is compiled for: ``cuda:90``, ``hip:gfx942``; None means the GPU if there is one, else
@@ -198,56 +195,6 @@ class Lab:
         for record in recorder.records.values():
             remember(self.kernels, kernel, record)
         return _last_run(recorder, bound)
-
-    def compare(self, left: str | int, right: str | int | Callable[..., Any], /) -> Comparison:
-        """Compare two kept kernels, or one with a function of torch, on the inputs of the latest recorded launch.
-
-        A function takes parameters of the kernel by name, and returns what its outputs are to hold. Times are taken
-        on a GPU only, in turns.
-
-        Raises:
-            UnknownName, UsageError: there is no such kernel or launch, or the parameters differ.
-        """
-        from kernellab.comparing import Bench, compare_kernels
-
-        return compare_kernels(self.kernels, Bench(self.compile, self._device), left, right)
-
-    def frame(self, table: str) -> Any:
-        """Return ``kernels``, ``launches`` or ``measurements`` of the whole history as a DataFrame.
-
-        Raises:
-            UsageError: there is no such table.
-        """
-        from kernellab.export.frames import frame
-
-        return frame(self.kernels.store, table)
-
-    def export(self, kernel: str | int, /, to: str | Path | None = None, *, kind: str = "module") -> Exported:
-        """Write a kept kernel, by name, ``name@version`` or id, as a file that needs nothing of the lab.
-
-        ``kind`` is ``module``, ``autotune`` (a module that keeps its ``@triton.autotune``), ``torch-op``, ``report``
-        (a page with all that is known of it), or ``bundle`` (for ``%triton_load`` on another machine).
-
-        Raises:
-            UnknownName, UsageError: there is no such kernel or kind, or the kernel cannot be written so.
-        """
-        from kernellab.export.write import Bench, export
-
-        return export(self.kernels, Bench(self.compile, self._device), kernel, to, kind)
-
-    def load(self, kernel: str | int | Path, /, namespace: dict[str, Any], *, name: str | None = None) -> Loaded:
-        """Define a kept kernel, or that of a bundle (a path that ends with ``.zip``), in a namespace again.
-
-        It comes with its decorators, and with those of its helpers whose names are free there.
-
-        Raises:
-            UnknownName, UsageError: there is no such kernel, or the file is no bundle.
-        """
-        if str(kernel).endswith(".zip"):
-            from kernellab.export.bundle import read_bundle
-
-            kernel = read_bundle(self.kernels.store, Path(str(kernel))).id
-        return define(self.kernels, str(kernel), namespace, name)
 
     def tune(
         self,

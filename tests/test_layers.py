@@ -48,7 +48,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     ),
     frozenset({"tune", "benchmark", "registry", "report", "check"}),
     frozenset({"views", "export", "capture", "comparing"}),
-    frozenset({"lab", "cell", "explore"}),
+    frozenset({"lab", "keeping", "cell", "explore"}),
     frozenset({"ipython", "magics", "formatters", "live", "cli", "demo"}),
 )
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}

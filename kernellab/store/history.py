@@ -55,17 +55,12 @@ class History:
     def add_measurements(self, version_id: int, measurements: Sequence[Measurement]) -> None:
         """Append measurements in one transaction."""
         now = self.clock()
-        rows = [
-            (version_id, m.key, _dumped(dict(m.config)), m.device, m.status, m.time_ms, _dumped(dict(m.details)), now)
-            for m in measurements
-        ]
-        self.database.write(
-            lambda cursor: cursor.executemany(
-                "INSERT INTO measurements (version_id, key, config, device, status, time_ms, details, created) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                rows,
-            )
-        )
+        self.enter_measurements([(version_id, measurement, now) for measurement in measurements])
+
+    def enter_measurements(self, rows: Sequence[tuple[int, Measurement, float]]) -> None:
+        """Enter measurements that were made elsewhere, each with its version and its time, in one transaction."""
+        values = [(owner, *_measurement_values(measurement), created) for owner, measurement, created in rows]
+        self.database.write(lambda cursor: cursor.executemany(_INSERT_MEASUREMENT, values))
 
     def launches(self, version_id: int | None = None) -> list[LaunchRow]:
         """Return the launches of one version, or of all, the latest last."""
@@ -129,6 +124,16 @@ class History:
 def _delete_oldest(cursor: sqlite3.Cursor, table: str, order: str) -> int:
     cursor.execute(f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} ORDER BY {order} LIMIT 200)")
     return cursor.rowcount
+
+
+_INSERT_MEASUREMENT = (
+    "INSERT INTO measurements (version_id, key, config, device, status, time_ms, details, created) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+def _measurement_values(m: Measurement) -> tuple[Any, ...]:
+    return m.key, _dumped(dict(m.config)), m.device, m.status, m.time_ms, _dumped(dict(m.details))
 
 
 def _insert_result(cursor: sqlite3.Cursor, version_id: int, result: Result, now: float) -> None:

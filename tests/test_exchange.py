@@ -1,0 +1,122 @@
+"""Measurements that go to another store in a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import kernellab
+from kernellab.errors import StoreError, UnknownName, UsageError
+from kernellab.target import Target
+from kernellab.tune.config import Config
+from kernellab.tune.provenance import Device
+from kernellab.tune.result import Tuning
+from kernellab.tune.session import Options, Workshop, tuned
+from tests.tune.fakes import FakeBench
+
+CONFIGS = [triton.Config({"BLOCK": block}) for block in (64, 128)]
+TIMES = {Config.from_triton(config): 1.0 + place for place, config in enumerate(CONFIGS)}
+X, OUT = torch.zeros(300), torch.zeros(300)
+
+
+@triton.jit
+def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
+
+
+def device(name: str) -> Device:
+    return Device(Target("cuda", 90, 32), name, "580.1", {"device": name, "triton": "3.9.0"})
+
+
+def tune(lab: kernellab.Lab, name: str = "NVIDIA H200") -> Tuning:
+    workshop = Workshop(lab.compiler, lab.kernels, device(name), lambda launches, timeout_s: FakeBench(TIMES))
+    return tuned(workshop, scale, (3,), (X, OUT, 300), {}, Options(CONFIGS))
+
+
+def lab_in(folder: Path) -> kernellab.Lab:
+    return kernellab.Lab(target="cuda:90", store=folder)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("first")
+    with lab_in(folder) as lab:
+        tune(lab)
+        assert lab.export_measurements("scale", folder / "scale.jsonl") > 0
+    return folder / "scale.jsonl"
+
+
+def test_another_machine_of_the_same_device_answers_from_them(exported: Path, tmp_path: Path) -> None:
+    with lab_in(tmp_path) as lab:
+        assert lab.import_measurements(exported) == len(exported.read_text().splitlines()) - 1
+        assert tune(lab).from_cache
+        assert lab.frame("measurements").shape[0] > 0
+
+
+def test_another_device_keeps_them_and_measures_itself(exported: Path, tmp_path: Path) -> None:
+    with lab_in(tmp_path) as lab:
+        lab.import_measurements(exported)
+        assert not tune(lab, "NVIDIA B200").from_cache
+
+
+def test_a_second_import_enters_nothing(exported: Path, tmp_path: Path) -> None:
+    with lab_in(tmp_path) as lab:
+        assert lab.import_measurements(exported) > 0
+        assert lab.import_measurements(exported) == 0
+
+
+def test_each_line_says_where_its_number_comes_from(exported: Path) -> None:
+    kernel, *rows = map(json.loads, exported.read_text().splitlines())
+    assert kernel["kernel"] == "scale"
+    for row in rows:
+        assert row["schema"] == 1
+        assert (row["device"], row["driver"], row["triton"]) == ("NVIDIA H200", "580.1", "3.9.0")
+
+
+def _without(name: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda row: {key: value for key, value in row.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda row: "{" + json.dumps(row), "Line 3 of .* is no measurement"),
+        (_without("config"), "Line 3 .*lacks 'config'"),
+        (lambda row: {**row, "time_ms": "fast"}, "Line 3 .*time_ms is 'fast'"),
+        (lambda row: {**row, "device": "NVIDIA B200"}, "Line 3 .*its key names another"),
+        (lambda row: {**row, "digest": "0" * 64}, "Line 3 .*no line before it holds its kernel"),
+        (lambda row: {**row, "schema": 2}, "Line 3 .*its schema is 2"),
+        (lambda row: [1, 2], "Line 3 .*no object"),
+    ],
+)
+def test_a_broken_line_is_named_and_nothing_is_entered(
+    exported: Path, tmp_path: Path, spoil: Callable[[dict[str, Any]], Any], message: str
+) -> None:
+    lines = exported.read_text().splitlines()
+    spoilt = spoil(json.loads(lines[2]))
+    lines[2] = spoilt if isinstance(spoilt, str) else json.dumps(spoilt)
+    path = tmp_path / "broken.jsonl"
+    path.write_text("\n".join(lines))
+    with lab_in(tmp_path / "store") as lab:
+        with pytest.raises(StoreError, match=message):
+            lab.import_measurements(path)
+        assert lab.frame("measurements").empty
+        assert not list(lab.kernels)
+
+
+def test_unknown_kernels_and_files_are_refused(exported: Path, tmp_path: Path) -> None:
+    with lab_in(tmp_path) as lab:
+        with pytest.raises(UnknownName, match="absent"):
+            lab.export_measurements("absent", tmp_path / "rows.jsonl")
+        with pytest.raises(UsageError, match="cannot be read"):
+            lab.import_measurements(tmp_path / "absent.jsonl")
+        with pytest.raises(UsageError, match="cannot be written"):
+            lab.export_measurements(None, tmp_path / "absent" / "rows.jsonl")
