@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 import keyword
 import re
 import sys
@@ -74,6 +75,18 @@ def place_of(frame: Any) -> str:
 def place_of_user() -> str:
     """Return the line of the user's code that this call comes from."""
     return place_of(user_frame())
+
+
+def locals_of(frame: Any) -> dict[str, Any]:
+    """Return the variables of a frame, of which the frame itself keeps no copy afterwards."""
+    snapshot = frame.f_locals  # each access takes it anew
+    found = dict(snapshot)
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        # A function's frame holds on to what was asked of it, and so to tensors that the user has dropped since.
+        for name, value in found.items():
+            if hasattr(value, "untyped_storage"):
+                snapshot.pop(name, None)
+    return found
 
 
 def is_printing() -> bool:

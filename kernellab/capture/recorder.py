@@ -17,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernellab.capture.entering import Seen
-from kernellab.capture.naming import is_printing, name_in, place_of, place_of_user, user_frame
+from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, user_frame
 from kernellab.capture.tape import WINDOW, Descriptor, Layout, Ref, Step, refs_in
 from kernellab.errors import UsageError
 from kernellab.gpu.observed import memory_of
@@ -201,7 +201,7 @@ class Recorder(TorchDispatchMode):
         unnamed = [known for index in step.taken if not (known := self.recording.values[index]).name]
         if frame is None or not unnamed:
             return
-        scope = [(name, value) for name, value in frame.f_locals.items() if isinstance(value, torch.Tensor)]
+        scope = [(name, value) for name, value in locals_of(frame).items() if isinstance(value, torch.Tensor)]
         for known in unnamed:
             tensor = known.tensor()
             known.name = next((name for name, value in scope if value is tensor and name.strip("_")), "")
@@ -210,8 +210,8 @@ class Recorder(TorchDispatchMode):
         """Return the value that an operation returns: -1 for one of its arguments as it was."""
         if id(tensor) in given and self._is_known(tensor):
             return -1
-        storage, _ = self._storage(tensor)
-        return self._add(tensor, _layout(tensor), storage)
+        layout = _layout(tensor)
+        return self._add(tensor, layout, self._storage(tensor)[0])
 
     def _is_known(self, tensor: Any) -> bool:
         index = self._by_id.get(id(tensor))

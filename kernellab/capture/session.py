@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from kernellab.capture.entering import seen
+from kernellab.capture.naming import locals_of
 from kernellab.capture.program import Program
 from kernellab.errors import KernellabError, UsageError
 from kernellab.registry.table import Registry
@@ -40,7 +41,7 @@ class Capture:
 
         if self.scope is None:
             frame = sys._getframe(1)
-            self.scope = lambda: ChainMap(frame.f_locals, frame.f_globals)
+            self.scope = lambda: ChainMap(locals_of(frame), frame.f_globals)
         recorder = Recorder(self.launches.observers, self.scope, partial(seen, self.kernels))
         self._program = Program(self.kernels, recorder)
         self._unbound: dict[str, None] = {}
