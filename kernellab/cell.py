@@ -33,8 +33,8 @@ class CellOptions:
     ``name`` is the name under which the cell's kernel is entered; ``args`` the arguments of a compile without a launch;
     ``check`` an expression that the kernel's output is compared with; ``show`` the stage to open;
     ``isolate`` whether first launches on a GPU are tried in a process of their own; with ``tune``, it is shown how the
-    configs of autotuned kernels compare. ``capture`` is the name that the cell's launches and operations of torch are
-    bound to, as a program.
+    configs of autotuned kernels compare; with ``explore``, there are sliders over the last launch. ``capture`` is the
+    name that the cell's launches and operations of torch are bound to, as a program.
     """
 
     name: str | None = None
@@ -46,6 +46,7 @@ class CellOptions:
     timeout_s: float | None = None
     isolate: bool = True
     tune: bool = False
+    explore: bool = False
     capture: str | None = None
 
 
@@ -94,6 +95,8 @@ def run_cell(
         reports = [_kernel_report(lab, record, checks.get(id(record), ())) for record in recorder.records.values()]
         for tuning in _tunings(cell, recorder, options.check) if options.tune else ():
             show(tuning)
+    if options.explore:
+        show(_explored(cell, recorder, options))
     return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show)
 
 
@@ -166,6 +169,24 @@ def _bind_new(cell: _Cell) -> None:
 
 def _is_launch_result(value: object) -> bool:
     return value is None or type(value).__name__ == "CompiledKernel"
+
+
+def _explored(cell: _Cell, recorder: Recorder, options: CellOptions) -> Any:
+    """Return the panel over the last launch of the cell; it checks outputs that no launch reads as the cell does.
+
+    Raises:
+        UsageError: the cell launches nothing.
+    """
+    from kernellab.explore.opening import opened_on_launch  # loads ipywidgets
+
+    launched = [record for record in recorder.records.values() if record.grid is not None]
+    if not launched:
+        raise UsageError("--explore: the cell launches no kernel; launch one, or call lab.explore(kernel, grid, ...).")
+    effects = launched[-1].compiled.effects
+    reads = effects.mutated & (effects.reads | effects.atomics)
+    check = None if options.check is None or reads else _reference(cell, options.check)
+    with cell.lab.compiling_for(options.target):
+        return opened_on_launch(cell.lab.launches, cell.lab.kernels, launched[-1], check, options.check or "")
 
 
 def _tunings(cell: _Cell, recorder: Recorder, check: str | None) -> list[Any]:

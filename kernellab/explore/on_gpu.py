@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kernellab.compile import Compiled
 from kernellab.explore.copies import copied, outputs_of
 from kernellab.explore.launching import Request
 from kernellab.explore.points import Verdict, Visit
 from kernellab.explore.verdicts import Reference, agreement, first_verdict
 from kernellab.runtime import Launches as Runtime
 from kernellab.tune.bench import Bench, Candidate
-from kernellab.tune.launches import Launch, Launches, moved_bytes
+from kernellab.tune.launches import Launch, Launches, arithmetic, moved_bytes
 from kernellab.tune.result import Row, Status, with_resources
 from kernellab.tune.statistics import Interval, interval, ratio_interval
 
@@ -65,7 +66,9 @@ class OnGpu:
         finally:
             bench.close()
 
-    def _timed(self, bench: Bench, request: Request, visit: Visit, best: Visit | None, verdict: Verdict | None) -> Timed:
+    def _timed(
+        self, bench: Bench, request: Request, visit: Visit, best: Visit | None, verdict: Verdict | None
+    ) -> Timed:
         config, compiled = request.config, visit.compiled
         assert compiled is not None
         seen = len(request.launches.notes)
@@ -80,13 +83,16 @@ class OnGpu:
         rounds = rounds_for(min(measured.times_ms) + (rival.row.time_ms or 0.0 if rival else 0.0))
         played = bench.interleave(players, rounds)
         found = interval(played[0])
+        launch = request.launches.of(config)
+        flops = arithmetic(launch, compiled).dot_flops
         row = replace(
             with_resources(config, compiled, Status.OK),
             time_ms=found.median,
             low_ms=found.low,
             high_ms=found.high,
             samples=len(played[0]),
-            gbps=_gbps(request.launches.of(config), visit, found.median),
+            gbps=_gbps(launch, compiled, found.median),
+            tflops=flops / found.median / 1e9 if flops and found.median else None,
         )
         if verdict.equal is False:
             row = replace(row, status=Status.WRONG, reason=verdict.text)
@@ -135,7 +141,6 @@ def _unpaired(found: Interval, best: Visit | None) -> Interval | None:
     return Interval(found.median / row.time_ms, found.low / row.high_ms, found.high / row.low_ms)
 
 
-def _gbps(launch: Launch, visit: Visit, time_ms: float) -> float | None:
-    assert visit.compiled is not None
-    moved = moved_bytes(launch.arguments, visit.compiled)
+def _gbps(launch: Launch, compiled: Compiled, time_ms: float) -> float | None:
+    moved = moved_bytes(launch.arguments, compiled)
     return moved / time_ms / 1e6 if moved and time_ms else None

@@ -53,7 +53,9 @@ def opened(
     return panel
 
 
-def opened_on_launch(runtime: Runtime, kernels: Registry, record: LaunchRecord) -> Panel:
+def opened_on_launch(
+    runtime: Runtime, kernels: Registry, record: LaunchRecord, check: Any = None, check_text: str = ""
+) -> Panel:
     """Return the panel of a launch that was recorded, with the arguments, the options and the grid that it had."""
     kernel = kernels.owner_of(record.kernel)
     supplied = _supplied(kernel)
@@ -64,7 +66,7 @@ def opened_on_launch(runtime: Runtime, kernels: Registry, record: LaunchRecord) 
     grid = record.given_grid if record.given_grid is not None else record.grid or (1,)
     subject = _subject(kernel, grid, given, {}, closure)
     plan = planned(subject, {})
-    panel = _panel(runtime, kernels, kernel, grid, plan, subject, Reference(None), 10.0)
+    panel = _panel(runtime, kernels, kernel, grid, plan, subject, Reference(check, check_text), 10.0)
     panel.wait()
     return panel
 
@@ -113,9 +115,7 @@ def _on_gpu(
     )
 
 
-def _subject(
-    kernel: Any, grid: Any, given: Mapping[str, Any], ranges: Mapping[str, Any], closure: Closure
-) -> Subject:
+def _subject(kernel: Any, grid: Any, given: Mapping[str, Any], ranges: Mapping[str, Any], closure: Closure) -> Subject:
     """Return what is known of a launch; ``ranges`` are keywords, of which those that are no ranges are arguments."""
     import triton.language as tl
 

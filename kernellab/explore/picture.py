@@ -78,7 +78,9 @@ def _where(visit: Visit) -> str:
     if visit.grid is not None:
         words.append(f"grid {grid_words(visit.grid)}")
     if visit.compiled is not None:
-        words.append(f"compiled in {visit.compiled.seconds:.2f} s" if not visit.compiled.from_cache else "compiled earlier")
+        words.append(
+            f"compiled in {visit.compiled.seconds:.2f} s" if not visit.compiled.from_cache else "compiled earlier"
+        )
     return f'<p class="kp-where">{" · ".join(map(escape, words))}</p>'
 
 

@@ -125,7 +125,9 @@ def _of_configs(subject: Subject) -> dict[str, Control]:
     found = {}
     for name in dict.fromkeys(name for config in subject.configs for name in config):
         values = [config[name] for config in subject.configs if config.get(name) is not None]
-        choices = sorted(set(values)) if all(isinstance(value, int) for value in values) else list(dict.fromkeys(values))
+        choices = (
+            sorted(set(values)) if all(isinstance(value, int) for value in values) else list(dict.fromkeys(values))
+        )
         if len(choices) == 1 and is_power_of_two(choices[0]) and choices[0] > 1 and name not in OPTIONS:
             choices = list(powers_around(choices[0]))
         if choices and (len(choices) > 1 or name not in OPTIONS):
@@ -151,7 +153,7 @@ def _of_grid(subject: Subject) -> Iterable[Control]:
 def _notes(subject: Subject, controls: list[Control]) -> Iterable[str]:
     blocks = [control.name for control in controls if control.name in subject.constexprs]
     if subject.grid is not None and blocks and any(extent > 1 for extent in subject.grid):
-        extents = " x ".join(map(str, subject.grid))
+        extents = " x ".join(str(extent) for extent in subject.grid if extent > 1)
         yield (
             f"The grid is {extents} whatever {blocks[0]} is; pass a function, such as lambda meta: "
             f'(triton.cdiv(n, meta["{blocks[0]}"]),), to let it follow.'

@@ -56,9 +56,9 @@ function render({ model, el }) {
     const line = model.get("line"), stage = model.get("stage");
     if (stage) controls.showStage(stage);
     root.querySelector(".kx-source").scrollTop = top;
-    if (line) controls.showLine(line);
+    if (line) controls.showLine(model.get("file"), line);
     if (held && held !== document.activeElement && held.isConnected) held.focus({ preventScroll: true });
-    root.addEventListener("kx-line", event => tell("line", event.detail));
+    root.addEventListener("kx-line", event => { model.set("file", event.detail.file); tell("line", event.detail.line); });
     root.addEventListener("kx-stage", event => tell("stage", event.detail));
   };
   details.open = model.get("is_open");

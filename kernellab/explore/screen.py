@@ -15,7 +15,7 @@ class Screen(anywidget.AnyWidget):
     """What a panel shows.
 
     ``figures`` and ``source`` are HTML, ``status`` the sentence for screen readers, ``state`` is ``ready``, ``busy`` or
-    ``failed``. ``line`` and ``stage`` are what the user chose in the source, ``is_open`` whether that is unfolded.
+    ``failed``. ``line`` of ``file`` and ``stage`` are what the user chose in the source, ``is_open`` whether that is unfolded.
     """
 
     _esm = f"{explorer_script()}\n{resources.files(__package__).joinpath('screen.js').read_text(encoding='utf-8')}"
@@ -28,5 +28,6 @@ class Screen(anywidget.AnyWidget):
     jobs = traitlets.Int(0).tag(sync=True)
     source = traitlets.Unicode("").tag(sync=True)
     line = traitlets.Int(0).tag(sync=True)
+    file = traitlets.Unicode("").tag(sync=True)
     stage = traitlets.Unicode("").tag(sync=True)
     is_open = traitlets.Bool(False).tag(sync=True)

@@ -10,8 +10,8 @@ from math import floor, log10
 from kernellab.explore.points import Trail, Visit
 from kernellab.explore.wording import status_words, time_words
 
-_WIDTH, _HEIGHT = 640.0, 150.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 12.0, 18.0, 24.0
+_WIDTH, _HEIGHT = 640.0, 160.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 12.0, 30.0, 24.0
 _MOST = 48  # the last of them
 
 
@@ -40,12 +40,13 @@ def trail_svg(trail: Trail, best: Visit | None, current: Visit | None) -> str:
     if timed:
         body, title, scale = _times(visits, timed, best, x), "time, ms", _time_scale(timed)
     else:
-        body, title, scale = _occupancies(visits, x), "occupancy, % (bars) and registers per thread (numbers)", _Scale(0, 100)
-    ring = [
-        f'<circle class="kp-here" cx="{x(i):.1f}" cy="{_place(visit, scale):.1f}" r="8"/>'
-        for i, visit in enumerate(visits)
-        if current is not None and visit.number == current.number
-    ]
+        body, title, scale = (
+            _occupancies(visits, x),
+            "occupancy, % (bars) and registers per thread (numbers)",
+            _Scale(0, 100),
+        )
+    here = next((i for i, visit in enumerate(visits) if current is not None and visit.number == current.number), None)
+    ring = "" if here is None else _ring(visits[here], x(here), scale, step)
     numbers = "".join(
         f'<text class="kp-tick" x="{x(i):.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{visit.number}</text>'
         for i, visit in enumerate(visits)
@@ -54,7 +55,7 @@ def trail_svg(trail: Trail, best: Visit | None, current: Visit | None) -> str:
     label = f"{len(trail)} points visited: {title}"
     return (
         f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{escape(label)}">'
-        f'<text class="kp-tick" x="4" y="11">{escape(title)}</text>{_axis(scale)}{body}{"".join(ring)}{numbers}</svg>'
+        f'<text class="kp-tick" x="4" y="11">{escape(title)}</text>{_axis(scale)}{body}{ring}{numbers}</svg>'
     )
 
 
@@ -79,7 +80,7 @@ def _times(visits: Sequence[Visit], timed: Sequence[Visit], best: Visit | None, 
 
 
 def _occupancies(visits: Sequence[Visit], x: Callable[[int], float]) -> str:
-    scale, width = _Scale(0, 100), min(26.0, 0.6 * (x(1) - x(0)))
+    scale, width = _Scale(0, 100), _width(x(1) - x(0))
     marks = []
     for i, visit in enumerate(visits):
         share = visit.row.occupancy
@@ -92,17 +93,27 @@ def _occupancies(visits: Sequence[Visit], x: Callable[[int], float]) -> str:
         marks.append(
             f'<g class="{style}">{_tip(visit)}<rect x="{x(i) - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" '
             f'height="{_HEIGHT - _BOTTOM - top:.1f}"/></g>'
-            f'<text class="kp-tick" x="{x(i):.1f}" y="{top - 3:.1f}" text-anchor="middle">{registers}</text>'
+            f'<text class="kp-tick" x="{x(i):.1f}" y="{top - 5:.1f}" text-anchor="middle">{registers}</text>'
         )
     return "".join(marks)
 
 
-def _place(visit: Visit, scale: _Scale) -> float:
-    if visit.row.time_ms is not None and scale.low > 0:
-        return scale.y(visit.row.time_ms)
+def _ring(visit: Visit, x: float, scale: _Scale, step: float) -> str:
+    """Return what marks the current point: a ring, or a frame around its column."""
+    base = _HEIGHT - _BOTTOM
+    if visit.row.time_ms is not None:
+        return f'<circle class="kp-here" cx="{x:.1f}" cy="{scale.y(visit.row.time_ms):.1f}" r="8"/>'
     if visit.has_failed or scale.low > 0:
-        return _HEIGHT - _BOTTOM - 5
-    return scale.y(100 * (visit.row.occupancy or 0.0))
+        return f'<circle class="kp-here" cx="{x:.1f}" cy="{base - 5:.1f}" r="9"/>'
+    width, top = _width(step) + 5, scale.y(100 * (visit.row.occupancy or 0.0)) - 2.5
+    return (
+        f'<rect class="kp-here" x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" height="{base - top:.1f}" '
+        'rx="2"/>'
+    )
+
+
+def _width(step: float) -> float:
+    return min(26.0, 0.6 * step)
 
 
 def _cross(visit: Visit, x: float) -> str:
@@ -115,7 +126,9 @@ def _cross(visit: Visit, x: float) -> str:
 
 def _tip(visit: Visit) -> str:
     what = time_words(visit) or (visit.row.reason if visit.has_failed else f"{visit.row.registers} registers")
-    return f"<title>{escape(f'{visit.number}. {visit.point.text}, {visit.target}: {status_words(visit)}, {what}')}</title>"
+    return (
+        f"<title>{escape(f'{visit.number}. {visit.point.text}, {visit.target}: {status_words(visit)}, {what}')}</title>"
+    )
 
 
 def _time_scale(timed: Sequence[Visit]) -> _Scale:

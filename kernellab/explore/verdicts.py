@@ -21,17 +21,18 @@ class Reference:
     """What outputs are compared with.
 
     ``check`` takes parameters of the kernel by name, those that it names, and returns a tensor, or a tuple of them in
-    the order of the kernel's outputs; it may be such a tensor or tuple itself. Without it, the outputs of the first
+    the order of the kernel's outputs; it may be such a tensor or tuple itself. ``text`` names it. Without it, the outputs of the first
     point are the reference of all that compute the same.
     """
 
     check: Check | Any | None
+    text: str = ""
     _firsts: dict[Any, tuple[str, dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """What the user's reference is called in messages."""
-        name = getattr(self.check, "__name__", "check")
+        name = self.text or getattr(self.check, "__name__", "check")
         return "check" if name == "<lambda>" else str(name)
 
     def verdict(self, sizes: Any, text: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Verdict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernellab.explore.points import Trail, Visit
-from kernellab.explore.ranges import Control, values_text
+from kernellab.explore.ranges import Control, label_of
 from kernellab.packed import Severity
 from kernellab.tune.statistics import Interval
 from kernellab.views import wording
@@ -125,6 +125,8 @@ def facts(visit: Visit, trail: Trail) -> list[Fact]:
         found.append(Fact("against the best", *_against_fact(visit, trail)))
         if row.gbps is not None:
             found.append(Fact("throughput", f"{row.gbps:,.4g} GB/s", "of what it reads and writes"))
+        if row.tflops is not None:
+            found.append(Fact("arithmetic", f"{row.tflops:.3g} TFLOP/s", "of its dots"))
     if visit.compiled is not None:
         found += [fact for fact in wording.resource_facts(visit.compiled.resources) if fact.name != "stack"]
     found.append(_correctness(visit))
@@ -182,14 +184,14 @@ def text(shown: Shown) -> str:
         if shown.is_stale:
             lines[2:2] = [f"  figures of {shown.good.point.text}:"]
     lines += [f"  {remark}" for remark in remarks(shown)]
-    ranges = values_text({control.name: _range_text(control) for control in shown.controls})
+    ranges = ", ".join(f"{control.name} {_range_text(control)}" for control in shown.controls)
     return "\n".join([*lines, f"Controls: {ranges}"])
 
 
 def _range_text(control: Control) -> str:
-    first, last = control.choices[0], control.choices[-1]
-    values = values_text({"": first})[1:], values_text({"": last})[1:]
-    return f"{values[0]} to {values[1]}" if len(control.choices) > 2 else " or ".join(values)
+    labels = [label_of(choice) for choice in control.choices]
+    is_ordered = all(isinstance(choice, int) and not isinstance(choice, bool) for choice in control.choices)
+    return f"{labels[0]} to {labels[-1]}" if is_ordered and len(labels) > 2 else " or ".join(labels)
 
 
 def _ended(reason: str) -> str:

@@ -37,6 +37,7 @@ class TritonMagics(Magics):  # type: ignore[misc]
     @argument("--no-isolate", action="store_true", help="Do not try first launches on the GPU in another process.")
     @argument("--tune", action="store_true", help="Show how the configs of the autotuned kernels of the cell compare.")
     @argument("--capture", metavar="NAME", help="Bind the cell's launches and operations of torch, as a program.")
+    @argument("--explore", action="store_true", help="Show sliders over the parameters of the cell's last launch.")
     @argument("-o", "--output", metavar="NAME", help="Bind the report to this name.")
     @argument("-q", "--quiet", action="store_true", help="Show no card.")
     @argument("--verbose", action="store_true", help="Show the whole compiler message of an error.")
@@ -75,6 +76,7 @@ def _options(given: Any) -> CellOptions:
         timeout_s=given.timeout,
         isolate=not given.no_isolate,
         tune=given.tune,
+        explore=given.explore,
         capture=given.capture,
     )
 

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import triton.language as tl
+
+from kernellab.errors import UsageError
+from kernellab.explore.proposals import Subject, planned
+
+ADD = Subject(
+    parameters=("x_ptr", "out_ptr", "n", "BLOCK"),
+    constexprs=frozenset({"BLOCK"}),
+    defaults={},
+    given={"x_ptr": "tensor", "out_ptr": "tensor", "n": 1000, "BLOCK": 256},
+    numel=1000,
+    dtypes=(tl.float16, tl.bfloat16, tl.float32),
+)
+
+
+def names(subject: Subject, **ranges: Any) -> dict[str, tuple[tuple[Any, ...], Any]]:
+    return {c.name: (c.choices, c.start) for c in planned(subject, ranges).controls}
+
+
+def test_blocks_and_warps_are_proposed_and_sizes_are_not() -> None:
+    found = names(ADD)
+    assert list(found) == ["BLOCK", "num_warps"]
+    assert found["BLOCK"] == ((32, 64, 128, 256, 512, 1024, 2048), 256)
+    assert found["num_warps"] == ((1, 2, 4, 8, 16), 4)
+
+
+def test_stages_are_proposed_for_a_loop() -> None:
+    assert names(dataclasses.replace(ADD, has_loop=True))["num_stages"] == ((1, 2, 3, 4, 5), 3)
+
+
+def test_switches_and_types_are_proposed_and_odd_numbers_are_not() -> None:
+    subject = dataclasses.replace(
+        ADD,
+        parameters=("x_ptr", "CAUSAL", "DTYPE", "WIDTH", "ACT"),
+        constexprs=frozenset({"CAUSAL", "DTYPE", "WIDTH", "ACT"}),
+        given={"x_ptr": "tensor", "CAUSAL": True, "DTYPE": tl.float32, "WIDTH": 80, "ACT": "relu"},
+    )
+    found = names(subject)
+    assert list(found) == ["CAUSAL", "DTYPE", "num_warps"]
+    assert found["CAUSAL"] == ((False, True), True)
+    assert found["DTYPE"] == ((tl.float32, tl.float16, tl.bfloat16), tl.float32)
+
+
+def test_what_the_user_gives_replaces_the_proposals() -> None:
+    plan = planned(ADD, {"BLOCK": [64, ..., 256], "num_stages": 2})
+    assert [control.name for control in plan.controls] == ["BLOCK"]
+    assert plan.fixed == {"x_ptr": "tensor", "out_ptr": "tensor", "n": 1000, "num_stages": 2}
+
+
+def test_options_of_the_call_are_where_proposals_start() -> None:
+    assert names(ADD, num_warps=8)["num_warps"] == ((1, 2, 4, 8, 16), 8)
+
+
+def test_a_range_of_sizes_starts_where_the_memory_ends() -> None:
+    assert names(ADD, n=(1, 10**7))["n"][1] == 1000
+
+
+def test_a_constexpr_that_nobody_gave_gets_powers_of_two() -> None:
+    subject = dataclasses.replace(ADD, given={"x_ptr": "tensor", "out_ptr": "tensor", "n": 1000})
+    assert names(subject)["BLOCK"][1] == 256
+
+
+def test_values_of_configs_are_proposed() -> None:
+    configs = ({"BLOCK": 64, "num_warps": 4}, {"BLOCK": 512, "num_warps": 8}, {"BLOCK": 128, "num_warps": 8})
+    subject = dataclasses.replace(ADD, given={"x_ptr": "tensor", "out_ptr": "tensor", "n": 1000}, configs=configs)
+    assert names(subject) == {"BLOCK": ((64, 128, 512), 64), "num_warps": ((4, 8), 4)}
+
+
+def test_a_grid_of_numbers_gets_a_slider_and_a_remark() -> None:
+    plan = planned(dataclasses.replace(ADD, grid=(4, 1, 1)), {})
+    assert [control.name for control in plan.controls] == ["BLOCK", "num_warps", "grid_x"]
+    assert "The grid is 4 whatever BLOCK is" in plan.notes[0]
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(UsageError, match="BLOK is neither a parameter"):
+        planned(ADD, {"BLOK": [64, 128]})
