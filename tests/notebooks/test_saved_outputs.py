@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 MACHINE = re.compile(r"/(home|root|tmp|work|Users)/|ipykernel_\d+")
+ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+FETCHED = re.compile(r"<script|<link|<iframe|(?:src|href)\s*=\s*[\"']?(?:https?:)?//|url\(\s*[\"']?(?:https?:)?//")
+CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+STATIC = {"text/html", "image/svg+xml", "image/png", "text/plain"}
+SIZE_LIMIT_BYTES = 1_500_000
+
+
+def _displayed(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the id of a cell and the bundle of each of its outputs that shows something else than a stream."""
+    for cell in _code_cells(path):
+        for output in cell.outputs:
+            if "data" in output:
+                yield cell.id, output.data
+
+
+def _shows_a_card(cell: nbformat.NotebookNode) -> bool:
+    first, _, _ = cell.source.partition("\n")
+    is_quiet = "-q" in first.split() or "raises-exception" in cell.metadata.get("tags", ())
+    return first.startswith("%%triton") and not is_quiet
 
 
 def _code_cells(path: Path) -> list[nbformat.NotebookNode]:
@@ -32,7 +54,7 @@ def test_only_cells_marked_so_show_errors(path: Path) -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_triton_cell_that_works_shows_a_picture(path: Path) -> None:
     for cell in _code_cells(path):
-        if cell.source.startswith("%%triton") and "raises-exception" not in cell.metadata.get("tags", ()):
+        if _shows_a_card(cell):
             html = "".join(output.get("data", {}).get("text/html", "") for output in cell.outputs)
             assert "<svg" in html, cell.id
 
@@ -41,3 +63,43 @@ def test_every_triton_cell_that_works_shows_a_picture(path: Path) -> None:
 def test_no_output_names_a_folder_of_the_machine(path: Path) -> None:
     for cell in _code_cells(path):
         assert not MACHINE.search(str(cell.outputs)), cell.id
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_output_shows_without_a_kernel_and_as_text(path: Path) -> None:
+    for cell, bundle in _displayed(path):
+        assert bundle.get("text/plain"), cell
+        assert STATIC & set(bundle) != {"text/plain"} or "application/vnd.jupyter.widget-view+json" not in bundle, cell
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_no_output_fetches_or_runs_anything(path: Path) -> None:
+    for cell, bundle in _displayed(path):
+        assert not FETCHED.search(bundle.get("text/html", "")), cell
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_no_cell_warns(path: Path) -> None:
+    for cell in _code_cells(path):
+        assert not [output for output in cell.outputs if output.get("name") == "stderr"], cell.id
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_outputs_that_are_compared_hold_no_address(path: Path) -> None:
+    for cell in _code_cells(path):
+        if "nbval-check-output" in cell.metadata.get("tags", ()):
+            assert cell.outputs, cell.id
+            assert not ADDRESS.search(str(cell.outputs)), cell.id
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_links_lead_to_files_that_are_there(path: Path) -> None:
+    texts = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+    for cell in texts:
+        for target in LINK.findall(CODE.sub("", cell.source)):
+            assert (path.parent / target).is_file(), (cell.id, target)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_code_host_shows_the_file(path: Path) -> None:
+    assert path.stat().st_size < SIZE_LIMIT_BYTES
