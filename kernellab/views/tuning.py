@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
-from kernellab.tune.result import Row, Tuning
+from kernellab.tune.result import Row, Status, Tuning
 from kernellab.views.canvas import picture
 from kernellab.views.plots import config_text, parameters_figure, timings_figure, varying
 from kernellab.views.roofline import has_roofline, roofline_figure
@@ -15,7 +16,8 @@ _HEAD = ("rank", "config", "ms", "interval", "registers", "spills", "shared", "o
 
 def tuning_text(tuning: Tuning) -> str:
     """Return the summary and the best configs as a table for a terminal."""
-    lines = [_cells(tuning, index) for index in _order(tuning)[:_ROWS]]
+    names = varying(tuning.frame)
+    lines = [_cells(tuning, index, names) for index in _order(tuning)[:_ROWS]]
     widths = [max(len(line[i]) for line in [_HEAD, *lines]) for i in range(len(_HEAD))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in [_HEAD, *lines]]
     rest = len(tuning.rows) - len(lines)
@@ -41,7 +43,8 @@ def tuning_html(tuning: Tuning) -> str:
 def summary(tuning: Tuning) -> str:
     """Return one sentence: what was tuned, how long it took, and what won."""
     if tuning.winner is None:
-        return f"{tuning.kernel}: none of {len(tuning.rows)} configs works"
+        is_wrong = any(row.status is Status.WRONG and row.checked for row in tuning.rows)
+        return f"{tuning.kernel}: none of {len(tuning.rows)} configs {'agrees with the reference' if is_wrong else 'works'}"
     row = tuning.rows[tuning.winner]
     how = "from the store" if tuning.from_cache else f"in {tuning.seconds:.2f} s"
     if row.time_ms is None:
@@ -57,13 +60,13 @@ def _order(tuning: Tuning) -> list[int]:
     return sorted(range(len(tuning.rows)), key=lambda index: (ranks[index], index))
 
 
-def _cells(tuning: Tuning, index: int) -> tuple[str, ...]:
+def _cells(tuning: Tuning, index: int, names: Sequence[str]) -> tuple[str, ...]:
     row, frame = tuning.rows[index], tuning.frame
     rank = frame["rank"].iloc[index]
     mark = " *" if index == tuning.winner and row.time_ms is not None else " =" if index in tuning.ties else ""
     return (
         "" if row.time_ms is None or row.status != "ok" else f"{rank}{mark}",
-        config_text(frame.iloc[index], varying(frame)) or row.config.text,
+        config_text(frame.iloc[index], names) or row.config.text,
         _number(row.time_ms, "{:.4g}"),
         "" if row.low_ms is None or row.high_ms is None else f"{row.low_ms:.4g} - {row.high_ms:.4g}",
         _number(row.registers, "{}"),
@@ -75,10 +78,11 @@ def _cells(tuning: Tuning, index: int) -> tuple[str, ...]:
 
 
 def _table(tuning: Tuning) -> str:
+    names = varying(tuning.frame)
     head = "".join(f"<th>{escape(name)}</th>" for name in _HEAD)
     rows = [
         f'<tr title="{escape(tuning.rows[index].reason)}">'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(tuning, index))
+        + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(tuning, index, names))
         + "</tr>"
         for index in _order(tuning)
     ]

@@ -1,0 +1,132 @@
+"""Several devices, each a bench that is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from kernellab.errors import LaunchError, RunError, UsageError
+from kernellab.tune.bench import Candidate, Measured
+from kernellab.tune.config import Config
+from kernellab.tune.crew import Crew
+from kernellab.tune.devices import checked_devices
+from kernellab.tune.finals import Policy
+from kernellab.tune.result import Status
+from tests.tune.fakes import FakeBench, config, tune
+
+CONFIGS = [config(2 ** (i + 4), warps) for i in range(6) for warps in (2, 4)]
+TIMES = {each: 1.0 + place / 10 for place, each in enumerate(CONFIGS)}
+
+
+@dataclass(slots=True)
+class Device(FakeBench):
+    """A bench that takes ``slower`` times as long."""
+
+    slower: float = 1.0
+    finals: int = 0
+
+    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+        self.finals += len(candidates) > 1
+        return [tuple(t * self.slower for t in times) for times in FakeBench.interleave(self, candidates, rounds)]
+
+
+def crew(*benches: Device) -> Crew:
+    return Crew(benches, tuple(range(len(benches))))
+
+
+def test_devices_that_agree_share_the_configs_and_the_first_holds_the_final() -> None:
+    one, two = Device(TIMES), Device(TIMES, slower=1.01)
+    outcome = tune(CONFIGS, crew(one, two), policy=Policy(finals_s=1e9, finalist_factor=1.25))
+    assert outcome.winner == CONFIGS[0]
+    measured = {*one.measured, *two.measured}
+    assert measured == set(CONFIGS)
+    assert len(one.measured) + len(two.measured) == len(CONFIGS) + 1  # the first config on both
+    assert one.finals > 0
+    assert two.finals == 0
+    by_device = {row.device_index for row in outcome.rows.values()}
+    assert by_device <= {0, 1}
+    assert outcome.rows[CONFIGS[0]].device_index == 0
+
+
+@pytest.mark.parametrize("slower", [1.2, 0.9])
+def test_a_device_that_disagrees_measures_nothing_else(slower: float) -> None:
+    one, two = Device(TIMES), Device(TIMES, slower=slower)
+    devices = crew(one, two)
+    outcome = tune(CONFIGS, devices)
+    assert two.measured == [CONFIGS[0]]
+    assert {row.device_index for row in outcome.rows.values()} == {0}
+    assert outcome.winner == CONFIGS[0]
+    assert any("device 1 took no part" in note and "3% is allowed" in note for note in devices.notes)
+
+
+def test_a_device_that_fails_takes_no_part() -> None:
+    devices = crew(Device(TIMES), Device({CONFIGS[0]: LaunchError("there is no memory left.")}))
+    assert tune(CONFIGS[:3], devices).winner == CONFIGS[0]
+    assert devices.notes == ["device 1 took no part: there is no memory left."]
+
+
+def test_the_first_config_that_runs_decides_whether_devices_agree() -> None:
+    times: Mapping[Config, float | BaseException] = {**TIMES, CONFIGS[0]: RunError("boom")}
+    one, two = Device(times), Device(times)
+    outcome = tune(CONFIGS, crew(one, two))
+    assert outcome.rows[CONFIGS[0]].status is Status.FAULT
+    assert outcome.winner == CONFIGS[1]
+    assert two.measured[0] == CONFIGS[1]
+
+
+@dataclass(slots=True)
+class Numbering(Device):
+    """A bench that numbers the groups of outputs in the order in which it meets them."""
+
+    kinds: Mapping[Config, str] = field(default_factory=dict)
+    met: list[str] = field(default_factory=list)
+
+    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
+        measured = FakeBench.measure(self, candidate, runs, stop_above_ms)
+        kind = self.kinds.get(candidate.config, "right")
+        if kind not in self.met:
+            self.met.append(kind)
+        return Measured(measured.times_ms, self.met.index(kind))
+
+
+def test_outputs_of_several_devices_are_compared_with_each_other() -> None:
+    kinds = dict.fromkeys(CONFIGS[1:], "other") | {CONFIGS[2]: "third"}
+    one, two = Numbering(TIMES, kinds=kinds), Numbering(TIMES, kinds=kinds)
+    outcome = tune(CONFIGS, crew(one, two))
+    wrong = {each for each, row in outcome.rows.items() if row.status is Status.WRONG}
+    assert wrong == {CONFIGS[0], CONFIGS[2]}
+    assert outcome.winner == CONFIGS[1]
+
+
+def test_an_interrupt_ends_the_threads_and_keeps_the_best() -> None:
+    times: Mapping[Config, float | BaseException] = {**TIMES, CONFIGS[5]: KeyboardInterrupt()}
+    devices = crew(Device(times), Device(times))
+    outcome = tune(CONFIGS, devices)
+    devices.close()
+    assert outcome.interrupted
+    assert outcome.winner in CONFIGS
+
+
+def test_all_benches_are_closed() -> None:
+    one, two = Device(TIMES), Device(TIMES)
+    crew(one, two).close()
+    assert one.closed
+    assert two.closed
+
+
+def test_devices_are_checked_against_those_that_there_are() -> None:
+    names = ["H200", "H200", "A100"]
+    assert checked_devices([1, 0, 1], 3, names) == (1, 0)
+    for given, count, message in (
+        ([3], 3, "devices has 3, and there is GPU 0 to 2"),
+        ([0], 0, "devices has 0, and there is no GPU"),
+        ([-1], 1, "devices has -1, and there is GPU 0"),
+        ([], 1, "expected a list of GPU numbers"),
+        ("01", 2, "expected a list of GPU numbers"),
+        ([True], 2, "devices has True"),
+        ([0, 2], 3, "different models, A100 and H200"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            checked_devices(given, count, names)  # type: ignore[arg-type]

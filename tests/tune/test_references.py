@@ -1,0 +1,103 @@
+"""Tunings with a check: what is known counts only for the values that it was compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import kernellab
+from kernellab.errors import CannotRun
+from kernellab.target import Target
+from kernellab.tune.checking import check_of
+from kernellab.tune.config import Config
+from kernellab.tune.provenance import Device
+from kernellab.tune.result import Tuning
+from kernellab.tune.session import Options, Workshop, tuned
+from kernellab.views.tuning import tuning_text
+from tests.tune.fakes import FakeBench
+
+DEVICE = Device(Target("cuda", 90, 32), "NVIDIA H200", "580.1", {"device": "NVIDIA H200", "triton": "3.9.0"}, 0)
+CONFIGS = [triton.Config({"BLOCK": block}) for block in (64, 128)]
+SMALL, LARGE = map(Config.from_triton, CONFIGS)
+TIMES = {SMALL: 1.0, LARGE: 2.0}
+SAYS = "out_ptr differs from the reference in 3 of 300 elements, by up to 2"
+X, OUT = torch.ones(300), torch.zeros(300)
+
+
+@triton.jit
+def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
+
+
+@pytest.fixture
+def lab() -> Iterator[kernellab.Lab]:
+    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+        yield lab
+
+
+def double(x_ptr: torch.Tensor) -> torch.Tensor:
+    return 2 * x_ptr
+
+
+def triple(x_ptr: torch.Tensor) -> torch.Tensor:
+    return 3 * x_ptr
+
+
+def tune(lab: kernellab.Lab, check: Callable[..., Any] | None, wrong: Mapping[Config, str] | None = None) -> Tuning:
+    def bench(launches: Any, timeout_s: float) -> FakeBench:
+        assert (launches.reference is None) == (check is None)
+        return FakeBench(TIMES, differences=wrong or {})
+
+    options = Options(CONFIGS, check=None if check is None else check_of(check))
+    return tuned(Workshop(lab.compiler, lab.kernels, DEVICE, bench), scale, (3,), (X, OUT, 300), {}, options)
+
+
+def test_a_config_that_differs_from_the_reference_is_wrong_however_fast(lab: kernellab.Lab) -> None:
+    tuning = tune(lab, double, {SMALL: SAYS})
+    assert list(tuning.frame.status) == ["wrong", "ok"]
+    assert tuning.frame.reason[0] == SAYS
+    assert tuning.best is CONFIGS[1]
+    assert tuning.frame.attrs["check"] == "double"
+
+
+def test_no_config_that_agrees_is_said_clearly(lab: kernellab.Lab) -> None:
+    tuning = tune(lab, double, dict.fromkeys(TIMES, SAYS))
+    assert tuning.winner is None
+    with pytest.raises(CannotRun, match=r"No config of scale agrees with the reference\. The first: out_ptr differs"):
+        _ = tuning.best
+    assert tuning_text(tuning).startswith("scale: none of 2 configs agrees with the reference")
+
+
+def test_what_was_compared_with_the_same_values_is_known(lab: kernellab.Lab) -> None:
+    assert not tune(lab, double, {SMALL: SAYS}).from_cache
+    again = tune(lab, double)
+    assert again.from_cache
+    assert list(again.frame.status) == ["wrong", "ok"]
+
+
+def test_another_reference_is_compared_anew(lab: kernellab.Lab) -> None:
+    tune(lab, None)
+    assert not tune(lab, double, dict.fromkeys(TIMES, SAYS)).from_cache
+    assert list(tune(lab, triple).frame.status) == ["ok", "ok"]
+
+
+def test_without_a_check_a_config_is_not_wrong_for_an_earlier_reference(lab: kernellab.Lab) -> None:
+    tune(lab, triple, {SMALL: SAYS})
+    later = tune(lab, None)
+    assert not later.from_cache
+    assert list(later.frame.status) == ["ok", "ok"]
+
+
+def test_the_frame_says_how_and_where_it_was_measured(lab: kernellab.Lab) -> None:
+    attrs = tune(lab, None).frame.attrs
+    assert attrs["device_index"] == {0: 0, 1: 0}
+    assert attrs["version"] == "scale@1"
+    assert attrs["timing"] == "launches, flushed L2"
+    assert attrs["check"] is None
+    assert {"search", "seed", "closure", "key", "created", "triton", "device"} <= set(attrs)
