@@ -13,6 +13,7 @@ from kernellab import errors
 from kernellab.errors import KernellabError
 
 if TYPE_CHECKING:
+    from kernellab.export.frames import read_frame, save_frame
     from kernellab.lab import Lab
     from kernellab.views.widgets import explorer, graph_view
 

@@ -272,6 +272,7 @@ class Lab(Keeping):
         from kernellab.benchmark.place import benchmark  # keeps `import kernellab` light
         from kernellab.export.recorded import question_of
 
+        kernel = kernel if isinstance(kernel, str | int) else self.bind(kernel)
         question = question_of(self.kernels, self._device, kernel, grid, args, {"over": over, **given})
         return benchmark(self.launches, self.kernels, self.bind, question)
 

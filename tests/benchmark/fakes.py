@@ -1,0 +1,88 @@
+"""An arena that needs no GPU: what it answers is written down per implementation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import kernellab
+from kernellab._triton.objects import jit_function
+from kernellab.benchmark.arena import Contestant
+from kernellab.benchmark.question import Question, peers, swept
+from kernellab.benchmark.result import Benchmark
+from kernellab.benchmark.session import Workshop, benchmarked
+from kernellab.benchmark.stopwatch import DeviceState
+from tests.benchmark.frames import CEILINGS, PROVENANCE
+
+Time = float | BaseException
+
+
+@dataclass(slots=True)
+class FakeArena:
+    """Times contestants as ``time_of`` says, with noise; an exception in place of a time is raised.
+
+    ``wrong`` names those whose outputs differ. What is asked is written to ``log``.
+    """
+
+    arguments: Mapping[str, Any]
+    time_of: Callable[[Contestant, Mapping[str, Any]], Time]
+    wrong: frozenset[str]
+    log: list[tuple[str, tuple[str, ...]]]
+    rng: random.Random = field(default_factory=lambda: random.Random(5))
+    state: DeviceState = field(default_factory=lambda: DeviceState(1980, 41))
+
+    def try_out(self, contestant: Contestant) -> str:
+        self.log.append(("try", (contestant.name,)))
+        answer = self.time_of(contestant, self.arguments)
+        if isinstance(answer, BaseException):
+            raise answer
+        return "out_ptr differs" if contestant.name in self.wrong else ""
+
+    def interleave(self, contestants: Sequence[Contestant], rounds: int) -> list[tuple[float, ...]]:
+        self.log.append(("time", tuple(each.name for each in contestants)))
+        return [tuple(self._time(each) for _ in range(rounds)) for each in contestants]
+
+    def _time(self, contestant: Contestant) -> float:
+        answer = self.time_of(contestant, self.arguments)
+        assert isinstance(answer, float)
+        return answer * (1 + abs(self.rng.gauss(0, 0.01)))
+
+
+@dataclass(slots=True)
+class FakeGpu:
+    """A lab whose benchmarks happen in fake arenas. ``log`` is what all of them were asked."""
+
+    lab: kernellab.Lab
+    time_of: Callable[[Contestant, Mapping[str, Any]], Time]
+    wrong: frozenset[str] = frozenset()
+    best: Callable[[Any], Any] = lambda launches: None
+    log: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+    def bench(self, kernel: Any, grid: Any, *, given: Mapping[str, Any] | None = None, **asked: Any) -> Benchmark:
+        bound = self.lab.bind(kernel)
+        names = tuple(bound.arg_names)
+        over = swept(asked.pop("over"), names, asked.get("inputs"))
+        versus = peers(asked.pop("versus", None))
+        question = Question(bound, grid, given or {}, over, versus=versus, **asked)
+        return benchmarked(self._workshop(bound), question, names)
+
+    def _workshop(self, kernel: Any) -> Workshop:
+        kernels = self.lab.kernels
+        version = kernels.known(kernel) or kernels.add(kernel)
+        return Workshop(
+            compiler=self.lab.compiler,
+            target=self.lab.target,
+            kernel_of=self._kernel_of,
+            best=self.best,
+            make_arena=lambda arguments, contestants: FakeArena(arguments, self.time_of, self.wrong, self.log),
+            provenance=PROVENANCE,
+            ceilings=CEILINGS,
+            history=kernels.store.history,
+            version_id=version.id,
+        )
+
+    def _kernel_of(self, given: Any) -> tuple[str, Any]:
+        kernel = self.lab.kernels[given] if isinstance(given, str | int) else self.lab.bind(given)
+        return (given if isinstance(given, str) else jit_function(kernel).__name__), kernel

@@ -1,0 +1,177 @@
+"""The pipeline of a benchmark, on real compiles and an arena that is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+import triton
+
+import kernellab
+from kernellab.benchmark.arena import Contestant
+from kernellab.errors import OutOfBounds, RunError, UsageError, WorkerTimeout
+from tests.benchmark.fakes import FakeGpu, Time
+from tests.kernels.matmul import matmul_case
+from tests.samples import add_kernel, tuned_kernel
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[kernellab.Lab]:
+    with kernellab.Lab(target="cuda:90", store=":memory:") as opened:
+        yield opened
+
+
+def grid(meta: Mapping[str, Any]) -> tuple[int, ...]:
+    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+def inputs(n: int) -> dict[str, Any]:
+    x = torch.zeros(n)
+    return {"x_ptr": x, "y_ptr": x, "out_ptr": torch.zeros(n), "n": n, "BLOCK": 64}
+
+
+def torch_add(x_ptr: torch.Tensor, y_ptr: torch.Tensor) -> torch.Tensor:
+    return x_ptr + y_ptr
+
+
+def times(**by_name: Time) -> Callable[[Contestant, Mapping[str, Any]], Time]:
+    return lambda contestant, arguments: by_name[contestant.name]
+
+
+def test_every_point_has_a_row_per_implementation_with_rates_and_speedup(lab: kernellab.Lab) -> None:
+    gpu = FakeGpu(lab, lambda each, arguments: arguments["n"] / 1e6 * (1 if each.name == "add_kernel" else 2))
+    frame = gpu.bench(add_kernel, grid, over={"n": [1000, 4000]}, inputs=inputs, versus={"torch": torch_add}).frame
+    assert list(zip(frame.n, frame.implementation, frame["rank"], strict=True)) == [
+        (1000, "add_kernel", 1),
+        (1000, "torch", 2),
+        (4000, "add_kernel", 1),
+        (4000, "torch", 2),
+    ]
+    assert frame.time_ms.tolist() == pytest.approx([0.001, 0.002, 0.004, 0.008], rel=0.03)
+    assert frame.bytes.tolist() == [12000, 12000, 48000, 48000]
+    assert frame.gbps.tolist() == pytest.approx([12, 6, 12, 6], rel=0.03)
+    assert frame.share.tolist() == pytest.approx([12 / 4200, 6 / 4200] * 2, rel=0.03)
+    assert frame.speedup.tolist() == pytest.approx([2, 1, 2, 1], rel=0.05)
+    assert (frame.low_ms <= frame.time_ms).all()
+    assert set(frame.bound) == {"memory"}
+    assert set(frame.clock_mhz) == {1980}
+    assert set(frame.device) == {"NVIDIA H200"}
+    assert frame.attrs["reference"] == "torch"
+
+
+def test_the_reference_is_tried_first_and_all_are_timed_in_turns(lab: kernellab.Lab) -> None:
+    gpu = FakeGpu(lab, times(add_kernel=1.0, torch=1.0))
+    gpu.bench(add_kernel, grid, over={"n": [64]}, inputs=inputs, versus={"torch": torch_add}, rounds=6)
+    assert gpu.log == [("try", ("torch",)), ("try", ("add_kernel",)), ("time", ("torch", "add_kernel"))]
+
+
+def test_a_wrong_result_is_a_row_and_is_not_timed(lab: kernellab.Lab) -> None:
+    gpu = FakeGpu(lab, times(add_kernel=1.0, torch=1.0), frozenset({"add_kernel"}))
+    frame = gpu.bench(add_kernel, grid, over={"n": [64]}, inputs=inputs, versus={"torch": torch_add}).frame
+    assert list(frame.status) == ["wrong", "ok"]
+    assert frame.time_ms.isna().tolist() == [True, False]
+    assert all("add_kernel" not in names for what, names in gpu.log if what == "time")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(RunError("it faulted"), "fault"), (OutOfBounds("x"), "fault"), (WorkerTimeout("too long"), "timeout")],
+)
+def test_a_failing_point_is_a_row_with_its_reason_and_the_rest_goes_on(
+    lab: kernellab.Lab, error: Exception, status: str
+) -> None:
+    gpu = FakeGpu(lab, lambda each, arguments: error if arguments["n"] == 128 else 1.0)
+    frame = gpu.bench(add_kernel, grid, over={"n": [64, 128, 256]}, inputs=inputs).frame
+    assert list(frame.status) == ["ok", status, "ok"]
+    assert frame.reason[1] == str(error)
+
+
+def test_inputs_that_fail_later_on_are_rows_too(lab: kernellab.Lab) -> None:
+    def limited(n: int) -> dict[str, Any]:
+        if n > 100:
+            raise MemoryError(f"no room for {n}")
+        return inputs(n)
+
+    frame = FakeGpu(lab, times(add_kernel=1.0)).bench(add_kernel, grid, over={"n": [64, 128]}, inputs=limited).frame
+    assert list(frame.status) == ["ok", "cannot_run"]
+    assert frame.reason[1] == "inputs raised MemoryError: no room for 128"
+
+
+def test_inputs_that_fail_at_once_are_an_error(lab: kernellab.Lab) -> None:
+    with pytest.raises(UsageError, match="inputs raised ZeroDivisionError") as caught:
+        FakeGpu(lab, times()).bench(add_kernel, grid, over={"n": [64]}, inputs=lambda n: n / 0)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_an_interrupt_keeps_what_was_measured(lab: kernellab.Lab) -> None:
+    gpu = FakeGpu(lab, lambda each, arguments: KeyboardInterrupt() if arguments["n"] == 128 else 1.0)
+    found = gpu.bench(add_kernel, grid, over={"n": [64, 128, 256]}, inputs=inputs)
+    assert list(found.frame.status) == ["ok", "pruned", "pruned"]
+    assert "interrupted" in found.frame.reason[2]
+    assert any("interrupted" in note for note in found.notes)
+
+
+def test_an_interrupt_before_anything_was_measured_goes_through(lab: kernellab.Lab) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        FakeGpu(lab, times(add_kernel=KeyboardInterrupt())).bench(add_kernel, grid, over={"n": [64]}, inputs=inputs)
+
+
+def test_configs_and_options_meet_in_one_arena(lab: kernellab.Lab) -> None:
+    gpu = FakeGpu(lab, lambda each, arguments: float(each.launch.grid[0]) if each.launch else 1.0)
+    given = {name: value for name, value in inputs(256).items() if name != "BLOCK"}
+    configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
+    found = gpu.bench(add_kernel, grid, given=given, over={"config": configs, "num_warps": [2, 8]}, rounds=6)
+    assert gpu.log[-1] == ("time", ("add_kernel",) * 4)
+    assert found.frame.num_warps.tolist() == [2, 8, 2, 8]
+    assert found.frame.BLOCK.tolist() == [64, 64, 128, 128]
+    assert set(found.frame["rank"]) == {1, 2, 3, 4}
+
+
+def test_an_autotuned_kernel_runs_with_its_best_config_at_each_point(lab: kernellab.Lab) -> None:
+    def best(launches: Any) -> Any:
+        return tuned_kernel.configs[1 if launches.given["n"] > 100 else 0]
+
+    def made(n: int) -> dict[str, Any]:
+        return {"x_ptr": torch.zeros(n), "out_ptr": torch.zeros(n), "n": n}
+
+    gpu = FakeGpu(lab, times(tuned_kernel=1.0), best=best)
+    frame = gpu.bench(tuned_kernel, grid, over={"n": [64, 256]}, inputs=made).frame
+    assert frame.BLOCK.tolist() == [64, 128]
+    assert frame.num_warps.tolist() == [4, 8]
+
+
+def test_flops_come_from_the_dots_or_from_a_formula(lab: kernellab.Lab) -> None:
+    case = matmul_case(torch.float16, 70, 90, 50)
+    given = {**case.arguments, **{name: value for name, value in case.meta.items() if name != "BLOCK_K"}}
+    gpu = FakeGpu(lab, times(matmul_kernel=1e-6))
+    counted = gpu.bench(case.kernel, case.grid, given=given, over={"BLOCK_K": [16]}).frame.loc[0]
+    assert counted.flops == 2 * 96 * 96 * 64
+    assert counted.dot_dtype == "fp16"
+    assert counted.tflops == pytest.approx(counted.flops / counted.time_ms / 1e9)
+    told = gpu.bench(
+        case.kernel, case.grid, given=given, over={"BLOCK_K": [16]}, flops=lambda m, n, k: 2 * m * n * k, bytes=1e3
+    ).frame.loc[0]
+    assert told.flops == 2 * 70 * 90 * 50
+    assert told.bytes == 1000
+    assert told.intensity == told.flops / 1000
+    assert told.bound == "compute"
+    assert told.share == pytest.approx(told.tflops / 740)
+
+
+def test_rows_are_kept_in_the_history_and_the_kernel_stays_its_own_best(lab: kernellab.Lab) -> None:
+    with kernellab.Lab(target="cuda:90", store=":memory:") as own:
+        gpu = FakeGpu(own, times(add_kernel=0.5, torch=0.1))
+        gpu.bench(add_kernel, grid, over={"n": [64, 128]}, inputs=inputs, versus={"torch": torch_add})
+        kept = own.frame("measurements")
+        assert kept["implementation"].tolist() == ["torch", "add_kernel"] * 2
+        assert kept["over.n"].tolist() == [64, 64, 128, 128]
+        assert own.frame("kernels")["best_ms"].tolist() == pytest.approx([0.5], rel=0.05)
+
+
+def test_what_a_function_takes_and_nobody_has_is_said(lab: kernellab.Lab) -> None:
+    with pytest.raises(UsageError, match="flops takes rows; there are"):
+        FakeGpu(lab, times(add_kernel=1.0)).bench(
+            add_kernel, grid, over={"n": [64]}, inputs=inputs, flops=lambda rows: rows
+        )
