@@ -44,7 +44,8 @@ def summary(tuning: Tuning) -> str:
     """Return one sentence: what was tuned, how long it took, and what won."""
     if tuning.winner is None:
         is_wrong = any(row.status is Status.WRONG and row.checked for row in tuning.rows)
-        return f"{tuning.kernel}: none of {len(tuning.rows)} configs {'agrees with the reference' if is_wrong else 'works'}"
+        what = "agrees with the reference" if is_wrong else "works"
+        return f"{tuning.kernel}: none of {len(tuning.rows)} configs {what}"
     row = tuning.rows[tuning.winner]
     how = "from the store" if tuning.from_cache else f"in {tuning.seconds:.2f} s"
     if row.time_ms is None:
