@@ -1,0 +1,175 @@
+"""Exported programs: they run in an interpreter without the lab, and give what the block gave."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import kernellab
+from kernellab.capture.program import Program
+from kernellab.errors import UsageError
+from tests import samples
+from tests.capture import kernels
+from tests.export.exporting import run_files
+
+COMPARED = """\
+import sys, torch
+sys.path.insert(0, {folder!r})
+import {module} as program
+given, wanted = torch.load({tensors!r})
+for name, tensor in program.make_inputs().items():
+    assert (tensor.shape, tensor.stride(), tensor.dtype) == (given[name].shape, given[name].stride(), given[name].dtype)
+found = program.run(**given)
+assert list(found) == list(wanted), (list(found), list(wanted))
+for name, tensor in wanted.items():
+    torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-5)
+print("equal")
+"""
+
+
+def exported(program: Program, folder: Path, *, interpret: bool = True) -> subprocess.CompletedProcess[str]:
+    """Export a program; run the file, and then compare what it gives with what the program gives on fresh inputs."""
+    program.export(folder / "exported.py")
+    given = program.make_inputs(seed=7)
+    kept = {n: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for n, t in given.items()}
+    for name, tensor in given.items():
+        kept[name].copy_(tensor)
+    torch.save((kept, program.run(**given)), folder / "tensors.pt")
+    script = COMPARED.format(folder=str(folder), module="exported", tensors=str(folder / "tensors.pt"))
+    (folder / "compare.py").write_text(script)
+    return run_files(folder / "exported.py", folder / "compare.py", interpret=interpret)
+
+
+def attention(lab: kernellab.Lab) -> Program:
+    attend = kernels.attention(lab)
+    q, k, v, weight, bias = kernels.inputs().values()
+    with lab.capture() as program:
+        out = attend(q, k, v, weight, bias)
+    assert out.shape == (kernels.ROWS, 24)
+    return program
+
+
+def test_attention_runs_alone_and_needs_less_memory_than_its_intermediates(lab: kernellab.Lab, tmp_path: Path) -> None:
+    program = attention(lab)
+    assert len(program.tape.launches) >= 5
+    result = exported(program, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "gives what it gave when it was exported" in result.stdout
+    assert "equal" in result.stdout
+    assert program.plan.peak_bytes < 0.6 * program.plan.unplanned_bytes
+    assert program.plan.reused > 0
+    text = (tmp_path / "exported.py").read_text()
+    assert f"at most {program.plan.peak_bytes:,} bytes" in text
+    assert "import kernellab" not in text
+
+
+def test_a_functional_program_is_exported_too(lab: kernellab.Lab, tmp_path: Path) -> None:
+    result = exported(attention(lab).functionalise(), tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "equal" in result.stdout
+
+
+def scale_by(factor: float) -> Any:
+    """Return a kernel that is called ``scale_kernel`` whatever it does, with a helper of one name."""
+    FACTOR = tl.constexpr(factor)
+
+    @triton.jit
+    def scaled(value):
+        return value * FACTOR
+
+    @triton.jit
+    def scale_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = offsets < n
+        tl.store(out_ptr + offsets, scaled(tl.load(x_ptr + offsets, mask=mask)), mask=mask)
+
+    return scale_kernel
+
+
+def test_kernels_of_one_name_do_not_meet(lab: kernellab.Lab, tmp_path: Path) -> None:
+    twice, thrice, affine = map(lab.bind, (scale_by(2.0), scale_by(3.0), samples.scale_kernel))
+    x = torch.rand(100)
+    with lab.capture() as program:
+        run = x.clone()
+        check = torch.empty(100)
+        for kernel in (twice, thrice, affine, twice):
+            kernel[(1,)](run, check, 100, BLOCK=128)
+            run, check = check, run
+        program.returns(run)
+    torch.testing.assert_close(run, 2 * (3 * (6 * x) + 3))
+    result = exported(program, tmp_path)
+    assert result.returncode == 0, result.stderr
+    defined = [n.name for n in ast.parse((tmp_path / "exported.py").read_text()).body if isinstance(n, ast.FunctionDef)]
+    assert len(defined) == len(set(defined))
+    assert sum(name.startswith("scale_kernel") for name in defined) == 3, "equal kernels are written once"
+
+
+def test_views_strides_tuples_constants_and_functions_are_written(lab: kernellab.Lab, tmp_path: Path) -> None:
+    pair, apply = lab.bind(samples.sum_of_pair), lab.bind(samples.apply_kernel)
+    wide = torch.rand(64, 4)
+    column, flags = wide[:, 1], torch.tensor([True, False] * 32)
+    with lab.capture() as program:
+        buffer = torch.zeros(2, 64)
+        pair[(1,)]((column.contiguous(), column.contiguous()), buffer[0], BLOCK=64)
+        apply[(1,)](buffer[0], buffer[1], samples.squared, tl.float32, BLOCK=64)
+        buffer[1].mul_(torch.tensor([float("inf"), 2.0])[1])
+        top, where = buffer.max(1)
+        kept = torch.where(flags, buffer[1], 0.0)
+        low = buffer.to(torch.float16).t()
+        column.mul_(2)
+    assert program.inputs == ("column", "flags")
+    assert (top.shape, where.dtype, kept.shape, low.stride()) == ((2,), torch.int64, (64,), (1, 64))
+    result = exported(program, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "(torch.float32, (64,), (4,))" in (tmp_path / "exported.py").read_text()
+
+
+def test_an_autotuned_kernel_is_written_with_the_config_it_ran_with(lab: kernellab.Lab, tmp_path: Path) -> None:
+    tuned = lab.bind(samples.tuned_kernel)
+    x = torch.rand(300)
+    with lab.capture() as program:
+        out = torch.empty_like(x)
+        tuned[lambda meta: (triton.cdiv(300, meta["BLOCK"]),)](x, out, 300)
+    result = exported(program, tmp_path)
+    assert result.returncode == 0, result.stderr
+    text = (tmp_path / "exported.py").read_text()
+    assert "num_warps=" in text
+    assert "triton.autotune" not in text
+
+
+def test_a_random_program_is_run_and_not_compared(lab: kernellab.Lab, tmp_path: Path) -> None:
+    x = torch.rand(100)
+    with lab.capture() as program:
+        y = x + torch.rand(100)
+    assert y.shape == (100,)
+    program.export(tmp_path / "k.py")
+    result = run_files(tmp_path / "k.py")
+    assert "nothing is known to compare its outputs with" in result.stdout, result.stderr
+    assert "is random" in (tmp_path / "k.py").read_text()
+
+
+def test_a_module_refuses_inputs_of_another_layout(lab: kernellab.Lab, tmp_path: Path) -> None:
+    attention(lab).export(tmp_path / "k.py")
+    (tmp_path / "other.py").write_text(
+        f"import sys, torch\nsys.path.insert(0, {str(tmp_path)!r})\nimport k\n"
+        "given = k.make_inputs()\ngiven['q'] = given['q'].transpose(0, 1)\nk.run(**given)\n"
+    )
+    result = run_files(tmp_path / "other.py")
+    assert "ValueError: q is (torch.float32, (48, 3, 16)" in result.stderr
+
+
+def test_a_large_constant_is_refused_with_a_way_out(lab: kernellab.Lab, tmp_path: Path) -> None:
+    with lab.capture() as program:
+        table = torch.tensor([0.0] * 5000)
+        y = table + 1
+    assert y.shape == (5000,)
+    with pytest.raises(UsageError, match="make it before the block"):
+        program.export(tmp_path / "k.py")
+    assert not (tmp_path / "k.py").exists()

@@ -1,0 +1,86 @@
+"""Captured programs on a GPU: recorded at native speed, and allocating what their plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import kernellab
+from kernellab.errors import UsageError
+from tests import samples
+from tests.capture import kernels
+from tests.capture.test_export import exported
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def lab() -> Iterator[kernellab.Lab]:
+    with kernellab.Lab(store=":memory:") as opened:
+        yield opened
+
+
+def test_attention_runs_again_becomes_functional_and_runs_alone(lab: kernellab.Lab, tmp_path: Path) -> None:
+    attend, given = kernels.attention(lab), kernels.inputs("cuda")
+    q, k, v, weight, bias = given.values()
+    attend(**given)  # a launch that is known takes another path than one that is new
+    with lab.capture() as program:
+        out = attend(q, k, v, weight, bias)
+    torch.testing.assert_close(out, kernels.reference(*given.values()), rtol=1e-3, atol=1e-3)
+    assert len(program.tape.launches) == 5
+    fresh = {name: torch.randn_like(tensor) for name, tensor in given.items()}
+    wanted = attend(**fresh)
+    torch.testing.assert_close(program(*fresh.values()), wanted)
+    torch.testing.assert_close(program.functionalise()(*fresh.values()), wanted)
+    result = exported(program, tmp_path, interpret=False)
+    print(result.stdout)
+    assert result.returncode == 0, result.stderr
+    assert "bytes beside its inputs" in result.stdout
+    assert program.plan.peak_bytes < 0.6 * program.plan.unplanned_bytes
+
+
+def test_the_module_allocates_what_its_plan_says(lab: kernellab.Lab, tmp_path: Path) -> None:
+    add = lab.bind(samples.add_kernel)
+    x = torch.rand(1 << 20, device="cuda")
+    grid = ((1 << 20) // 1024,)
+    with lab.capture() as program:
+        one = torch.empty_like(x)
+        add[grid](x, x, one, x.numel(), BLOCK=1024)
+        two = one.exp()
+        three = torch.empty_like(x)
+        add[grid](two, two, three, x.numel(), BLOCK=1024)
+        out = three.sqrt()
+        program.returns(out)
+    assert (program.plan.peak_bytes, program.plan.unplanned_bytes) == (2 << 22, 4 << 22)
+    program.export(tmp_path / "program.py")
+    scope: dict[str, object] = {"__name__": "program"}
+    exec(compile((tmp_path / "program.py").read_text(), str(tmp_path / "program.py"), "exec"), scope)
+    run = scope["run"]
+    assert callable(run)
+    torch.testing.assert_close(run(x=x)["out"], out)  # compiles
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run(x=x)
+    assert torch.cuda.max_memory_allocated() - before == program.plan.peak_bytes
+
+
+def test_an_autotuned_kernel_is_recorded_with_its_winner_and_once(lab: kernellab.Lab) -> None:
+    tuned = lab.bind(samples.tuned_kernel)
+    x, out = torch.rand(4096, device="cuda"), torch.zeros(4096, device="cuda")
+    with lab.capture() as program:
+        tuned[lambda meta: (4096 // meta["BLOCK"],)](x, out, 4096)
+    (step,) = program.tape.steps
+    assert step.use is not None
+    assert lab.kernels.constants(step.use.constants_id)["BLOCK"] == tuned.best_config.kwargs["BLOCK"]
+    torch.testing.assert_close(program(2 * x, torch.zeros_like(x)), 2 * x)
+
+
+def test_a_kernel_that_is_not_bound_is_an_error_that_says_so(lab: kernellab.Lab) -> None:
+    x, out = torch.ones(100, device="cuda"), torch.zeros(100, device="cuda")
+    with pytest.raises(UsageError, match=r"scale_kernel was launched .* lab.bind"), lab.capture() as program:
+        samples.scale_kernel[(1,)](x, out, 100, BLOCK=128)
+    assert not program.is_complete
