@@ -143,7 +143,8 @@ def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: Laun
     def compiled(arguments: Mapping[str, Any]) -> Compiled:
         return bench.compile(function, **given(arguments))
 
-    return Side(version.label, source_text(version), launched, compiled)
+    helpers = (function.text for function in version.closure.functions[1:])
+    return Side(version.label, "\n\n".join([source_text(version).rstrip(), *helpers]), launched, compiled)
 
 
 def _grid(own: Launch, shared: Launch, launches: tuple[Launch, ...], given: Mapping[str, Any]) -> Any:

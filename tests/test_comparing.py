@@ -58,6 +58,18 @@ def test_versions_that_differ_say_where_and_by_how_much(lab: kernellab.Lab) -> N
     assert "out_ptr of scale@2 DIFFERS" in comparison_text(comparison)
 
 
+def test_a_changed_helper_is_a_difference_of_the_source(lab: kernellab.Lab) -> None:
+    helper = "@triton.jit\ndef times(x):\n    return {} * x\n\n"
+    body = SCALE.replace(
+        "3 * tl.load(x_ptr + offsets, mask=offsets < n)", "times(tl.load(x_ptr + offsets, mask=offsets < n))"
+    )
+    for factor in ("3", "1 * 3"):
+        launch(lab, helper.format(factor) + body)
+    comparison = lab.compare("scale@2", "scale@3")
+    assert "-    return 3 * x" in comparison.source_diff
+    assert "+    return 1 * 3 * x" in comparison.source_diff
+
+
 def test_effects_that_differ_are_named(lab: kernellab.Lab) -> None:
     launch(lab, SCALE.replace("3 *", "tl.load(out_ptr + offsets, mask=offsets < n) +"))
     assert lab.compare("scale@1", "scale@2").effects == ("now reads: out_ptr",)
