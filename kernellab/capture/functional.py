@@ -20,7 +20,8 @@ def functionalised(tape: Tape) -> Tape:
     for step in tape.steps:
         rewriter.rewrite(step)
     outputs = tuple(rewriter.now(index) for index in tape.outputs)
-    whole = dataclasses.replace(tape, **rewriter.parts(), outputs=outputs)
+    values, storages, steps = tuple(rewriter.values), tuple(rewriter.storages), tuple(rewriter.steps)
+    whole = dataclasses.replace(tape, values=values, storages=storages, steps=steps, outputs=outputs)
     used = {index for step in whole.steps for index in (*step.taken, *step.results, *step.mutated)}
     return _named(compacted(whole, used | set(outputs) | set(tape.inputs)))
 
@@ -51,9 +52,6 @@ class _Rewriter:
         for index in (*tape.inputs, *(index for index, _ in tape.constants)):
             self._holds(tape.values[index].storage, index)
         self.current: dict[int, int] = {index: index for index in range(len(self.values))}
-
-    def parts(self) -> dict[str, tuple[object, ...]]:
-        return {"values": tuple(self.values), "storages": tuple(self.storages), "steps": tuple(self.steps)}
 
     def rewrite(self, step: Step) -> None:
         for index in step.taken:

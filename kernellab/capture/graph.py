@@ -8,6 +8,7 @@ the side table, the module ``side_table`` of the graph.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch.fx.passes.shape_prop import TensorMetadata
 from kernellab.capture import launching
 from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Descriptor, Ref, Step, Tape, Value, with_refs
 
-_OWN = {WINDOW: launching.window, COPY: launching.layout_copy}
+_OWN: dict[str, Callable[..., Any]] = {WINDOW: launching.window, COPY: launching.layout_copy}
 SIDE_TABLE = "side_table"
 
 
@@ -35,7 +36,7 @@ def graph_of(tape: Tape, table: launching.SideTable) -> torch.fx.GraphModule:
         root.register_buffer(name, tensor)
         kept = graph.create_node("get_attr", name)
         # Each run has a copy of its own, which its steps may change.
-        nodes[index] = _described(graph.call_function(launching.layout_copy, (kept,), name=None), tape.values[index])  # type: ignore[call-arg]
+        nodes[index] = _described(graph.call_function(launching.layout_copy, (kept,)), tape.values[index])
     held = graph.create_node("get_attr", SIDE_TABLE) if tape.launches else None
     for step in tape.steps:
         _add(graph, nodes, held, tape, step)
@@ -80,7 +81,8 @@ def _called(graph: torch.fx.Graph, nodes: dict[int, Any], table: Any, step: Step
     args, kwargs = tuple(map(given, step.args)), {name: given(value) for name, value in step.kwargs}
     if step.operation == WINDOW and args[4] is not None:
         args = (*args[:4], getattr(torch, args[4]))
-    return graph.call_function(_OWN.get(step.operation) or operation_named(step.operation), args, kwargs)
+    target: Callable[..., Any] = _OWN.get(step.operation) or operation_named(step.operation)
+    return graph.call_function(target, args, kwargs)
 
 
 def operation_named(name: str) -> Any:

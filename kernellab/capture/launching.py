@@ -99,6 +99,6 @@ def _moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> An
         return value
     for old, new in pairs:
         if value.untyped_storage().data_ptr() == old.untyped_storage().data_ptr():
-            begin = old.storage_offset() * old.element_size() // value.element_size()
-            return window(new, value.shape, value.stride(), value.storage_offset() - begin, value.dtype)
+            begin = int(old.storage_offset()) * old.element_size() // value.element_size()
+            return window(new, value.shape, value.stride(), int(value.storage_offset()) - begin, value.dtype)
     return value

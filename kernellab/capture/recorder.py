@@ -58,14 +58,14 @@ class Recording:
     notes: dict[str, None] = field(default_factory=dict)
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records what one thread does between ``__enter__`` and ``__exit__``. ``scope`` gives the user's variables,
     ``keep`` what is kept of a launch."""
 
     def __init__(
         self, observers: Observers, scope: Callable[[], Mapping[str, Any]], keep: Callable[[Launched], Seen]
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.observers = observers
         self.keep = keep
         self.scope = scope
@@ -264,7 +264,8 @@ class Recorder(TorchDispatchMode):
             return known[1], False
         number = len(self.recording.storages)
         self.recording.storages.append(storage.nbytes())
-        self._storages[storage._cdata] = (StorageWeakRef(storage), number)  # keeps the address from being used again
+        # The reference keeps the address from being used again.
+        self._storages[storage._cdata] = (StorageWeakRef(storage), number)  # type: ignore[no-untyped-call]
         return number, True
 
 
