@@ -11,7 +11,7 @@ from kernellab.benchmark.question import VARIANTS
 from kernellab.benchmark.result import Benchmark, Row
 from kernellab.tune.result import Status
 from kernellab.views.canvas import picture, value_text
-from kernellab.views.roofline import has_roofline, roofline_figure
+from kernellab.views.roofline import roofline_figure
 from kernellab.views.sweep import sweep_figure, sweep_heat_map
 
 _TEXT_ROWS = 40
@@ -34,20 +34,19 @@ def benchmark_html(benchmark: Benchmark) -> str:
     """Return summary, figures and table; the pictures are part of the text, in a light and a dark version."""
     frame = benchmark.frame
     parts = [f"<b>{escape(summary(benchmark))}</b>"]
-    if sweep_figure(frame) is not None:
-        parts.append(picture(lambda dark: sweep_figure(frame, dark=dark), "the sweep, by implementation"))
-    if len(benchmark.implementations) > 1 and sweep_figure(frame, metric="speedup") is not None:
-        figures = picture(lambda dark: sweep_figure(frame, metric="speedup", dark=dark), "speedup over the reference")
-        parts.append(f"<details><summary>speedup over {escape(benchmark.reference)}</summary>{figures}</details>")
-    if has_roofline(frame):
-        figures = picture(lambda dark: roofline_figure(frame, dark=dark), "the rows under the roofs of the device")
-        parts.append(f"<details><summary>roofline</summary>{figures}</details>")
-    if sweep_heat_map(frame) is not None:
-        figures = picture(lambda dark: sweep_heat_map(frame, dark=dark), "best time over two swept values")
-        parts.append(f"<details><summary>heat map</summary>{figures}</details>")
+    parts.append(picture(lambda dark: sweep_figure(frame, dark=dark), "the sweep, by implementation"))
+    if len(benchmark.implementations) > 1 and benchmark.reference:
+        speedups = picture(lambda dark: sweep_figure(frame, metric="speedup", dark=dark), "speedup over the reference")
+        parts.append(_folded(f"speedup over {benchmark.reference}", speedups))
+    parts.append(_folded("roofline", picture(lambda dark: roofline_figure(frame, dark=dark), "rows under the roofs")))
+    parts.append(_folded("heat map", picture(lambda dark: sweep_heat_map(frame, dark=dark), "best times")))
     parts.append(_html_table(benchmark))
     parts += [f"<div>{escape(line)}</div>" for line in (*_failures(benchmark), *benchmark.notes)]
     return f'<div class="kl-bench">{"".join(parts)}</div>'
+
+
+def _folded(title: str, content: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>{content}</details>" if content else ""
 
 
 def summary(benchmark: Benchmark) -> str:

@@ -87,15 +87,18 @@ def shortened(text: str, length: int = 118) -> str:
 
 
 def picture(draw: Callable[[bool], Figure | None], alt: str) -> str:
-    """Return a figure as an image that is part of the page, in the version that fits its colours."""
-    light, dark = (_data_uri(draw(is_dark)) for is_dark in (False, True))
+    """Return a figure as an image that is part of the page, light and dark; "" where there is nothing to draw."""
+    figure = draw(False)
+    if figure is None:
+        return ""
+    light, dark = _data_uri(figure), _data_uri(draw(True))
     source = f'<source srcset="{dark}" media="(prefers-color-scheme: dark)">'
     image = f'<img src="{light}" style="max-width:100%" alt="{alt}">'
     return f"<div><picture>{source}{image}</picture></div>"
 
 
 def _data_uri(figure: Figure | None) -> str:
-    assert figure is not None, "there is something to draw"
+    assert figure is not None, "a figure is there in both versions"
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

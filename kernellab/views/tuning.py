@@ -8,7 +8,7 @@ from html import escape
 from kernellab.tune.result import Row, Status, Tuning
 from kernellab.views.canvas import picture
 from kernellab.views.plots import config_text, parameters_figure, timings_figure, varying
-from kernellab.views.roofline import has_roofline, roofline_figure
+from kernellab.views.roofline import roofline_figure
 
 _ROWS = 12
 _HEAD = ("rank", "config", "ms", "interval", "registers", "spills", "shared", "occupancy", "status")
@@ -33,8 +33,7 @@ def tuning_html(tuning: Tuning) -> str:
     parts.append(picture(lambda dark: timings_figure(frame, dark=dark), "times of the configs"))
     if parameters_figure(frame) is not None and len(tuning.rows) > 4:
         parts.append(picture(lambda dark: parameters_figure(frame, dark=dark), "times by parameter"))
-    if has_roofline(frame):
-        parts.append(picture(lambda dark: roofline_figure(frame, dark=dark), "configs under the roofs of the device"))
+    parts.append(picture(lambda dark: roofline_figure(frame, dark=dark), "configs under the roofs of the device"))
     parts.append(_table(tuning))
     parts += [f"<div>{escape(note)}</div>" for note in tuning.notes]
     return f'<div class="kl-tuning">{"".join(parts)}</div>'

@@ -1,0 +1,86 @@
+"""Benchmarks from a notebook without a GPU: what the line magic takes, and what it shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernellab.benchmark.result import Benchmark
+from tests.magic.conftest import Notebook
+
+BODY = """
+@triton.jit
+def shift(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, 1 + tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+x = torch.zeros(300)
+out = torch.zeros(300)
+grid = lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)
+shift[grid](x, out, 300, BLOCK=64)
+"""
+
+
+@pytest.fixture
+def shifting(notebook: Notebook) -> Notebook:
+    assert notebook.triton(BODY, "-q").error is None
+    return notebook
+
+
+def bench(notebook: Notebook, line: str) -> Benchmark:
+    ran = notebook.run(f"found = %triton_bench {line}")
+    assert ran.error is None, ran.error
+    found = notebook.names["found"]
+    assert isinstance(found, Benchmark)
+    return found
+
+
+def test_a_launch_is_swept_with_options_before_or_after_it(shifting: Notebook) -> None:
+    launch = "shift[grid](x, out, 300, BLOCK=64)"
+    options = '--over "num_warps=[2**i for i in range(1, 3)]" --versus "torch=lambda x_ptr: x_ptr + 1" --check'
+    for line in (f"{launch} {options}", f"{options} {launch}"):
+        frame = bench(shifting, line).frame
+        assert frame.num_warps.dropna().tolist() == [2, 4]
+        assert frame.implementation.tolist() == ["shift", "shift", "torch"]
+        assert all("outputs agree" in reason for reason in frame.reason)
+    assert shifting.names["out"].tolist() == [1.0] * 300
+
+
+def test_a_kept_kernel_alone_is_swept_over_its_recorded_launch(shifting: Notebook) -> None:
+    for name in ("shift", "shift@1"):
+        frame = bench(shifting, f'{name} --over "n=[100, 200]" --over "dtype=[torch.float16]"').frame
+        assert frame.bytes.tolist() == [400, 800]
+
+
+def test_inputs_formulas_and_conditions_are_expressions(shifting: Notebook) -> None:
+    shifting.run("sizes = {'n': [64, 128, 256]}")
+    frame = bench(
+        shifting,
+        '--over sizes --where "n > 64" --inputs "lambda n: dict(x_ptr=torch.ones(n), out_ptr=torch.ones(n), n=n)" '
+        '--flops "lambda n: 3 * n" --bytes 1000 shift[grid](BLOCK=64)',
+    ).frame
+    assert frame.flops.tolist() == [384, 768]
+    assert frame.bytes.tolist() == [1000, 1000]
+
+
+def test_it_shows_as_text_and_html(shifting: Notebook) -> None:
+    found = bench(shifting, 'shift --over "n=[100, 200]"')
+    shown, _ = shifting.shell.display_formatter.format(found)
+    assert str(shown["text/plain"]).startswith("shift: 2 points of n; compiled in")
+    assert "<table>" in str(shown["text/html"])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "There is no kernel"),
+        ("shift", "expected the values of each swept name"),
+        ('shift --over "n=[1, absent]"', "name 'absent' is not defined"),
+        ("shift --over 5", "--over is '5'; expected names with their values"),
+        ('nothing_known --over "n=[5]"', "No kernel is called 'nothing_known'"),
+        ('shift[grid](x, out, 300, BLOCK=64) --over "m=[5]"', "over sweeps 'm'"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(shifting: Notebook, line: str, message: str) -> None:
+    ran = shifting.run(f"%triton_bench {line}")
+    assert message in ran.error_lines[0]
