@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab.compile import Compiled, CompileJob
 from kernellab.compiler import job_of
 from kernellab.gpu.bench_jobs import Manner
 from kernellab.gpu.observed import memory_of
 from kernellab.grid import CheckedGrid, Grid3, grid_errors
-from kernellab.ir.arithmetic import Arithmetic, arithmetic_of
 from kernellab.target import Target
-from kernellab.tune.checking import Reference
 from kernellab.tune.config import Config
+
+if TYPE_CHECKING:
+    from kernellab.ir.arithmetic import Arithmetic
+    from kernellab.tune.checking import Reference
 
 Hook = Callable[[dict[str, Any]], Any]
 
@@ -49,7 +51,10 @@ class Launch:
 
 @dataclass(slots=True)
 class Launches:
-    """A kernel with its decorators, and the arguments of the call that is tuned; ``reference``: what it is to give."""
+    """A kernel with its decorators, and the arguments of the call that is tuned; ``reference``: what it is to give.
+
+    ``originals`` are the user's own `triton.Config`s, hooks included.
+    """
 
     kernel: Any
     grid: Any
@@ -58,6 +63,7 @@ class Launches:
     target: Target
     has_hooks: bool = False
     reference: Reference | None = None
+    originals: Mapping[Config, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _made: dict[Config, Launch] = field(default_factory=dict)
 
@@ -99,7 +105,7 @@ class Launches:
             UsageError, LaunchError: the arguments or options do not fit the kernel, or the grid is none.
         """
         if config not in self._made:
-            self._made[config] = self._launch(original or config.to_triton())
+            self._made[config] = self._launch(original or self.originals.get(config) or config.to_triton())
         return self._made[config]
 
     def _launch(self, config: Any) -> Launch:
@@ -154,6 +160,8 @@ def moved_bytes(arguments: Mapping[str, Any], compiled: Compiled) -> int | None:
 
 def arithmetic(launch: Launch, compiled: Compiled) -> Arithmetic:
     """Return what a launch computes, as far as the compiled graph tells."""
+    from kernellab.ir.arithmetic import arithmetic_of  # not needed where all is known
+
     return arithmetic_of(compiled.graph, launch.arguments, launch.grid)
 
 

@@ -10,14 +10,13 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kernellab.compile import Compiled, CompileJob
 from kernellab.compiler import Compiler
 from kernellab.errors import UsageError, choice_message
 from kernellab.registry.table import Registry
 from kernellab.tune.bench import Bench
-from kernellab.tune.checking import Check, reference_of
 from kernellab.tune.config import Config
 from kernellab.tune.crew import Crew
 from kernellab.tune.finals import Policy
@@ -38,6 +37,9 @@ from kernellab.tune.search import (
 from kernellab.tune.space import Space, configs_of
 from kernellab.tune.tuner import Outcome, Tuner
 from kernellab.worker import Pool
+
+if TYPE_CHECKING:
+    from kernellab.tune.checking import Check
 
 WITHOUT_GPU = (
     "There is no GPU, so nothing was timed: the table has what each config needs. On a GPU it would also have times "
@@ -112,7 +114,7 @@ def tuned(
     start_s = workshop.clock()
     launches = Launches(kernel, grid, args, meta, workshop.device.target)
     plan = _planned(kernel, launches, options)
-    launches.has_hooks = _has_hooks(kernel, plan)
+    launches.has_hooks, launches.originals = _has_hooks(kernel, plan), plan.originals
     first = next(iter(plan.originals))
     records = _records(workshop, kernel, launches, first)
     _take_reference(launches, first, options, times=workshop.make_bench is not None)
@@ -122,7 +124,7 @@ def tuned(
     crew = _crew(workshop, launches, options)
 
     def prepare(config: Config) -> CompileJob:
-        return launches.of(config, plan.originals.get(config)).job
+        return launches.of(config).job
 
     tuner = Tuner(
         search=search,
@@ -187,6 +189,8 @@ def _take_reference(launches: Launches, config: Config, options: Options, *, tim
     elif options.check is not None:
         tuned = {name for name, _ in config.parameters}
         given = {n: v for n, v in launches.of(config).arguments.items() if n not in tuned}
+        from kernellab.tune.checking import reference_of  # most tunings need none of it
+
         launches.reference = reference_of(options.check, given)
     tuner = declared(launches.kernel)
     if times and tuner.by_graph:

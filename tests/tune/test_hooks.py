@@ -103,3 +103,11 @@ def test_budgets_in_milliseconds_become_launches() -> None:
     assert _counts(Manner(warmup_ms=5, rep_ms=50), 4, 0.5) == (10, 100)
     assert _counts(Manner(rep_ms=1), 4, 30.0) == (0, 1)
     assert _counts(Manner(rep_ms=100), 4, 0.0) == (0, 10_000)
+
+
+def test_the_hook_of_every_config_is_that_of_the_user_whoever_asks_first() -> None:
+    configs = [triton.Config({"BLOCK": block}, pre_hook=lambda named: None) for block in (8, 16)]
+    values = [Config.from_triton(config) for config in configs]
+    launches = Launches(scale, (1,), (X, OUT, N), {}, Target("cuda", 90, 32))
+    launches.originals = dict(zip(values, configs, strict=True))
+    assert [launches.of(value).before for value in values] == [(config.pre_hook,) for config in configs]
