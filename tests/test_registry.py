@@ -105,6 +105,16 @@ def test_a_kernel_is_back_in_a_new_session_with_its_helpers(tmp_path: Path) -> N
     torch.testing.assert_close(out, x * 3 + 3)
 
 
+@pytest.mark.parametrize("kernel", [samples.scale_kernel, samples.tuned_kernel], ids=["plain", "tuned"])
+def test_a_label_gives_one_kernel_however_often_it_is_asked_for(tmp_path: Path, kernel: Any) -> None:
+    with kernellab.Lab(store=tmp_path) as lab:
+        label = lab.kernels.add(kernel).label
+    with kernellab.Lab(store=tmp_path) as lab:
+        names: dict[str, Any] = {}
+        lab.load(label, names)
+        assert lab.kernels[label] is lab.kernels[label] is names[label.partition("@")[0]]
+
+
 def test_a_version_is_what_it_was_when_a_helper_is_defined_anew(lab: kernellab.Lab) -> None:
     kernel = samples.kernel_of(samples.doubled)
     version = lab.kernels.add(kernel)

@@ -188,9 +188,11 @@ def _layers(kernel: Any) -> Iterator[Any]:
 def _is_still(kernel: Any, version: Version) -> bool:
     """Tell whether a kernel of this session, with the helpers it has now, is what was entered."""
     try:
-        return _version_digest(decorated_closure_of(kernel)) == version.digest
+        closure = decorated_closure_of(kernel)
     except SourceError:
         return False
+    # The text of the decorators does not count: a revived kernel was built from what they were.
+    return (closure.digest, closure.wrappers) == (version.closure.digest, version.closure.wrappers)
 
 
 def _version_digest(closure: Closure) -> str:
