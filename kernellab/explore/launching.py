@@ -1,4 +1,4 @@
-"""A point of a panel as a launch: which values are the kernel's sizes, which its config, and what grid goes with them."""
+"""A point of a panel as a launch: which values are the kernel's sizes, which its config, and which grid they have."""
 
 from __future__ import annotations
 

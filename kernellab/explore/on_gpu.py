@@ -134,10 +134,9 @@ def _can_meet(best: Visit, request: Request) -> bool:
 
 def _unpaired(found: Interval, best: Visit | None) -> Interval | None:
     """Return how two points compare that were timed apart: no closer than their intervals allow."""
-    if best is None or not (best.row.time_ms and best.row.low_ms and best.row.high_ms):
+    row = None if best is None else best.row
+    if row is None or not (row.time_ms and row.low_ms and row.high_ms):
         return None
-    row = best.row
-    assert row.time_ms and row.low_ms and row.high_ms
     return Interval(found.median / row.time_ms, found.low / row.high_ms, found.high / row.low_ms)
 
 

@@ -18,9 +18,9 @@ from kernellab.explore.site import Site
 from kernellab.explore.verdicts import Reference
 from kernellab.gpu.observed import memory_of
 from kernellab.grid import checked_grid
+from kernellab.recording import LaunchRecord
 from kernellab.registry.table import Registry
 from kernellab.runtime import Launches as Runtime
-from kernellab.recording import LaunchRecord
 from kernellab.source import Closure, closure_of
 from kernellab.tune.gpu_bench import gpu_bench
 

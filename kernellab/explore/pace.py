@@ -58,7 +58,7 @@ class InlinePace:
         done: Future[Any] = Future()
         try:
             done.set_result(call())
-        except BaseException as exc:  # who asks for the result gets it
+        except BaseException as exc:  # noqa: BLE001 - who asks for the result gets it
             done.set_exception(exc)
         return done
 

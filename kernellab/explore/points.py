@@ -50,9 +50,9 @@ class Visit:
     """What was found at a point.
 
     ``sizes`` are the values that say what is computed, and not how: only points that agree in them are compared;
-    ``key`` names the launches that can be timed in turns. ``against`` is how many times longer it takes than the best point so far, measured in turns with it, and
-    ``best`` the number of that point. ``run`` is what the interpreter did. ``is_partial`` marks what is known while the
-    rest is being worked out.
+    ``key`` names the launches that can be timed in turns. ``against`` is how many times longer it takes than the best
+    point so far, whose number is ``best``. ``run`` is what the interpreter did. ``is_partial`` marks what is known
+    while the rest is being worked out.
     """
 
     point: Point

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from kernellab.errors import UsageError
@@ -132,7 +133,7 @@ def is_power_of_two(value: object) -> bool:
 def _step(leading: list[int], last: int) -> Sequence[int] | None:
     """Return the values from the last of the leading ones to the end; doubling where these double, else their step."""
     first = leading[-1]
-    pairs = list(zip(leading, leading[1:], strict=False))
+    pairs = list(pairwise(leading))
     if all(b == 2 * a for a, b in pairs) and leading != [1, 2]:  # 1, 2, ... counts on, as everywhere
         powers = [first]
         while 0 < powers[-1] < last:

@@ -1,7 +1,8 @@
 """Latest wins: of moves that come faster than they can be worked on, only the last is.
 
 A move after a pause starts at once. One that follows another closely waits until the hand rests, so that dragging a
-slider over ten values works on the first and the last. Nothing here knows of threads or event loops: both are handed in.
+slider over ten values works on the first and the last. Nothing here knows of threads or event loops, which are
+handed in.
 """
 
 from __future__ import annotations

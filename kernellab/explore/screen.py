@@ -1,4 +1,4 @@
-"""The part of the panel that shows: a widget that changes in place, so that neither focus nor the chosen line is lost."""
+"""The part of the panel that shows: a widget that changes in place, so that focus and the chosen line are not lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class Screen(anywidget.AnyWidget):
     """What a panel shows.
 
     ``figures`` and ``source`` are HTML, ``status`` the sentence for screen readers, ``state`` is ``ready``, ``busy`` or
-    ``failed``. ``line`` of ``file`` and ``stage`` are what the user chose in the source, ``is_open`` whether that is unfolded.
+    ``failed``. ``line`` of ``file`` and ``stage`` are what the user chose in the source, ``is_open`` whether that is
+    unfolded.
     """
 
     _esm = f"{explorer_script()}\n{resources.files(__package__).joinpath('screen.js').read_text(encoding='utf-8')}"

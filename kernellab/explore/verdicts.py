@@ -21,8 +21,8 @@ class Reference:
     """What outputs are compared with.
 
     ``check`` takes parameters of the kernel by name, those that it names, and returns a tensor, or a tuple of them in
-    the order of the kernel's outputs; it may be such a tensor or tuple itself. ``text`` names it. Without it, the outputs of the first
-    point are the reference of all that compute the same.
+    the order of the kernel's outputs; it may be such a tensor or tuple itself. ``text`` names it. Without it, the
+    outputs of the first point are the reference of all that compute the same.
     """
 
     check: Check | Any | None

@@ -159,7 +159,7 @@ def _correctness(visit: Visit) -> Fact:
 
 
 def remarks(shown: Shown) -> list[str]:
-    """Return what else there is to say: what the interpreter found, notes of the run, of the kernel, of what was kept."""
+    """Return what else there is to say: what the interpreter found, notes of the run and the kernel, what was kept."""
     visit = shown.good
     found = list(shown.notes)
     if visit is not None:

@@ -1,0 +1,193 @@
+"""The panel without a front end: every move is worked on before it returns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import triton
+
+import kernellab
+from kernellab.errors import UsageError
+from kernellab.explore.panel import Panel
+from kernellab.tune.result import OUTCOME_COLUMNS
+from tests import samples
+
+SIZE = 3000
+
+
+def grid(meta: Any) -> tuple[int]:
+    return (triton.cdiv(SIZE, meta["BLOCK"]),)
+
+
+@pytest.fixture
+def tensors() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.randn(SIZE), torch.randn(SIZE), torch.zeros(SIZE)
+
+
+@pytest.fixture
+def opened(lab: kernellab.Lab, tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Callable[..., Panel]:
+    def panel(**given: Any) -> Panel:
+        return lab.explore(samples.add_kernel, given.pop("grid", grid), *tensors, **{"n": SIZE, **given})
+
+    return panel
+
+
+def test_the_first_point_is_there_when_the_panel_is(opened: Callable[..., Panel]) -> None:
+    panel = opened(BLOCK=256)
+    assert panel.values == {"BLOCK": 256, "num_warps": 4}
+    assert panel.point is not None
+    assert panel.point.compiled is not None
+    assert panel.point.grid == (12, 1, 1)
+    assert panel.point.row.registers
+
+
+def test_moves_leave_the_tensors_of_the_user_alone(opened: Callable[..., Panel], tensors: Any) -> None:
+    panel = opened(BLOCK=[64, 128])
+    visit = panel.set(BLOCK=128).wait()
+    assert visit.run is not None
+    assert visit.run.changed["out_ptr"] == SIZE
+    assert torch.equal(tensors[2], torch.zeros(SIZE))
+
+
+def test_outputs_are_compared_with_those_of_the_first_point(opened: Callable[..., Panel]) -> None:
+    panel = opened(BLOCK=[64, 128], num_warps=[4])
+    first = panel.wait()
+    second = panel.set(BLOCK=128).wait()
+    assert first.verdict.equal is None
+    assert second.verdict.equal is True
+    assert second.verdict.text == "agrees with the first point (BLOCK=64, num_warps=4)"
+
+
+def test_outputs_are_compared_with_a_function_of_the_parameters(opened: Callable[..., Panel]) -> None:
+    assert opened(BLOCK=[64, 128], check=lambda x_ptr, y_ptr: x_ptr + y_ptr).wait().verdict.equal is True
+    wrong = opened(BLOCK=[64, 128], check=lambda x_ptr: x_ptr).wait()
+    assert wrong.verdict.equal is False
+    assert wrong.row.status == "wrong"
+    assert "out_ptr differs from check" in wrong.row.reason
+
+
+def test_a_grid_that_leaves_elements_out_differs_from_the_first_point(opened: Callable[..., Panel]) -> None:
+    panel = opened(grid=(12,), BLOCK=[256, 128])
+    assert panel.set(BLOCK=128).wait().verdict.equal is False
+
+
+def test_other_sizes_are_not_compared_with_each_other(opened: Callable[..., Panel]) -> None:
+    panel = opened(BLOCK=[64, 128], n=(1, SIZE))
+    assert panel.values["n"] == SIZE
+    assert panel.set(n=1000).wait().verdict.equal is None
+    assert panel.set(BLOCK=128).wait().verdict.equal is True
+
+
+def test_a_point_that_does_not_compile_leaves_the_last_good_figures(opened: Callable[..., Panel]) -> None:
+    panel = opened(BLOCK=[64, 96, 128])
+    visit = panel.set(BLOCK=96).wait()
+    assert visit.row.status == "compile_error"
+    assert "power of 2" in visit.row.reason
+    html = panel._repr_mimebundle_()["text/html"]
+    assert "Figures of the last good point, BLOCK=64" in html
+    assert "power of 2" in html
+    good = panel.set(BLOCK=128).wait()
+    assert good.row.status == "pruned"
+    assert "Figures of the last good point" not in panel._repr_mimebundle_()["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("bad_grid", "words"),
+    [(lambda meta: (-1,), "cannot be negative"), (lambda meta: (meta["NAME"],), "KeyError"), ((1, 1, 1, 1), None)],
+)
+def test_a_bad_grid_shows_in_place(opened: Callable[..., Panel], bad_grid: Any, words: str | None) -> None:
+    if words is None:
+        with pytest.raises(UsageError, match="expected one to three integers"):
+            opened(grid=bad_grid)
+        return
+    visit = opened(grid=bad_grid, BLOCK=[64, 128]).wait()
+    assert visit.has_failed
+    assert words in visit.row.reason
+
+
+def test_an_access_out_of_bounds_shows_in_place(opened: Callable[..., Panel]) -> None:
+    panel = opened(BLOCK=[64, 128], n=(1, 10**6))
+    visit = panel.set(n=100_000, BLOCK=128).wait()
+    assert visit.row.status == "fault"
+    assert visit.error is not None
+    assert visit.error.place is not None
+
+
+def test_the_target_can_be_changed(opened: Callable[..., Panel]) -> None:
+    panel = opened(BLOCK=[64, 128])
+    assert panel.set(target="hip:gfx942").wait().target == "hip:gfx942"
+    with pytest.raises(UsageError, match="target is 'cuda:1'"):
+        panel.set(target="cuda:1")
+
+
+def test_sliders_moved_one_by_one_are_the_same_as_set(opened: Callable[..., Panel]) -> None:
+    panel = opened(BLOCK=[64, 128], num_warps=[1, 2])
+    panel._sliders["BLOCK"].value = 128
+    assert panel.wait().point.named == {"BLOCK": 128, "num_warps": 1}
+
+
+def test_an_unknown_control_is_refused(opened: Callable[..., Panel]) -> None:
+    with pytest.raises(UsageError, match="no control 'BLOK'; expected one of BLOCK, num_warps, target"):
+        opened(BLOCK=256).set(BLOK=3)
+
+
+def test_the_history_is_a_frame_like_that_of_a_tuning(opened: Callable[..., Panel]) -> None:
+    panel = opened(BLOCK=[64, 96, 128])
+    for block in (96, 128):
+        panel.set(BLOCK=block).wait()
+    frame = panel.history
+    assert set(OUTCOME_COLUMNS) <= set(frame.columns)
+    assert frame["BLOCK"].tolist() == [64, 96, 128]
+    assert frame["status"].tolist() == ["pruned", "compile_error", "pruned"]
+    assert frame["time_ms"].isna().all()
+    assert frame["grid"].tolist() == [(47, 1, 1), None, (24, 1, 1)]
+    assert frame.attrs["jobs"] == 3
+
+
+def test_a_kept_point_is_found_again(opened: Callable[..., Panel], lab: kernellab.Lab) -> None:
+    panel = opened(BLOCK=[64, 96, 128])
+    panel.set(BLOCK=128).wait()
+    kept = panel.keep()
+    assert kept.label.startswith("add_kernel@")
+    assert "kept-config" in lab.kernels.store.tags()[lab.kernels.version(kept.label).id]
+    assert "Kept earlier: BLOCK=128" in repr(opened(BLOCK=[64, 128]))
+    panel.set(BLOCK=96).wait()
+    with pytest.raises(UsageError, match="BLOCK=96 is not kept"):
+        panel.keep()
+
+
+def test_in_an_event_loop_fast_moves_end_on_the_last(opened: Callable[..., Panel]) -> None:
+    panel = opened(BLOCK=[64, ..., 2048])
+    begun = panel.jobs
+
+    async def drag() -> None:
+        for block in (128, 256, 512, 1024, 2048):
+            panel._sliders["BLOCK"].value = block
+            await asyncio.sleep(0)
+        panel.wait()
+
+    asyncio.run(drag())
+    assert panel.point is not None
+    assert panel.point.point.named["BLOCK"] == 2048
+    assert panel.jobs - begun <= 2
+
+
+def test_the_picture_is_static_and_the_text_says_the_same(opened: Callable[..., Panel]) -> None:
+    bundle = opened(BLOCK=[64, 128])._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert "<script" not in bundle["text/html"]
+    assert "<svg" in bundle["text/html"]
+    for words in ("Exploring add_kernel", "registers", "the interpreter ran 47 programs", "Controls: BLOCK 64 or 128"):
+        assert words in bundle["text/plain"]
+
+
+def test_an_autotuned_kernel_is_explored_over_its_configs(lab: kernellab.Lab) -> None:
+    x, out = torch.randn(SIZE), torch.zeros(SIZE)
+    panel = lab.explore(samples.tuned_kernel, grid, x, out, SIZE)
+    assert panel.values == {"BLOCK": 64, "num_warps": 4}
+    visit = panel.set(BLOCK=128, num_warps=8).wait()
+    assert visit.verdict.equal is True
