@@ -22,7 +22,7 @@ from kernellab.ir.graph import Graph
 from kernellab.ir.serial import graph_from_json
 from kernellab.occupancy import occupancy
 from kernellab.settings import compiler_environment
-from kernellab.source import Constant, Constexpr, Dtype, FunctionRef, closure_of
+from kernellab.source import Closure, Constant, Constexpr, Dtype, FunctionRef, closure_of, plain_bindings
 from kernellab.store.eviction import mark_used
 from kernellab.target import Target, limits_of, shared_bytes_limit
 from kernellab.worker import Job, Kind, Pool
@@ -50,12 +50,19 @@ def job_of(
     constants: Mapping[tuple[int, ...], Any],
     attributes: Mapping[tuple[int, ...], Any],
     options: Mapping[str, Any],
+    closure: Closure | None = None,
 ) -> CompileJob:
-    """Return the job for a specialization that Triton has already worked out."""
+    """Return the job for a specialization that Triton has already worked out.
+
+    ``closure`` is that of the function, where it was found before with constants that bring no functions along.
+    """
     from kernellab._triton.objects import kernel_name
 
     paths = sorted(constants)
-    closure, bindings = closure_of(function, tuple(constants[path] for path in paths))
+    values = tuple(constants[path] for path in paths)
+    bindings = None if closure is None else plain_bindings(values)
+    if closure is None or bindings is None:
+        closure, bindings = closure_of(function, values)
     return CompileJob(
         closure=closure,
         symbol=kernel_name(function, dict(constants), dict(signature)),

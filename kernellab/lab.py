@@ -356,6 +356,7 @@ def _last_run(recorder: Recorder, kernel: Any) -> Run:
 
 
 def _warm_views() -> None:
+    import kernellab.tune.gpu_bench
     import kernellab.tune.place  # noqa: F401 - its imports take a while
     from kernellab._triton import tuning
     from kernellab.views import graphviz

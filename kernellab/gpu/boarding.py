@@ -62,7 +62,7 @@ class Boarding:
     def _memory(self, index: int, storage: Any) -> Memory:
         import torch
         from torch.multiprocessing.reductions import reduce_tensor
-        from torch.utils.dlpack import from_dlpack, to_dlpack
+        from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
         if storage is None or not storage.nbytes():
             return Memory(None, 0, 0, index in self._written)

@@ -142,7 +142,7 @@ def _bounds(tensor: Any) -> tuple[float | None, float | None]:
 
     if tensor.numel() == 0 or tensor.is_complex() or (tensor.numel() > _SCANNED and not tensor.is_contiguous()):
         return None, None
-    seen = tensor.detach().reshape(-1)[:: max(tensor.numel() // _SCANNED, 1)]
+    seen = tensor.detach().reshape(-1)[:: max(tensor.numel() // _SCANNED, 1)].cpu()  # a GPU would load many kernels
     numbers = seen.float() if seen.is_floating_point() else seen.long()
     if seen.is_floating_point():
         numbers = numbers[torch.isfinite(numbers)]

@@ -5,7 +5,7 @@ namespace that its code names: helpers, constexprs, modules. Each function keeps
 of one name, or the kernels of a factory, do not meet.
 """
 
-from kernellab.source.collect import closure_of, definition, is_cell_file, is_installed, is_plain
+from kernellab.source.collect import closure_of, definition, is_cell_file, is_installed, is_plain, plain_bindings
 from kernellab.source.model import (
     CELL_PREFIX,
     SCHEMA,
@@ -61,4 +61,5 @@ __all__ = [
     "is_installed",
     "is_plain",
     "jsonable",
+    "plain_bindings",
 ]

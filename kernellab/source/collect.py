@@ -49,6 +49,13 @@ def closure_of(kernel: Any, arguments: tuple[Any, ...] = ()) -> tuple[Closure, t
     return Closure(tuple(collector.done), decorators_text(function), tuple(sorted(collector.labels.items()))), bound
 
 
+def plain_bindings(arguments: tuple[Any, ...]) -> tuple[Binding, ...] | None:
+    """Return what values stand for in whichever closure, or None where one of them brings functions along."""
+    collector = Collector()
+    bound = tuple(collector.bind(argument) for argument in arguments)
+    return None if collector.pending else bound
+
+
 class Collector:
     """Walks from a kernel to all that it uses, each function once.
 

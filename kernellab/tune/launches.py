@@ -12,6 +12,7 @@ from kernellab.compiler import job_of
 from kernellab.gpu.bench_jobs import Manner
 from kernellab.gpu.observed import memory_of
 from kernellab.grid import CheckedGrid, Grid3, grid_errors
+from kernellab.source import Closure, plain_bindings
 from kernellab.target import Target
 from kernellab.tune.config import Config
 
@@ -66,6 +67,7 @@ class Launches:
     originals: Mapping[Config, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _made: dict[Config, Launch] = field(default_factory=dict)
+    _closures: dict[int, Closure] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -117,6 +119,7 @@ class Launches:
             args, meta = self._after_hook(config)
         variant = variant_with(self.kernel, args, meta, config)
         special = specialize(variant.function, self.target, args, variant.meta)
+        known = self._closures.get(id(variant.function))
         job = job_of(
             variant.function,
             self.target,
@@ -124,7 +127,10 @@ class Launches:
             special.constants,
             special.attributes,
             special.options,
+            closure=known,
         )
+        if known is None and plain_bindings(tuple(special.constants.values())) is not None:
+            self._closures[id(variant.function)] = job.closure
         with grid_errors():
             extents = CheckedGrid(variant.function, self.grid)(special.bound)
         options = {name: value for name, value in variant.meta.items() if name not in special.bound}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab.benchmark.ceilings import kept_ceilings
 from kernellab.gpu.device import device_name
@@ -16,15 +16,16 @@ from kernellab.registry.table import Registry
 from kernellab.run import Run
 from kernellab.runtime import Launches as Runtime
 from kernellab.tune.bench import Bench
-from kernellab.tune.checking import Check
+from kernellab.tune.deferred import DeferredBench
 from kernellab.tune.devices import checked_devices
-from kernellab.tune.gpu_bench import gpu_bench
 from kernellab.tune.launches import Launches
 from kernellab.tune.progress import Watch, unwatched
 from kernellab.tune.provenance import Device, device_of
 from kernellab.tune.result import Tuning
 from kernellab.tune.session import Options, Workshop, tuned
-from kernellab.tune.twins import on_device
+
+if TYPE_CHECKING:
+    from kernellab.tune.checking import Check
 
 ACCUMULATES = "The configs were not checked: the kernel reads what it writes, and the cell had launched it before."
 
@@ -153,17 +154,28 @@ def _launch_once(kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[st
 
 
 def _bench(runtime: Runtime, launches: Launches, timeout_s: float) -> Bench:
-    from kernellab._triton.tuning import declared
+    def made() -> Bench:
+        from kernellab.tune.gpu_bench import gpu_bench  # where all is known, nothing of it is needed
 
-    return gpu_bench(launches, runtime.flights, timeout_s, frozenset(declared(launches.kernel).reset_to_zero))
+        return gpu_bench(launches, runtime.flights, timeout_s, _reset(launches))
+
+    return DeferredBench(made)
 
 
 def _bench_on(runtime: Runtime, launches: Launches, timeout_s: float, device: int) -> Bench:
+    def made() -> Bench:
+        from kernellab.tune.gpu_bench import gpu_bench
+        from kernellab.tune.twins import on_device
+
+        return gpu_bench(on_device(launches, device), runtime.flights, timeout_s, _reset(launches), device)
+
+    return DeferredBench(made)
+
+
+def _reset(launches: Launches) -> frozenset[str]:
     from kernellab._triton.tuning import declared
 
-    there = on_device(launches, device)
-    reset = frozenset(declared(launches.kernel).reset_to_zero)
-    return gpu_bench(there, runtime.flights, timeout_s, reset, device)
+    return frozenset(declared(launches.kernel).reset_to_zero)
 
 
 def _existing(runtime: Runtime, given: Sequence[int]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 
 CONFIDENCE = 0.99
 _RESAMPLES = 400
+_FEW = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,11 @@ class Standing:
 def interval(samples: Sequence[float], seed: int = 0, confidence: float = CONFIDENCE) -> Interval:
     """Return the median of samples with its bootstrap percentile interval.
 
-    Fewer than three samples bound nothing but their own range.
+    Of six samples or fewer, that is their range at the default confidence: the median of six draws is the least of the
+    samples in nine cases of a thousand.
     """
     values = np.asarray(samples, dtype=float)
-    if len(values) < 3:
+    if len(values) < 3 or (len(values) <= _FEW and confidence >= CONFIDENCE):
         return Interval(float(np.median(values)), float(values.min()), float(values.max()))
     medians = _resampled_medians(values, seed)
     tail = (1 - confidence) / 2

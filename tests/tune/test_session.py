@@ -172,3 +172,37 @@ def test_hooks_of_the_config_and_the_autotuner_come_before_a_launch_in_this_orde
     assert launch.hook is not None
     launch.hook({})
     assert called == ["config", "tuner"]
+
+
+@triton.jit
+def applied(x_ptr, out_ptr, n, FUNCTION: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, FUNCTION(tl.load(x_ptr + offsets, mask=offsets < n)), mask=offsets < n)
+
+
+@triton.jit
+def doubled(x):
+    return x * 2
+
+
+@triton.jit
+def halved(x):
+    return x / 2
+
+
+def test_configs_of_one_kernel_share_its_closure() -> None:
+    given = launches()
+    small, large = (given.of(Config.of({"BLOCK": block})).job for block in (64, 128))
+    assert small.closure is large.closure
+    assert small.digest != large.digest
+    alone = launches().of(Config.of({"BLOCK": 128})).job
+    assert alone == large
+
+
+def test_functions_among_the_values_of_configs_come_along() -> None:
+    given = launches(applied)
+    jobs = [given.of(Config.of({"FUNCTION": f, "BLOCK": 64})).job for f in (doubled, halved)]
+    assert [[function.name for function in job.closure.functions] for job in jobs] == [
+        ["applied", "doubled"],
+        ["applied", "halved"],
+    ]

@@ -1,0 +1,37 @@
+"""A bench that is made when something is to be measured: where every outcome is known, none is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kernellab.tune.bench import Bench, Candidate, Measured
+
+
+@dataclass(slots=True)
+class DeferredBench:
+    """Stands for the bench that ``make`` returns, which is asked for once."""
+
+    make: Callable[[], Bench]
+    _bench: Bench | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
+        return self._made().measure(candidate, runs, stop_above_ms)
+
+    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+        return self._made().interleave(candidates, rounds)
+
+    def warm(self, candidates: Sequence[Candidate], runs: int) -> list[float]:
+        return self._made().warm(candidates, runs)
+
+    def close(self) -> None:
+        if self._bench is not None:
+            self._bench.close()
+
+    def _made(self) -> Bench:
+        with self._lock:
+            if self._bench is None:
+                self._bench = self.make()
+            return self._bench
