@@ -1,9 +1,9 @@
 """How long it takes from the move of a slider to the updated figures.
 
-Run as ``python -m benchmarks.slider``. The panel lives in an asyncio loop, as in a Jupyter kernel: a move sets the trait
-of the slider, as the message of a browser does; its handler hands the point to the panel's thread, and the clock stops
-when the loop has set the trait that holds the figures. What the browser takes to draw them is not part of it. Moves are
-half a second apart, so that each starts at once; the last move of a drag waits for the hand to rest in addition.
+Run as ``python -m benchmarks.slider``. The panel lives in an asyncio loop, as in a Jupyter kernel: a move sets the
+trait of the slider, as the message of a browser does; its handler hands the point to the panel's thread, and the clock
+stops when the loop has set the trait that holds the figures. What the browser takes to draw them is not part of it.
+Moves are half a second apart, so that each starts at once; the last one of a drag waits for the hand to rest as well.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ async def measured(lab: kernellab.Lab) -> list[str]:
         "first: registers, spills, shared memory, occupancy; all: also times, or what the interpreter ran, and outputs",
         "",
         f"{'':<34} {'compiled already':^29} | {'compiled by the move, compile taken off':^44}",
-        f"{'':<34} {'moves':>5} {'first':>7} {'all':>7} {'worst':>7} | {'moves':>5} {'compile':>8} {'first':>7} {'all':>7}",
+        f"{'':<34} {'moves':>5} {'first':>7} {'all':>7} {'worst':>7} | "
+        f"{'moves':>5} {'compile':>8} {'first':>7} {'all':>7}",
     ]
     for subject in subjects(lab):
         for values in subject.cached if subject.rounds > 1 else ():
