@@ -28,6 +28,7 @@ from tests.kernels.matmul import matmul_kernel
 
 RESULT = Path(__file__).parent / "results" / "slider.txt"
 APART_S = 0.5
+COLUMNS = f"{'moves':>5} {'first':>7} {'all':>7} {'worst':>7} | {'moves':>5} {'compile':>8} {'first':>7} {'all':>7}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,7 @@ async def measured(lab: kernellab.Lab) -> list[str]:
         "first: registers, spills, shared memory, occupancy; all: also times, or what the interpreter ran, and outputs",
         "",
         f"{'':<34} {'compiled already':^29} | {'compiled by the move, compile taken off':^44}",
-        f"{'':<34} {'moves':>5} {'first':>7} {'all':>7} {'worst':>7} | "
-        f"{'moves':>5} {'compile':>8} {'first':>7} {'all':>7}",
+        f"{'':<34} {COLUMNS}",
     ]
     for subject in subjects(lab):
         for values in subject.cached if subject.rounds > 1 else ():
