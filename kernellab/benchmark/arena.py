@@ -153,8 +153,9 @@ class GpuArena:
         """Bring back what a launch must find, and call the hooks of its config."""
         for tensor, held in self._before:
             tensor.copy_(held)
-        for hook in () if launch is None else launch.before:
-            hook({**launch.arguments, **launch.options})
+        if launch is not None:
+            for hook in launch.before:
+                hook({**launch.arguments, **launch.options})
 
     def _fly(self, contestant: Contestant) -> list[Any]:
         """Launch a kernel through the lab, in the GPU worker first where it is new."""

@@ -88,8 +88,10 @@ def _rated(row: Row, ceilings: Ceilings | None) -> Row:
     roof = None if ceilings is None or row.dot_dtype is None else ceilings.tflops.get(row.dot_dtype)
     if roof and tflops is not None:
         shares["compute"] = tflops / roof
-    bound = max(shares, key=lambda name: shares[name]) if shares else None
-    return replace(row, gbps=gbps, tflops=tflops, share=shares[bound] if bound else None, bound=bound)
+    if not shares:
+        return replace(row, gbps=gbps, tflops=tflops)
+    bound = max(shares, key=lambda name: shares[name])
+    return replace(row, gbps=gbps, tflops=tflops, share=shares[bound], bound=bound)
 
 
 def _of_kernel(row: Row, launch: Launch, compiled: Compiled, flops: int | None, moved: int | None) -> Row:

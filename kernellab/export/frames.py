@@ -49,9 +49,11 @@ def save_frame(found: Any, path: str | Path) -> Path:
         UsageError: the ending is another one, or Parquet's library is not installed.
     """
     path = Path(path)
+    suffix = _format(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     attrs = json.loads(json.dumps(_encoded(found.attrs), default=_plain))
     about = {"columns": list(map(str, found.columns)), "dtypes": [str(t) for t in found.dtypes], "attrs": attrs}
-    match _format(path):
+    match suffix:
         case ".csv":
             text = found.to_csv(index=False, na_rep=_ABSENT)
             path.write_text(f"# {json.dumps(about)}\n{text}", encoding="utf-8")

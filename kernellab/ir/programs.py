@@ -139,7 +139,7 @@ class Programs:
         ):
             if isinstance(part, str) or bool(part.any()):
                 ends[way] = self._operands(self.block(block, [], part))
-        unknown = [None] * len(operation.results)
+        unknown: list[Known] = [None] * len(operation.results)
         pairs = zip(*(end or unknown for end in ends), strict=True)
         self._set(operation, unknown if condition is None else [chosen(condition, *pair) for pair in pairs])
 

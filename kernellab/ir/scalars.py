@@ -86,6 +86,11 @@ def _quotient(a: Integers, b: Integers) -> Integers:
     return found
 
 
+def _selected(condition: Integers, yes: Integers, no: Integers) -> Integers:
+    found: Integers = np.where(condition != 0, yes, no)
+    return found
+
+
 def _if_positive(rule: Callable[[Integers, Integers], Integers]) -> Callable[..., Known]:
     """Compute an unsigned operation where it agrees with the signed one: on numbers that are not negative."""
 
@@ -148,7 +153,7 @@ _RULES: Mapping[str, Callable[..., Known]] = MappingProxyType(
         "arith.maxsi": _plain(np.maximum),
         "arith.minui": _if_positive(np.minimum),
         "arith.maxui": _if_positive(np.maximum),
-        "arith.select": _plain(lambda c, a, b: np.where(c != 0, a, b)),
+        "arith.select": _plain(_selected),
         "arith.extsi": _sign_extended,
         "arith.extui": _zero_extended,
         "arith.trunci": _sign_extended,

@@ -10,6 +10,7 @@ from kernellab.benchmark.ceilings import Ceilings
 from kernellab.benchmark.question import VARIANTS
 from kernellab.benchmark.result import Benchmark, Row
 from kernellab.tune.result import Status
+from kernellab.views import sections
 from kernellab.views.canvas import picture, value_text
 from kernellab.views.roofline import roofline_figure
 from kernellab.views.sweep import sweep_figure, sweep_heat_map
@@ -33,7 +34,7 @@ def benchmark_text(benchmark: Benchmark) -> str:
 def benchmark_html(benchmark: Benchmark) -> str:
     """Return summary, figures and table; the pictures are part of the text, in a light and a dark version."""
     frame = benchmark.frame
-    parts = [f"<b>{escape(summary(benchmark))}</b>"]
+    parts = [sections.message("kl-note", summary(benchmark))]
     parts.append(picture(lambda dark: sweep_figure(frame, dark=dark), "the sweep, by implementation"))
     if len(benchmark.implementations) > 1 and benchmark.reference:
         speedups = picture(lambda dark: sweep_figure(frame, metric="speedup", dark=dark), "speedup over the reference")
@@ -41,8 +42,11 @@ def benchmark_html(benchmark: Benchmark) -> str:
     parts.append(_folded("roofline", picture(lambda dark: roofline_figure(frame, dark=dark), "rows under the roofs")))
     parts.append(_folded("heat map", picture(lambda dark: sweep_heat_map(frame, dark=dark), "best times")))
     parts.append(_html_table(benchmark))
-    parts += [f"<div>{escape(line)}</div>" for line in (*_failures(benchmark), *benchmark.notes)]
-    return f'<div class="kl-bench">{"".join(parts)}</div>'
+    parts += [sections.message("kl-note kl-warn", line) for line in _failures(benchmark)]
+    parts += [sections.message("kl-note", line) for line in benchmark.notes]
+    where = benchmark.provenance.get("device") or f"{benchmark.provenance.get('target', '')}, no GPU"
+    words = [f"over {', '.join(benchmark.swept)}", str(where), f"{benchmark.seconds:.1f} s"]
+    return sections.framed(sections.section(sections.header(benchmark.kernel, words), *parts))
 
 
 def _folded(title: str, content: str) -> str:
@@ -86,32 +90,30 @@ def _table(benchmark: Benchmark, rows: Sequence[Row]) -> tuple[list[str], list[l
     has_times = any(row.time_ms is not None for row in benchmark.rows)
     names = _MEASURED if has_times else _COMPILED
     cells = _measured if has_times else _compiled
-    shown = [name for name, values in _values(rows).items() if any(values)]
+    shown = _told_by_configs(rows)
     lines = [
         [*(value_text(dict(row.point)[name]) for name in benchmark.swept), row.implementation, *cells(row), row.status]
         for row in rows
     ]
     head = [*benchmark.swept, "implementation", *names, "status"]
-    if not shown:
-        return head, lines
-    configs = [
-        ", ".join(f"{name}={dict(row.config.parameters).get(name)}" for name in shown) if row.config else ""
-        for row in rows
-    ]
-    place = len(benchmark.swept) + 1
-    return [*head[:place], "config", *head[place:]], [
-        [*line[:place], config, *line[place:]] for line, config in zip(lines, configs, strict=True)
-    ]
+    if shown:
+        configs = [_config_text(row, shown) for row in rows]
+        place = len(benchmark.swept) + 1
+        head = [*head[:place], "config", *head[place:]]
+        lines = [[*line[:place], text, *line[place:]] for line, text in zip(lines, configs, strict=True)]
+    told = [place for place in range(len(head)) if any(line[place] for line in lines)]
+    return [head[place] for place in told], [[line[place] for place in told] for line in lines]
 
 
-def _values(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """Return the config parameters that no swept column tells, with their values."""
-    found: dict[str, list[Any]] = {}
-    for row in rows:
-        if row.config is not None and "config" not in dict(row.point):
-            for name, value in row.config.parameters:
-                found.setdefault(name, []).append(str(value))
-    return found
+def _config_text(row: Row, names: Sequence[str]) -> str:
+    values = {} if row.config is None else dict(row.config.parameters)
+    return ", ".join(f"{name}={values[name]}" for name in names if name in values)
+
+
+def _told_by_configs(rows: Sequence[Row]) -> list[str]:
+    """Return the config parameters that no swept column tells."""
+    configs = [row.config for row in rows if row.config is not None and "config" not in dict(row.point)]
+    return list(dict.fromkeys(name for config in configs for name, _ in config.parameters))
 
 
 def _measured(row: Row) -> list[str]:
@@ -141,14 +143,15 @@ def _compiled(row: Row) -> list[str]:
 
 def _html_table(benchmark: Benchmark) -> str:
     head, lines = _table(benchmark, benchmark.rows)
-    top = "".join(f"<th>{escape(name)}</th>" for name in head)
+    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     body = "".join(
         f'<tr title="{escape(row.reason)}">' + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>"
         for row, line in zip(benchmark.rows, lines, strict=True)
     )
     count = len(benchmark.rows)
     is_open = " open" if count <= _HTML_ROWS else ""
-    return f"<details{is_open}><summary>{count} rows</summary><table><tr>{top}</tr>{body}</table></details>"
+    table = f'<table class="kl-args"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    return f"<details{is_open}><summary>{count} rows</summary>{table}</details>"
 
 
 def _failures(benchmark: Benchmark) -> list[str]:

@@ -67,7 +67,7 @@ def test_it_shows_as_text_and_html(shifting: Notebook) -> None:
     found = bench(shifting, 'shift --over "n=[100, 200]"')
     shown, _ = shifting.shell.display_formatter.format(found)
     assert str(shown["text/plain"]).startswith("shift: 2 points of n; compiled in")
-    assert "<table>" in str(shown["text/html"])
+    assert "<table" in str(shown["text/html"])
 
 
 @pytest.mark.parametrize(
