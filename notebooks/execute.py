@@ -37,7 +37,12 @@ def executed(notebook: nbformat.NotebookNode, folder: Path) -> None:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
-            cell.outputs = _joined(cell.outputs)
+            cell.outputs = _joined([output for output in cell.outputs if not _is_blank(output)])
+
+
+def _is_blank(output: nbformat.NotebookNode) -> bool:
+    """Tell whether an output is a display that was emptied, as progress is once it is over."""
+    return "data" in output and not any(output.data.values())
 
 
 def _joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
