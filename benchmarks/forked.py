@@ -9,11 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
+class ChildFailed(Exception):
+    """A child ended without an answer; its traceback is on stderr."""
+
+
 def forked(work: Callable[[], dict[str, Any]], environment: Mapping[str, str]) -> dict[str, Any]:
     """Return what ``work`` returns in a fork of this process, with more variables in its environment.
 
     Raises:
-        SystemExit: it failed; its traceback is on stderr.
+        ChildFailed: it raised, or died.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -32,6 +36,6 @@ def forked(work: Callable[[], dict[str, Any]], environment: Mapping[str, str]) -
         answer = pipe.read()
     _, status = os.waitpid(child, 0)
     if status or not answer:
-        raise SystemExit(f"a child ended with status {status}")
+        raise ChildFailed(f"a child ended with status {status}")
     found: dict[str, Any] = json.loads(answer)
     return found

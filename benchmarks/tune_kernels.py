@@ -110,13 +110,12 @@ def attention(q_ptr, k_ptr, v_ptr, out_ptr, length, scale, WIDTH: tl.constexpr, 
     rows, lanes = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, WIDTH)
     q = tl.load(q_ptr + base + rows[:, None] * WIDTH + lanes[None, :])
     top = tl.full((BM,), float("-inf"), dtype=tl.float32)
-    factor = (scale * 1.44269504).to(tl.float32)
     norm = tl.zeros((BM,), dtype=tl.float32)
     total = tl.zeros((BM, WIDTH), dtype=tl.float32)
     for start in range(0, length, BN):
         keys = start + tl.arange(0, BN)
         k = tl.load(k_ptr + base + keys[None, :] * WIDTH + lanes[:, None])
-        score = tl.dot(q, k) * factor
+        score = (tl.dot(q, k) * (scale * 1.44269504)).to(tl.float32)  # torch.compile takes scale for a float64
         highest = tl.maximum(top, tl.max(score, axis=1))
         weight = tl.exp2(score - highest[:, None])
         fade = tl.exp2(top - highest)

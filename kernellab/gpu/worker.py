@@ -18,14 +18,18 @@ from kernellab.gpu.unboarding import argument_of
 
 _WIDE_GUARD_BYTES = 32 << 20
 _NARROW_GUARD_BYTES = 1 << 20
+_ALIGNED = 512
 _OUTPUT_CHARS = 100_000
 
 
 def warm(device: int, progress: object) -> None:
-    """Make the CUDA context, so that the first flight need not wait for it."""
+    """Make the CUDA context and load what guards memory, so that the first flight need not wait for that."""
     import torch
 
-    torch.empty(1, device=f"cuda:{device}").fill_(1)
+    arena = arena_of(((_ALIGNED, 2 * _ALIGNED),), 3 * _ALIGNED, f"cuda:{device}")
+    arena.copy_of(0).fill_(1)
+    arena.watch(0)
+    arena.damages()
     torch.cuda.synchronize(device)
 
 
