@@ -44,11 +44,20 @@ class Arena(Protocol):
     def interleave(self, contestants: Sequence[Contestant], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each, one per round, with a flushed L2; each round launches all of them."""
 
+    def close(self) -> None:
+        """Give back what the arena holds."""
+
 
 def outputs_of(arguments: Mapping[str, Any], contestants: Sequence[Contestant]) -> dict[str, Any]:
     """Return the tensors that the first kernel among the contestants may write."""
-    compiled = next((each.compiled for each in contestants if each.compiled is not None), None)
-    mutated = frozenset[str]() if compiled is None else touched(compiled.effects)[0]
+    first = [each for each in contestants if each.compiled is not None][:1]
+    return written_by(arguments, first)
+
+
+def written_by(arguments: Mapping[str, Any], contestants: Sequence[Contestant]) -> dict[str, Any]:
+    """Return the tensors that some of the kernels among the contestants may write."""
+    effects = [each.compiled.effects for each in contestants if each.compiled is not None]
+    mutated = frozenset[str]().union(*(touched(each)[0] for each in effects))
     return {name: tensor for name, tensor in memory_of(arguments).items() if name in mutated}
 
 
@@ -112,27 +121,29 @@ def poison(tensors: Sequence[Any]) -> None:
 class GpuArena:
     """The arena on a GPU: first launches fly through the lab, the timed ones happen in this process.
 
-    ``arguments`` belong to the arena: their tensors are written to. ``extra`` are values that only functions take.
+    ``arguments`` belong to the arena: their tensors are written to. ``outputs`` are compared; ``written`` is all that
+    some kernel writes, and ``read`` names what some kernel reads.
     """
 
     watch: Stopwatch
     flying: Callable[[], AbstractContextManager[Any]]
     arguments: Mapping[str, Any]
     outputs: Mapping[str, Any]
+    written: Mapping[str, Any]
     read: frozenset[str]
     _before: list[tuple[Any, Any]] = field(default_factory=list)
     _reference: tuple[str, list[Any]] | None = None
     _ready: dict[int, Timed] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._before = [(tensor, tensor.clone()) for name, tensor in self.outputs.items() if name in self.read]
+        self._before = [(tensor, tensor.clone()) for name, tensor in self.written.items() if name in self.read]
 
     @property
     def state(self) -> DeviceState:
         return self.watch.state
 
     def try_out(self, contestant: Contestant) -> str:
-        poison([tensor for name, tensor in self.outputs.items() if name not in self.read])
+        poison([tensor for name, tensor in self.written.items() if name not in self.read])
         self._restore(contestant.launch)
         outputs = self._fly(contestant) if contestant.launch is not None else self._call(contestant)
         if self._reference is None:
@@ -148,6 +159,11 @@ class GpuArena:
             names = ", ".join(each.name for each in contestants)
             raise RunError(f"Timing {names} failed: {str(exc).strip().partition(chr(10))[0]}") from exc
         return [tuple(each) for each in times]
+
+    def close(self) -> None:
+        self._ready.clear()  # they hold the arena, and it all of the inputs
+        self._before.clear()
+        self._reference = None
 
     def _restore(self, launch: Launch | None = None) -> None:
         """Bring back what a launch must find, and call the hooks of its config."""
@@ -181,7 +197,7 @@ class GpuArena:
 
         function = contestant.function
         assert function is not None, "what is no kernel is a function"
-        inputs = {name: each for name, each in memory_of(self.arguments).items() if name not in self.outputs}
+        inputs = {name: each for name, each in memory_of(self.arguments).items() if name not in self.written}
         versions = {name: each._version for name, each in inputs.items()}
         result = run_function(contestant, self.arguments)
         try:

@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from kernellab.benchmark.arena import Arena, Contestant, GpuArena, difference, outputs_of, returned, run_function
+from kernellab.benchmark.arena import (
+    Arena,
+    Contestant,
+    GpuArena,
+    difference,
+    outputs_of,
+    returned,
+    run_function,
+    written_by,
+)
 from kernellab.benchmark.cases import copied
 from kernellab.benchmark.ceilings import Ceilings, keep_ceilings, kept_ceilings, measured_ceilings
 from kernellab.benchmark.question import Question
@@ -101,7 +110,8 @@ def _arenas(runtime: Runtime, question: Question) -> Callable[[Mapping[str, Any]
         effects = [each.compiled.effects for each in contestants if each.compiled is not None]
         read = frozenset[str]().union(*(touched(each)[1] for each in effects))
         flying = partial(runtime.recording, timeout_s=question.timeout_s)
-        return GpuArena(watches[0], flying, arguments, outputs_of(arguments, contestants), read)
+        outputs, written = outputs_of(arguments, contestants), written_by(arguments, contestants)
+        return GpuArena(watches[0], flying, arguments, outputs, written, read)
 
     return opened
 

@@ -26,7 +26,7 @@ from kernellab.tune.result import Status
 from kernellab.tune.tuner import NO_GPU
 
 STOPPED = "not measured: the benchmark was interrupted"
-_BATCH = 6
+_BATCH = 10
 _CASE_S = 2.0
 _EACH_S = 0.4
 
@@ -121,6 +121,7 @@ class _Session:
             jobs.update({place.launch.job.digest: place.launch.job for place in places if place.launch is not None})
             if made:
                 self.arguments.keep(number, made)
+            del made, places  # before the next ones are made: they may fill the device
         for _ in self.workshop.compiler.stream(list(jobs.values())) if jobs else ():
             pass
 
@@ -175,10 +176,13 @@ class _Session:
             for place in ordered:
                 place.drop(Status.CANNOT_RUN, str(exc).strip().partition("\n")[0])
             return
-        for place in ordered:
-            self._try_out(arena, place)
-        present = [place for place in ordered if place.is_in]
-        times = self._times(arena, present)
+        try:
+            for place in ordered:
+                self._try_out(arena, place)
+            present = [place for place in ordered if place.is_in]
+            times = self._times(arena, present)
+        finally:
+            arena.close()
         state = arena.state
         has_reference = len(present) > 1 and (not self.question.versus or self._is_reference(present[0]))
         rows = rows_of_times([place.row for place in present], times, has_reference=has_reference)

@@ -44,6 +44,9 @@ class FakeArena:
         self.log.append(("time", tuple(each.name for each in contestants)))
         return [tuple(self._time(each) for _ in range(rounds)) for each in contestants]
 
+    def close(self) -> None:
+        self.log.append(("close", ()))
+
     def _time(self, contestant: Contestant) -> float:
         answer = self.time_of(contestant, self.arguments)
         assert isinstance(answer, float)
