@@ -13,6 +13,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import UsageError
+from kernellab.views.roofline import has_roofline
 from tests.kernels.matmul import matmul_kernel
 
 pytestmark = [
@@ -154,6 +155,31 @@ def test_ceilings_are_measured_once(lab: kernellab.Lab) -> None:
     assert first == lab.ceilings()
     assert first.memory_gbps > 100
     assert first.tflops["fp16"] > first.tflops["fp32"]
+
+
+def test_a_tuning_has_rates_and_a_roofline_once_the_ceilings_are_known(lab: kernellab.Lab) -> None:
+    lab.ceilings()
+    a, b, c = (torch.randn(512, 512, device="cuda", dtype=torch.float16) for _ in range(3))
+    configs = [
+        triton.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": group}, num_warps=4) for group in (1, 8)
+    ]
+    frame = lab.tune(matmul_kernel, (64,), a, b, c, *[512] * 6, configs=configs).frame
+    assert list(frame.status) == ["ok", "ok"]
+    assert frame.tflops.tolist() == pytest.approx((2 * 512**3 / frame.time_ms / 1e9).tolist())
+    assert has_roofline(frame)
+
+
+def test_small_sweeps_are_not_timed_by_what_the_host_takes(lab: kernellab.Lab) -> None:
+    def slow_on_the_host(x_ptr: torch.Tensor, y_ptr: torch.Tensor) -> torch.Tensor:
+        total = 0
+        for number in range(20_000):
+            total += number
+        return x_ptr + y_ptr
+
+    versus = {"torch": torch_add, "slow": slow_on_the_host}
+    frame = lab.bench(add, grid, BLOCK=256, over={"n": [2**14]}, inputs=inputs, versus=versus).frame
+    by_name = frame.set_index("implementation").time_ms
+    assert by_name["slow"] < 3 * by_name["torch"]
 
 
 def test_clock_and_temperature_stand_beside_the_times(lab: kernellab.Lab) -> None:
