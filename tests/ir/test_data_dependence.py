@@ -81,6 +81,42 @@ def calling_with_a_number(x_ptr, out_ptr, where_ptr, n, BLOCK: tl.constexpr):
     element(out_ptr, n)
 
 
+@triton.jit
+def asserting(x_ptr, out_ptr, where_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets)
+    tl.device_assert(x > 0.0, "too small", mask=None)
+    tl.store(out_ptr + offsets, x)
+
+
+@triton.jit
+def asserting_of_a_number(x_ptr, out_ptr, where_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.device_assert(n > 0, "too small", mask=None)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets))
+
+
+@triton.jit
+def with_code_from_outside(x_ptr, out_ptr, where_ptr, n, BLOCK: tl.constexpr, PURE: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    x = tl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [tl.load(x_ptr + offsets)], dtype=tl.float32, is_pure=PURE, pack=1
+    )
+    tl.store(out_ptr + offsets, x)
+
+
+def test_an_assertion_about_data_decides_and_one_about_a_number_does_not(lab: kernellab.Lab) -> None:
+    args = (X, OUT, WHERE, 250)
+    assert depends_on_data(lab.graph(asserting, *args, BLOCK=64, debug=True))
+    assert not depends_on_data(lab.graph(asserting_of_a_number, *args, BLOCK=64, debug=True))
+
+
+@pytest.mark.parametrize("pure", [True, False])
+def test_code_from_outside_is_trusted_where_it_is_pure(lab: kernellab.Lab, pure: bool) -> None:
+    graph = lab.graph(with_code_from_outside, X, OUT, WHERE, 250, BLOCK=64, PURE=pure)
+    assert depends_on_data(graph) is not pure
+
+
 @pytest.mark.parametrize(
     ("kernel", "expected"),
     [
