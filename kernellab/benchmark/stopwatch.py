@@ -52,7 +52,7 @@ class Stopwatch:
         """Return the milliseconds of each launch of each piece of work; each round starts with another one."""
         import torch
 
-        flushes = [self._flushes(launch, before) for launch, before in work]
+        flushes = [self.flushes_for(launch, before) for launch, before in work]
         torch.cuda.synchronize()
         events: list[list[tuple[Any, Any]]] = [[] for _ in work]
         for number in range(rounds):
@@ -68,7 +68,7 @@ class Stopwatch:
         torch.cuda.synchronize()
         return [[begin.elapsed_time(end) for begin, end in each] for each in events]
 
-    def _flushes(self, launch: Callable[[], Any], before: Callable[[], None] | None) -> int:
+    def flushes_for(self, launch: Callable[[], Any], before: Callable[[], None] | None) -> int:
         """Return how many flushes take longer than the host needs for a launch, which it does once to know."""
         if before is not None:
             before()
