@@ -59,6 +59,10 @@ class Boarding:
         """
         return tuple(self._memory(index, storage) for index, storage in enumerate(self._storages))
 
+    def unshare(self) -> None:
+        """Forget what was shared, once the other process has let go of it."""
+        self._shared.clear()
+
     def _memory(self, index: int, storage: Any) -> Memory:
         import torch
         from torch.multiprocessing.reductions import reduce_tensor

@@ -116,6 +116,7 @@ class Flights:
             flight = self._flight(departure, job, timeout_s)
         finally:
             del job
+            boarding.unshare()  # the traceback of an error would keep it
             torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
         if flight.ending is not Ending.CLEAN:
             if flight.ending is Ending.FAULT:
