@@ -15,11 +15,7 @@ from kernellab.target import Target, known_targets, parse_target
 def slider_of(control: Control) -> Any:
     """Return the widget of a control; all but switches are sliders over values, which keys move too."""
     if control.is_toggle:
-        return ipywidgets.Dropdown(
-            options=[(label_of(choice), choice) for choice in control.choices],
-            value=control.start,
-            description=control.name,
-        )
+        return ipywidgets.Checkbox(value=control.start, description=control.name, indent=False)
     return ipywidgets.SelectionSlider(
         options=[(label_of(choice), choice) for choice in control.choices],
         value=control.start,

@@ -182,7 +182,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
 
     def _take(self, control: Control, value: Any) -> None:
         """Let a control take a value, which may be one that its slider had no stop for."""
-        if control is not self._controls[control.name]:
+        if control is not self._controls[control.name]:  # never a switch
             self._controls[control.name] = control
             self._sliders[control.name].options = slider_of(control).options
         self._sliders[control.name].value = value
