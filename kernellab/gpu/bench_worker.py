@@ -19,7 +19,7 @@ from kernellab.gpu.unboarding import argument_of
 # brings late finds them written, and a short kernel is a tenth faster then; so the flush takes longer than the host.
 _LEAST_FLUSH_BYTES = 256 << 20
 _WARM_UP_FLUSHES = 100
-_HEAD_START_FLUSHES = 4
+_HEAD_START_FLUSHES = 2
 _MOST_RUNS = 10_000
 
 Launcher = Callable[[], None]
