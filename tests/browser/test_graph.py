@@ -25,7 +25,8 @@ LIT = "() => [...document.querySelectorAll('.kg-on')].map(box => box.dataset.nod
 SHADED = "e => getComputedStyle(e).boxShadow !== 'none'"
 TITLES = "boxes => boxes.map(box => box.querySelector('text').textContent)"
 IN_CANVAS = """box => {
-  const frame = box.closest('.kg-canvas').getBoundingClientRect(), own = box.querySelector('text').getBoundingClientRect();
+  const frame = box.closest('.kg-canvas').getBoundingClientRect();
+  const own = box.querySelector('text').getBoundingClientRect();
   return own.top >= frame.top && own.bottom <= frame.bottom && own.left >= frame.left && own.right <= frame.right;
 }"""
 
@@ -254,12 +255,7 @@ def test_the_graph_zooms_fits_and_pans(open_widget: Open, matmul: Compiled) -> N
     page.keyboard.up("Control")
     page.wait_for_function(f"before => Math.abs(({width})() - before) < 2", arg=before)
     page.get_by_role("button", name="fit the whole graph").click()
-    assert (
-        page.evaluate(
-            "() => { const c = document.querySelector('.kg-canvas'); return c.scrollHeight - c.clientHeight; }"
-        )
-        < 3
-    )
+    assert page.locator(".kg-canvas").evaluate("e => e.scrollHeight - e.clientHeight") < 3
     size.click()
     assert size.inner_text() == "100%"
     place, top = page.locator(".kg-canvas").bounding_box(), page.locator(".kg-canvas").evaluate("e => e.scrollTop")
