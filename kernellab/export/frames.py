@@ -85,7 +85,8 @@ def read_frame(path: str | Path) -> Any:
     elif suffix == ".csv":
         first, _, rest = path.read_text(encoding="utf-8").partition("\n")
         about = json.loads(first.removeprefix("# ")) if first.startswith("# {") else None
-        texts = {} if about is None else {n: str for n, kind in _kinds(about) if kind in _TEXTUAL}
+        # pandas before 3.1 reads floats inexactly; made of texts, they are exact
+        texts = {} if about is None else {n: str for n, kind in _kinds(about) if kind in {*_TEXTUAL, "float64"}}
         found = pd.read_csv(io.StringIO(rest), dtype=texts, keep_default_na=False, na_values=[_ABSENT])
     else:
         about = json.loads(path.read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,14 @@ def test_kernels_launches_and_measurements_are_tidy_tables(lab: kernellab.Lab) -
     assert measurements["status"].tolist() == ["ok", "fault"]
     assert str(kernels["created"].dtype).endswith("UTC]")
     assert measurements.attrs["table"] == "measurements"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_every_digit_of_a_time_survives_a_file(tmp_path: Path, suffix: str) -> None:
+    rng = random.Random(0)
+    times = [rng.random() * 10 ** rng.randint(-5, 4) for _ in range(1000)]
+    found = pd.DataFrame({"time_ms": [*times, float("nan")], "limiter": [*["threads"] * 1000, None]})
+    assert read_frame(save_frame(found, tmp_path / f"x{suffix}")).equals(found)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
