@@ -79,9 +79,9 @@ def _check(plan: Plan, expected: Sequence[Expected], least: float) -> str:
     lines += ["    arguments = inputs(device)"]
     if plan.launch.check:
         lines += [
-            "    wanted = reference(**{n: a.clone() if hasattr(a, 'clone') else a for n, a in arguments.items()})",
-            "    wanted = wanted if isinstance(wanted, tuple) else (wanted,)",
             f"    {launched(plan)}",
+            "    wanted = reference(**arguments)  # after the launch, as --check is",
+            "    wanted = wanted if isinstance(wanted, tuple) else (wanted,)",
             f"    for name, value in zip({literal(list(plan.mutated))}, wanted, strict=True):",
             "        got = arguments[name].double()",
             "        value = value.double().reshape(got.shape)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from kernellab.errors import KernellabError, UsageError
@@ -15,7 +16,10 @@ def subject_of(store: Store, version: Version) -> Subject:
     """Return a version with its launches; those that other parameters than the latest are left out."""
     rows = store.history.launches(version.id)
     launches = tuple(row.launch for row in rows if [a.name for a in row.launch.arguments] == _names(rows[-1].launch))
-    return Subject(version, launches, _result(store, version, launches[-1]) if launches else None)
+    result = _result(store, version, launches[-1]) if launches else None
+    if _accumulates(result):
+        launches = tuple(dataclasses.replace(launch, check="") for launch in launches)
+    return Subject(version, launches, result)
 
 
 def expectation(subject: Subject, kernel: Any, device: str) -> tuple[Expected, ...]:
@@ -55,6 +59,15 @@ def values_of(launch: Launch) -> dict[str, Any]:
         elif argument.constexpr:
             raise UsageError(f"{argument.name} was {argument.value}, which cannot be made again.")
     return {**values, **options_of(launch)}
+
+
+def _accumulates(result: Result | None) -> bool:
+    """Tell whether outputs depend on what they held before: their reference holds for what the cell had put there."""
+    return (
+        result is None
+        or not result.complete
+        or bool({*result.reads, *result.atomics} & {*result.writes, *result.atomics})
+    )
 
 
 def _names(launch: Launch) -> list[str]:

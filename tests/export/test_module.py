@@ -240,3 +240,37 @@ def test_what_cannot_be_exported_is_an_error_that_says_why(lab: kernellab.Lab, t
     with pytest.raises(UsageError, match="cannot be written"):
         lab.export("awkward", "/proc/nowhere/k.py")
     assert not (tmp_path / "k.py").exists()
+
+
+def test_a_reference_that_names_an_output_sees_it_after_the_launch(lab: kernellab.Lab, tmp_path: Path) -> None:
+    text = """
+@triton.jit
+def positive(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets)
+    tl.store(out_ptr + offsets, tl.where(x > 0, 2 * x, 0.0))
+
+positive[(1,)](a, c, BLOCK=256)
+"""
+    names = {"a": torch.linspace(-1, 1, 256), "c": torch.zeros(256)}
+    cell(lab, text, check="torch.where(c != 0, 2 * a, 0.0)", **names)
+    lab.export("positive", tmp_path / "k.py")
+    result = run_files(tmp_path / "k.py")
+    assert result.stdout.startswith("positive equals its reference"), result.stderr
+
+
+def test_an_accumulator_is_not_held_to_a_reference_that_knew_its_first_contents(
+    lab: kernellab.Lab, tmp_path: Path
+) -> None:
+    text = """
+@triton.jit
+def total(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.atomic_add(out_ptr, tl.sum(tl.load(x_ptr + offsets)))
+
+total[(1,)](a, c, BLOCK=256)
+"""
+    cell(lab, text, check="a.sum()[None]", a=torch.rand(256), c=torch.zeros(1))
+    lab.export("total", tmp_path / "k.py")
+    result = run_files(tmp_path / "k.py")
+    assert result.stdout.startswith("total gives what it gave"), result.stderr
