@@ -18,9 +18,11 @@ def tuning_text(tuning: Tuning) -> str:
     """Return the summary and the best configs as a table for a terminal."""
     names = varying(tuning.frame)
     lines = [_cells(tuning, index, names) for index in _order(tuning)[:_ROWS]]
-    widths = [max(len(line[i]) for line in [_HEAD, *lines]) for i in range(len(_HEAD))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in [_HEAD, *lines]]
-    rest = len(tuning.rows) - len(lines)
+    shown = _filled(lines)
+    lines = [tuple(line[i] for i in shown) for line in [_HEAD, *lines]]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+    rest = len(tuning.rows) - len(lines) + 1
     more = [f"... and {rest} more in .frame"] if rest > 0 else []
     failures = [f"{row.status}: {row.config.text}: {row.reason}" for row in _failures(tuning)]
     return "\n".join([summary(tuning), *map(str.rstrip, table), *more, *failures, *tuning.notes])
@@ -78,18 +80,29 @@ def _cells(tuning: Tuning, index: int, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _table(tuning: Tuning) -> str:
-    names = varying(tuning.frame)
-    head = "".join(f"<th>{escape(name)}</th>" for name in _HEAD)
+    names, order = varying(tuning.frame), _order(tuning)
+    lines = [_cells(tuning, index, names) for index in order]
+    shown = _filled(lines)
+    head = "".join(f'<th style="{_align(i)}">{escape(_HEAD[i])}</th>' for i in shown)
     rows = [
         f'<tr title="{escape(tuning.rows[index].reason)}">'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(tuning, index, names))
+        + "".join(f'<td style="{_align(i)}">{escape(line[i])}</td>' for i in shown)
         + "</tr>"
-        for index in _order(tuning)
+        for index, line in zip(order, lines, strict=True)
     ]
     count = len(tuning.rows)
     is_open = " open" if count <= _ROWS else ""
     table = f"<table><tr>{head}</tr>{''.join(rows)}</table>"
     return f"<details{is_open}><summary>{count} configs</summary>{table}</details>"
+
+
+def _filled(lines: Sequence[Sequence[str]]) -> list[int]:
+    """Return the columns that say something: without a GPU there are neither ranks nor times."""
+    return [i for i, name in enumerate(_HEAD) if name == "config" or any(line[i] for line in lines)]
+
+
+def _align(column: int) -> str:
+    return "text-align:left" if _HEAD[column] in {"config", "status"} else "text-align:right"
 
 
 def _failures(tuning: Tuning) -> list[Row]:
