@@ -38,7 +38,11 @@ def trail_svg(trail: Trail, best: Visit | None, current: Visit | None) -> str:
         return _LEFT + (index + 0.5) * step
 
     if timed:
-        body, title, scale = _times(visits, timed, best, x), "time, ms", _time_scale(timed)
+        body, title, scale = (
+            _times(visits, timed, best, x),
+            "time, ms, with its interval; the best is large",
+            _time_scale(timed),
+        )
     else:
         body, title, scale = (
             _occupancies(visits, x),
@@ -61,7 +65,8 @@ def trail_svg(trail: Trail, best: Visit | None, current: Visit | None) -> str:
 
 def _times(visits: Sequence[Visit], timed: Sequence[Visit], best: Visit | None, x: Callable[[int], float]) -> str:
     scale = _time_scale(timed)
-    places = [(x(i), scale.y(v.row.time_ms)) for i, v in enumerate(visits) if v.row.time_ms is not None]
+    good = [(i, visit.row.time_ms) for i, visit in enumerate(visits) if visit.verdict.equal is not False]
+    places = [(x(i), scale.y(time_ms)) for i, time_ms in good if time_ms is not None]
     line = " ".join(f"{px:.1f},{py:.1f}" for px, py in places)
     marks = [f'<polyline class="kp-line" points="{line}"/>']
     for i, visit in enumerate(visits):
@@ -154,7 +159,7 @@ def _ticks(scale: _Scale) -> list[float]:
         low, high = floor(log10(scale.low)), floor(log10(scale.high))
         marks = (1, 2, 5) if high - low < 2 else (1,)
         return [mark * 10.0**power for power in range(low, high + 1) for mark in marks]
-    rough = (scale.high - scale.low) / 3
+    rough = (scale.high - scale.low) / 4
     power = 10.0 ** floor(log10(rough))
     step = next(mark * power for mark in (1, 2, 5, 10) if mark * power >= rough)
     first = int(scale.low / step)

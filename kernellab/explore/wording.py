@@ -85,6 +85,8 @@ def against_words(visit: Visit, trail: Trail) -> str:
     best = next((each for each in trail if each.number == visit.best), None)
     if best is None or visit.against is None:
         return "the first that was timed"
+    if best.row.config == visit.row.config:
+        return "the best so far, timed again"
     return f"{_ratio_words(visit.against)} the best so far ({best.point.text})"
 
 
@@ -139,6 +141,8 @@ def _against_fact(visit: Visit, trail: Trail) -> tuple[str, str]:
         return "first", "nothing to compare with yet"
     ratio = visit.against
     name = best.point.text
+    if best.row.config == visit.row.config:
+        return "the same", f"{name}, timed again"
     if ratio.low > 1:
         return f"{ratio.median:.3g} x", f"as long as {name}"
     if ratio.high < 1:

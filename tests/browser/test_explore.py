@@ -131,7 +131,7 @@ def test_the_source_keeps_its_stage_and_line(panel: Any) -> None:
     panel.locator(".kp-live summary").click()
     panel.locator(".kp-live .kx-tabs label", has_text="TTGIR").click()
     panel.locator(".kp-live .kx-source .s", has_text="tl.store").click()
-    chosen = "document.querySelector('.kp-live .kx-panes input:checked').closest('.s').innerText"
+    chosen = "document.querySelector('.kp-live .kx-panes input:checked').closest('.s').querySelector('i').innerText"
     line = panel.evaluate(chosen)
     handle(panel, "num_warps").focus()
     panel.keyboard.press("End")
@@ -152,6 +152,7 @@ def test_a_notebook_without_its_kernel_shows_the_picture(panel: Any, jupyterlab:
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
         panel.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
         panel.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
+        panel.locator("#jupyterlab-splash").wait_for(state="detached")
         panel.screenshot(path=str(tmp_path / f"{theme.split()[-1].lower()}.png"))
     panel.set_viewport_size({"width": 420, "height": 900})
     panel.screenshot(path=str(tmp_path / "narrow.png"))
@@ -165,5 +166,9 @@ def test_a_notebook_without_its_kernel_shows_the_picture(panel: Any, jupyterlab:
     picture = panel.locator(".kp-static")
     picture.wait_for(timeout=20_000)
     assert "256" in picture.locator("[data-fact=threads]").inner_text()
-    panel.wait_for_function("!document.body.innerText.includes('Error displaying widget')", timeout=20_000)
+    panel.wait_for_function("!document.body.innerText.includes('Loading widget')", timeout=20_000)
+    assert "Error displaying widget" not in panel.locator("body").inner_text()
+    panel.wait_for_function(  # a server stops sooner when its kernels have started
+        "jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'", timeout=20_000
+    )
     panel.screenshot(path=str(tmp_path / "reopened.png"))
