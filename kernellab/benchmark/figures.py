@@ -27,15 +27,22 @@ class Prepared(Protocol):
 
 def with_work(
     question: Question, case: Mapping[str, Any], arguments: Mapping[str, Any], places: Sequence[Prepared]
-) -> None:
-    """Enter what each row moves and computes: by formula, else as its kernel tells; a function as the first kernel."""
+) -> list[str]:
+    """Enter what each row moves and computes: by formula, else as its kernel tells; a function as the first kernel.
+
+    Returned is, in words, what is not known of a kernel, and why.
+    """
+    notes = []
     available = {**arguments, **case}
     flops = _of_formula(question.flops, available, "flops") if arguments else None
     moved = _of_formula(question.bytes, available, "bytes") if arguments else None
     first: Row | None = None
     for place in sorted(places, key=lambda place: place.launch is None):
         if place.launch is not None and place.compiled is not None:
-            place.row = _of_kernel(place.row, place.launch, place.compiled, flops, moved)
+            counted = arithmetic(place.launch, place.compiled)
+            own = moved_bytes(place.launch.arguments, place.compiled) if moved is None else moved
+            place.row = _of_kernel(place.row, counted, own, flops)
+            notes += _unknowns(place.row, counted)
             first = first or place.row
         elif place.launch is None:
             given = first or Row((), "", Status.OK, flops=flops, bytes=moved)
@@ -47,6 +54,7 @@ def with_work(
                 intensity=given.intensity,
                 dot_dtype=given.dot_dtype,
             )
+    return notes
 
 
 def rows_of_times(rows: Sequence[Row], times: Sequence[Sequence[float]], *, has_reference: bool) -> list[Row]:
@@ -94,10 +102,8 @@ def _rated(row: Row, ceilings: Ceilings | None) -> Row:
     return replace(row, gbps=gbps, tflops=tflops, share=shares[bound], bound=bound)
 
 
-def _of_kernel(row: Row, launch: Launch, compiled: Compiled, flops: int | None, moved: int | None) -> Row:
-    counted: Arithmetic = arithmetic(launch, compiled)
+def _of_kernel(row: Row, counted: Arithmetic, moved: int | None, flops: int | None) -> Row:
     flops = counted.dot_flops if flops is None else flops
-    moved = moved_bytes(launch.arguments, compiled) if moved is None else moved
     return replace(
         row,
         flops=flops,
@@ -106,6 +112,15 @@ def _of_kernel(row: Row, launch: Launch, compiled: Compiled, flops: int | None, 
         intensity=flops / moved if flops is not None and moved else None,
         dot_dtype=counted.main_dot,
     )
+
+
+def _unknowns(row: Row, counted: Arithmetic) -> list[str]:
+    notes = []
+    if row.flops is None:
+        notes.append(f"What {row.implementation} computes is not known: {counted.why_unknown}; flops= tells it.")
+    if row.bytes is None:
+        notes.append(f"What {row.implementation} moves is not known, since an effect of it is not; bytes= tells it.")
+    return notes
 
 
 def _of_formula(formula: Formula, available: Mapping[str, Any], name: str) -> int | None:

@@ -133,7 +133,7 @@ class _Session:
             self._compile(place)
             if place.entrant.function is not None and place.is_in:
                 place.contestant = Contestant(place.entrant.name, function=place.entrant.function)
-        with_work(self.question, case, made, places)
+        self.notes += with_work(self.question, case, made, places)
         if self.workshop.make_arena is None:
             self._without_timing(made, places)
         else:

@@ -115,7 +115,14 @@ def _draw_points(axes: Axes, frame: pandas.DataFrame, points: pandas.DataFrame, 
         )
         if "implementation" in frame:
             axes.plot(
-                best["intensity"], best["tflops"], marker, color=colour, markersize=6, label=name, linestyle="none"
+                best["intensity"],
+                best["tflops"],
+                marker,
+                color=colour,
+                markersize=6,
+                label=name,
+                linestyle="none",
+                zorder=4 - place / 100,
             )
     winner = frame.attrs.get("winner")
     if winner in points.index:

@@ -123,7 +123,16 @@ def _draw_sweep(
             others = rows.drop(best.index)
             axes.plot(others[across].astype(float), others[metric], ".", color=colour, markersize=4, alpha=0.5)
         axes.fill_between(at, low, high, color=colour, alpha=0.22, linewidth=0)
-        axes.plot(at, best[metric], color=colour, marker=marker, markersize=4, linewidth=1.5, label=str(name))
+        axes.plot(
+            at,
+            best[metric],
+            color=colour,
+            marker=marker,
+            markersize=4,
+            linewidth=1.5,
+            label=str(name),
+            zorder=4 - place / 100,
+        )
     _draw_ceiling(axes, frame, group, metric, theme)
     positive = group[across].astype(float).min() > 0
     if positive and group[across].astype(float).max() >= 16 * group[across].astype(float).min():

@@ -13,6 +13,7 @@ import kernellab
 from kernellab.benchmark.arena import Contestant
 from kernellab.errors import OutOfBounds, RunError, UsageError, WorkerTimeout
 from tests.benchmark.fakes import FakeGpu, Time
+from tests.ir.test_arithmetic import counting_down
 from tests.kernels.matmul import matmul_case
 from tests.samples import add_kernel, tuned_kernel
 
@@ -180,3 +181,12 @@ def test_what_a_function_takes_and_nobody_has_is_said(lab: kernellab.Lab) -> Non
         FakeGpu(lab, times(add_kernel=1.0)).bench(
             add_kernel, grid, over={"n": [64]}, inputs=inputs, flops=lambda rows: rows
         )
+
+
+def test_what_a_kernel_computes_is_said_to_be_unknown_with_its_reason(lab: kernellab.Lab) -> None:
+    given = {"a_ptr": torch.zeros(16, 16), "n_ptr": torch.zeros(1, dtype=torch.int32), "n": 5, "BLOCK": 16}
+    gpu = FakeGpu(lab, times(counting_down=1.0))
+    found = gpu.bench(counting_down, (8,), given=given, over={"FROM_MEMORY": [True]})
+    assert found.frame.flops.isna().all()
+    assert found.frame.tflops.isna().all()
+    assert any(note.startswith("What counting_down computes is not known: ") for note in found.notes)
