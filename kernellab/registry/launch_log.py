@@ -11,6 +11,7 @@ from kernellab.recording import LaunchRecord
 from kernellab.registry.rephrase import rephrased_grid
 from kernellab.registry.table import Registry
 from kernellab.source import is_plain
+from kernellab.source.wrapping import function_closure_of
 from kernellab.store import Argument, Launch, Result
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
@@ -95,7 +96,7 @@ def argument_of(name: str, value: Any) -> Argument:
     if (dtype := dtype_name(value)) is not None:
         return Argument(name, "dtype", value=dtype)
     if is_jit_function(value):
-        return Argument(name, "function", value=value.__name__)
+        return Argument(name, "function", value=value.__name__, source=function_closure_of(value))
     if hasattr(value, "untyped_storage"):
         return _tensor(name, value)
     if hasattr(getattr(value, "base", None), "untyped_storage") and hasattr(value, "block_shape"):

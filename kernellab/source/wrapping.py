@@ -39,6 +39,20 @@ def decorated_closure_of(kernel: Any) -> Closure:
     return Closure(tuple(collector.done), decorators_text(function), tuple(sorted(collector.labels.items())), wrappers)
 
 
+def function_closure_of(function: Any) -> tuple[Closure, Binding] | None:
+    """Return a jit function that is passed as a value, as a closure and the binding in it that stands for the function.
+
+    None where its source, or that of a helper, cannot be found.
+    """
+    collector = Collector()
+    try:
+        binding = collector.bind(function)
+        collector.resolve()
+    except SourceError:
+        return None
+    return Closure(tuple(collector.done), "", tuple(sorted(collector.labels.items()))), binding
+
+
 def _wrapper(collector: Collector, kind: str, given: Mapping[str, Any]) -> Wrapper:
     if kind == "jit":
         return JitOptions(tuple(sorted(given.items())))

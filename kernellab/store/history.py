@@ -167,6 +167,8 @@ def _plain_argument(argument: Argument) -> dict[str, Any]:
         if f.default is dataclasses.MISSING or value != f.default or type(value) is not type(f.default):
             found[f.name] = value
     found["members"] = [_plain_argument(member) for member in argument.members]
+    if argument.source is not None:
+        found["source"] = jsonable(argument.source)
     return {**found, "value": jsonable(argument.value)}
 
 
@@ -193,6 +195,7 @@ def _argument(value: Mapping[str, Any]) -> Argument:
     known: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in _known(Argument, value).items()}
     known["value"] = from_jsonable(value["value"])
     known["members"] = tuple(map(_argument, value["members"]))
+    known["source"] = from_jsonable(value.get("source"))
     return Argument(**known)
 
 

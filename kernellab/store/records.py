@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kernellab.source import Closure
+from kernellab.source import Binding, Closure
 
 ArgumentKind = Literal["tensor", "scalar", "dtype", "function", "tuple", "descriptor", "other"]
 
@@ -38,7 +38,8 @@ class Argument:
     ``value`` is the plain value of a scalar, the name of a dtype or a function. Of a tensor, ``dtype`` is torch's name
     without ``torch.``, ``shape`` and ``stride`` count elements, ``alias`` names an earlier argument that is the same
     memory, ``low`` and ``high`` bound the finite values it held, and ``values`` holds all of a small one of integers.
-    ``members`` are those of a tuple; a descriptor has the tensor it describes, and ``block`` as its block shape.
+    ``members`` are those of a tuple; a descriptor has the tensor it describes, and ``block`` as its block shape. Of a
+    function, ``source`` is a closure with the binding in it that stands for the function.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Argument:
     alias: str = ""
     members: tuple[Argument, ...] = ()
     block: tuple[int, ...] = ()
+    source: tuple[Closure, Binding] | None = None
 
 
 @dataclass(frozen=True, slots=True)
