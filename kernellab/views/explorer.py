@@ -147,11 +147,11 @@ class Explored:
         button = ""
         if counts:
             button = f'<input type="radio" name="{self.uid}" class="r{number}" id="{self.uid}-s{number}">'
-        marks = "".join(_badge(badge) for badge in badges)
+        marks = f"<s>{''.join(map(_badge, badges))}</s>" if badges else ""
         other = "" if line.key[0] == self.home else f' data-file="{escape(line.key[0])}"'
         return (
-            f'<div class="s k{number}"{other}><i>{line.key[1]}</i><u>{button}{counts}</u><s>{marks}</s>'
-            f"<code>{escape(line.text) or ' '}</code></div>"
+            f'<div class="s k{number}"{other}><i>{line.key[1]}</i><u>{button}{counts}</u>'
+            f"<code>{marks}{escape(line.text) or ' '}</code></div>"
         )
 
     def _stage(self, index: int, stage: Stage) -> str:

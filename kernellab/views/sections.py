@@ -13,6 +13,7 @@ from kernellab.views import wording
 from kernellab.views.badge import badge
 from kernellab.views.explorer import explorer_html
 from kernellab.views.graph import OPERATIONS_AT_MOST, View, svg
+from kernellab.views.graph_pane import shrinking
 from kernellab.views.heat import heat_svg
 from kernellab.views.source import annotated, source_text
 from kernellab.views.source_table import source_table
@@ -20,7 +21,6 @@ from kernellab.views.stages import stage_text
 from kernellab.views.style import card_css
 
 _OPEN_OPERATIONS_AT_MOST = 24
-_SHRINK_TO = 0.8  # a wide graph shrinks to this before it scrolls
 
 
 def framed(*parts: str) -> str:
@@ -154,9 +154,7 @@ def graphs(report: KernelReport, shown: frozenset[str], *, alone: bool, by_line:
 
 def scrolling(picture: str) -> str:
     """Return a graph that shrinks a little where it is too wide, and then scrolls."""
-    width = int(picture.split(' width="', 1)[1].split('"', 1)[0])
-    fitted = picture.replace("<svg ", f'<svg style="max-width:max(100%,{width * _SHRINK_TO:.0f}px)" ', 1)
-    return f'<div class="kl-graph">{fitted}</div>'
+    return f'<div class="kl-graph">{shrinking(picture)}</div>'
 
 
 def source(report: KernelReport, shown: frozenset[str]) -> str:
