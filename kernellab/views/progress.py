@@ -50,6 +50,11 @@ def tuning_progress_html(progress: TuningProgress, seconds: float) -> str:
 
 def _counts(progress: TuningProgress, seconds: float) -> list[str]:
     """Return the parts of the line; a machine without a GPU compiles and measures nothing."""
+    if progress.stage == "done":
+        verb = "tuned" if progress.times_ms else "compiled"
+        known = [f"{progress.known} known"] if progress.known else []
+        failed = [f"{progress.failed} failed"] if progress.failed else []
+        return [f"{progress.total} configs {verb} in {seconds:.1f} s", *known, *failed]
     fresh = progress.total - progress.known
     found = [f"{progress.total} configs" if progress.total else "choosing configs"]
     if progress.known:

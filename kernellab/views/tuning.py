@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from kernellab.tune.result import Row, Status, Tuning
+from kernellab.tune.result import Status, Tuning
 from kernellab.views.canvas import picture
 from kernellab.views.plots import config_text, parameters_figure, timings_figure, varying
 from kernellab.views.roofline import roofline_figure
 
 _ROWS = 12
+_MOST_FAILURES = 6
+_FINE = {Status.OK, Status.PRUNED}
 _HEAD = ("rank", "config", "ms", "interval", "registers", "spills", "shared", "occupancy", "status")
 
 
@@ -24,8 +27,7 @@ def tuning_text(tuning: Tuning) -> str:
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     rest = len(tuning.rows) - len(lines) + 1
     more = [f"... and {rest} more in .frame"] if rest > 0 else []
-    failures = [f"{row.status}: {row.config.text}: {row.reason}" for row in _failures(tuning)]
-    return "\n".join([summary(tuning), *map(str.rstrip, table), *more, *failures, *tuning.notes])
+    return "\n".join([summary(tuning), *map(str.rstrip, table), *more, *_failures(tuning), *tuning.notes])
 
 
 def tuning_html(tuning: Tuning) -> str:
@@ -57,9 +59,10 @@ def summary(tuning: Tuning) -> str:
 
 
 def _order(tuning: Tuning) -> list[int]:
-    """Return the rows by rank, those without one last."""
+    """Return the rows by rank; of those without one, what could run comes before what went wrong."""
     ranks = tuning.frame["rank"].fillna(len(tuning.rows)).tolist()
-    return sorted(range(len(tuning.rows)), key=lambda index: (ranks[index], index))
+    went_wrong = [row.status not in _FINE for row in tuning.rows]
+    return sorted(range(len(tuning.rows)), key=lambda index: (ranks[index], went_wrong[index], index))
 
 
 def _cells(tuning: Tuning, index: int, names: Sequence[str]) -> tuple[str, ...]:
@@ -105,8 +108,19 @@ def _align(column: int) -> str:
     return "text-align:left" if _HEAD[column] in {"config", "status"} else "text-align:right"
 
 
-def _failures(tuning: Tuning) -> list[Row]:
-    return [row for row in tuning.rows if row.status not in {"ok", "pruned"}][:_ROWS]
+def _failures(tuning: Tuning) -> list[str]:
+    """Return a line per config that went wrong; of many, one per reason."""
+    failed = [row for row in tuning.rows if row.status not in _FINE]
+    if len(failed) <= _MOST_FAILURES:
+        return [f"{row.status}: {row.config.text}: {row.reason}" for row in failed]
+    counts = Counter((row.status, row.reason) for row in failed).most_common()
+    first = {(row.status, row.reason): row.config.text for row in reversed(failed)}
+    lines = [
+        f"{status}: {count} configs, the first {first[status, reason]}: {reason}"
+        for (status, reason), count in counts[:_MOST_FAILURES]
+    ]
+    rest = sum(count for _, count in counts[_MOST_FAILURES:])
+    return [*lines, f"... and {rest} more that went wrong"] if rest else lines
 
 
 def _number(value: float | None, pattern: str) -> str:

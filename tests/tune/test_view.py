@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from kernellab.tune.result import Status
 from kernellab.views.tuning import tuning_html, tuning_text
 from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
 
@@ -19,7 +22,7 @@ def test_the_table_is_in_the_order_of_the_ranks_and_marks_winner_and_tie() -> No
 def test_the_text_names_failures_and_keeps_long_lists_short() -> None:
     text = tuning_text(large_tuning())
     assert "... and 388 more in .frame" in text
-    assert "fault: BLOCK_M=16" in text
+    assert "fault: 20 configs, the first BLOCK_M=16" in text
     assert len(text.splitlines()) < 40
 
 
@@ -35,3 +38,12 @@ def test_the_html_carries_its_pictures() -> None:
     assert html.count("data:image/png;base64,") == 2
     assert "http" not in html
     assert html.count("<tr") == 5
+
+
+def test_without_a_gpu_columns_without_numbers_are_left_out_and_what_cannot_run_is_last() -> None:
+    tuning = untimed_tuning()
+    refused = replace(tuning.rows[0], status=Status.CANNOT_RUN, reason="it needs too much shared memory")
+    lines = tuning_text(replace(tuning, rows=(refused, *tuning.rows[1:]), winner=1)).splitlines()
+    assert lines[1].split() == ["config", "registers", "spills", "shared", "occupancy", "status"]
+    assert [line.split()[-1] for line in lines[2:4]] == ["pruned", "cannot_run"]
+    assert "cannot_run: BLOCK=64, num_warps=4, num_stages=3: it needs too much shared memory" in lines
