@@ -5,26 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}
-</style>
-</head>
-<body>
-<main>
-{body}
-</main>
-</body>
-</html>
-"""
+from kernellab.views.page import html_page
 
 _STYLE = """
-:root { color-scheme: light dark; }
 body { margin: 0; font: 16px/1.55 system-ui, sans-serif; background: Canvas; color: CanvasText; }
 main { max-width: 60rem; margin: 0 auto; padding: 1rem 1.25rem 4rem; }
 pre, code { font-family: "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: 0.82rem; }
@@ -55,7 +38,7 @@ def notebook_page(notebook: Any, title: str) -> str:
     light = HtmlFormatter(style="default", nobackground=True).get_style_defs(".highlight")
     dark = HtmlFormatter(style="github-dark", nobackground=True).get_style_defs(".highlight")
     style = f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n{_STYLE}"
-    return _PAGE.format(title=title, style=style, body=body)
+    return html_page(title, style, f"<main>\n{body}\n</main>")
 
 
 def _highlighted(source: str, language: str = "python", metadata: object = None) -> str:

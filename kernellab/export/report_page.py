@@ -12,32 +12,18 @@ from kernellab.registry.listing import VersionRow, config_words
 from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
 from kernellab.views import wording
 from kernellab.views.listing import date_words
+from kernellab.views.page import html_page
 from kernellab.views.results import compiled_html
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ margin: 0; font: 15px/1.55 system-ui, sans-serif; background: Canvas; color: CanvasText; }}
-main {{ max-width: 70rem; margin: 0 auto; padding: 1rem 1.25rem 4rem; }}
-pre {{ font: 0.8rem/1.5 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; overflow-x: auto;
-  padding: 0.6rem 0.9rem; border-radius: 6px; background: color-mix(in srgb, CanvasText 5%, Canvas); }}
-.scroll {{ overflow-x: auto; }}
-table.facts {{ border-collapse: collapse; font-size: 0.85rem; }}
-table.facts th, table.facts td {{ text-align: left; padding: 0.2rem 1rem 0.2rem 0; vertical-align: top; }}
-table.facts tr + tr {{ border-top: 1px solid color-mix(in srgb, CanvasText 15%, Canvas); }}
-</style>
-</head>
-<body>
-<main>
-{body}
-</main>
-</body>
-</html>
+_STYLE = """
+body { margin: 0; font: 15px/1.55 system-ui, sans-serif; background: Canvas; color: CanvasText; }
+main { max-width: 70rem; margin: 0 auto; padding: 1rem 1.25rem 4rem; }
+pre { font: 0.8rem/1.5 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; overflow-x: auto;
+  padding: 0.6rem 0.9rem; border-radius: 6px; background: color-mix(in srgb, CanvasText 5%, Canvas); }
+.scroll { overflow-x: auto; }
+table.facts { border-collapse: collapse; font-size: 0.85rem; }
+table.facts th, table.facts td { text-align: left; padding: 0.2rem 1rem 0.2rem 0; vertical-align: top; }
+table.facts tr + tr { border-top: 1px solid color-mix(in srgb, CanvasText 15%, Canvas); }
 """
 
 
@@ -67,7 +53,8 @@ def report_page(
     if measurements:
         columns = ("config", "status", "time", "device", "when")
         parts += ["<h2>Measurements</h2>", _table(columns, _measurements(measurements))]
-    return _PAGE.format(title=escape(subject.version.label), body="\n".join(parts))
+    body = "\n".join(parts)
+    return html_page(subject.version.label, _STYLE, f"<main>\n{body}\n</main>")
 
 
 def source_diff(before: Version, after: Version) -> str:

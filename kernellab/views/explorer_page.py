@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 from functools import cache
-from html import escape
 from importlib import resources
 
 from kernellab.compile import Compiled
 from kernellab.views.explorer import explorer_html
 from kernellab.views.graph_pane import graph_script
+from kernellab.views.page import html_page
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>:root {{ color-scheme: light dark }} body {{ margin: 8px }} .kx.kx {{ max-width: none }}
-.kx.kx.kx .kx-panes {{ height: calc(58vh - 40px) }}
-.kx.kx .kg .kg-canvas {{ max-height: none }}</style>
-</head>
-<body>
-{body}
-<script type="module">
+_STYLE = """
+body { margin: 8px; }
+.kx.kx { max-width: none; }
+.kx.kx.kx .kx-panes { height: calc(58vh - 40px); }
+"""
+_SCRIPT = """<script type="module">
 {script}
 document.querySelectorAll(".kx").forEach(root => enhance(root, graphPane(root.querySelector(".kg"))));
-</script>
-</body>
-</html>
-"""
+</script>"""
 
 
 @cache
@@ -48,5 +38,5 @@ def explorer_page(
 ) -> str:
     """Return one HTML file with the graph, search, keys and linked scrolling, which opens without a network."""
     body = explorer_html(compiled, source_text, first_line, file, opened=opened, graph=True)
-    title = escape(f"{compiled.kernel} for {compiled.target}")
-    return _PAGE.format(title=title, body=body, script=explorer_script())
+    title = f"{compiled.kernel} for {compiled.target}"
+    return html_page(title, _STYLE, f"{body}\n{_SCRIPT.format(script=explorer_script())}")
