@@ -40,7 +40,7 @@ def benchmark_html(benchmark: Benchmark) -> str:
         speedups = picture(lambda dark: sweep_figure(frame, metric="speedup", dark=dark), "speedup over the reference")
         parts.append(_folded(f"speedup over {benchmark.reference}", speedups))
     parts.append(_folded("roofline", picture(lambda dark: roofline_figure(frame, dark=dark), "rows under the roofs")))
-    parts.append(_folded("heat map", picture(lambda dark: sweep_heat_map(frame, dark=dark), "best times")))
+    parts.append(picture(lambda dark: sweep_heat_map(frame, dark=dark), "best times over two swept values"))
     parts.append(_html_table(benchmark))
     parts += [sections.message("kl-note kl-warn", line) for line in _failures(benchmark)]
     parts += [sections.message("kl-note", line) for line in benchmark.notes]

@@ -62,7 +62,7 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
         return _bars(frame, timed, metric, theme)
     names = [name for name in frame.attrs["swept"] if name != across and name not in VARIANTS]
     panels = [(values, group) for values, group in timed.groupby(names, sort=False)] if names else [((), timed)]
-    panels = [(values, group) for values, group in panels if group[across].nunique() > 0][:_MOST_PANELS]
+    count, panels = len(panels), panels[:_MOST_PANELS]
     columns = min(len(panels), 2 if len(panels) == 4 else 3)
     rows = -(-len(panels) // columns)
     width, height = (7.2, 3.6) if len(panels) == 1 else (1.2 + 3.3 * columns, 0.5 + 2.6 * rows)
@@ -74,8 +74,10 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
             axes.set_title(_named(names, values), color=theme.text, fontsize=8.5)
         axes.set_ylabel(_UNITS[metric] if place % columns == 0 else "", color=theme.text, fontsize=8)
         axes.set_xlabel(across if place >= len(panels) - columns else "", color=theme.text, fontsize=8)
+    _share_scale(figure)
     _legend(figure, theme)
-    figure.suptitle(_title(frame, metric), color=theme.text, fontsize=10, x=0.01, ha="left")
+    left_out = f", {len(panels)} of {count} panels" if len(panels) < count else ""
+    figure.suptitle(_title(frame, metric) + left_out, color=theme.text, fontsize=10, x=0.01, ha="left")
     return figure
 
 
@@ -144,6 +146,13 @@ def _draw_sweep(
         axes.set_ylim(bottom=0)
 
 
+def _share_scale(figure: Figure) -> None:
+    """Give all panels the same scale, so that they can be compared."""
+    limits = [axes.get_ylim() for axes in figure.axes]
+    for axes in figure.axes:
+        axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+
+
 def use_plain_powers(axes: Axes, values: Sequence[float], theme: Theme) -> None:
     """Label an axis of sizes at some of its own values, with K, M and G for powers of 1024."""
     step = max(1, -(-len(values) // 8))
@@ -204,8 +213,10 @@ def _draw_ceiling(axes: Axes, frame: pandas.DataFrame, group: pandas.DataFrame, 
 
 
 def _bars(frame: pandas.DataFrame, timed: pandas.DataFrame, metric: Metric, theme: Theme) -> Figure:
-    """Draw a bar per row, the fastest first where there are more than fit."""
-    shown = timed if len(timed) <= _MOST_BARS else timed.nsmallest(_MOST_BARS, "time_ms")
+    """Draw a bar per row; where there are more than fit, the fastest first, and those of all peers."""
+    is_peer = timed["implementation"] != frame.attrs["implementations"][0]
+    fastest = timed.nsmallest(_MOST_BARS, "time_ms").index.union(timed[is_peer].index[:_MOST_BARS])
+    shown = timed if len(timed) <= _MOST_BARS else timed.loc[fastest].sort_values("time_ms")
     figure = new_figure(7.6, 1.0 + 0.24 * len(shown), theme)
     axes = new_axes(figure, theme)
     names = list(frame.attrs["implementations"])
@@ -217,10 +228,10 @@ def _bars(frame: pandas.DataFrame, timed: pandas.DataFrame, metric: Metric, them
         axes.plot([low[index], high[index]], [place, place], color=theme.text, linewidth=1.2)
         axes.text(high[index], place, f"  {row[metric]:.4g}", color=theme.text, fontsize=7, va="center")
     axes.set_yticks(range(len(shown)), [_bar_label(frame, row) for _, row in shown.iterrows()])
-    axes.invert_yaxis()
+    axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlim(0, high.max() * 1.12)
     axes.set_xlabel(_UNITS[metric], color=theme.text, fontsize=8)
-    left_out = f", the {len(shown)} fastest of {len(timed)}" if len(shown) < len(timed) else ""
+    left_out = f", {len(shown)} of {len(timed)} rows" if len(shown) < len(timed) else ""
     axes.set_title(_title(frame, metric) + left_out, color=theme.text, fontsize=10, loc="left")
     return figure
 

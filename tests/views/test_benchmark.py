@@ -96,6 +96,24 @@ def test_without_a_swept_number_there_is_a_bar_per_row() -> None:
     assert {"softmax float16", "torch bfloat16"} <= set(texts(figure))
 
 
+def test_of_very_many_rows_the_fastest_and_all_peers_have_a_bar() -> None:
+    frame = products(80).frame
+    at_once = frame[frame["size"] == 8192].drop(columns="size")
+    at_once.attrs = {**frame.attrs, "swept": ["config"]}
+    figure = sweep_figure(at_once)
+    assert figure is not None
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert "torch" in labels
+    assert len(labels) == 40
+    assert any("40 of 81 rows" in text for text in texts(figure))
+
+
+def test_panels_share_their_scale() -> None:
+    figure = sweep_figure(blocks().frame)
+    assert figure is not None
+    assert len({axes.get_ylim() for axes in figure.axes}) == 1
+
+
 def test_speedups_are_told_against_the_reference() -> None:
     figure = sweep_figure(sweep().frame, metric="speedup")
     assert "torch = 1" in texts(figure)
