@@ -9,6 +9,7 @@ from typing import Any
 
 from kernellab.export.launcher import Plan
 from kernellab.export.literal import literal
+from kernellab.store import Argument, Launch
 
 # As in `kernellab.check`; and more for sums in another order.
 _TOLERANCES = {"float64": 1e-6, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
@@ -68,8 +69,19 @@ def launched(plan: Plan) -> str:
     return "launch(**arguments)" if plan.grid else f"launch(**arguments, grid={plan.launch.grid})"
 
 
+def held(launch: Launch, name: str) -> tuple[str, Argument]:
+    """Return the tensor that an output is among ``arguments``, as an expression, and its description."""
+    base, _, index = name.partition("[")
+    argument, expression = launch.argument(base), f"arguments[{literal(base)}]"
+    if argument.kind == "tuple":
+        argument, expression = argument.members[int(index[:-1])], f"{expression}[{index}"
+    if argument.kind == "descriptor":
+        return f"{expression}.base", argument.members[0]
+    return expression, argument
+
+
 def _check(plan: Plan, expected: Sequence[Expected], least: float) -> str:
-    outputs = [plan.launch.argument(name) for name in plan.mutated]
+    outputs = [held(plan.launch, name)[1] for name in plan.mutated]
     tolerance = max((_TOLERANCES.get(a.dtype, 0.3) for a in outputs if "float" in a.dtype), default=0.0)
     tolerance = max(tolerance, least)
     lines = [
@@ -82,8 +94,9 @@ def _check(plan: Plan, expected: Sequence[Expected], least: float) -> str:
             f"    {launched(plan)}",
             "    wanted = reference(**arguments)  # after the launch, as --check is",
             "    wanted = wanted if isinstance(wanted, tuple) else (wanted,)",
-            f"    for name, value in zip({literal(list(plan.mutated))}, wanted, strict=True):",
-            "        got = arguments[name].double()",
+            f"    outputs = [{', '.join(held(plan.launch, name)[0] for name in plan.mutated)}]",
+            "    for output, value in zip(outputs, wanted, strict=True):",
+            "        got = output.double()",
             "        value = value.double().reshape(got.shape)",
             f"        torch.testing.assert_close(got, value, rtol={tolerance}, atol={tolerance}, equal_nan=True)",
             '    return "equals its reference"',
@@ -91,8 +104,9 @@ def _check(plan: Plan, expected: Sequence[Expected], least: float) -> str:
     elif expected:
         lines += [
             f"    {launched(plan)}",
+            f"    outputs = {{{', '.join(f'{literal(e.name)}: {held(plan.launch, e.name)[0]}' for e in expected)}}}",
             "    for name, (mean, samples) in EXPECTED.items():",
-            "        got_mean, got = summary(arguments[name])",
+            "        got_mean, got = summary(outputs[name])",
             f"        scale = {tolerance} * max(abs(mean), 1e-30) if mean == mean else {tolerance}",
             "        wanted = torch.tensor([mean, *samples], dtype=torch.float64)",
             "        found = torch.tensor([got_mean, *got], dtype=torch.float64)",

@@ -31,6 +31,7 @@ RESERVED = frozenset(
     {
         *("launch", "inputs", "check", "main", "reference", "summary", "random_tensor", "listed_tensor"),
         *("operator", "opcheck", "os", "sys", "META", "CONFIGS", "EXPECTED", "HEURISTICS", "INTERPRETED"),
+        "TensorDescriptor",
     }
 )
 

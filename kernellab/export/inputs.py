@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernellab.errors import UsageError
@@ -47,8 +47,6 @@ def arguments_text(given: Sequence[Argument], signature: str, *first: str) -> st
         UsageError: an argument is of a kind that cannot be made anew.
     """
     lines = [*first, "generator = torch.Generator().manual_seed(seed)"]
-    if any(argument.kind == "descriptor" for argument in given):
-        lines.insert(0, "from triton.tools.tensor_descriptor import TensorDescriptor")
     lines += [f"{argument.name} = {_expression(argument)}" for argument in given]
     result = ", ".join(f'"{argument.name}": {argument.name}' for argument in given)
     body = textwrap.indent("\n".join([*lines, f"return {{{result}}}"]), "    ")
@@ -67,7 +65,10 @@ def made_inputs(launch: Launch, device: str) -> dict[str, Any]:
 def made_arguments(given: Sequence[Argument], device: str, seed: int) -> dict[str, Any]:
     """Return new arguments of these layouts by name."""
     namespace: dict[str, Any] = {}
-    exec("import torch\nimport triton.language as tl\n" + arguments_text(given, "inputs(device, seed)"), namespace)
+    imports = (
+        "import torch\nimport triton.language as tl\nfrom triton.tools.tensor_descriptor import TensorDescriptor\n"
+    )
+    exec(imports + arguments_text(given, "inputs(device, seed)"), namespace)
     made: dict[str, Any] = namespace["inputs"](device, seed)
     return made
 
@@ -76,9 +77,16 @@ def _given(launch: Launch) -> list[Argument]:
     return [argument for argument in launch.arguments if not argument.constexpr]
 
 
-def meta_of(launch: Launch) -> dict[str, str]:
-    """Return the constexprs and options of a launch, by name, each as an expression."""
-    constexprs = {a.name: scalar_text(a) for a in launch.arguments if a.constexpr}
+def meta_of(launch: Launch, functions: Mapping[Argument, str]) -> dict[str, str]:
+    """Return the constexprs and options of a launch, by name, each as an expression.
+
+    ``functions`` gives what arguments that are functions are called.
+    """
+    constexprs = {
+        a.name: functions[a] if a.kind == "function" and a in functions else scalar_text(a)
+        for a in launch.arguments
+        if a.constexpr
+    }
     return {**constexprs, **{name: literal(value) for name, value in options_of(launch).items()}}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernellab.export.grids import GridText, grid_text
@@ -34,15 +34,24 @@ class Plan:
         return tuple(argument for argument in self.launch.arguments if not argument.constexpr)
 
 
-def plan_of(name: str, launches: Sequence[Launch], result: Result | None, computed: Sequence[str] = ()) -> Plan:
-    """Return the plan for a kernel that was launched; ``computed`` are the constexprs that heuristics give."""
+def plan_of(
+    name: str,
+    launches: Sequence[Launch],
+    result: Result | None,
+    computed: Sequence[str],
+    functions: Mapping[Argument, str],
+) -> Plan:
+    """Return the plan for a kernel that was launched.
+
+    ``computed`` are the constexprs that heuristics give, ``functions`` the names of arguments that are functions.
+    """
     launch = launches[-1]
     given = [argument for argument in launch.arguments if not argument.constexpr]
     outputs = _only_written(given, result)
     inputs = [a for a in given if a.kind == "tensor" and a not in outputs and a.shape and not a.alias]
     allocated = tuple((a, text) for a in outputs if (text := _allocation(a, inputs, launches)))
     made = {argument.name for argument, _ in allocated}
-    meta = {key: text for key, text in meta_of(launch).items() if key not in computed}
+    meta = {key: text for key, text in meta_of(launch, functions).items() if key not in computed}
     return Plan(
         name=name,
         launch=launch,
@@ -116,7 +125,15 @@ def _allocated(argument: Argument, text: str) -> Iterator[str]:
 def _mutated(given: Sequence[Argument], result: Result | None) -> tuple[str, ...]:
     """Return the tensors that the kernel writes or updates: all of them where that is not known."""
     known = None if result is None or not result.complete else {*result.writes, *result.atomics}
-    return tuple(a.name for a in given if a.kind == "tensor" and not a.alias and (known is None or a.name in known))
+    memory = [
+        m.name for a in given if not a.alias for m in (a.members if a.kind == "tuple" else (a,)) if holds_memory(m)
+    ]
+    return tuple(name for name in memory if known is None or name in known)
+
+
+def holds_memory(argument: Argument) -> bool:
+    """Tell whether an argument is a tensor, or a descriptor of one."""
+    return argument.kind in ("tensor", "descriptor")
 
 
 def _only_written(given: Sequence[Argument], result: Result | None) -> list[Argument]:

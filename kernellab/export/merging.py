@@ -27,6 +27,24 @@ def merged(closures: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], 
     return Closure(tuple(function for _, function in sorted(functions, key=lambda pair: pair[0]))), tuple(places)
 
 
+def appended(closure: Closure, others: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:
+    """Return a closure with the functions of others after its own, and where those of each other went."""
+    functions = list(closure.functions)
+    known = {_key(closure, index, ()): index for index in reversed(range(len(functions)))}
+    places = []
+    for other in others:
+        keys = [_key(other, index, ()) for index in range(len(other.functions))]
+        new = [key for key in dict.fromkeys(keys) if key not in known]
+        known |= {key: len(functions) + number for number, key in enumerate(new)}
+        place = {index: known[key] for index, key in enumerate(keys)}
+        for key in new:
+            function = other.functions[keys.index(key)]
+            bindings = tuple((name, moved(binding, place)) for name, binding in function.bindings)
+            functions.append(dataclasses.replace(function, bindings=bindings))
+        places.append(place)
+    return dataclasses.replace(closure, functions=tuple(functions)), tuple(places)
+
+
 def moved(binding: Binding, place: dict[int, int]) -> Binding:
     """Return a binding of one closure as one of the merged closure."""
     match binding:

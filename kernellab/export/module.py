@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -13,8 +13,9 @@ from kernellab.export.flatten import Flat, flattened, import_line
 from kernellab.export.inputs import inputs_text
 from kernellab.export.launcher import Plan, launch_text, operator_launch_text, plan_of
 from kernellab.export.literal import docstring, literal
+from kernellab.export.merging import appended, moved
 from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque
-from kernellab.store import Launch, Result, Version
+from kernellab.store import Argument, Launch, Result, Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Parts:
     plan: Plan | None
     tuner: Autotune | None
     heuristics: tuple[tuple[str, Binding], ...]
+    functions: Mapping[Argument, str]
 
 
 def module_text(subject: Subject, *, autotune: bool = False) -> str:
@@ -64,14 +66,18 @@ def module_text(subject: Subject, *, autotune: bool = False) -> str:
 
 def parts_of(subject: Subject) -> Parts:
     closure = subject.version.closure
-    flat = flattened(closure)
+    passed = {a: a.source for launch in subject.launches for a in launch.arguments if a.source is not None}
+    whole, places = appended(closure, [source for source, _ in passed.values()])
+    flat = flattened(whole)
+    bindings = zip(passed.items(), places, strict=True)
+    functions = {argument: flat.expression(moved(binding, place)) for (argument, (_, binding)), place in bindings}
     heuristics = tuple(v for w in closure.wrappers if isinstance(w, Heuristics) for v in w.values)
     known = [name for name, value in heuristics if not isinstance(value, Opaque)]
     plan = None
     if subject.launch is not None and not taken_names(subject.launch):
-        plan = plan_of(flat.names[0], subject.launches, subject.result, known)
+        plan = plan_of(flat.names[0], subject.launches, subject.result, known, functions)
     tuner = next((wrapper for wrapper in closure.wrappers if isinstance(wrapper, Autotune)), None)
-    return Parts(subject, flat, plan, tuner, heuristics)
+    return Parts(subject, flat, plan, tuner, heuristics, functions)
 
 
 def taken_names(launch: Launch) -> list[str]:
@@ -84,6 +90,9 @@ def finished(sections: Sequence[str], parts: Parts) -> str:
     by_module = sorted(parts.flat.imports.items(), key=lambda item: item[1])
     imports = [import_line(name, definition) for name, definition in by_module]
     standard = ["import os", "import sys", ""]
+    launch = parts.subject.launch
+    if launch is not None and any(argument.block for argument in launch.arguments):
+        imports.append("from triton.tools.tensor_descriptor import TensorDescriptor")
     top = [docstring(_provenance(parts)), "\n".join([*standard, *imports])]
     return "\n\n".join(top) + "\n\n" + "\n\n\n".join(section.strip("\n") for section in sections) + "\n"
 
@@ -148,7 +157,9 @@ def _meta(parts: Parts, plan: Plan, tuned: Autotune | None) -> Iterator[str]:
         return
     chosen = {}
     for launch in parts.subject.launches:
-        each = plan_of(plan.name, [launch], parts.subject.result, [name for name, _ in parts.heuristics])
+        each = plan_of(
+            plan.name, [launch], parts.subject.result, [name for name, _ in parts.heuristics], parts.functions
+        )
         chosen[_key_values(launch, parts.tuner)] = dict(each.meta)
     rows = [
         f"    {key}: {{{', '.join(f'{literal(n)}: {t}' for n, t in meta.items())}}}," for key, meta in chosen.items()

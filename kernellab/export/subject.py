@@ -9,6 +9,7 @@ from kernellab.errors import KernellabError, UsageError
 from kernellab.export.checking import Expected, expected_of
 from kernellab.export.inputs import made_inputs, options_of
 from kernellab.export.module import Subject, taken_names
+from kernellab.gpu.observed import memory_of
 from kernellab.store import Launch, Result, Store, Version
 
 
@@ -35,7 +36,7 @@ def expectation(subject: Subject, kernel: Any, device: str) -> tuple[Expected, .
         kernel[launch.grid](**arguments, **values_of(launch))
     except KernellabError:
         return ()
-    outputs = {name: value for name, value in arguments.items() if hasattr(value, "untyped_storage")}
+    outputs = memory_of(arguments)
     mutated = None
     if subject.result is not None and subject.result.complete:
         mutated = {*subject.result.writes, *subject.result.atomics}
@@ -46,9 +47,11 @@ def values_of(launch: Launch) -> dict[str, Any]:
     """Return the constexprs and options of a launch as values.
 
     Raises:
-        UsageError: a constexpr was a function.
+        UsageError: a constexpr was something of which only the type is known.
     """
     import triton.language as tl  # keeps `import kernellab` light
+
+    from kernellab._triton.loading import load
 
     values: dict[str, Any] = {}
     for argument in launch.arguments:
@@ -56,6 +59,8 @@ def values_of(launch: Launch) -> dict[str, Any]:
             values[argument.name] = tl.dtype(argument.value)
         elif argument.constexpr and argument.kind == "scalar":
             values[argument.name] = argument.value
+        elif argument.constexpr and argument.source is not None:
+            values[argument.name] = load(argument.source[0]).value(argument.source[1])
         elif argument.constexpr:
             raise UsageError(f"{argument.name} was {argument.value}, which cannot be made again.")
     return {**values, **options_of(launch)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping
 
 from kernellab.errors import UsageError
 from kernellab.export.launcher import Plan
@@ -20,6 +21,13 @@ def operator(name, mutated):
     if INTERPRETED:
         return torch.library.custom_op(name, mutates_args=mutated)
     return torch.library.triton_op(name, mutates_args=mutated)'''
+_OPAQUE = '''\
+def operator(name, mutated):
+    """Return the decorator that makes a function an operator of PyTorch, which mutates these arguments.
+
+    `torch.compile` and `torch.export` call it as a whole: its kernel takes what they cannot pass on.
+    """
+    return torch.library.custom_op(name, mutates_args=mutated)'''
 _SCALARS = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
@@ -29,7 +37,7 @@ def torch_op_text(subject: Subject) -> str:
     Raises:
         UsageError: the kernel was never launched, its grid is no formula, or an argument has no type in a schema.
     """
-    parts = parts_of(subject)
+    parts = parts_of(_with_bases(subject))
     plan = parts.plan
     if plan is None and subject.launch is not None:
         names = ", ".join(taken_names(subject.launch))
@@ -42,12 +50,37 @@ def torch_op_text(subject: Subject) -> str:
         raise UsageError(
             f"The grid of {subject.version.label} is no formula of its arguments; launch it by a function."
         )
-    sections = [*head(parts), *definitions(parts, None, heuristics=False), *_heuristics(parts), _REGISTER]
+    sections = [
+        *head(parts),
+        *definitions(parts, None, heuristics=False),
+        *_heuristics(parts),
+        _OPAQUE if _is_opaque(plan) else _REGISTER,
+    ]
     sections += [_operator(plan, parts), _functional(plan)]
     if plan.mutated:
         sections.append(_fakes(plan))
     sections += [_checked_op(plan), *ending(parts, plan, f"{plan.name}_op")]
     return finished(sections, parts)
+
+
+def _with_bases(subject: Subject) -> Subject:
+    """Return a subject whose launches take the tensor under each descriptor; the operator makes the descriptor."""
+    launches = tuple(
+        dataclasses.replace(launch, arguments=tuple(_base(argument) for argument in launch.arguments))
+        for launch in subject.launches
+    )
+    return dataclasses.replace(subject, launches=launches)
+
+
+def _base(argument: Argument) -> Argument:
+    if argument.kind != "descriptor":
+        return argument
+    return dataclasses.replace(argument.members[0], name=argument.name, block=argument.block)
+
+
+def _is_opaque(plan: Plan) -> bool:
+    """Tell whether the kernel takes tuples, descriptors or functions, which the compilers of PyTorch do not pass on."""
+    return any(a.kind in ("tuple", "function") or a.block or type(a.value) is tuple for a in plan.launch.arguments)
 
 
 def _heuristics(parts: Parts) -> Iterator[str]:
@@ -58,8 +91,9 @@ def _heuristics(parts: Parts) -> Iterator[str]:
 
 def _operator(plan: Plan, parts: Parts) -> str:
     """Return the operator: it takes all tensors, mutates the outputs, and returns nothing."""
-    mutated = "{" + ", ".join(map(literal, plan.mutated)) + "}" if plan.mutated else "()"
-    given = ", ".join(f"{literal(argument.name)}: {argument.name}" for argument in plan.given)
+    names = dict.fromkeys(name.partition("[")[0] for name in plan.mutated)
+    mutated = "{" + ", ".join(map(literal, names)) + "}" if names else "()"
+    given = ", ".join(f"{literal(argument.name)}: {_passed(argument)}" for argument in plan.given)
     meta = ", ".join(f"{literal(n)}: {n if _in_schema(plan, n) else text}" for n, text in plan.meta)
     lines = [
         f'@operator("kernellab::{plan.name}", {mutated})',
@@ -72,6 +106,10 @@ def _operator(plan: Plan, parts: Parts) -> str:
     assert plan.grid is not None
     lines += [
         f"    grid = {plan.grid.text}",
+    ]
+    if _is_opaque(plan):
+        return "\n".join([*lines, f"    {plan.name}[grid](**arguments)"])
+    lines += [
         f"    kernel = {plan.name} if INTERPRETED else torch.library.wrap_triton({plan.name})",
         "    kernel[grid](**arguments)",
     ]
@@ -90,7 +128,7 @@ def _functional(plan: Plan) -> str:
         f'@operator("kernellab::{plan.name}_functional", ())',
         *_signature(f"{plan.name}_functional", [*parameters, *_options(plan)], result),
         f'    """Return {", ".join(plan.mutated) or "nothing"}; no argument is mutated."""',
-        *(f"    {name} = {made.get(name, f'{name}.clone()')}" for name in plan.mutated),
+        *(f"    {name} = {text}" for name, text in _copies(plan, made)),
         f"    {plan.name}_op({', '.join(passed)})",
         f"    return {', '.join(plan.mutated) or 'None'}",
     ]
@@ -103,14 +141,32 @@ def _fakes(plan: Plan) -> str:
     outputs = ", ".join(made.get(name, f"torch.empty_like({name})") for name in plan.mutated)
     parameters = ", ".join([*(_typed(argument) for argument in plan.required), *_options(plan)])
     lines = [
-        "if INTERPRETED:",
-        f"    {plan.name}_op.register_fake(lambda *args, **kwargs: None)",
+        f"{plan.name}_op.register_fake(lambda *args, **kwargs: None)",
         "",
-        f"    @{plan.name}_functional.register_fake",
-        f"    def _({parameters}):",
-        f"        return {outputs}",
+        *([] if not _is_opaque(plan) else [""]),
+        f"@{plan.name}_functional.register_fake",
+        f"def _({parameters}):",
+        f"    return {outputs}",
     ]
-    return "\n".join(lines)
+    if _is_opaque(plan):
+        return "\n".join(lines)
+    return "\n".join(["if INTERPRETED:", *(f"    {line}" if line else "" for line in lines)])
+
+
+def _copies(plan: Plan, made: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the arguments that the twin must not touch, each with what it works on instead."""
+    for name in dict.fromkeys(name.partition("[")[0] for name in plan.mutated):
+        copied = (
+            f"[each.clone() for each in {name}]" if plan.launch.argument(name).kind == "tuple" else f"{name}.clone()"
+        )
+        yield name, made.get(name, copied)
+
+
+def _passed(argument: Argument) -> str:
+    """Return what the kernel is given for an argument of the operator."""
+    if argument.block:
+        return f"TensorDescriptor.from_tensor({argument.name}, {list(argument.block)})"
+    return f"tuple({argument.name})" if argument.kind == "tuple" or type(argument.value) is tuple else argument.name
 
 
 def _checked_op(plan: Plan) -> str:
@@ -159,8 +215,15 @@ def _meta_value(plan: Plan, name: str) -> object:
 def _typed(argument: Argument) -> str:
     if argument.kind == "tensor":
         return f"{argument.name}: torch.Tensor"
+    if argument.kind == "tuple" and all(member.kind == "tensor" for member in argument.members):
+        return f"{argument.name}: list[torch.Tensor]"
+    if type(argument.value) is tuple and len(kinds := {type(member) for member in argument.value}) == 1:
+        (kind,) = kinds
+        if kind in _SCALARS:
+            return f"{argument.name}: list[{_SCALARS[kind]}]"
     if argument.kind == "scalar" and argument.value is None:
         return f"{argument.name}: torch.Tensor | None"
     if argument.kind == "scalar" and type(argument.value) in _SCALARS:
         return f"{argument.name}: {_SCALARS[type(argument.value)]}"
-    raise UsageError(f"{argument.name} is a {argument.kind}, which the schema of an operator cannot hold.")
+    what = f"a {argument.kind}" if argument.kind != "scalar" else repr(argument.value)
+    raise UsageError(f"{argument.name} is {what}, which the schema of an operator cannot hold.")
