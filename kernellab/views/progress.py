@@ -105,7 +105,7 @@ def _plot(times_ms: Sequence[float]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" style="max-width:100%" '
         f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
         f'aria-label="times of {len(times_ms)} configs, best {least:.4g} ms">'
-        f'<g fill="{_POINT}" fill-opacity=".65">{circles}</g>{_steps(times_ms, place)}'
+        f'<g fill="{_POINT}" fill-opacity=".85">{circles}</g>{_steps(times_ms, place)}'
         f'<circle cx="{x}" cy="{y}" r="4" fill="{_BEST}"/>'
         f'<g fill="currentColor" fill-opacity=".75" font-size="10" text-anchor="end">'
         f'<text x="{_LABEL - 8}" y="11">{most:.3g} ms</text>'

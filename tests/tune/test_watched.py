@@ -1,0 +1,84 @@
+"""What whoever watches a tuning is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import triton
+import triton.language as tl
+
+import kernellab
+from kernellab.errors import RunError
+from kernellab.live import LiveProgress
+from kernellab.target import Target
+from kernellab.tune.config import Config
+from kernellab.tune.progress import TuningProgress, Watch
+from kernellab.tune.provenance import Device
+from kernellab.tune.result import Row
+from kernellab.tune.session import Options, Workshop, tuned
+from tests.test_live import Bench
+from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune
+
+A, B, C, D = config(16), config(32), config(64), config(128)
+
+
+def test_counts_only_grow_and_the_best_only_gets_better() -> None:
+    seen: list[TuningProgress] = []
+    bench = FakeBench({A: 3.0, B: RunError("boom"), C: 1.0})
+    compiler = FakeCompiler({D: compiled(fits=False)})
+    tune([A, B, C, D], bench, compiler=compiler, kernel="softmax", watch=seen.append)
+    assert seen[0].stage == "start"
+    assert [progress.stage for progress in seen][-2:] == ["final", "done"]
+    for name in ("compiled", "measured", "failed"):
+        counts = [getattr(progress, name) for progress in seen]
+        assert counts == sorted(counts)
+    last = seen[-1]
+    assert (last.kernel, last.total, last.compiled, last.measured, last.failed) == ("softmax", 4, 4, 3, 2)
+    assert last.best == C.text
+    assert len(last.times_ms) == 2
+
+
+def test_known_configs_count_as_known() -> None:
+    kept: dict[Config, Row] = {}
+    tune([A, B], FakeBench({A: 1.0, B: 2.0}), record=lambda rows: kept.update({row.config: row for row in rows}))
+    seen: list[TuningProgress] = []
+    tune([A, B, C], FakeBench({A: 1.0, B: 2.0, C: 9.0}), known=kept, watch=seen.append)
+    assert (seen[-1].total, seen[-1].known, seen[-1].compiled, seen[-1].measured) == (3, 2, 1, 1)
+
+
+@triton.jit
+def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
+
+
+def test_an_interrupt_keeps_the_best_so_far_while_progress_is_shown() -> None:
+    display = Bench()
+    live: LiveProgress = display.live()
+    configs = [triton.Config({"BLOCK": block}) for block in (64, 128, 256)]
+    first, second, third = map(Config.from_triton, configs)
+    device = Device(Target("cuda", 90, 32), "NVIDIA H200", "580.1", {"device": "NVIDIA H200", "triton": "3.9.0"})
+    bench = FakeBench({first: 2.0, second: 1.0, third: 3.0})
+
+    @contextmanager
+    def progress(kernel: str) -> Iterator[Watch]:
+        with live.tuning(kernel) as watch:
+
+            def told(state: TuningProgress) -> None:
+                watch(state)
+                display.wait(1)
+                if state.measured == 2 and state.stage == "screening":
+                    raise KeyboardInterrupt
+
+            yield told
+
+    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+        workshop = Workshop(lab.compiler, lab.kernels, device, lambda launches, timeout_s: bench, progress=progress)
+        tuning = tuned(workshop, scale, (3,), (torch.zeros(300), torch.zeros(300), 300), {}, Options(configs))
+    assert any("interrupted" in note for note in tuning.notes)
+    assert tuning.winner is not None
+    assert display.ticks == []
+    assert display.display.shown[-1].text.startswith("scale: 3 configs tuned")
+    assert bench.closed
