@@ -115,7 +115,8 @@ _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
 
 def register_formatters(shell: Any, on_show: Callable[[Any], None] = lambda result: None) -> None:
     """Let the shell show every result type of the lab; ``on_show`` is told what is about to be shown."""
-    for kind, bundle in {**_BUNDLES, Compiled: _CompiledBundle()}.items():
+    bundles: dict[type, Callable[[Any], Bundle]] = {**_BUNDLES, Compiled: _CompiledBundle()}
+    for kind, bundle in bundles.items():
         shell.display_formatter.mimebundle_formatter.for_type(kind, _formatter(bundle, on_show))
 
 

@@ -91,7 +91,9 @@ class Explorer(GraphView):
     @traitlets.validate("stage")
     def _check_stage(self, proposal: Any) -> str:
         if proposal["value"] not in self._stages:
-            raise StateError(choice_message("stage", proposal["value"], self._stages, owner=self._compiled.kernel))
+            raise StateError(
+                choice_message("stage", proposal["value"], tuple(self._stages), owner=self._compiled.kernel)
+            )
         return str(proposal["value"])
 
     @traitlets.observe("stage")

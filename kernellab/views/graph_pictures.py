@@ -130,7 +130,7 @@ class GraphPictures:
         Raises:
             StateError: they do not.
         """
-        known = sorted({cluster.id for each in View for cluster in self.whole(each).clusters})
+        known = tuple(sorted({cluster.id for each in View for cluster in self.whole(each).clusters}))
         for name in collapsed:
             if name not in known:
                 raise StateError(choice_message("frame", name, known, owner=self.graph.kernel.name))

@@ -88,7 +88,7 @@ class GraphView(anywidget.AnyWidget):
     _esm = f"{graph_script()}\n{LINK}\n{_RENDER}"
     html = traitlets.Unicode("").tag(sync=True)
     svg = traitlets.Unicode("").tag(sync=True)
-    index = traitlets.List().tag(sync=True)
+    index: traitlets.List[Any] = traitlets.List().tag(sync=True)
     arguments = traitlets.List(traitlets.Unicode()).tag(sync=True)
     views = traitlets.List(traitlets.Unicode()).tag(sync=True)
     members = traitlets.List(traitlets.Unicode()).tag(sync=True)
@@ -197,10 +197,7 @@ class GraphView(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """Give pages without widgets the static picture."""
-        bundle = super()._repr_mimebundle_(**kwargs)
-        if bundle is None:
-            return None
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        data, metadata = self._live()
         return {**data, "text/html": self.still(), "text/plain": self.words()}, metadata
 
     def _ipython_display_(self) -> None:
@@ -208,7 +205,12 @@ class GraphView(anywidget.AnyWidget):
         from IPython.display import display
 
         words = {"text/plain": self.words()}
-        beside = display({**words, "text/html": '<div class="kl-still"></div>' + _BESIDE}, raw=True, display_id=True)
-        live = super()._repr_mimebundle_()
-        display({**(live[0] if isinstance(live, tuple) else live), **words}, raw=True)
+        beside = display({**words, "text/html": f'<div class="kl-still">{_BESIDE}</div>'}, raw=True, display_id=True)
+        display({**self._live()[0], **words}, raw=True)
         beside.update({**words, "text/html": f'<div class="kl-still">{_BESIDE}{self.still()}</div>'}, raw=True)
+
+    def _live(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what shows the widget, with its metadata; nothing where it was closed."""
+        bundle: Any = super()._repr_mimebundle_()
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        return data, metadata
