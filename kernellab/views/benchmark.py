@@ -67,8 +67,13 @@ def summary(benchmark: Benchmark) -> str:
     best = f"; up to {max(shares):.0%} of what the device can do" if shares else ""
     speedups = [row.speedup for row in own if row.speedup is not None]
     is_peer = speedups and benchmark.reference != benchmark.implementations[0]
-    over = f"; {min(speedups):.2f} to {max(speedups):.2f} times as fast as {benchmark.reference}" if is_peer else ""
+    over = f"; {_range_text(speedups)} times as fast as {benchmark.reference}" if is_peer else ""
     return f"{what} in {benchmark.seconds:.1f} s{over}{best}"
+
+
+def _range_text(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _fastest(rows: Sequence[Row]) -> list[Row]:

@@ -172,6 +172,10 @@ def test_the_text_has_a_line_per_row_and_the_failures_with_their_reason() -> Non
     assert "fault: torch at n=134217728: CUDA out of memory" in lines
 
 
+def test_a_constant_speedup_is_one_number() -> None:
+    assert "; 0.80 times as fast as torch;" in summary(products(3))
+
+
 def test_a_long_table_is_cut_in_text_and_folded_in_html() -> None:
     found = products(80)
     assert "... and 365 more in .frame" in benchmark_text(found)
