@@ -239,7 +239,7 @@ class Lab(Keeping):
             options,
             check=None if check is None else check_of(check),
             executor=executor,
-            devices=None if devices is None else tuple(devices) if isinstance(devices, list | range) else devices,
+            devices=devices,
         )
         return tune_and_launch(self.launches, self.kernels, self.bind(kernel), grid, args, meta, options)
 

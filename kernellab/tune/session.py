@@ -68,7 +68,7 @@ class Options:
     seed: int = 0
     check: Check | None = None
     executor: Executor | None = None
-    devices: tuple[int, ...] | None = None
+    devices: Sequence[int] | None = None
 
 
 MakeBench = Callable[[Launches, float], Bench]

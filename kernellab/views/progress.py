@@ -116,7 +116,7 @@ def _plot(times_ms: Sequence[float]) -> str:
 
 def _steps(times_ms: Sequence[float], place: _Place) -> str:
     """Return the best so far as a line that steps down."""
-    points = []
+    points: list[tuple[float, float]] = []
     best = math.inf
     for index, time_ms in enumerate(times_ms):
         if time_ms < best:
