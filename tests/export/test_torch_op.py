@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 import kernellab
 from kernellab.errors import UsageError
@@ -58,3 +59,116 @@ def test_the_functional_twin_allocates_and_the_operator_takes_views(lab: kernell
 def test_a_grid_that_is_no_formula_is_refused(lab: kernellab.Lab, tmp_path: Path) -> None:
     with lab, pytest.raises(UsageError, match="no formula"):
         export_case(lab, CASES["softmax-float32"], tmp_path / "k.py", kind="torch-op")
+
+
+TRACED = """\
+import sys, torch
+sys.path.insert(0, {folder!r})
+import k
+from torch.fx.experimental.proxy_tensor import make_fx
+op, pure = torch.ops.kernellab.scale, torch.ops.kernellab.scale_functional
+device = "cpu" if k.INTERPRETED else "cuda"
+values = lambda n: torch.arange(float(n), device=device)
+
+for dynamic in (False, True):
+    tripled = torch.compile(lambda x: pure(x + 1, x.shape[0]), backend="aot_eager", dynamic=dynamic, fullgraph=True)
+    for n in (300, 200, 128):
+        torch.testing.assert_close(tripled(values(n)), 3 * values(n) + 3)
+
+traced = make_fx(lambda x: pure(x, x.shape[0]), tracing_mode="symbolic")(values(300))
+assert "sym_size" in traced.code
+torch.testing.assert_close(traced(values(128)), 3 * values(128))
+
+class Written(torch.nn.Module):
+    def forward(self, x):
+        out = torch.zeros_like(x)
+        op(x, out, x.shape[0])
+        return out
+
+sizes = {{"x": {{0: torch.export.Dim("n", min=2, max=4096)}}}}
+exported = torch.export.export(Written(), (values(300),), dynamic_shapes=sizes)
+torch.testing.assert_close(exported.module()(values(128)), 3 * values(128))
+
+def into_view(x, base):
+    op(x, base[100:400], 300)
+    return base * 1
+
+base = torch.zeros(700, device=device)
+result = torch.compile(into_view, backend="aot_eager", fullgraph=True)(values(300), base)
+for each in (result, base):
+    torch.testing.assert_close(each[100:400], 3 * values(300))
+    assert not each[:100].any() and not each[400:].any()
+print("traced")
+"""
+
+
+def test_compile_make_fx_and_export_take_the_operator_with_views_and_symbolic_sizes(
+    lab: kernellab.Lab, tmp_path: Path
+) -> None:
+    with lab:
+        cell(lab, SCALE, **tensors())
+        lab.export("scale", tmp_path / "k.py", kind="torch-op")
+    (tmp_path / "traced.py").write_text(TRACED.format(folder=str(tmp_path)))
+    result = run_files(tmp_path / "traced.py")
+    assert result.returncode == 0, result.stderr
+    assert "traced" in result.stdout
+
+
+MEMBERS = """
+@triton.jit
+def squared(value):
+    return value * value
+
+@triton.jit
+def members(pair, outs, sizes, F: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < sizes[0]
+    x, y = tl.load(pair[0] + offsets, mask=mask), tl.load(outs[0] + offsets, mask=mask)
+    tl.store(outs[1] + offsets, F(x + y), mask=mask)
+
+members[lambda meta: (triton.cdiv(meta["sizes"][0], meta["BLOCK"]),)]((a, b), (a, c), (300, 300), F=squared, BLOCK=128)
+"""
+DESCRIBED = """
+@triton.jit
+def described(x, out, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * BLOCK
+    out.store([row, 0], 2 * x.load([row, 0]))
+
+from triton.tools.tensor_descriptor import TensorDescriptor
+described[(4,)](TensorDescriptor.from_tensor(a, [8, 16]), TensorDescriptor.from_tensor(c, [8, 16]), BLOCK=8)
+"""
+
+
+def test_tuples_and_functions_go_into_an_operator(lab: kernellab.Lab, tmp_path: Path) -> None:
+    with lab:
+        cell(lab, MEMBERS, a=torch.rand(300), b=torch.rand(300), c=torch.zeros(300))
+        for kind in ("module", "torch-op"):
+            lab.export("members", tmp_path / f"{kind.replace('-', '_')}.py", kind=kind)
+    text = (tmp_path / "torch_op.py").read_text()
+    assert 'operator("kernellab::members", {"outs"})' in text
+    assert "pair: list[torch.Tensor]" in text
+    assert "sizes: list[int]" in text
+    result = run_files(tmp_path / "torch_op.py", tmp_path / "module.py")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("members gives what it gave") == 2
+    assert "passes opcheck" in result.stdout
+
+
+def test_an_operator_makes_the_descriptors_of_its_kernel(lab: kernellab.Lab, tmp_path: Path) -> None:
+    with lab:
+        cell(lab, DESCRIBED, a=torch.rand(32, 16), c=torch.zeros(32, 16))
+        for kind in ("module", "torch-op"):
+            lab.export("described", tmp_path / f"{kind.replace('-', '_')}.py", kind=kind)
+    assert "TensorDescriptor.from_tensor(x, [8, 16])" in (tmp_path / "torch_op.py").read_text()
+    result = run_files(tmp_path / "torch_op.py", tmp_path / "module.py")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("described gives what it gave") == 2
+    assert "passes opcheck" in result.stdout
+
+
+def test_what_no_schema_holds_is_refused_by_name(lab: kernellab.Lab, tmp_path: Path) -> None:
+    mixed = MEMBERS.replace("(300, 300)", "(300, 0.5)")
+    with lab:
+        cell(lab, mixed, a=torch.rand(300), b=torch.rand(300), c=torch.zeros(300))
+        with pytest.raises(UsageError, match=r"sizes is \(300, 0.5\), which the schema of an operator cannot hold"):
+            lab.export("members", tmp_path / "k.py", kind="torch-op")
