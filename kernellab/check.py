@@ -56,6 +56,8 @@ def compare(
 ) -> list[Check]:
     """Compare the outputs of a kernel with a reference tensor, or with a tuple of them in the order of the outputs.
 
+    An output whose reference is None is not compared.
+
     ``unwritten`` holds masks of the elements that the kernel never wrote, by argument. Such an element is wrong unless
     it holds the reference's value and all of them hold the same: then the output was filled beforehand.
 
@@ -63,15 +65,16 @@ def compare(
         UsageError: the reference is not one tensor per output, or a shape differs.
     """
     references = tuple(reference) if isinstance(reference, tuple | list) else (reference,)
-    if len(references) != len(outputs):
+    if len(references) != len(outputs) or all(each is None for each in references):
         names = ", ".join(outputs) or "nothing"
         raise UsageError(
             f"--check {expression!r} gives {len(references)} values and the kernel writes {names}; "
-            "give one value per written argument, as a tuple in the order of the arguments."
+            "give one value per written argument, as a tuple in their order, None for one that is not to be compared."
         )
     return [
         _compared(expression, name, got, want, (unwritten or {}).get(name))
         for (name, got), want in zip(outputs.items(), references, strict=True)
+        if want is not None
     ]
 
 

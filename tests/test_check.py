@@ -66,6 +66,12 @@ def test_several_outputs_take_a_tuple_in_their_order() -> None:
         compare("a", a, {"first": a, "second": b})
 
 
+def test_an_output_whose_reference_is_none_is_not_compared() -> None:
+    outputs = {"first": torch.ones(3), "second": torch.zeros(3)}
+    (found,) = compare("(None, zeros)", (None, torch.zeros(3)), outputs)
+    assert (found.argument, found.equal) == ("second", True)
+
+
 def test_the_first_differences_and_their_bounds_are_told() -> None:
     want = torch.zeros(8, 16)
     got = want.clone()
