@@ -6,10 +6,11 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from kernellab.explore.copies import copied
+from kernellab.errors import UsageError
+from kernellab.explore.copies import copied, size_bytes
 from kernellab.explore.keeping import Keeper
 from kernellab.explore.launching import Requests
-from kernellab.explore.on_cpu import Interpreted
+from kernellab.explore.on_cpu import BYTES_AT_MOST, Interpreted
 from kernellab.explore.on_gpu import OnGpu
 from kernellab.explore.panel import Panel
 from kernellab.explore.points import Trail
@@ -91,7 +92,8 @@ def _panel(
     inputs = _memory(plan.fixed)
     interpreted = on_gpu = None
     if here is None:
-        interpreted = Interpreted(runtime.interpret, copied(inputs), reference, tuple(stated.reset_to_zero))
+        held = inputs if size_bytes(inputs) > BYTES_AT_MOST else copied(inputs)  # what is too large is not run
+        interpreted = Interpreted(runtime.interpret, held, reference, tuple(stated.reset_to_zero))
     else:
         on_gpu = _on_gpu(runtime, inputs, reference, frozenset(stated.reset_to_zero), timeout_s)
     site = Site(runtime.compiler, requests, Trail(closure.name), here, interpreted, on_gpu)
@@ -105,10 +107,17 @@ def _on_gpu(
 ) -> OnGpu:
     import torch  # only where there is a GPU
 
+    try:
+        held = inputs if reference.check is None else copied(inputs)
+    except torch.OutOfMemoryError as exc:
+        raise UsageError(
+            f"check works on copies of the arguments, and the GPU has no room for their {size_bytes(inputs) / 1e9:.1f} "
+            "GB; leave check out, or explore with smaller tensors."
+        ) from exc
     return OnGpu(
         runtime=runtime,
         make_bench=lambda launches: gpu_bench(launches, runtime.flights, timeout_s, reset),
-        inputs=inputs if reference.check is None else copied(inputs),
+        inputs=held,
         reference=reference,
         device=torch.cuda.current_device(),
         timeout_s=timeout_s,

@@ -140,8 +140,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         visit = self.wait()
         target = self._site.target_of(visit.point)
         kept = self._keeper.keep(visit, device_of(target, has_gpu=visit.is_timed))
-        self._kept = kept.text
-        self._paint()
+        self._tell(kept.text)
         return kept
 
     def close(self) -> None:
@@ -253,5 +252,10 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         try:
             self.keep()
         except KernellabError as exc:
-            self._kept = exc.message
-            self._paint()
+            self._tell(exc.message)
+
+    def _tell(self, words: str) -> None:
+        """Show what became of keeping a point, and let a screen reader say it."""
+        self._kept = words
+        self._paint()
+        self._screen.status = words

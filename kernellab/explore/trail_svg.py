@@ -9,6 +9,7 @@ from math import floor, log10
 
 from kernellab.explore.points import Trail, Visit
 from kernellab.explore.wording import status_words, time_words
+from kernellab.views.wording import plural
 
 _WIDTH, _HEIGHT = 640.0, 160.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 12.0, 30.0, 24.0
@@ -56,7 +57,7 @@ def trail_svg(trail: Trail, best: Visit | None, current: Visit | None) -> str:
         for i, visit in enumerate(visits)
         if len(visits) <= 24 or visit.number % 5 == 0
     )
-    label = f"{len(trail)} points visited: {title}"
+    label = f"{plural(len(trail), 'point')} visited: {title}"
     return (
         f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{escape(label)}">'
         f'<text class="kp-tick" x="4" y="11">{escape(title)}</text>{_axis(scale)}{body}{ring}{numbers}</svg>'

@@ -92,7 +92,7 @@ class Reference:
 
 
 def first_verdict() -> Verdict:
-    return Verdict(None, "the first point: others that compute the same are compared with it")
+    return Verdict(None, "the first point, with which others are compared")
 
 
 def agreement(first: str, agrees: bool) -> Verdict:

@@ -33,9 +33,10 @@ class Shown:
     @property
     def good(self) -> Visit | None:
         """The point whose figures show: the latest, or where that failed, the last one that did not."""
-        if self.latest is not None and not self.latest.has_failed:
-            return self.latest
-        return self.trail.last_good()
+        latest = self.latest
+        if latest is None or not latest.has_failed:
+            return latest
+        return self.trail.last_good() or (latest if latest.compiled is not None else None)
 
     @property
     def is_stale(self) -> bool:
@@ -171,8 +172,8 @@ def remarks(shown: Shown) -> list[str]:
             found.append(f"Without a GPU nothing is timed: {run_words(visit)}.")
             found += [wording.finding_words(finding) for finding in visit.run.findings]
             found += visit.run.notes
-        elif visit.row.time_ms is None and not visit.is_partial:
-            found.append(_ended(visit.row.reason.capitalize()))
+        elif visit.row.time_ms is None and not visit.is_partial and not visit.has_failed:
+            found.append(_ended(visit.row.reason[:1].upper() + visit.row.reason[1:]))
         found += visit.notes
     return [*dict.fromkeys(each for each in [*found, shown.kept] if each)]
 

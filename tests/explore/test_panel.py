@@ -12,6 +12,7 @@ import triton
 
 import kernellab
 from kernellab.errors import UsageError
+from kernellab.explore.on_cpu import bounded
 from kernellab.explore.panel import Panel
 from kernellab.tune.result import OUTCOME_COLUMNS
 from tests import samples
@@ -68,6 +69,39 @@ def test_outputs_are_compared_with_a_function_of_the_parameters(opened: Callable
     assert wrong.verdict.equal is False
     assert wrong.row.status == "wrong"
     assert "out_ptr differs from check" in wrong.row.reason
+
+
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        (lambda x_ptr: (x_ptr, x_ptr), "check gives 2 values and the kernel writes out_ptr"),
+        (lambda x_ptr: x_ptr[:5], "check has the shape"),
+        (lambda nobody: nobody, "check takes nobody; the kernel has x_ptr"),
+        (lambda x_ptr: 1 / 0, "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_reference_that_does_not_fit_shows_in_place(opened: Callable[..., Panel], check: Any, words: str) -> None:
+    assert words in opened(BLOCK=[64, 128], check=check).wait().row.reason
+
+
+def test_a_reference_cannot_change_what_the_kernel_reads(opened: Callable[..., Panel]) -> None:
+    panel = opened(BLOCK=[64, 128], check=lambda x_ptr, y_ptr: x_ptr.add_(y_ptr))
+    assert panel.wait().verdict.equal is True
+    assert panel.set(BLOCK=128).wait().verdict.equal is True
+
+
+def test_a_large_grid_is_run_in_part_and_not_compared(opened: Callable[..., Panel]) -> None:
+    visit = opened(BLOCK=[1, 64]).wait()
+    assert visit.run is not None
+    assert visit.run.grid == (512, 1, 1)
+    assert visit.verdict.equal is None
+    assert visit.verdict.text == "not compared: 512 of 3,000 programs ran"
+
+
+def test_no_more_programs_run_than_somebody_waits_for() -> None:
+    assert bounded((8, 8, 8)) == (8, 8, 8)
+    assert bounded((100, 100, 100)) == (100, 5, 1)
+    assert bounded((1, 1, 10**6)) == (1, 1, 512)
 
 
 def test_a_grid_that_leaves_elements_out_differs_from_the_first_point(opened: Callable[..., Panel]) -> None:
