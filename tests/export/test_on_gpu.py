@@ -13,7 +13,7 @@ import kernellab
 from kernellab.errors import UsageError
 from tests.export.exporting import export_case, run_files
 from tests.export.test_module import SCALE, cell, tensors
-from tests.export.test_torch_op import TWIN
+from tests.export.test_torch_op import MEMBERS, TRACED, TWIN
 from tests.kernels.cases import all_cases
 
 pytestmark = pytest.mark.gpu
@@ -75,3 +75,22 @@ def test_a_slower_version_is_called_slower(lab: kernellab.Lab) -> None:
     same = lab.compare("scale@1", "scale@1").timing
     assert same is not None
     assert same.verdict == "no difference"
+
+
+def test_symbolic_sizes_and_views_go_through_every_tracer(lab: kernellab.Lab, tmp_path: Path) -> None:
+    cell(lab, SCALE, **{name: tensor.cuda() for name, tensor in tensors().items()})
+    lab.export("scale", tmp_path / "k.py", kind="torch-op")
+    (tmp_path / "traced.py").write_text(TRACED.format(folder=str(tmp_path)))
+    result = run_files(tmp_path / "traced.py", interpret=False)
+    assert result.returncode == 0, result.stderr
+    assert "traced" in result.stdout
+
+
+def test_tuples_and_functions_go_into_an_operator(lab: kernellab.Lab, tmp_path: Path) -> None:
+    names = {"a": torch.rand(300), "b": torch.rand(300), "c": torch.zeros(300)}
+    cell(lab, MEMBERS, **{name: tensor.cuda() for name, tensor in names.items()})
+    lab.export("members", tmp_path / "k.py", kind="torch-op")
+    result = run_files(tmp_path / "k.py", interpret=False)
+    assert result.returncode == 0, result.stderr
+    assert "members gives what it gave" in result.stdout
+    assert "passes opcheck" in result.stdout
