@@ -42,11 +42,12 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A panel, the values of a slider that are compiled before, and moves that compile."""
+    """A panel, moves of one slider to what is compiled before, and, from ``turn`` on, moves that compile."""
 
     name: str
     panel: Panel
     cached: Sequence[Mapping[str, Any]]
+    turn: Mapping[str, Any]
     fresh: Sequence[Mapping[str, Any]]
     rounds: int = 3
 
@@ -77,6 +78,7 @@ async def measured(lab: kernellab.Lab) -> list[str]:
         for values in subject.cached if subject.rounds > 1 else ():
             subject.panel.set(**values).wait()
         warm = [await moved(subject.panel, values) for _ in range(subject.rounds) for values in subject.cached]
+        subject.panel.set(**subject.turn).wait()
         cold = [await moved(subject.panel, values) for values in subject.fresh]
         lines.append(row(subject.name, warm, cold))
         subject.panel.close()
@@ -114,23 +116,21 @@ def subjects(lab: kernellab.Lab) -> list[Subject]:
     count = 1 << (24 if device == "cuda" else 13)
     tensors = [torch.randn(count, device=device) for _ in range(3)]
     blocks = [{"BLOCK": block} for block in (256, 512, 1024, 2048)]
-    fresh = [{"BLOCK": block, "num_warps": 2} for block in (256, 512, 1024, 2048)]
 
     found = []
     panel = lab.explore(add_kernel, line_grid, *tensors, count, BLOCK=[256, ..., 2048], num_warps=[4, 2])
-    found.append(Subject(f"add, {count:,} elements", panel, blocks, fresh))
+    found.append(Subject(f"add, {count:,} elements", panel, blocks, {"num_warps": 2}, blocks[:-1]))
     if device == "cpu":
         sizes = [count - 16 * i for i in range(13)]
         panel = lab.explore(add_kernel, line_grid, *tensors, BLOCK=256, n=sizes)
-        found.append(Subject("add, interpreted anew each time", panel, [{"n": n} for n in sizes[1:]], (), rounds=1))
+        found.append(Subject("add, interpreted anew each time", panel, [{"n": n} for n in sizes[1:]], {}, (), rounds=1))
     side = 2048 if device == "cuda" else 128
     halves = [torch.randn(side, side, device=device).half() for _ in range(3)]
     shape = {"m": side, "n": side, "k": side, "a_stride": side, "b_stride": side, "c_stride": side}
-    tiles = {"BLOCK_M": [32, 64, 128], "BLOCK_N": [32, 64, 128], "num_warps": [4, 8]}
+    tiles = {"BLOCK_M": [16, 32, 64, 128], "num_warps": [4, 8], "BLOCK_N": 64}
     panel = lab.explore(matmul_kernel, tile_grid, *halves, **shape, **tiles, BLOCK_K=32, GROUP_M=4)
-    cached = [{"BLOCK_M": block} for block in (32, 64, 128)]
-    cold = [{"BLOCK_N": 64, "BLOCK_M": block} for block in (32, 64, 128)]
-    found.append(Subject(f"matmul, {side} x {side}, fp16", panel, cached, cold))
+    rows = [{"BLOCK_M": block} for block in (16, 32, 64, 128)]
+    found.append(Subject(f"matmul, {side} x {side}, fp16", panel, rows, {"num_warps": 8}, rows[:-1]))
     return found
 
 

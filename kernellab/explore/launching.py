@@ -35,6 +35,7 @@ class Requests:
     kernel: Any
     grid: Any
     fixed: Mapping[str, Any]
+    parameters: frozenset[str]
     constexprs: frozenset[str]
     has_hooks: bool = False
     _launches: dict[tuple[Any, ...], Launches] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class Requests:
         return tuple(
             (name, label_of(value))
             for name, value in point.values
-            if name not in GRID and name not in OPTIONS and not (name in self.constexprs and type(value) is int)
+            if name in self.parameters and not (name in self.constexprs and type(value) is int)
         )
 
     def _grid(self, extents: Mapping[str, int]) -> Any:

@@ -55,7 +55,10 @@ class OnGpu:
         """
         import torch
 
-        torch.cuda.set_device(self.device)  # a thread begins with the first one
+        with torch.cuda.device(self.device):  # a thread begins with the first one
+            return self._on_device(request, visit, best)
+
+    def _on_device(self, request: Request, visit: Visit, best: Visit | None) -> Timed:
         assert visit.compiled is not None, "only what compiled is timed"
         verdict = self._checked(request, visit)
         if request.key not in self._benches:

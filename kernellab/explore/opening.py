@@ -87,7 +87,8 @@ def _panel(
 
     stated = declared(kernel)
     here = None if runtime.is_offline() else gpu_target_of_machine()
-    requests = Requests(kernel, grid, plan.fixed, subject.constexprs, has_hooks=stated.pre_hook is not None)
+    parameters = frozenset(subject.parameters)
+    requests = Requests(kernel, grid, plan.fixed, parameters, subject.constexprs, has_hooks=stated.pre_hook is not None)
     closure, _ = closure_of(kernel)
     inputs = _memory(plan.fixed)
     interpreted = on_gpu = None

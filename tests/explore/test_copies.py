@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from kernellab.explore.copies import copied, size_bytes
+
+
+def test_copies_keep_values_and_layout_and_share_nothing_with_the_originals() -> None:
+    whole = torch.arange(24.0).reshape(4, 6)
+    given = {"x": whole.t()[1:4], "n": 3, "none": None}
+    fresh = copied(given)
+    assert torch.equal(fresh["x"], given["x"])
+    assert fresh["x"].stride() == given["x"].stride()
+    assert fresh["x"].storage_offset() == given["x"].storage_offset()
+    fresh["x"].zero_()
+    assert torch.equal(whole, torch.arange(24.0).reshape(4, 6))
+    assert (fresh["n"], fresh["none"]) == (3, None)
+
+
+def test_views_of_one_tensor_stay_views_of_one_tensor() -> None:
+    whole = torch.zeros(8)
+    fresh = copied({"left": whole[:6], "pair": (whole[2:], torch.ones(2))})
+    fresh["left"][3] = 5.0
+    assert fresh["pair"][0][1] == 5.0
+    assert whole[3] == 0.0
+
+
+def test_descriptors_are_copied_with_their_memory() -> None:
+    base = torch.zeros(16, 16)
+    fresh = copied({"desc": TensorDescriptor.from_tensor(base, [8, 8])})
+    fresh["desc"].base.fill_(1.0)
+    assert float(base.sum()) == 0.0
+    assert list(fresh["desc"].block_shape) == [8, 8]
+
+
+def test_memory_that_arguments_share_counts_once() -> None:
+    whole = torch.zeros(100)
+    assert size_bytes({"a": whole, "b": whole[5:], "c": torch.zeros(10, dtype=torch.int8)}) == 410
