@@ -157,7 +157,9 @@ class Lab(Keeping):
             CompileError: the compiler refused it.
         """
         variant = next(variants_of(kernel, args, meta))
-        return self.compiler.compile(compile_job(variant.function, self._parsed(target), args, variant.meta))
+        job = compile_job(variant.function, self._parsed(target), args, variant.meta)
+        with self.launches.compiling(job.closure.name):
+            return self.compiler.compile(job)
 
     def effects(self, kernel: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Effects:
         """Return what a kernel does to the memory of each argument; of an autotuned one, the union over its configs."""

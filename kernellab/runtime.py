@@ -76,8 +76,7 @@ class Launches:
         from kernellab._triton.specialize import target_of  # keeps `import kernellab` light
 
         job = job_of(src.fn, target_of(target), src.signature, src.constants, src.attrs, options or {})
-        reporter = self.compile_reporter
-        with nullcontext() if reporter is None else reporter(job.closure.name):
+        with self.compiling(job.closure.name):
             compiled = self.compiler.compile(job)
         self._compiled[compiled.digest] = compiled
         if getattr(self._local, "must_fly", False):
@@ -138,6 +137,10 @@ class Launches:
             uninitialised=recorder.uninitialised,
             progress=progress,
         )
+
+    def compiling(self, kernel: str) -> AbstractContextManager[None]:
+        """Return the context in which a kernel compiles, watched where somebody watches."""
+        return nullcontext() if self.compile_reporter is None else self.compile_reporter(kernel)
 
     def report_to(self, live: Any) -> None:
         """Let ``live`` show how far launches, compiles and tunings have come."""

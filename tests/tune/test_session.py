@@ -163,6 +163,17 @@ def test_moved_bytes_count_each_argument_as_it_is_used(lab: kernellab.Lab) -> No
     assert moved_bytes({"x_ptr": X, "out_ptr": OUT, "n": N}, compiled) == 2 * 4 * N
 
 
+def test_without_a_gpu_the_launch_that_would_have_been_is_kept_as_one_that_was_not(lab: kernellab.Lab) -> None:
+    lab.tune(scale, grid, X, OUT, N, configs=blocks(64, 128))
+    version = lab.kernels.version("scale")
+    kept = lab.kernels.store.history.launches(version.id)[-1]
+    assert kept.count == 0
+    assert kept.launch.where == "nowhere"
+    assert kept.launch.grid == (5, 1, 1)
+    assert [argument.name for argument in kept.launch.arguments][:3] == ["x_ptr", "out_ptr", "n"]
+    assert lab.compare("scale", lambda x_ptr: 2 * x_ptr).equal
+
+
 def test_hooks_of_the_config_and_the_autotuner_come_before_a_launch_in_this_order() -> None:
     called = []
     config = triton.Config({"BLOCK": 64}, pre_hook=lambda named: called.append("config"))
