@@ -12,6 +12,7 @@ from kernellab.views.program_diagram import picture_of, shape_words
 from kernellab.views.program_drawing import picture_svg
 
 _LINES_AT_MOST = 200
+_BOXES_AT_MOST = 400
 
 
 def program_text(program: Program) -> str:
@@ -30,9 +31,10 @@ def program_text(program: Program) -> str:
 
 
 def program_svg(program: Program) -> str:
-    """Return the program as one ``<svg>`` element, or its text in a ``<pre>`` where no layout engine works."""
+    """Return the program as one ``<svg>`` element; as text in a ``<pre>`` where it is too large or cannot be laid out."""
     picture = picture_of(program.tape)
-    return picture_svg(picture, "program") or f"<pre>{escape(program_text(program))}</pre>"
+    drawn = picture_svg(picture, "program") if len(picture.boxes) <= _BOXES_AT_MOST else None
+    return drawn or f"<pre>{escape(program_text(program))}</pre>"
 
 
 def program_html(program: Program) -> str:
