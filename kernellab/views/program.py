@@ -31,7 +31,7 @@ def program_text(program: Program) -> str:
 
 
 def program_svg(program: Program) -> str:
-    """Return the program as one ``<svg>`` element; as text in a ``<pre>`` where it is too large or cannot be laid out."""
+    """Return the program as one ``<svg>`` element; as text where it is too large, or cannot be laid out."""
     picture = picture_of(program.tape)
     drawn = picture_svg(picture, "program") if len(picture.boxes) <= _BOXES_AT_MOST else None
     return drawn or f"<pre>{escape(program_text(program))}</pre>"
