@@ -77,10 +77,13 @@ def _require_known(subject: Subject, ranges: Mapping[str, Any]) -> None:
 
 def _asked(subject: Subject, name: str, given: Any) -> Control | None:
     control = control_of(name, given)
-    if control is None or control.span is None or subject.numel is None or name in GRID:
+    if control is None or control.span is None:
         return control
-    low, high = control.span  # more than there is memory for would be out of bounds from the start
-    return control_of(name, given, max(low, min(high, subject.numel)))
+    most = subject.numel  # more than there is memory for would be out of bounds from the start
+    if name in GRID:
+        most = None if subject.grid is None else subject.grid[GRID.index(name)]
+    low, high = control.span
+    return control if most is None else control_of(name, given, max(low, min(high, most)))
 
 
 def _proposed(subject: Subject, known: Mapping[str, Any]) -> Iterable[Control]:

@@ -55,7 +55,7 @@ def sentence(shown: Shown) -> str:
         return "No point yet."
     if visit.has_failed:
         stale = "; the figures are those of the last good point" if shown.is_stale else ""
-        return f"{visit.point.text}: {status_words(visit)}. {_ended(visit.row.reason)}{stale}"
+        return f"{visit.point.text}: {status_words(visit)}: {visit.row.reason.rstrip('.')}{stale}."
     parts = [time_words(visit), against_words(visit, shown.trail)] if visit.row.time_ms is not None else []
     if not parts:
         parts = [f"compiled for {visit.target}", *resource_words(visit), run_words(visit)]

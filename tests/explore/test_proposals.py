@@ -78,6 +78,11 @@ def test_a_grid_of_numbers_gets_a_slider_and_a_remark() -> None:
     assert "The grid is 4 whatever BLOCK is" in plan.notes[0]
 
 
+def test_a_range_of_the_grid_starts_at_the_grid() -> None:
+    found = names(dataclasses.replace(ADD, grid=(4, 1, 1)), grid_x=(1, 64), BLOCK=[64])
+    assert found["grid_x"] == (tuple(range(1, 65)), 4)
+
+
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(UsageError, match="BLOK is neither a parameter"):
         planned(ADD, {"BLOK": [64, 128]})
