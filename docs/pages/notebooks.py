@@ -119,8 +119,9 @@ def _lead(name: str) -> str:
 
 
 def _for_markdown(text: str) -> str:
-    """Return the text of a cell for Python-Markdown, which wants an empty line before a list; links lead to pages."""
-    return _LINK.sub(_linked, _LIST_AFTER_TEXT.sub(r"\1\n\n", text))
+    """Return the text of a cell for Python-Markdown, whose lists and folded parts differ; links lead to pages."""
+    text = _LIST_AFTER_TEXT.sub(r"\1\n\n", text.replace("<details>", '<details markdown="1">'))
+    return _LINK.sub(_linked, text)
 
 
 def _linked(match: re.Match[str]) -> str:
