@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from kernellab.compile import Compiled, CompileJob
 from kernellab.compiler import Compiler
@@ -18,7 +18,7 @@ from kernellab.errors import UsageError, choice_message
 from kernellab.registry.table import Registry
 from kernellab.tune.bench import Bench
 from kernellab.tune.config import Config
-from kernellab.tune.crew import Crew
+from kernellab.tune.equipment import compiler_of, complaints, crew_of, take_reference, usable
 from kernellab.tune.finals import Policy
 from kernellab.tune.launches import Launches, arithmetic, moved_bytes
 from kernellab.tune.progress import Watch, unwatched
@@ -36,7 +36,6 @@ from kernellab.tune.search import (
 )
 from kernellab.tune.space import Space, configs_of
 from kernellab.tune.tuner import Outcome, Tuner
-from kernellab.worker import Pool
 
 if TYPE_CHECKING:
     from kernellab.tune.checking import Check
@@ -117,11 +116,11 @@ def tuned(
     launches.has_hooks, launches.originals = _has_hooks(kernel, plan), plan.originals
     first = next(iter(plan.originals))
     records = _records(workshop, kernel, launches, first)
-    _take_reference(launches, first, options, times=workshop.make_bench is not None)
-    known = {} if options.fresh or workshop.make_bench is None else _usable(records.known(), launches)
+    take_reference(launches, first, options, times=workshop.make_bench is not None)
+    known = {} if options.fresh or workshop.make_bench is None else usable(records.known(), launches)
     search = _search(options, plan)
-    compiler = _compiler(workshop, options)
-    crew = _crew(workshop, launches, options)
+    compiler = compiler_of(workshop, options)
+    crew = crew_of(workshop, launches, options)
 
     def prepare(config: Config) -> CompileJob:
         return launches.of(config).job
@@ -147,8 +146,13 @@ def tuned(
     finally:
         if crew is not None:
             crew.close()
-    _require_compiler(compiler, outcome)
-    notes = [*workshop.remarks, *launches.notes, *((WITHOUT_GPU,) if crew is None else crew.notes), *_remarks(outcome)]
+    notes = [
+        *workshop.remarks,
+        *launches.notes,
+        *complaints(compiler, outcome),
+        *((WITHOUT_GPU,) if crew is None else crew.notes),
+        *_remarks(outcome),
+    ]
     version = workshop.kernels.known(kernel)
     facts = {**_facts(launches, options), "version": None if version is None else version.label}
     return _tuning(workshop, launches, plan, outcome, records.key, workshop.clock() - start_s, notes, facts)
@@ -178,65 +182,6 @@ def _has_hooks(kernel: Any, plan: _Plan) -> bool:
     tuner = declared(kernel)
     hooks = [tuner.pre_hook, tuner.post_hook, *(config.pre_hook for config in plan.originals.values())]
     return any(hook is not None for hook in hooks)
-
-
-def _take_reference(launches: Launches, config: Config, options: Options, *, times: bool) -> None:
-    """Compute what the outputs are compared with; note what an autotuner asks for and does not get."""
-    from kernellab._triton.tuning import declared
-
-    if options.check is not None and not times:
-        launches.notes.append("The check was not made: without a GPU, nothing is launched.")
-    elif options.check is not None:
-        tuned = {name for name, _ in config.parameters}
-        given = {n: v for n, v in launches.of(config).arguments.items() if n not in tuned}
-        from kernellab.tune.checking import reference_of  # most tunings need none of it
-
-        launches.reference = reference_of(options.check, given)
-    tuner = declared(launches.kernel)
-    if times and tuner.by_graph:
-        hooks = ", and hooks are called before each replay" if launches.has_hooks else ""
-        launches.notes.append(
-            f"timed by replaying CUDA graphs, as use_cuda_graph asks; a graph holds one launch{hooks}"
-        )
-    if tuner.has_own_bench:
-        launches.notes.append("do_bench of the autotuner was not called: the lab times configs against each other")
-
-
-def _usable(rows: Mapping[Config, Row], launches: Launches) -> dict[Config, Row]:
-    """Return the known rows that hold here: outputs that were, or were not, compared with these reference values."""
-    wanted = "" if launches.reference is None else launches.reference.identity
-
-    def holds(row: Row) -> bool:
-        if row.status not in {Status.OK, Status.WRONG} or row.checked == wanted:
-            return True
-        return not wanted and row.status is Status.OK
-
-    return {config: row for config, row in rows.items() if holds(row)}
-
-
-def _compiler(workshop: Workshop, options: Options) -> Compiler:
-    if options.executor is None:
-        return workshop.compiler
-    from kernellab.tune.remote import ExecutorPool  # most tunings need none of it
-
-    pool = ExecutorPool(options.executor)
-    return Compiler(cast(Pool, pool), workshop.compiler.folder, workshop.compiler.timeout_s)
-
-
-def _require_compiler(compiler: Compiler, outcome: Outcome) -> None:
-    """Raise what made an executor useless, if nothing else came of the tuning; what was measured is in the store."""
-    failure = getattr(compiler.pool, "failure", None)
-    if failure is not None and outcome.winner is None:
-        raise failure
-
-
-def _crew(workshop: Workshop, launches: Launches, options: Options) -> Crew | None:
-    if workshop.make_bench is None:
-        return None
-    if options.devices is None or workshop.bench_on is None:
-        return Crew((workshop.make_bench(launches, options.timeout_s),), (workshop.device.index,))
-    benches = [workshop.bench_on(launches, options.timeout_s, device) for device in options.devices]
-    return Crew(benches, options.devices)
 
 
 def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None:

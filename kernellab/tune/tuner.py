@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernellab.compile import Compiled, CompileJob
-from kernellab.errors import CheckFailed, KernellabError, LaunchError, UsageError, WorkerError, WorkerTimeout
+from kernellab.errors import KernellabError, LaunchError, UsageError, WorkerError
 from kernellab.tune.bench import Candidate, Measured
 from kernellab.tune.config import Config
 from kernellab.tune.crew import Crew, Taken
 from kernellab.tune.finals import Final, Policy, settle
+from kernellab.tune.outcomes import reason_of, row_before, status_of
 from kernellab.tune.progress import Stage, TuningProgress, Watch, unwatched
 from kernellab.tune.result import Row, Status, with_resources
 from kernellab.tune.search import Search
@@ -154,9 +155,12 @@ class Tuner:
 
     def _take(self, config: Config, result: Compiled | KernellabError) -> None:
         """Enter what became of a config that was compiled, or let it be measured if it can run."""
-        self._rows[config], candidate = self._sorted(config, result)
-        if candidate is not None:
-            self._candidates[config] = candidate
+        self._rows[config] = row = row_before(config, result, self.policy.max_spill_bytes)
+        if isinstance(result, KernellabError) or row.reason:
+            candidate = None
+        else:
+            candidate = self._candidates[config] = Candidate(list(self._rows).index(config), config, result)
+            self._rows[config] = replace(row, reason=NO_GPU if self.crew is None else STOPPED)
         if candidate is None or self.crew is None:
             self._note(self._rows[config])
             if not isinstance(result, WorkerError):  # a worker that was lost or late says nothing of the config
@@ -164,21 +168,6 @@ class Tuner:
             return
         self._measured += 1
         self.crew.submit(candidate, self.policy.screen_runs, self._bound_ms)
-
-    def _sorted(self, config: Config, result: Compiled | KernellabError) -> tuple[Row, Candidate | None]:
-        """Return the row of a config before it is measured, and the candidate if it can run."""
-        if isinstance(result, KernellabError):
-            return Row(config, Status.COMPILE_ERROR, _reason(result)), None
-        resources = result.resources
-        if not resources.fits:
-            return with_resources(config, result, Status.CANNOT_RUN, resources.why_not or ""), None
-        limit = self.policy.max_spill_bytes
-        if limit is not None and (resources.spill_bytes or 0) > limit:
-            reason = f"it spills {resources.spill_bytes} bytes per thread"
-            return with_resources(config, result, Status.PRUNED, reason), None
-        why = NO_GPU if self.crew is None else STOPPED
-        row = with_resources(config, result, Status.PRUNED, why)
-        return row, Candidate(list(self._rows).index(config), config, result)
 
     def _bound_ms(self) -> float | None:
         best = self._best
@@ -195,7 +184,7 @@ class Tuner:
         if isinstance(result, UsageError) and not isinstance(result, LaunchError):
             raise result
         if isinstance(result, KernellabError):
-            row = with_resources(config, taken.candidate.compiled, _status_of(result), _reason(result))
+            row = with_resources(config, taken.candidate.compiled, status_of(result), reason_of(result))
         else:
             row = self._measured_row(taken.candidate, result)
             self._groups[config] = taken.place, result.group
@@ -319,17 +308,3 @@ class Tuner:
         if policy.budget_configs is not None and self._measured >= policy.budget_configs:
             return True
         return policy.budget_s is not None and self.clock() - self._start_s >= policy.budget_s
-
-
-def _status_of(exc: KernellabError) -> Status:
-    if isinstance(exc, WorkerTimeout):
-        return Status.TIMEOUT
-    if isinstance(exc, CheckFailed):
-        return Status.WRONG
-    return Status.CANNOT_RUN if isinstance(exc, LaunchError) else Status.FAULT
-
-
-def _reason(exc: KernellabError) -> str:
-    """Return a message with its source line, in one line of text."""
-    text = " ".join(exc.message.split())
-    return text if exc.place is None else f"{text} (line {exc.place.line})"
