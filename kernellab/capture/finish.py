@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kernellab.capture.entering import Seen
 from kernellab.capture.naming import identifier, named_tensors, unique
 from kernellab.capture.recorder import Known, Recording, window_step
-from kernellab.capture.tape import WINDOW, KernelUse, Layout, Ref, Step, Tape, Value, with_refs
+from kernellab.capture.tape import WINDOW, KernelUse, Layout, Ref, Step, Tape, Value, refs_in, with_refs
 from kernellab.store import Argument
 
+_SHAPED_BY_DATA = tuple(
+    f"aten.{name}." for name in ("nonzero", "masked_select", "unique_dim", "_unique", "_unique2", "unique_consecutive")
+)
 _QUIET = frozenset({"aten.detach.default", "aten.lift_fresh.default"})
 
 
@@ -41,7 +44,7 @@ def finished(recording: Recording, scope: Mapping[str, Any], use_of: Callable[[S
         output_names=tuple(named[index] for index in outputs),
         samples=tuple(dataclasses.replace(samples[index], name=named[index]) for index in kept),
         constants=tuple((index, tensor) for index, tensor in recording.constants.items() if index in used),
-        notes=tuple(recording.notes),
+        notes=(*recording.notes, *dict.fromkeys(_notes(recording, live))),
     )
     return compacted(raw, used)
 
@@ -173,6 +176,24 @@ def _kept(
             wanted.update(step.taken)
             memory.update(storages[index] for index in step.taken)
     return kept[::-1]
+
+
+def _notes(recording: Recording, steps: Iterable[Step]) -> Iterator[str]:
+    """Yield what will not repeat, of the steps that are left."""
+    for step in steps:
+        where = f" ({step.place})" if step.place else ""
+        if step.is_random:
+            yield f"{step.operation} is random: the program gives other numbers each time{where}"
+        if _has_shape_of_data(recording, step):
+            yield f"the shape of what {step.operation} gives depends on data, and the program on that shape{where}"
+
+
+def _has_shape_of_data(recording: Recording, step: Step) -> bool:
+    """Tell whether the values of a tensor decide on the shape of a result; for an index they do if it is a mask."""
+    if step.operation == "aten.index.Tensor":
+        indices = [recording.values[ref.index].layout.dtype for ref in refs_in(step.args[1])]
+        return any(dtype in ("bool", "uint8") for dtype in indices)
+    return step.operation.startswith(_SHAPED_BY_DATA)
 
 
 def _names(

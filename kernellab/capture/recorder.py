@@ -186,11 +186,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         outputs = list(result) if several else [result]
         results = tuple(self._result(t, tensors) if isinstance(t, torch.Tensor) else -1 for t in outputs)
         options = _with_dtype(func, kwargs, outputs)
-        is_random = torch.Tag.nondeterministic_seeded in func.tags
-        if is_random and place_of_user():
-            self.note(f"{func} is random: the program gives other numbers each time ({place_of_user()})")
-        if torch.Tag.dynamic_output_shape in func.tags:
-            self.note(f"the shape of what {func} gives depends on data; the program holds for that of the recording")
+        is_random = torch.Tag.nondeterministic_seeded in func.tags and _argument(func, args, kwargs, "dropout_p") != 0
         given = tuple(options.items())
         self._append(Step(str(func), tuple(args), given, results, several, mutated, is_random=is_random))
 
@@ -300,6 +296,15 @@ def _tensors(value: Any) -> Iterator[Any]:
 
 def _versions(given: Any) -> dict[int, int]:
     return {id(t): t._version for t in _tensors(given) if not t.is_inference()}
+
+
+def _argument(func: Any, args: Any, kwargs: Any, name: str) -> Any:
+    """Return what an operation was given for a parameter, or its default; None where it has no such parameter."""
+    for position, parameter in enumerate(func._schema.arguments):
+        if parameter.name == name:
+            default = parameter.default_value if parameter.has_default_value() else None
+            return args[position] if position < len(args) else kwargs.get(name, default)
+    return None
 
 
 def _with_dtype(func: Any, kwargs: dict[str, Any], outputs: list[Any]) -> dict[str, Any]:

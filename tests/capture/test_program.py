@@ -264,6 +264,49 @@ def test_random_operations_are_noted(lab: kernellab.Lab) -> None:
     assert noise.shape == (1000,)
 
 
+def test_shapes_that_depend_on_data_are_noted_and_dead_steps_are_not(lab: kernellab.Lab) -> None:
+    x = torch.tensor([1.0, -1.0, 2.0])
+    with lab.capture() as program:
+        positive = x[x > 0]
+        chosen = x[torch.tensor([0, 2])]
+        torch.rand(3)
+    (note,) = program.notes
+    assert "depends on data" in note
+    assert "aten.index.Tensor" in note
+    assert (positive.shape, chosen.shape) == ((2,), (2,))
+
+
+def test_attention_without_dropout_is_not_called_random(lab: kernellab.Lab) -> None:
+    x = torch.randn(1, 2, 8, 16)
+    with lab.capture() as program:
+        y = torch.nn.functional.scaled_dot_product_attention(x, x, x)
+    assert program.notes == ()
+    torch.testing.assert_close(program.only("y")(x), y)
+
+
+def test_a_step_of_training_is_a_program(lab: kernellab.Lab) -> None:
+    x, w = torch.randn(8, 4), torch.randn(4, 2, requires_grad=True)
+    before = w.detach().clone()
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    with lab.capture() as program:
+        loss = (x @ w).square().mean()
+        loss.backward()
+        optimizer.step()
+    assert program.outputs[0] == "w"
+    assert not torch.equal(before, w)
+    program.run(x=x, w=before)
+    torch.testing.assert_close(before, w.detach())
+    assert loss.dim() == 0
+
+
+def test_batch_norm_changes_its_running_statistics(lab: kernellab.Lab) -> None:
+    norm, x = torch.nn.BatchNorm1d(4), torch.randn(8, 4)
+    with torch.no_grad(), lab.capture() as program:
+        y = norm(x)
+    assert {"norm_running_mean", "norm_running_var"} <= set(program.outputs)
+    assert y.shape == (8, 4)
+
+
 def test_constants_made_in_the_block_belong_to_the_program(lab: kernellab.Lab) -> None:
     x = torch.ones(3)
     with lab.capture() as program:
