@@ -9,8 +9,8 @@ from typing import Any
 
 from kernellab.capture.entering import Seen
 from kernellab.capture.naming import identifier, named_tensors, unique
-from kernellab.capture.recorder import Known, Recording, window_step
-from kernellab.capture.tape import WINDOW, KernelUse, Layout, Ref, Step, Tape, Value, refs_in, with_refs
+from kernellab.capture.recorder import Known, Recording
+from kernellab.capture.tape import WINDOW, KernelUse, Layout, Ref, Step, Tape, Value, refs_in, window_step, with_refs
 from kernellab.store import Argument
 
 _SHAPED_BY_DATA = tuple(

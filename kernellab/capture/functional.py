@@ -10,8 +10,7 @@ import dataclasses
 
 from kernellab.capture.finish import compacted
 from kernellab.capture.naming import unique
-from kernellab.capture.recorder import window_step
-from kernellab.capture.tape import COPY, LAUNCH, Layout, Ref, Step, Tape, Value, with_refs
+from kernellab.capture.tape import COPY, LAUNCH, Layout, Ref, Step, Tape, Value, window_step, with_refs
 
 
 def functionalised(tape: Tape) -> Tape:

@@ -18,7 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernellab.capture.entering import Seen
 from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, user_frame
-from kernellab.capture.tape import WINDOW, Descriptor, Layout, Ref, Step, refs_in
+from kernellab.capture.operations import given_for, layout_of, tensors_in, versions_of, with_dtype
+from kernellab.capture.tape import Descriptor, Layout, Ref, Step, refs_in, window_step
 from kernellab.errors import UsageError
 from kernellab.gpu.observed import memory_of
 from kernellab.observers import Launched, Observers
@@ -83,7 +84,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         taken = self._taken((args, kwargs))
         before, self.is_inside_operation = self.is_inside_operation, True
-        versions = _versions((args, kwargs))
+        versions = versions_of((args, kwargs))
         try:
             result = func(*args, **kwargs)
         finally:
@@ -109,7 +110,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def value_of(self, tensor: Any) -> int:
         """Return the value that a tensor is; one that was never seen becomes an input."""
         index = self._by_id.get(id(tensor))
-        layout = _layout(tensor)
+        layout = layout_of(tensor)
         known = None if index is None else self.recording.values[index]
         if index is not None and known is not None and known.tensor() is tensor and known.layout == layout:
             return index
@@ -144,7 +145,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _constant(self, tensor: Any) -> None:
         """Keep a tensor that the block made of Python data, as it is now."""
-        layout = _layout(tensor)
+        layout = layout_of(tensor)
         storage, is_new = self._storage(tensor)
         if is_new:
             index = self._add(tensor, layout, storage)
@@ -177,7 +178,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     f"{place} reads a value of a tensor, {result!r}; what follows from it is fixed in the program"
                 )
             return
-        tensors = {id(t): t for t in _tensors(given)}
+        tensors = {id(t): t for t in tensors_in(given)}
         mutated = tuple(dict.fromkeys([*self._written(func, args, kwargs), *self._grown(tensors, versions)]))
         if torch.Tag.inplace_view in func.tags:
             self._relaid(tensors, mutated)
@@ -185,8 +186,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         several = isinstance(result, list | tuple)
         outputs = list(result) if several else [result]
         results = tuple(self._result(t, tensors) if isinstance(t, torch.Tensor) else -1 for t in outputs)
-        options = _with_dtype(func, kwargs, outputs)
-        is_random = torch.Tag.nondeterministic_seeded in func.tags and _argument(func, args, kwargs, "dropout_p") != 0
+        options = with_dtype(func, kwargs, outputs)
+        is_random = torch.Tag.nondeterministic_seeded in func.tags and given_for(func, args, kwargs, "dropout_p") != 0
         given = tuple(options.items())
         self._append(Step(str(func), tuple(args), given, results, several, mutated, is_random=is_random))
 
@@ -206,18 +207,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return the value that an operation returns: -1 for one of its arguments as it was."""
         if id(tensor) in given and self._is_known(tensor):
             return -1
-        layout = _layout(tensor)
+        layout = layout_of(tensor)
         return self._add(tensor, layout, self._storage(tensor)[0])
 
     def _is_known(self, tensor: Any) -> bool:
         index = self._by_id.get(id(tensor))
-        return index is not None and self.recording.values[index].layout == _layout(tensor)
+        return index is not None and self.recording.values[index].layout == layout_of(tensor)
 
     def _relaid(self, tensors: Mapping[int, Any], mutated: tuple[int, ...]) -> None:
         """Record that an operation changed the layout of a tensor and left its memory as it was."""
         for tensor in tensors.values():
             index = self._by_id[id(tensor)]
-            known, layout = self.recording.values[index], _layout(tensor)
+            known, layout = self.recording.values[index], layout_of(tensor)
             if index in mutated and layout != known.layout:
                 if self._storage(tensor)[0] != known.storage or not self._covers_storage(known.storage, layout):
                     raise UsageError(
@@ -263,54 +264,3 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # The reference keeps the address from being used again.
         self._storages[storage._cdata] = (StorageWeakRef(storage), number)  # type: ignore[no-untyped-call]
         return number, True
-
-
-def window_step(base: int, base_layout: Layout, index: int, layout: Layout) -> Step:
-    """Return the step that makes a value of the memory of another one."""
-    offset = layout.offset - base_layout.offset * base_layout.itemsize // layout.itemsize
-    dtype = None if layout.dtype == base_layout.dtype else layout.dtype
-    return Step(WINDOW, (Ref(base), layout.shape, layout.stride, offset, dtype), results=(index,))
-
-
-def _layout(tensor: Any) -> Layout:
-    if tensor.layout is not torch.strided or tensor.is_quantized or type(tensor).__torch_dispatch__ is not _PLAIN:
-        kind = type(tensor).__name__ if tensor.layout is torch.strided else str(tensor.layout)
-        raise UsageError(f"A {kind} tensor takes part in the block; a program can hold plain strided tensors only.")
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    layout = tuple(tensor.shape), tuple(tensor.stride())
-    return Layout(dtype, tensor.element_size(), *layout, tensor.storage_offset(), str(tensor.device))
-
-
-_PLAIN = torch.Tensor.__torch_dispatch__
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for member in value:
-            yield from _tensors(member)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
-
-
-def _versions(given: Any) -> dict[int, int]:
-    return {id(t): t._version for t in _tensors(given) if not t.is_inference()}
-
-
-def _argument(func: Any, args: Any, kwargs: Any, name: str) -> Any:
-    """Return what an operation was given for a parameter, or its default; None where it has no such parameter."""
-    for position, parameter in enumerate(func._schema.arguments):
-        if parameter.name == name:
-            default = parameter.default_value if parameter.has_default_value() else None
-            return args[position] if position < len(args) else kwargs.get(name, default)
-    return None
-
-
-def _with_dtype(func: Any, kwargs: dict[str, Any], outputs: list[Any]) -> dict[str, Any]:
-    """Return the options of an operation that makes a tensor from nothing, with the dtype that was the default."""
-    names = {parameter.name for parameter in func._schema.arguments}
-    tensors = any("Tensor" in str(parameter.type) for parameter in func._schema.arguments)
-    if "dtype" in names and not tensors and kwargs.get("dtype") is None and isinstance(outputs[0], torch.Tensor):
-        return {**kwargs, "dtype": outputs[0].dtype}
-    return kwargs

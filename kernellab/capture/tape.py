@@ -177,3 +177,10 @@ def with_refs(value: Any, new: Mapping[int, Any]) -> Any:
     if isinstance(value, dict):
         return {name: with_refs(member, new) for name, member in value.items()}
     return value
+
+
+def window_step(base: int, base_layout: Layout, index: int, layout: Layout) -> Step:
+    """Return the step that makes a value of the memory of another one."""
+    offset = layout.offset - base_layout.offset * base_layout.itemsize // layout.itemsize
+    dtype = None if layout.dtype == base_layout.dtype else layout.dtype
+    return Step(WINDOW, (Ref(base), layout.shape, layout.stride, offset, dtype), results=(index,))
