@@ -245,12 +245,15 @@ class Lab(Keeping):
         )
         return tune_and_launch(self.launches, self.kernels, self.bind(kernel), grid, args, meta, options)
 
-    def explore(self, kernel: Any, grid: Any, /, *args: Any, check: Any = None, **ranges: Any) -> Panel:
+    def explore(
+        self, kernel: Any, grid: Any, /, *args: Any, check: Any = None, target: str | None = None, **ranges: Any
+    ) -> Panel:
         """Return a panel with sliders over a launch: each move compiles, runs on copies, and updates in place.
 
         A list is the values of a slider (``BLOCK=[64, ..., 4096]``), a tuple a range of integers (``n=(1, 10**7)``);
-        without any, the kernel's constexprs suggest them. ``check`` returns what the outputs are to hold, from
-        parameters that it takes by name; without it, outputs are compared with those of the first point.
+        without any, the kernel's constexprs suggest them. ``grid_x``, ``grid_y``, ``grid_z`` are extents of the grid.
+        ``check`` returns what the outputs are to hold, from parameters that it takes by name; without it, outputs are
+        compared with those of the first point.
 
         Raises:
             UsageError: a range is none, or a name is none of the kernel.
@@ -258,7 +261,8 @@ class Lab(Keeping):
         from kernellab.explore.opening import opened  # loads ipywidgets
 
         require_kernel(kernel)
-        return opened(self.launches, self.kernels, self.bind(kernel), grid, args, ranges, check)
+        start = self._parsed(target)
+        return opened(self.launches, self.kernels, self.bind(kernel), grid, args, ranges, check, start)
 
     def bench(self, kernel: Any, grid: Any = None, /, *args: Any, over: Any, **given: Any) -> Benchmark:
         """Time a kernel over a sweep, beside others: ``over={"n": [...]}, versus={"torch": lambda x, y: x + y}``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kernellab.errors import UsageError
@@ -14,7 +15,7 @@ from kernellab.explore.on_cpu import BYTES_AT_MOST, Interpreted
 from kernellab.explore.on_gpu import OnGpu
 from kernellab.explore.panel import Panel
 from kernellab.explore.points import Trail
-from kernellab.explore.proposals import OPTIONS, Plan, Subject, planned
+from kernellab.explore.proposals import OPTIONS, Subject, planned
 from kernellab.explore.site import Site
 from kernellab.explore.verdicts import Reference
 from kernellab.gpu.observed import memory_of
@@ -23,8 +24,10 @@ from kernellab.recording import LaunchRecord
 from kernellab.registry.table import Registry
 from kernellab.runtime import Launches as Runtime
 from kernellab.source import Closure, closure_of
+from kernellab.target import Target
 from kernellab.tune.gpu_bench import gpu_bench
 
+_TIMEOUT_S = 10.0  # of a point on the GPU
 _DTYPES = ("float16", "bfloat16", "float32")
 
 
@@ -35,8 +38,8 @@ def opened(
     grid: Any,
     args: tuple[Any, ...],
     ranges: Mapping[str, Any],
-    check: Any = None,
-    timeout_s: float = 10.0,
+    check: Any,
+    target: Target,
 ) -> Panel:
     """Return the panel of a bound kernel, at its first point.
 
@@ -46,12 +49,7 @@ def opened(
     from kernellab._triton.objects import parameter_names
 
     given = dict(zip(parameter_names(kernel), args, strict=False))
-    closure, _ = closure_of(kernel)
-    subject = _subject(kernel, grid, given, ranges, closure)
-    plan = planned(subject, ranges)
-    panel = _panel(runtime, kernels, kernel, grid, plan, subject, Reference(check), timeout_s)
-    panel.wait()
-    return panel
+    return _panel(runtime, kernels, _Launch(kernel, grid, given, ranges), Reference(check), target)
 
 
 def opened_on_launch(
@@ -63,49 +61,53 @@ def opened_on_launch(
     options = {name: record.compiled.options.get(name) for name in OPTIONS[:2]}
     given = {name: value for name, value in record.arguments.items() if name not in supplied}
     given |= {name: value for name, value in options.items() if value is not None and name not in supplied}
-    closure, _ = closure_of(kernel)
     grid = record.given_grid if record.given_grid is not None else record.grid or (1,)
-    subject = _subject(kernel, grid, given, {}, closure)
-    plan = planned(subject, {})
-    panel = _panel(runtime, kernels, kernel, grid, plan, subject, Reference(check, check_text), 10.0)
-    panel.wait()
-    return panel
+    return _panel(runtime, kernels, _Launch(kernel, grid, given, {}), Reference(check, check_text), runtime.target)
 
 
-def _panel(
-    runtime: Runtime,
-    kernels: Registry,
-    kernel: Any,
-    grid: Any,
-    plan: Plan,
-    subject: Subject,
-    reference: Reference,
-    timeout_s: float,
-) -> Panel:
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """What is explored: a bound kernel, its grid, arguments by name, and keywords that may be ranges."""
+
+    kernel: Any
+    grid: Any
+    given: Mapping[str, Any]
+    ranges: Mapping[str, Any]
+
+
+def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, reference: Reference, target: Target) -> Panel:
     from kernellab._triton.offline import gpu_target_of_machine
     from kernellab._triton.tuning import declared
 
-    stated = declared(kernel)
-    here = None if runtime.is_offline() else gpu_target_of_machine()
-    parameters = frozenset(subject.parameters)
-    requests = Requests(kernel, grid, plan.fixed, parameters, subject.constexprs, has_hooks=stated.pre_hook is not None)
+    kernel, stated = launch.kernel, declared(launch.kernel)
     closure, _ = closure_of(kernel)
+    subject = _subject(launch, closure)
+    plan = planned(subject, launch.ranges)
+    here = None if runtime.is_offline() else gpu_target_of_machine()
+    requests = Requests(
+        kernel,
+        launch.grid,
+        plan.fixed,
+        frozenset(subject.parameters),
+        subject.constexprs,
+        has_hooks=stated.pre_hook is not None,
+    )
     inputs = _memory(plan.fixed)
     interpreted = on_gpu = None
     if here is None:
         held = inputs if size_bytes(inputs) > BYTES_AT_MOST else copied(inputs)  # what is too large is not run
         interpreted = Interpreted(runtime.interpret, held, reference, tuple(stated.reset_to_zero))
     else:
-        on_gpu = _on_gpu(runtime, inputs, reference, frozenset(stated.reset_to_zero), timeout_s)
+        on_gpu = _on_gpu(runtime, inputs, reference, frozenset(stated.reset_to_zero))
     site = Site(runtime.compiler, requests, Trail(closure.name), here, interpreted, on_gpu)
     entry = closure.functions[0]
     source = (entry.text, entry.first_line, closure.label(entry.file))
-    return Panel(site, plan, Keeper(kernels, kernel, requests), source, str(runtime.target))
+    panel = Panel(site, plan, Keeper(kernels, kernel, requests), source, str(target))
+    panel.wait()
+    return panel
 
 
-def _on_gpu(
-    runtime: Runtime, inputs: Mapping[str, Any], reference: Reference, reset: frozenset[str], timeout_s: float
-) -> OnGpu:
+def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], reference: Reference, reset: frozenset[str]) -> OnGpu:
     import torch  # only where there is a GPU
 
     try:
@@ -117,25 +119,27 @@ def _on_gpu(
         ) from exc
     return OnGpu(
         runtime=runtime,
-        make_bench=lambda launches: gpu_bench(launches, runtime.flights, timeout_s, reset),
+        make_bench=lambda launches: gpu_bench(launches, runtime.flights, _TIMEOUT_S, reset),
         inputs=held,
         reference=reference,
         device=torch.cuda.current_device(),
-        timeout_s=timeout_s,
+        timeout_s=_TIMEOUT_S,
     )
 
 
-def _subject(kernel: Any, grid: Any, given: Mapping[str, Any], ranges: Mapping[str, Any], closure: Closure) -> Subject:
-    """Return what is known of a launch; ``ranges`` are keywords, of which those that are no ranges are arguments."""
+def _subject(launch: _Launch, closure: Closure) -> Subject:
+    """Return what is known of a launch; keywords that are no ranges are arguments."""
     import triton.language as tl
 
     from kernellab._triton.objects import constexpr_value, jit_function
     from kernellab._triton.tuning import declared
 
+    kernel, grid = launch.kernel, launch.grid
     function = jit_function(kernel)
     configs = tuple({k: v for k, v in c.all_kwargs().items() if v is not None} for c in declared(kernel).configs)
-    plain = {name: constexpr_value(value)[1] for name, value in given.items()}
-    memory = memory_of({**plain, **{name: value for name, value in ranges.items() if not isinstance(value, list)}})
+    plain = {name: constexpr_value(value)[1] for name, value in launch.given.items()}
+    single = {name: value for name, value in launch.ranges.items() if not isinstance(value, list)}
+    memory = memory_of({**plain, **single})
     return Subject(
         parameters=tuple(function.arg_names),
         constexprs=frozenset(parameter.name for parameter in function.params if parameter.is_constexpr),

@@ -151,7 +151,8 @@ def test_an_access_out_of_bounds_shows_in_place(opened: Callable[..., Panel]) ->
     assert visit.error.place is not None
 
 
-def test_the_target_can_be_changed(opened: Callable[..., Panel]) -> None:
+def test_the_target_can_be_chosen_and_changed(opened: Callable[..., Panel]) -> None:
+    assert opened(BLOCK=[64, 128], target="cuda:80").wait().target == "cuda:80"
     panel = opened(BLOCK=[64, 128])
     assert panel.set(target="hip:gfx942").wait().target == "hip:gfx942"
     with pytest.raises(UsageError, match="target is 'cuda:1'"):
