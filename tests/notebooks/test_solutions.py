@@ -30,7 +30,7 @@ def test_every_solution_runs(path: Path) -> None:
         cells=[nbformat.v4.new_code_cell(text) for text in [*before, *_solutions(path)]],
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
     )
-    NotebookClient(notebook, timeout=120).execute()
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
 
 
 def test_the_notebooks_have_exercises() -> None:
