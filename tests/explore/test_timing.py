@@ -1,0 +1,154 @@
+"""How points are timed and compared, on a bench whose times are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+import triton
+
+import kernellab
+from kernellab.errors import RunError, WorkerTimeout
+from kernellab.explore.launching import Requests
+from kernellab.explore.on_gpu import OnGpu, rounds_for
+from kernellab.explore.points import Point, Trail, Visit
+from kernellab.explore.schedule import Superseded
+from kernellab.explore.site import Site
+from kernellab.explore.verdicts import Reference
+from kernellab.target import parse_target
+from kernellab.tune.bench import Candidate, Measured
+from tests import samples
+
+SIZE = 4096
+NO_DEVICE = -1  # torch has no device to change to
+
+
+@dataclass
+class MadeUp:
+    """A bench that takes the times from the block size; 512 faults, 1024 hangs, and 2048 computes something else."""
+
+    met: list[list[int]] = field(default_factory=list)
+    closed: int = 0
+
+    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
+        block = candidate.config.values["BLOCK"]
+        if block == 512:
+            raise RunError("an illegal memory access")
+        if block == 1024:
+            raise WorkerTimeout("it did not end")
+        return Measured((1.0,) * runs, int(block == 2048))
+
+    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+        self.met.append([candidate.config.values["BLOCK"] for candidate in candidates])
+        return [tuple(64 / c.config.values["BLOCK"] + i / 10_000 for i in range(rounds)) for c in candidates]
+
+    def warm(self, candidates: Sequence[Candidate], runs: int) -> list[float]:
+        return [1.0] * len(candidates)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@dataclass
+class Visits:
+    """Goes to points, one after the other."""
+
+    site: Site
+    bench: MadeUp
+
+    def go(self, target: str = "", **values: Any) -> Visit:
+        found = self.site.visit(Point(tuple(values.items()), target), Superseded(), lambda visit: None)
+        return self.site.trail.add(found)
+
+
+@pytest.fixture
+def visits(lab: kernellab.Lab) -> Visits:
+    kernel, bench = lab.bind(samples.add_kernel), MadeUp()
+    fixed = {name: torch.zeros(SIZE) for name in ("x_ptr", "y_ptr", "out_ptr")}
+    requests = Requests(
+        kernel,
+        lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),),
+        fixed,
+        frozenset(kernel.arg_names),
+        frozenset({"BLOCK"}),
+    )
+    on_gpu = OnGpu(lab.launches, lambda launches: bench, fixed, Reference(None), NO_DEVICE, 1.0)
+    site = Site(lab.compiler, requests, Trail("add_kernel"), parse_target("cuda:90"), None, on_gpu)
+    return Visits(site, bench)
+
+
+def test_a_point_meets_the_best_so_far(visits: Visits) -> None:
+    first = visits.go(n=SIZE, BLOCK=64)
+    second = visits.go(n=SIZE, BLOCK=128)
+    third = visits.go(n=SIZE, BLOCK=32)
+    assert visits.bench.met == [[64], [128, 64], [32, 128]]
+    assert first.against is None
+    assert second.against is not None
+    assert second.against.high < 1
+    assert (second.best, third.best) == (1, 2)
+    assert third.row.status == "ok"
+
+
+def test_rates_follow_from_what_the_kernel_moves(visits: Visits) -> None:
+    row = visits.go(n=SIZE, BLOCK=64).row
+    assert row.time_ms is not None
+    assert row.gbps == pytest.approx(3 * 4 * SIZE / row.time_ms / 1e6)
+    assert row.low_ms is not None
+    assert row.high_ms is not None
+    assert row.low_ms <= row.time_ms <= row.high_ms
+
+
+def test_points_that_fail_are_rows_with_their_reason_and_the_bench_is_given_back(visits: Visits) -> None:
+    assert visits.go(n=SIZE, BLOCK=64).row.status == "ok"
+    fault, hang = visits.go(n=SIZE, BLOCK=512), visits.go(n=SIZE, BLOCK=1024)
+    assert (fault.row.status, fault.row.reason) == ("fault", "an illegal memory access")
+    assert hang.row.status == "timeout"
+    assert fault.row.registers is not None
+    assert visits.bench.closed == 3
+
+
+def test_other_outputs_make_a_point_wrong_and_never_the_best(visits: Visits) -> None:
+    visits.go(n=SIZE, BLOCK=64)
+    wrong = visits.go(n=SIZE, BLOCK=2048)
+    assert wrong.row.status == "wrong"
+    assert wrong.row.reason == f"differs from the first point (n={SIZE}, BLOCK=64)"
+    assert visits.go(n=SIZE, BLOCK=128).best == 1
+
+
+def test_sizes_race_among_themselves(visits: Visits) -> None:
+    visits.go(n=SIZE, BLOCK=64)
+    assert visits.go(n=1000, BLOCK=128).best is None
+    assert visits.bench.met == [[64], [128]]
+
+
+def test_another_target_is_only_compiled(visits: Visits) -> None:
+    visit = visits.go("hip:gfx942", n=SIZE, BLOCK=64)
+    assert visit.compiled is not None
+    assert visit.row.time_ms is None
+    assert visits.bench.met == []
+
+
+def test_a_superseded_point_is_not_timed(visits: Visits) -> None:
+    superseded = Superseded()
+    superseded.set()
+    visit = visits.site.visit(Point((("n", SIZE), ("BLOCK", 64)), ""), superseded, lambda visit: None)
+    assert visit.compiled is not None
+    assert visits.bench.met == []
+
+
+def test_what_is_compiled_is_told_before_it_is_timed(visits: Visits) -> None:
+    told: list[Visit] = []
+    visits.site.visit(Point((("n", SIZE), ("BLOCK", 64)), ""), Superseded(), told.append)
+    (partly,) = told
+    assert partly.is_partial
+    assert partly.row.registers is not None
+    assert partly.row.time_ms is None
+
+
+def test_fast_kernels_are_timed_more_often_than_slow_ones() -> None:
+    assert rounds_for(0.001) == 25
+    assert rounds_for(2.0) == 14
+    assert rounds_for(100.0) == 5
