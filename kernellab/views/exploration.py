@@ -40,6 +40,11 @@ class Stage:
     is_pending: bool = False
 
     @cached_property
+    def places(self) -> Mapping[int, Location]:
+        """The places of the lines by identity: thousands of lines share some hundred, which are slow to compare."""
+        return {id(line.place): line.place for line in self.lines}
+
+    @cached_property
     def profiles(self) -> Mapping[LineKey | None, LineProfile]:
         """What the instructions of each source line do; those of no line under None."""
         found = profiles_of(self.name, self.lines)
@@ -140,7 +145,7 @@ def _used(stages: Iterable[Stage]) -> dict[str, set[int]]:
     paths: dict[str, str] = {}
     used: dict[str, set[int]] = {}
     for stage in stages:
-        for line in {line.place for line in stage.lines}:
+        for line in stage.places.values():
             for place in (line, *calls_of(line)):
                 if place.line is not None and place.file is not None:
                     short = short_file(place.file)

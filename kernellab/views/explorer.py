@@ -113,7 +113,7 @@ class Explored:
         return "".join(f"{selector}{{{style}}}" for selector, style in rules if selector)
 
     def _callers(self) -> set[LineKey]:
-        places = {line.place for stage in self.exploration.stages for line in stage.lines}
+        places = (place for stage in self.exploration.stages for place in stage.places.values())
         return {key for place in places for call in calls_of(place) if (key := key_of(call)) is not None}
 
     def _tabs(self) -> Iterator[str]:
@@ -178,7 +178,7 @@ class Explored:
 
 
 def _run_classes(stage: Stage, numbers: Mapping[LineKey, int]) -> frozenset[int]:
-    keys = {key_of(line.place) for line in stage.lines}
+    keys = {key_of(place) for place in stage.places.values()}
     return frozenset(numbers[key] for key in keys if key is not None and key in numbers)
 
 

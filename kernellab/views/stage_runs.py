@@ -42,8 +42,8 @@ def fitted(stage: Stage) -> tuple[Run, ...]:
 
 
 def _runs(stage: Stage) -> Iterator[Run]:
-    places = {place: (key_of(place), _calls(place)) for place in {line.place for line in stage.lines}}
-    for (key, calls), group in groupby(stage.lines, key=lambda line: places[line.place]):
+    places = {name: (key_of(place), _calls(place)) for name, place in stage.places.items()}
+    for (key, calls), group in groupby(stage.lines, key=lambda line: places[id(line.place)]):
         yield Run(tuple(_shortened(stage.name, line.text) for line in group), key, calls)
 
 
