@@ -1,15 +1,15 @@
 """The pictures of README and site, drawn anew in light and dark: python -m docs.pictures (needs Chromium).
 
-The card comes from the saved quickstart, the graph and the explorer from kernels of the tests, and the plot of a tuning
-from the rows in ``tuning_h200.json``, which the notebook on tuning gave on an H200.
+The card comes from the saved quickstart, the graph and the explorer from kernels of the tests, and the figures of a
+tuning and of a benchmark from the rows that the notebook on tuning gave on an H200.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from docs.pages import notebooks
 from kernellab.views.explorer_page import explorer_page
 from kernellab.views.graph import svg
 from kernellab.views.plots import timings_figure
+from kernellab.views.roofline import roofline_figure
 from tests.kernels.matmul import matmul_kernel
 from tests.kernels.softmax import softmax_kernel
 
 FOLDER = Path(__file__).parent / "images"
-ROWS = Path(__file__).with_name("tuning_h200.json")
+ROWS = Path(__file__).parents[1] / "notebooks" / "data"
 _PAGE = """<!DOCTYPE html><meta charset="utf-8"><style>:root {{ color-scheme: light dark }}
 body {{ margin: 0; padding: 12px; background: Canvas; color: CanvasText; width: fit-content }}</style>{body}"""
 
@@ -35,11 +36,17 @@ def main() -> None:
         pages = {"card": card_page(), "graph": graph_page(lab), "explorer": explorer(lab)}
         for name, page, dark in photographs(pages):
             print(shoot(page, Path(scratch), FOLDER / file_name(name, dark), dark=dark))
-    if ROWS.is_file():
+    for name, draw in figures().items():
         for dark in (False, True):
-            path = FOLDER / file_name("tuning", dark)
-            timings_figure(tuning_frame(), dark=dark).savefig(path, dpi=110)
+            path = FOLDER / file_name(name, dark)
+            draw(dark=dark).savefig(path)
             print(path)
+
+
+def figures() -> dict[str, Callable[..., Any]]:
+    """Return what draws the figures of recorded measurements."""
+    tuned, swept = (kernellab.read_frame(ROWS / f"{name}.json") for name in ("matmul_h200", "matmul_sweep_h200"))
+    return {"tuning": partial(timings_figure, tuned), "roofline": partial(roofline_figure, swept)}
 
 
 def photographs(pages: dict[str, str]) -> Iterator[tuple[str, str, bool]]:
@@ -73,16 +80,6 @@ def explorer(lab: kernellab.Lab) -> str:
     shape = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8}
     compiled = lab.compile(matmul_kernel, half, half, half, 512, 512, 512, 512, 512, 512, **shape, num_warps=8)
     return explorer_page(compiled, opened="sass")
-
-
-def tuning_frame() -> Any:
-    """Return the frame of the tuning that is kept beside this file."""
-    import pandas as pd
-
-    kept = json.loads(ROWS.read_text(encoding="utf-8"))
-    frame = pd.DataFrame(kept["rows"])
-    frame.attrs.update(kept["attrs"])
-    return frame
 
 
 def shoot(page: str, scratch: Path, path: Path, *, dark: bool) -> Path:

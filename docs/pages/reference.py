@@ -68,6 +68,30 @@ CHAPTERS = (
         ),
     ),
     Chapter(
+        "bench",
+        "Benchmarks",
+        "What `lab.bench` and `lab.ceilings` give.",
+        (
+            "kernellab.benchmark.result.Benchmark",
+            "kernellab.benchmark.result.Row",
+            "kernellab.benchmark.ceilings.Ceilings",
+            "kernellab.views.sweep",
+            "kernellab.views.roofline",
+        ),
+    ),
+    Chapter(
+        "explore",
+        "Sliders",
+        "What `lab.explore` gives: a panel over a launch.",
+        ("kernellab.explore.panel.Panel",),
+    ),
+    Chapter(
+        "capture",
+        "Captured programs",
+        "What `lab.capture` records.",
+        ("kernellab.capture.program.Program", "kernellab.capture.plan"),
+    ),
+    Chapter(
         "workloads",
         "Configs and grids",
         "What is worth trying, by kind of kernel.",
@@ -88,14 +112,24 @@ CHAPTERS = (
     Chapter(
         "export",
         "Exporting",
-        "What `lab.export` and `lab.frame` give.",
-        ("kernellab.export.write.Exported", "kernellab.export.frames.frame"),
+        "What `lab.export` and `lab.frame` give, and DataFrames as files.",
+        (
+            "kernellab.export.write.Exported",
+            "kernellab.export.frames.frame",
+            "kernellab.export.frames.save_frame",
+            "kernellab.export.frames.read_frame",
+        ),
     ),
     Chapter(
         "views",
         "Views",
         "Results as text, HTML and widgets, apart from a notebook.",
-        ("kernellab.views.explorer_page", "kernellab.views.explorer_widget", "kernellab.views.diff"),
+        (
+            "kernellab.views.widgets",
+            "kernellab.views.explorer_page",
+            "kernellab.views.explorer_widget",
+            "kernellab.views.diff",
+        ),
     ),
 )
 

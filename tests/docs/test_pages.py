@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 import nbformat
 import pytest
 
+import kernellab
 from docs.pages import hooks, magics, notebooks, reference, settings
+from kernellab.benchmark.result import Benchmark
+from kernellab.compile import Compiled
 from kernellab.ipython import MAGICS
+from kernellab.ir.effects import Effects
+from kernellab.ir.graph import Graph
+from kernellab.run import Run
+from kernellab.tune.result import Tuning
 
 PAGES = hooks.generated_pages()
 
@@ -37,8 +45,15 @@ def test_what_the_reference_names_exists() -> None:
             assert reference.resolve(name), name
 
 
-def test_every_verb_of_the_lab_is_documented() -> None:
-    assert "::: kernellab.lab.Lab\n" in PAGES["reference/lab.md"]
+def test_what_the_package_offers_and_its_verbs_return_is_in_the_reference() -> None:
+    documented = reference.documented()
+    for name in set(kernellab.__all__) - {"__version__", "errors", "KernellabError"}:
+        offered = getattr(kernellab, name)
+        assert f"{offered.__module__}.{offered.__name__}" in documented
+    returned = {"compile": Compiled, "effects": Effects, "graph": Graph, "run": Run, "tune": Tuning, "bench": Benchmark}
+    for verb, result in returned.items():
+        assert inspect.signature(getattr(kernellab.Lab, verb)).return_annotation == result.__name__
+        assert f"{result.__module__}.{result.__name__}" in documented
 
 
 def test_every_setting_has_a_meaning_and_a_default() -> None:
