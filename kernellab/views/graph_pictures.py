@@ -25,6 +25,7 @@ from kernellab.views.graph import (
 from kernellab.views.slicing import Direction, nodes_of_slice, start_slice
 
 Folded = frozenset[str]
+_KEPT = 64  # pictures, of some 100 kB each
 
 
 class StateError(UsageError, traitlets.TraitError):
@@ -91,6 +92,8 @@ class GraphPictures:
         """Return a view with frames folded, from memory where it was drawn before."""
         key = (view, frozenset(collapsed))
         if key not in self._drawn:
+            if len(self._drawn) >= _KEPT:
+                del self._drawn[next(iter(self._drawn))]
             diagram = folded(self.whole(view), key[1])
             self._drawn[key] = Picture(diagram, picture(diagram, {node.id: self.style(node) for node in diagram.nodes}))
         return self._drawn[key]
