@@ -84,6 +84,7 @@ def jupyterlab(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Itera
             server.wait(15)
         except subprocess.TimeoutExpired:
             server.kill()
+            server.wait()
 
 
 @pytest.fixture
