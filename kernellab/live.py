@@ -241,6 +241,13 @@ class NotebookDisplay:
         """The last state stays."""
 
 
+def in_notebook(shown: Shown) -> Handle:
+    """Show in the output of the cell that runs."""
+    from IPython.display import display  # only in a shell
+
+    return NotebookDisplay(display(shown, display_id=True))
+
+
 def on_terminal(stream: IO[str]) -> Show:
     """Return what shows on a line of a terminal."""
 
@@ -257,6 +264,4 @@ def progress_of(shell: Any) -> LiveProgress:
     cell = lambda: getattr(shell, "execution_count", None)  # noqa: E731
     if getattr(shell, "kernel", None) is None:
         return LiveProgress(on_terminal(sys.stdout), cell=cell)
-    from IPython.display import display  # only in a shell
-
-    return LiveProgress(lambda shown: NotebookDisplay(display(shown, display_id=True)), cell=cell)
+    return LiveProgress(in_notebook, cell=cell)

@@ -123,7 +123,7 @@ class ExecutorPool:
         """Wait as long as the executor finishes anything."""
         begin_s = time.monotonic()
         while not wait([future], _LOOK_S).done:
-            if self._interrupted or self.failure is not None:
+            if self._interrupted:
                 future.cancel()
                 raise WorkerDied(f"{job.subject} was interrupted.")
             if time.monotonic() - max(begin_s, self._last_s) > timeout_s:

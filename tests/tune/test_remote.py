@@ -112,3 +112,25 @@ def test_an_interrupt_cancels_what_has_not_begun() -> None:
     with pytest.raises(WorkerDied, match="interrupted"):
         pool.run(Job("", BuildRequest(None, Path()), "Compiling scale"), 5.0)  # type: ignore[arg-type]
     assert executor.futures[0].cancelled()
+
+
+class Breaking(ThreadPoolExecutor):
+    """Compiles one kernel, and breaks."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.count = 0
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.count += 1
+        if self.count > 1:
+            raise BrokenExecutor("a child died")
+        return super().submit(fn, *args, **kwargs)
+
+
+def test_what_an_executor_compiled_before_it_broke_counts_and_the_rest_is_tried_again(lab: kernellab.Lab) -> None:
+    with Breaking() as executor:
+        tuning = lab.tune(scale, (3,), X, OUT, 300, configs=configs(64, 128, 256), executor=executor)
+    assert sorted(tuning.frame.status) == ["compile_error", "compile_error", "pruned"]
+    assert any("The executor broke" in note for note in tuning.notes)
+    assert list(lab.tune(scale, (3,), X, OUT, 300, configs=configs(64, 128, 256)).frame.status) == ["pruned"] * 3
