@@ -1,0 +1,66 @@
+"""Live progress in JupyterLab: one output that changes, and what a saved notebook keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import nbformat
+import pytest
+
+pytestmark = pytest.mark.browser
+
+MOVED_BY_HAND = """
+from contextlib import contextmanager
+from kernellab.live import LiveProgress, in_notebook
+from kernellab.tune.progress import TuningProgress
+from kernellab.tune.result import Tuning
+
+now, ticks = [0.0], []
+
+@contextmanager
+def ticking(tick):
+    ticks.append(tick)
+    yield
+
+live = LiveProgress(in_notebook, lambda: now[0], ticking)
+"""
+TUNE = """
+with live.tuning("softmax") as watch:
+    watch(TuningProgress("softmax", "screening", 3, 0, 2, 1, 0, "BLOCK=64", 0.9, (0.9,)))
+    now[0] += 2
+    ticks[-1]()
+    watch(TuningProgress("softmax", "done", 3, 0, 3, 3, 1, "BLOCK=128", 0.5, (0.9, 0.5)))
+"""
+CLEARED = """
+with live.tuning("matmul"):
+    now[0] += 2
+    ticks[-1]()
+live.replaced_by(Tuning("matmul", (), (), None, (), 0.0, False))
+"""
+WRITE = """([path, content]) =>
+  jupyterapp.serviceManager.contents.save(path, { type: 'notebook', format: 'json', content }).then(() => undefined)"""
+KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+OUTPUTS = """() => {
+  const cells = [...jupyterapp.shell.currentWidget.content.model.cells];
+  return cells.map(cell => cell.toJSON().outputs.map(output => [].concat(output.data['text/plain']).join('')));
+}"""
+
+
+def test_a_tuning_has_one_output_that_keeps_its_last_state(
+    run_notebook: Callable[[str], Any], jupyterlab: str, chromium: Any
+) -> None:
+    cells = [nbformat.v4.new_code_cell(source.strip()) for source in (MOVED_BY_HAND, TUNE, CLEARED)]
+    page = chromium.new_page()
+    page.goto(f"{jupyterlab}/lab")
+    page.wait_for_function("() => window.jupyterapp?.serviceManager?.isReady")
+    page.evaluate(WRITE, ["live.ipynb", nbformat.v4.new_notebook(cells=cells, metadata=KERNEL)])
+    page.close()
+    page = run_notebook("live.ipynb")
+    assert page.evaluate(OUTPUTS) == [
+        [],
+        ["softmax: 3 configs tuned in 2.0 s, 1 failed; best 0.5 ms: BLOCK=128"],
+        [""],
+    ]
+    assert page.locator(".kl-live svg circle").count() == 3
+    assert page.locator(".kl-live progress").count() == 0
