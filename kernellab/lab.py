@@ -231,18 +231,16 @@ class Lab(Keeping):
             UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
             WorkerError: the executor broke.
         """
-        from kernellab.tune.checking import check_of  # keeps `import kernellab` light
-        from kernellab.tune.place import tune_and_launch
+        from kernellab.tune.place import tune_and_launch  # keeps `import kernellab` light
         from kernellab.tune.session import Options
 
         require_kernel(kernel)
+        if check is not None:
+            from kernellab.tune.checking import check_of  # most tunings have none
+
+            check = check_of(check)
         options = Options(configs, timeout_s, search, budget_configs or 64, budget_s, budget_configs, fresh)
-        options = replace(
-            options,
-            check=None if check is None else check_of(check),
-            executor=executor,
-            devices=devices,
-        )
+        options = replace(options, check=check, executor=executor, devices=devices)
         return tune_and_launch(self.launches, self.kernels, self.bind(kernel), grid, args, meta, options)
 
     def explore(
