@@ -32,6 +32,6 @@ def named_arguments(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any
 
 def addresses_of(arguments: Mapping[str, Any]) -> list[tuple[str, object]]:
     """Return the argument names and addresses of all memory among the arguments."""
-    from kernellab.gpu.observed import memory_of
+    from kernellab.memory import memory_of
 
     return [(name, tensor.data_ptr()) for name, tensor in memory_of(arguments).items()]

@@ -13,8 +13,8 @@ from typing import Any
 from kernellab.check import compare, widened
 from kernellab.compile import Compiled
 from kernellab.errors import CheckFailed, Place, UsageError
-from kernellab.gpu.observed import memory_of
 from kernellab.lab import Lab
+from kernellab.memory import memory_of
 from kernellab.poison import key_of
 from kernellab.recording import LaunchRecord, Recorder
 from kernellab.registry.launch_log import remember

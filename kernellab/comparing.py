@@ -15,7 +15,7 @@ from kernellab.errors import UsageError
 from kernellab.export.grids import grid_text
 from kernellab.export.inputs import made_inputs
 from kernellab.export.subject import subject_of, values_of
-from kernellab.gpu.observed import memory_of
+from kernellab.memory import copied, memory_of
 from kernellab.registry.table import Registry
 from kernellab.report import Check
 from kernellab.store import Launch, Version
@@ -183,7 +183,7 @@ def _compared(left: Side, right: Side, arguments: Mapping[str, Any], device: str
     pair = left.compiled(arguments), right.compiled(arguments)
     known = [compiled for compiled in pair if compiled is not None]
     mutated = frozenset[str]().union(*(compiled.effects.mutated for compiled in known))
-    results = [side.launch(_copied(arguments)) for side in (left, right)]
+    results = [side.launch(copied(arguments)) for side in (left, right)]
     got, want = ({n: t for n, t in memory_of(each).items() if n in mutated} for each in results)
     if pair[1] is None:
         want, got = got, dict(zip(got, results[1].values(), strict=False))
@@ -194,18 +194,6 @@ def _compared(left: Side, right: Side, arguments: Mapping[str, Any], device: str
     return Comparison(
         (left.name, right.name), (left.source, right.source), pair, tuple(_effects(pair)), checks, timing, why
     )
-
-
-def _copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments with every tensor copied, in its layout; shared ones stay shared."""
-    copies: dict[int, Any] = {}
-    for value in arguments.values():
-        if hasattr(value, "untyped_storage") and id(value) not in copies:
-            fresh = value.new_empty(0).set_(
-                value.untyped_storage().clone(), value.storage_offset(), value.shape, value.stride()
-            )
-            copies[id(value)] = fresh
-    return {name: copies.get(id(value), value) for name, value in arguments.items()}
 
 
 def _effects(pair: tuple[Compiled | None, Compiled | None]) -> list[str]:
@@ -224,7 +212,7 @@ def _timed(left: Side, right: Side, arguments: Mapping[str, Any]) -> Timing:
     """Time both in turns, so that what slows the device down for a while slows both."""
     from kernellab.tune.statistics import ratio_interval
 
-    taken = _copied(arguments)
+    taken = copied(arguments)
     samples: tuple[list[float], list[float]] = ([], [])
     for round_ in range(_ROUNDS + 3):
         order = (0, 1) if round_ % 2 else (1, 0)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.gpu.observed import memory_of
 from kernellab.ir.effects import Effects
+from kernellab.memory import memory_of
 
 # Bits that no arithmetic gives: NaNs with a payload of their own, and integers too large to be counts. Types of fewer
 # bits have no such value, and are left alone.

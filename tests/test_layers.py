@@ -40,6 +40,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "interpret",
             "gpu",
             "grid",
+            "memory",
             "poison",
             "launch_errors",
             "calls",

@@ -13,7 +13,7 @@ from kernellab.benchmark.stopwatch import DeviceState, Stopwatch, Timed
 from kernellab.compile import Compiled
 from kernellab.errors import KernellabError, LaunchError, RunError
 from kernellab.gpu.bench_memory import equal
-from kernellab.gpu.observed import memory_of
+from kernellab.memory import memory_of
 from kernellab.tune.bench_kernels import touched
 from kernellab.tune.launches import Launch
 

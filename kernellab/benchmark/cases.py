@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from copy import copy as shallow
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.benchmark.question import Question, called
 from kernellab.errors import KernellabError, UsageError
-from kernellab.gpu.observed import memory_of
+from kernellab.memory import copied, memory_of, with_tensors
 from kernellab.tune.config import OPTIONS, Config
 from kernellab.tune.launches import Launch, Launches
 
@@ -41,7 +40,7 @@ class Arguments:
     _kept_bytes: int = 0
 
     def of(self, number: int, case: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a case by name, in memory of their own.
+        """Return the arguments of a case by name; what is given is copied, what ``inputs`` makes is taken as it is.
 
         Raises:
             UsageError: ``inputs`` raises, or returns something else than arguments by name.
@@ -51,12 +50,14 @@ class Arguments:
         question = self.question
         made = dict(question.given)
         if question.inputs is None:
-            made |= {name: value for name, value in case.items() if name != "dtype"}
+            is_cast = "dtype" in case and "dtype" not in self.parameters
+            made |= {name: value for name, value in case.items() if not (is_cast and name == "dtype")}
             made = copied(made)
-            return cast(made, case["dtype"]) if "dtype" in case and "dtype" not in self.parameters else made
+            return cast(made, case["dtype"]) if is_cast else made
         found = _made(question.inputs, case)
         if not isinstance(found, Mapping):
             raise UsageError(f"inputs returns a {type(found).__name__}; expected arguments by name: dict(x=..., n=n).")
+        made = copied({name: value for name, value in made.items() if name not in found})
         return {**made, **{name: value for name, value in case.items() if name in self.parameters}, **found}
 
     def keep(self, number: int, arguments: dict[str, Any]) -> None:
@@ -115,28 +116,6 @@ def launch_of(
     return launches.of(value, config), value
 
 
-def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments whose tensors are in memory of their own; views of one storage stay so."""
-    storages: dict[int, Any] = {}
-
-    def copy(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(copy, value))
-        if hasattr(value, "block_shape") and hasattr(value, "base"):
-            twin = shallow(value)
-            twin.base = copy(value.base)
-            return twin
-        if not hasattr(value, "untyped_storage"):
-            return value
-        storage = value.untyped_storage()
-        if storage.data_ptr() not in storages:
-            storages[storage.data_ptr()] = storage.clone()
-        fresh = value.detach().new_empty(0)
-        return fresh.set_(storages[storage.data_ptr()], value.storage_offset(), value.shape, value.stride())
-
-    return {name: copy(value) for name, value in arguments.items()}
-
-
 def cast(arguments: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
     """Return arguments with all tensors of floating-point numbers in another dtype.
 
@@ -148,10 +127,11 @@ def cast(arguments: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
     wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(wanted, torch.dtype):
         raise UsageError(f"over['dtype'] has {dtype!r}; expected a torch.dtype, or the name of one.")
-    return {
-        name: value.to(wanted) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-        for name, value in arguments.items()
-    }
+
+    def converted(tensor: Any) -> Any:
+        return tensor.to(wanted) if tensor.is_floating_point() else tensor
+
+    return {name: with_tensors(value, converted) for name, value in arguments.items()}
 
 
 def _made(inputs: Callable[..., Any], case: Mapping[str, Any]) -> Any:

@@ -16,7 +16,6 @@ from kernellab.benchmark.arena import (
     run_function,
     written_by,
 )
-from kernellab.benchmark.cases import copied
 from kernellab.benchmark.ceilings import Ceilings, keep_ceilings, kept_ceilings, measured_ceilings
 from kernellab.benchmark.question import Question
 from kernellab.benchmark.result import Benchmark
@@ -24,7 +23,7 @@ from kernellab.benchmark.session import Workshop, benchmarked
 from kernellab.benchmark.stopwatch import Stopwatch
 from kernellab.errors import KernellabError, UsageError
 from kernellab.gpu.bench_memory import equal
-from kernellab.gpu.observed import memory_of
+from kernellab.memory import copied, memory_of
 from kernellab.registry.table import Registry
 from kernellab.runtime import Launches as Runtime
 from kernellab.tune.bench_kernels import touched

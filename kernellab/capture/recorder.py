@@ -21,7 +21,7 @@ from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, 
 from kernellab.capture.operations import given_for, layout_of, tensors_in, versions_of, with_dtype
 from kernellab.capture.tape import Descriptor, Layout, Ref, Step, refs_in, window_step
 from kernellab.errors import UsageError
-from kernellab.gpu.observed import memory_of
+from kernellab.memory import memory_of
 from kernellab.observers import Launched, Observers
 from kernellab.registry.launch_log import argument_of
 from kernellab.store import Argument

@@ -8,11 +8,11 @@ from math import prod
 from typing import Any
 
 from kernellab.compile import Compiled
-from kernellab.explore.copies import copied, outputs_of, size_bytes
 from kernellab.explore.launching import Request
 from kernellab.explore.points import Verdict
-from kernellab.explore.verdicts import Reference
+from kernellab.explore.verdicts import Reference, outputs_of
 from kernellab.grid import Grid3
+from kernellab.memory import copied, size_bytes
 from kernellab.run import Run
 from kernellab.runtime import Interpret
 from kernellab.tune.launches import Launch

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab.compile import Compiled
-from kernellab.explore.copies import copied, outputs_of
 from kernellab.explore.launching import Request
 from kernellab.explore.points import Verdict, Visit
-from kernellab.explore.verdicts import Reference, agreement, first_verdict
+from kernellab.explore.verdicts import Reference, agreement, first_verdict, outputs_of
+from kernellab.memory import copied
 from kernellab.runtime import Launches as Runtime
 from kernellab.tune.bench import Bench, Candidate
 from kernellab.tune.launches import Launch, Launches, arithmetic, moved_bytes

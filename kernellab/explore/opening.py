@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.errors import UsageError
-from kernellab.explore.copies import copied, size_bytes
 from kernellab.explore.keeping import Keeper
 from kernellab.explore.launching import Requests
 from kernellab.explore.on_cpu import BYTES_AT_MOST, Interpreted
@@ -18,8 +17,8 @@ from kernellab.explore.points import Trail
 from kernellab.explore.proposals import OPTIONS, Subject, planned
 from kernellab.explore.site import Site
 from kernellab.explore.verdicts import Reference
-from kernellab.gpu.observed import memory_of
 from kernellab.grid import checked_grid
+from kernellab.memory import copied, memory_of, size_bytes
 from kernellab.recording import LaunchRecord
 from kernellab.registry.table import Registry
 from kernellab.runtime import Launches as Runtime

@@ -9,9 +9,9 @@ from typing import Any
 
 from kernellab.check import compare
 from kernellab.errors import UsageError
-from kernellab.explore.copies import copied
 from kernellab.explore.points import Verdict
 from kernellab.gpu.bench_memory import equal
+from kernellab.memory import copied, memory_of
 
 Check = Callable[..., Any]
 _MOST_FIRSTS = 8  # first points whose outputs are held; after that, a size that comes back has a new first point
@@ -89,6 +89,12 @@ class Reference:
         if missing:
             raise UsageError(f"{self.name} takes {', '.join(missing)}; the kernel has {', '.join(inputs)}.")
         return self.check(**copied({p.name: inputs[p.name] for p in parameters if p.name in inputs}))
+
+
+def outputs_of(arguments: Mapping[str, Any], effects: Any) -> dict[str, Any]:
+    """Return the tensors that a kernel may write, by name; all of them where an effect is unknown."""
+    tensors = memory_of(arguments)
+    return tensors if effects.unknown else {name: t for name, t in tensors.items() if name in effects.mutated}
 
 
 def first_verdict() -> Verdict:

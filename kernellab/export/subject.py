@@ -9,7 +9,7 @@ from kernellab.errors import KernellabError, UsageError
 from kernellab.export.checking import Expected, expected_of
 from kernellab.export.inputs import made_inputs, options_of
 from kernellab.export.module import Subject, taken_names
-from kernellab.gpu.observed import memory_of
+from kernellab.memory import memory_of
 from kernellab.store import Launch, Result, Store, Version
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.compile import Compiled
 from kernellab.errors import RunError
+from kernellab.memory import Copier, memory_of, size_bytes
 from kernellab.run import Run
 
 _MOST_BYTES_TO_COPY = 256 << 20
@@ -49,68 +48,15 @@ def observed(
     )
 
 
-def memory_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tensors among the arguments, by name; ``outs[1]`` for a member of a tuple."""
-    found: dict[str, Any] = {}
-    for name, value in arguments.items():
-        if isinstance(value, tuple):
-            found.update(memory_of({f"{name}[{i}]": member for i, member in enumerate(value)}))
-        elif hasattr(value, "untyped_storage"):
-            found[name] = value
-        elif hasattr(getattr(value, "base", None), "untyped_storage"):
-            found[name] = value.base
-    return found
-
-
 def on_cpu(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a launch on copies of their memory on the CPU; views of one storage stay so.
 
     Raises:
-        RunError: there is more memory than is copied for a second look, or an argument of another kind.
+        RunError: there is more memory than is copied for a second look.
     """
-    return _CpuCopies().of(arguments)
-
-
-@dataclass(slots=True)
-class _CpuCopies:
-    """The storages copied so far, by their address on the GPU."""
-
-    storages: dict[int, Any] = field(default_factory=dict)
-    copied_bytes: int = 0
-
-    def of(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: self._value(value) for name, value in arguments.items()}
-
-    def _value(self, value: Any) -> Any:
-        import torch
-
-        if isinstance(value, tuple):
-            return tuple(self._value(member) for member in value)
-        if isinstance(value, torch.Tensor):
-            return self._tensor(value.detach())
-        if hasattr(value, "block_shape"):
-            return _with_base(value, self._tensor(value.base))
-        return value
-
-    def _tensor(self, tensor: Any) -> Any:
-        import torch
-
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self.storages:
-            self.copied_bytes += storage.nbytes()
-            if self.copied_bytes > _MOST_BYTES_TO_COPY:
-                raise RunError("The arguments are too large for a second look on the CPU.")
-            self.storages[storage.data_ptr()] = storage.cpu()
-        copied = self.storages[storage.data_ptr()]
-        view = torch.empty(0, dtype=tensor.dtype, device="cpu")  # whatever the default device is
-        return view.set_(copied, tensor.storage_offset(), tensor.shape, tensor.stride())
-
-
-def _with_base(descriptor: Any, base: Any) -> Any:
-    """Return a ``TensorDescriptor`` over another tensor."""
-    copied = copy.copy(descriptor)
-    copied.base = base
-    return copied
+    if size_bytes(arguments) > _MOST_BYTES_TO_COPY:
+        raise RunError("The arguments are too large for a second look on the CPU.")
+    return Copier(lambda storage: storage.cpu()).of(arguments)
 
 
 def _changed(before: Any, after: Any) -> int:

@@ -14,7 +14,7 @@ from kernellab.check import tolerance_of, widened
 from kernellab.errors import UsageError
 from kernellab.gpu.bench_jobs import Expected
 from kernellab.gpu.boarding import Boarding
-from kernellab.gpu.observed import memory_of
+from kernellab.memory import memory_of
 from kernellab.packed import TensorSpec
 from kernellab.tune.expression import evaluated
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernellab.gpu.bench_hooks import HookCalls
 from kernellab.gpu.boarding import CannotBoard
-from kernellab.gpu.observed import memory_of
+from kernellab.memory import memory_of
 from kernellab.tune.launches import Launch
 
 IN_WORKER = "the hooks of the configs were called in the GPU worker, on copies of the arguments and of what they use"

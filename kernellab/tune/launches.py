@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from kernellab.compile import Compiled, CompileJob
 from kernellab.compiler import job_of
 from kernellab.gpu.bench_jobs import Manner
-from kernellab.gpu.observed import memory_of
 from kernellab.grid import CheckedGrid, Grid3, grid_errors
+from kernellab.memory import memory_of
 from kernellab.source import Closure, plain_bindings
 from kernellab.target import Target
 from kernellab.tune.config import Config

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.gpu.device import device_name, driver_version
-from kernellab.gpu.observed import memory_of
+from kernellab.memory import memory_of
 from kernellab.source import jsonable
 from kernellab.target import Target
 from kernellab.tune.config import Config

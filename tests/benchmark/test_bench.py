@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 import torch
 import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
+from kernellab.benchmark.cases import Arguments, cast
+from kernellab.benchmark.question import Question
 from kernellab.errors import LaunchError, UnknownName, UsageError
 from tests.samples import add_kernel, scale_kernel, tuned_kernel
 
@@ -75,6 +78,28 @@ def test_dtypes_convert_the_given_tensors(lab: kernellab.Lab) -> None:
     assert frame.bytes.tolist() == [3 * 64 * 2, 3 * 64 * 8]
     with pytest.raises(UsageError, match="expected a torch"):
         lab.bench(add_kernel, grid, **inputs(64), BLOCK=64, over={"dtype": ["float17"]})
+
+
+def test_dtypes_convert_the_tensors_of_tuples_and_descriptors() -> None:
+    base = torch.zeros(16, 16)
+    found = cast({"pair": (base, 2), "desc": TensorDescriptor.from_tensor(base, [8, 8]), "n": 3}, "float16")
+    assert found["pair"][0].dtype == found["desc"].base.dtype == torch.float16
+    assert base.dtype == torch.float32
+    assert (found["pair"][1], found["n"]) == (2, 3)
+
+
+def test_a_parameter_called_dtype_is_swept_like_any_other() -> None:
+    question = Question(None, None, {"x": torch.zeros(2), "dtype": "fp32"}, {"dtype": ("fp16", "bf16")})
+    made = [Arguments(question, ("x", "dtype")).of(i, case) for i, case in enumerate(question.cases)]
+    assert [each["dtype"] for each in made] == ["fp16", "bf16"]
+    assert made[0]["x"].dtype == torch.float32
+
+
+def test_given_tensors_are_copied_also_where_inputs_makes_others() -> None:
+    out = torch.zeros(8)
+    question = Question(None, None, {"out": out}, {"n": (8,)}, inputs=lambda n: {"x": torch.ones(n)})
+    Arguments(question, ("x", "out", "n")).of(0, {"n": 8})["out"].fill_(1.0)
+    assert out.eq(0).all()
 
 
 def test_versions_and_other_kernels_are_compared(lab: kernellab.Lab) -> None:
