@@ -74,6 +74,13 @@ def test_a_kernel_that_was_never_entered_is_an_error_with_the_remedy() -> None:
         registry().version_of(samples.add_kernel)
 
 
+@pytest.mark.parametrize("kernel", [samples.tuned_kernel, samples.tuned_kernel.fn])
+def test_an_unknown_autotuned_kernel_goes_by_the_name_of_its_function(kernel: Any) -> None:
+    with pytest.raises(UnknownName, match=r"lab\.kernels\.add\(tuned_kernel\)"):
+        registry().version_of(kernel)
+    assert registry().label_of(kernel) == "tuned_kernel"
+
+
 def test_constant_arguments_are_kept_by_id() -> None:
     table = registry()
     first, second = table.add_constants({"BLOCK": 64}), table.add_constants({"BLOCK": 128})

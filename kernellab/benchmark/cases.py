@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.benchmark.question import Question, called
-from kernellab.errors import KernellabError, UsageError
+from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.memory import copied, memory_of, with_tensors
 from kernellab.tune.config import OPTIONS, Config
 from kernellab.tune.launches import Launch, Launches
@@ -104,14 +104,14 @@ def launch_of(
 
     names = parameter_names(entrant.kernel)
     taken = {name: value for name, value in arguments.items() if name in names or name in OPTIONS}
-    launches = Launches(entrant.kernel, entrant.grid, (), {**taken, **entrant.meta}, target)
     config = entrant.values.get("config")
+    if config is not None:  # it stands in for what the arguments (of a recorded launch) say, not for swept options
+        taken = {name: value for name, value in taken.items() if name not in config.all_kwargs()}
+    launches = Launches(entrant.kernel, entrant.grid, (), {**taken, **entrant.meta}, target)
     if config is None and declared(entrant.kernel).configs:
         config = best(launches)
     if config is None:
         return launches.of(Config.of({"num_warps": None, "num_stages": None, "num_ctas": None})), None
-    if entrant.values.get("config") is not None:
-        launches.meta = {name: value for name, value in launches.meta.items() if name not in config.kwargs}
     value = launches.effective(config)
     return launches.of(value, config), value
 
@@ -140,8 +140,7 @@ def _made(inputs: Callable[..., Any], case: Mapping[str, Any]) -> Any:
     except KernellabError:
         raise
     except Exception as exc:
-        first = str(exc).strip().partition("\n")[0]
-        raise UsageError(f"inputs raised {type(exc).__name__}: {first}") from exc
+        raise UsageError(f"inputs raised {type(exc).__name__}: {first_line(exc)}") from exc
 
 
 def _is_kernel(value: Any) -> bool:

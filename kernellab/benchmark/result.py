@@ -100,7 +100,7 @@ class Row:
         return self.time_ms
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Benchmark:
     """The result of a benchmark.
 
@@ -118,6 +118,12 @@ class Benchmark:
     ceilings: Ceilings | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line; the rows are in `frame`."""
+        timed = sum(row.time_ms is not None for row in self.rows)
+        over, names = ", ".join(self.swept), ", ".join(self.implementations)
+        return f"<Benchmark of {self.kernel} over {over}: {timed} of {len(self.rows)} rows timed ({names})>"
 
     @cached_property
     def frame(self) -> pandas.DataFrame:

@@ -80,6 +80,7 @@ class _Session:
     notes: list[str] = field(default_factory=list)
     configs: dict[tuple[int, int], Any] = field(default_factory=dict)
     errors: list[KernellabError] = field(default_factory=list)
+    interrupted: bool = False
 
     def places(self, number: int, case: Mapping[str, Any]) -> tuple[dict[str, Any], list[_Place]]:
         """Return the arguments of a case and its entrants, each with its launch, or dropped with the reason."""
@@ -211,6 +212,11 @@ class _Session:
                 for place in present:
                     place.drop(Status.FAULT, exc.message)
                 break
+            except KeyboardInterrupt:  # the rounds so far are as good as any; `benchmarked` stops after this case
+                if not times[0]:
+                    raise
+                self.interrupted = True
+                break
             times = [[*samples, *more] for samples, more in zip(times, played, strict=True)]
             if self.workshop.clock() > end_s:
                 break
@@ -237,6 +243,8 @@ def benchmarked(workshop: Workshop, question: Question, parameters: tuple[str, .
             if workshop.history is not None and workshop.make_arena is not None:
                 kept = measurements_of(rows[-1], list(question.versus), workshop.provenance)
                 workshop.history.add_measurements(workshop.version_id, kept)
+            if session.interrupted:
+                raise KeyboardInterrupt
     except KeyboardInterrupt:
         if not any(row.time_ms is not None for row in itertools.chain(*rows)):
             raise

@@ -64,7 +64,7 @@ class Registry:
         """
         version = self.known(kernel)
         if version is None:
-            name = getattr(kernel, "__name__", type(kernel).__name__)
+            name = _name_of(kernel)
             raise UnknownName(f"{name} is not in the registry; enter it with lab.kernels.add({name}).")
         return version
 
@@ -76,7 +76,7 @@ class Registry:
     def label_of(self, kernel: Any) -> str:
         """Return ``name@version`` of a kernel, or its bare name where it was never entered."""
         version = self.known(kernel)
-        return kernel.__name__ if version is None else version.label
+        return _name_of(kernel) if version is None else version.label
 
     def owner_of(self, kernel: Any) -> Any:
         """Return the entered kernel, decorators and all, that ``kernel`` is or is the jit function of."""
@@ -183,6 +183,13 @@ def _layers(kernel: Any) -> Iterator[Any]:
     while not is_jit_function(kernel):
         kernel = kernel.fn
         yield kernel
+
+
+def _name_of(kernel: Any) -> str:
+    """Return the name of a kernel; autotuners and heuristics have none of their own."""
+    while not hasattr(kernel, "__name__") and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return str(getattr(kernel, "__name__", type(kernel).__name__))
 
 
 def _is_still(kernel: Any, version: Version) -> bool:

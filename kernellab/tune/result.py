@@ -94,7 +94,7 @@ class Row:
         return (self.spill_bytes or 0, (self.registers or 0) * warps, self.shared_bytes or 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuning:
     """The result of tuning one kernel for one set of arguments.
 
@@ -112,6 +112,14 @@ class Tuning:
     from_cache: bool
     provenance: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line; the rows are in `frame`."""
+        if self.winner is None:
+            return f"<Tuning of {self.kernel}: none of {len(self.rows)} configs works>"
+        row = self.rows[self.winner]
+        time = "not timed" if row.time_ms is None else f"{row.time_ms:.4g} ms"
+        return f"<Tuning of {self.kernel}: {len(self.rows)} configs, best {row.config.text} ({time})>"
 
     @property
     def best(self) -> Any:

@@ -22,6 +22,10 @@ FRAMES = {
 }
 
 
+def test_a_benchmark_is_one_line_where_nothing_draws_it() -> None:
+    assert repr(sweep()) == "<Benchmark of add over n: 35 of 36 rows timed (add, torch)>"
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
 @pytest.mark.parametrize("name", FRAMES)
 def test_a_frame_comes_back_with_dtypes_and_provenance(tmp_path: Path, name: str, suffix: str) -> None:

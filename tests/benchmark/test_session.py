@@ -124,6 +124,29 @@ def test_an_interrupt_before_anything_was_measured_goes_through(lab: kernellab.L
         FakeGpu(lab, times(add_kernel=KeyboardInterrupt())).bench(add_kernel, grid, over={"n": [64]}, inputs=inputs)
 
 
+def test_an_interrupt_while_a_point_is_timed_keeps_its_rounds(lab: kernellab.Lab) -> None:
+    asked = iter(range(100))
+
+    def time_of(contestant: Contestant, arguments: Mapping[str, Any]) -> Time:
+        if arguments["n"] == 128 and next(asked) > 12:  # one to try it out, ten of the first turn
+            raise KeyboardInterrupt
+        return 1.0
+
+    gpu = FakeGpu(lab, time_of)
+    found = gpu.bench(add_kernel, grid, over={"n": [64, 128, 256]}, inputs=inputs)
+    assert list(found.frame.status) == ["ok", "ok", "pruned"]
+    assert found.frame.samples.tolist() == [30, 10, 0]
+    assert any("interrupted" in note for note in found.notes)
+
+
+def test_a_swept_config_brings_its_own_options(lab: kernellab.Lab) -> None:
+    gpu = FakeGpu(lab, times(add_kernel=1.0))
+    given = {**inputs(256), "num_warps": 1}
+    configs = [triton.Config({"BLOCK": 64}, num_warps=warps) for warps in (2, 8)]
+    found = gpu.bench(add_kernel, grid, given=given, over={"config": configs})
+    assert found.frame.num_warps.tolist() == [2, 8]
+
+
 def test_configs_and_options_meet_in_one_arena(lab: kernellab.Lab) -> None:
     gpu = FakeGpu(lab, lambda each, arguments: float(each.launch.grid[0]) if each.launch else 1.0)
     given = {name: value for name, value in inputs(256).items() if name != "BLOCK"}

@@ -11,6 +11,13 @@ from kernellab.tune.result import OUTCOME_COLUMNS, Row, Status, Tuning
 from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
 
 
+def test_it_shows_as_one_line_where_nothing_draws_it() -> None:
+    tuning = small_tuning()
+    assert "\n" not in repr(tuning)
+    assert repr(tuning) == f"<Tuning of {tuning.kernel}: 4 configs, best {tuning.rows[1].config.text} (1.01 ms)>"
+    assert repr(untimed_tuning()).endswith("(not timed)>")
+
+
 def test_the_columns_are_the_parameters_the_options_and_the_outcome() -> None:
     options = ["num_warps", "num_stages", "num_ctas", "maxnreg"]
     assert list(small_tuning().frame.columns) == ["BLOCK", *options, *OUTCOME_COLUMNS]
