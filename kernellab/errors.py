@@ -152,6 +152,12 @@ class StoreError(KernellabError):
     """The database cannot be read or written."""
 
 
+def first_line(foreign: object) -> str:
+    """Return the first line of what Triton, torch or the driver says, without its full stop."""
+    line = next((line.strip() for line in str(foreign).splitlines() if line.strip()), "unknown failure")
+    return line.removeprefix("CUDA error: ").rstrip(".")
+
+
 def choice_message(parameter: str, got: object, choices: tuple[str, ...], *, owner: str = "") -> str:
     """Return the uniform message for a value that is not among its choices."""
     of = f" of {owner}" if owner else ""

@@ -16,7 +16,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
-from kernellab.errors import LaunchError, UsageError
+from kernellab.errors import LaunchError, UsageError, first_line
 from kernellab.target import Target
 
 Path = tuple[int, ...]
@@ -122,7 +122,7 @@ def argument_error(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
     if problem is None:
         given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
         odd = [f"{name} is a {type(v).__module__}.{type(v).__qualname__}" for name, v in given.items() if _is_odd(v)]
-        what = "; ".join(odd) or str(exc).splitlines()[0]
+        what = "; ".join(odd) or first_line(exc)
         problem = f"{function.__name__} cannot take these arguments: {what}. Pass tensors, numbers, tuples or None."
     return LaunchError(problem, kernel=function.__name__, detail=str(exc))
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kernellab.benchmark.question import called, taken_of
 from kernellab.benchmark.stopwatch import DeviceState, Stopwatch, Timed
 from kernellab.compile import Compiled
-from kernellab.errors import KernellabError, LaunchError, RunError
+from kernellab.errors import KernellabError, LaunchError, RunError, first_line
 from kernellab.gpu.bench_memory import equal
 from kernellab.memory import memory_of
 from kernellab.tune.bench_kernels import touched
@@ -68,7 +68,9 @@ def difference(
     if len(outputs) != len(reference):
         written = ", ".join(names) or "nothing"
         return f"{len(outputs)} outputs meet {len(reference)} of {subject}; the kernel writes {written}, in this order"
-    for name, got, want in zip(names, outputs, reference, strict=True):
+    # Where no kernel compiled, or another one writes more, the names are not those of the outputs.
+    labels = names if len(names) == len(outputs) else [f"output {number}" for number in range(len(outputs))]
+    for name, got, want in zip(labels, outputs, reference, strict=True):
         if got.numel() != want.numel():
             return f"{name} has the shape {tuple(got.shape)}, and {subject} has {tuple(want.shape)}"
         if not close(got.reshape(-1), want.reshape(-1).to(got.device)):
@@ -102,8 +104,20 @@ def run_function(contestant: Contestant, arguments: Mapping[str, Any]) -> Any:
     except KernellabError:
         raise
     except Exception as exc:
-        first = str(exc).strip().partition("\n")[0]
-        raise RunError(f"{contestant.name} raised {type(exc).__name__}: {first}") from exc
+        raise RunError(f"{contestant.name} raised {type(exc).__name__}: {first_line(exc)}") from exc
+
+
+def call_hooks(launch: Launch) -> None:
+    """Call what a config wants to be called before its launch.
+
+    Raises:
+        RunError: a hook raises, in its own words.
+    """
+    for hook in launch.before:
+        try:
+            hook({**launch.arguments, **launch.options})
+        except Exception as exc:
+            raise RunError(f"The pre_hook of a config raised {type(exc).__name__}: {first_line(exc)}.") from exc
 
 
 def poison(tensors: Sequence[Any]) -> None:
@@ -143,6 +157,12 @@ class GpuArena:
         return self.watch.state
 
     def try_out(self, contestant: Contestant) -> str:
+        try:
+            return self._tried(contestant)
+        except RuntimeError as exc:  # of torch: no memory for a copy of the outputs, a device after a fault
+            raise RunError(f"{contestant.name} cannot be tried: {first_line(exc)}.") from exc
+
+    def _tried(self, contestant: Contestant) -> str:
         poison([tensor for name, tensor in self.written.items() if name not in self.read])
         self._restore(contestant.launch)
         outputs = self._fly(contestant) if contestant.launch is not None else self._call(contestant)
@@ -157,7 +177,7 @@ class GpuArena:
             times = self.watch.turns([self._ready[id(each)] for each in contestants], rounds)
         except RuntimeError as exc:
             names = ", ".join(each.name for each in contestants)
-            raise RunError(f"Timing {names} failed: {str(exc).strip().partition(chr(10))[0]}") from exc
+            raise RunError(f"Timing {names} failed: {first_line(exc)}") from exc
         return [tuple(each) for each in times]
 
     def close(self) -> None:
@@ -170,8 +190,7 @@ class GpuArena:
         for tensor, held in self._before:
             tensor.copy_(held)
         if launch is not None:
-            for hook in launch.before:
-                hook({**launch.arguments, **launch.options})
+            call_hooks(launch)
 
     def _fly(self, contestant: Contestant) -> list[Any]:
         """Launch a kernel through the lab, in the GPU worker first where it is new."""
@@ -203,7 +222,7 @@ class GpuArena:
         try:
             torch.cuda.synchronize()
         except RuntimeError as exc:
-            raise RunError(f"{contestant.name} failed on the GPU: {str(exc).partition(chr(10))[0]}") from exc
+            raise RunError(f"{contestant.name} failed on the GPU: {first_line(exc)}") from exc
         changed = [name for name, version in versions.items() if inputs[name]._version != version]
         if changed:
             raise RunError(f"{contestant.name} changes {changed[0]} in place, which the others read; clone it first.")

@@ -17,7 +17,7 @@ from kernellab.benchmark.records import measurements_of
 from kernellab.benchmark.result import Benchmark, Row
 from kernellab.compile import Compiled, CompileJob
 from kernellab.compiler import Compiler
-from kernellab.errors import KernellabError, LaunchError, RunError, UsageError, WorkerTimeout
+from kernellab.errors import KernellabError, LaunchError, RunError, UsageError, WorkerTimeout, first_line
 from kernellab.store import History
 from kernellab.target import Target
 from kernellab.tune.config import Config
@@ -175,7 +175,7 @@ class _Session:
             arena = make_arena(made, [place.contestant for place in ordered])
         except RuntimeError as exc:  # no room for copies
             for place in ordered:
-                place.drop(Status.CANNOT_RUN, str(exc).strip().partition("\n")[0])
+                place.drop(Status.CANNOT_RUN, first_line(exc))
             return
         try:
             for place in ordered:

@@ -9,6 +9,7 @@ from typing import Any
 
 from kernellab._triton.artifact import compiled_from_files
 from kernellab._triton.relaunch import LAUNCH_ERRORS, bring_scratch, relauncher
+from kernellab.errors import first_line
 from kernellab.gpu.bench_hooks import BadHook, BoundHooks, bound_hooks, loaded_hooks
 from kernellab.gpu.bench_jobs import NO_GROUP, BenchKernel, Manner, MeasureJob, RoundsJob, Setup, Timing
 from kernellab.gpu.bench_memory import BenchMemory, copied
@@ -216,8 +217,7 @@ class Workbench:
             with torch.cuda.graph(graph, stream=stream):
                 launcher()
         except RuntimeError as exc:
-            reason = str(exc).strip().splitlines()[0]
-            self.note = f"timed without a CUDA graph, which cannot hold every config: {reason}"
+            self.note = f"timed without a CUDA graph, which cannot hold every config: {first_line(exc)}"
             return self._launcher(kernel)
         graph.replay()
         return graph.replay

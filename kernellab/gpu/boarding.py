@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.errors import LaunchError
+from kernellab.errors import LaunchError, first_line
 from kernellab.gpu.flight import Memory
 from kernellab.packed import ArgumentSpec, DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
 
@@ -77,8 +77,7 @@ class Boarding:
             shared = from_dlpack(to_dlpack(tensor))
             handle = reduce_tensor(shared)  # type: ignore[no-untyped-call]
         except RuntimeError as exc:
-            reason = str(exc).splitlines()[0]
-            raise CannotBoard(f"the memory of {self.names[index][0]} cannot be shared ({reason})") from exc
+            raise CannotBoard(f"the memory of {self.names[index][0]} cannot be shared ({first_line(exc)})") from exc
         self._shared.append(shared)
         return Memory(handle, storage.nbytes(), storage.data_ptr(), index in self._written)
 

@@ -18,6 +18,7 @@ from kernellab.errors import (
     StoreError,
     WorkerDied,
     WorkerTimeout,
+    first_line,
 )
 from kernellab.gpu.boarding import Boarding, CannotBoard
 from kernellab.gpu.damage import damage_text
@@ -218,7 +219,7 @@ def flight_error(departure: Departure, boarding: Boarding, flight: Flight) -> Ke
         return _fault(departure, boarding, flight)
     if flight.ending is Ending.DAMAGE:
         return _damage(departure, boarding, flight)
-    text = f"{_subject(departure)} was refused: {_first_line(flight.message)}."
+    text = f"{_subject(departure)} was refused: {first_line(flight.message)}."
     if any(extent > limit for extent, limit in zip(departure.grid, MAX_GRID, strict=True)):
         text = f"{_subject(departure)} was refused: a grid has at most {' x '.join(map(str, MAX_GRID))} programs."
     return LaunchError(text, kernel=departure.compiled.kernel, detail=flight.message)
@@ -227,7 +228,7 @@ def flight_error(departure: Departure, boarding: Boarding, flight: Flight) -> Ke
 def _fault(departure: Departure, boarding: Boarding, flight: Flight) -> KernellabError:
     """Return the error for a fault of the device: at the access that is found to be at fault, else the likely one."""
     state = _PARTLY if flight.placing is Placing.ORIGINALS else _UNTOUCHED
-    text = f"{_subject(departure)} failed on the GPU: {_first_line(flight.message)}."
+    text = f"{_subject(departure)} failed on the GPU: {first_line(flight.message)}."
     if not any(words in flight.message for words in _ADDRESS_FAULTS):
         said = next((f" {line.strip()}" for line in flight.output.splitlines() if "ssertion" in line), "")
         return RunError(f"{text}{said} {state}", detail=flight.message, kernel=departure.compiled.kernel)
@@ -261,8 +262,3 @@ def _place(site: Site) -> Place | None:
     if site.location.file is None or site.line is None:
         return None
     return Place(site.location.file, site.line)
-
-
-def _first_line(message: str) -> str:
-    line = next((line.strip() for line in message.splitlines() if line.strip()), "unknown failure")
-    return line.removeprefix("CUDA error: ").rstrip(".")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from kernellab.compiler import triton_files
-from kernellab.errors import LaunchError, OutOfBounds, Place, RunError
+from kernellab.errors import LaunchError, OutOfBounds, Place, RunError, first_line
 from kernellab.gpu.bench_jobs import BenchKernel, Timing
 from kernellab.gpu.damage import damage_text
 from kernellab.ir.effects import Access, Effects
@@ -31,9 +31,9 @@ def require_good(
         place = _place_of_writes(candidate.compiled.effects, argument)
         raise OutOfBounds(f"{name} ({text}) wrote out of bounds: {what}.", place=place, kernel=name)
     if timing.fault:
-        raise RunError(f"{name} ({text}) failed on the GPU: {_first_line(timing.fault)}.", kernel=name)
+        raise RunError(f"{name} ({text}) failed on the GPU: {first_line(timing.fault)}.", kernel=name)
     if timing.refusal:
-        raise LaunchError(f"{name} ({text}) was refused: {_first_line(timing.refusal)}.", kernel=name)
+        raise LaunchError(f"{name} ({text}) was refused: {first_line(timing.refusal)}.", kernel=name)
 
 
 def _place_of_writes(effects: Effects, argument: str | None) -> Place | None:
@@ -76,8 +76,3 @@ def bench_kernel(
         arguments=specs,
         hooks=hooks,
     )
-
-
-def _first_line(text: str) -> str:
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "unknown failure")
-    return line.removeprefix("CUDA error: ").rstrip(".")
