@@ -74,14 +74,21 @@ def entrants(
     """Yield what meets in a case: the kernel in all its variants, then what it is compared with.
 
     ``kernel_of`` returns name and bound kernel of a kernel, a label or an id.
+
+    Raises:
+        UsageError: a peer is called what the kernel is called.
     """
     own, kernel = kernel_of(question.kernel)
+    names = set[str]()
     for variant in question.variants(case):
         version = variant.get("version")
         label = f"{own.partition('@')[0]}@{version}" if isinstance(version, int) else version
         name, chosen = (own, kernel) if version is None else kernel_of(label)
         options = {name: value for name, value in variant.items() if name in OPTIONS and value is not None}
+        names.add(name)
         yield Entrant(name, variant, chosen, question.grid, options)
+    for name in names & question.versus.keys():
+        raise UsageError(f"{name} is the kernel's own name; give the peer another: versus={{'other {name}': ...}}.")
     for name, peer in question.versus.items():
         if isinstance(peer, tuple):
             yield Entrant(name, {}, kernel_of(peer[0])[1], peer[1], dict(peer[2]) if len(peer) > 2 else {})

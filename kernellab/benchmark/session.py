@@ -185,7 +185,8 @@ class _Session:
         finally:
             arena.close()
         state = arena.state
-        has_reference = len(present) > 1 and (not self.question.versus or self._is_reference(present[0]))
+        first = places[0] if not self.question.versus else next(filter(self._is_reference, places))
+        has_reference = len(present) > 1 and present[0] is first  # else speedups of two cases would mean two things
         rows = rows_of_times([place.row for place in present], times, has_reference=has_reference)
         for place, row in zip(present, rows, strict=True):
             place.row = replace(row, clock_mhz=state.clock_mhz, temperature_c=state.temperature_c)

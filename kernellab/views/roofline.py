@@ -136,4 +136,8 @@ def _best(frame: pandas.DataFrame, group: pandas.DataFrame) -> pandas.DataFrame:
     if "implementation" not in frame:
         return group[:0]
     names = [name for name in frame.attrs["swept"] if name not in VARIANTS]
-    return group.loc[group.groupby(names, sort=False)["time_ms"].idxmin()] if names else group.nsmallest(1, "time_ms")
+    return (
+        group.loc[group.groupby(names, sort=False, dropna=False)["time_ms"].idxmin()]
+        if names
+        else group.nsmallest(1, "time_ms")
+    )

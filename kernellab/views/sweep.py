@@ -61,7 +61,11 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
     if across is None:
         return _bars(frame, timed, metric, theme)
     names = [name for name in frame.attrs["swept"] if name != across and name not in VARIANTS]
-    panels = [(values, group) for values, group in timed.groupby(names, sort=False)] if names else [((), timed)]
+    panels = (
+        [(values, group) for values, group in timed.groupby(names, sort=False, dropna=False)]
+        if names
+        else [((), timed)]
+    )
     count, panels = len(panels), panels[:_MOST_PANELS]
     columns = min(len(panels), 2 if len(panels) == 4 else 3)
     rows = -(-len(panels) // columns)

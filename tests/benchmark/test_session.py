@@ -147,6 +147,24 @@ def test_a_swept_config_brings_its_own_options(lab: kernellab.Lab) -> None:
     assert found.frame.num_warps.tolist() == [2, 8]
 
 
+def test_there_are_no_speedups_where_what_they_relate_to_failed(lab: kernellab.Lab) -> None:
+    failing = RunError("it faults")
+    gpu = FakeGpu(lab, lambda each, arguments: failing if each.launch and each.launch.grid[0] == 8 else 1.0)
+    given = {name: value for name, value in inputs(256).items() if name != "BLOCK"}
+    found = gpu.bench(add_kernel, grid, given=given, over={"BLOCK": [64], "num_warps": [1, 2, 4]})
+    assert found.frame.speedup.notna().all()
+    configs = [triton.Config({"BLOCK": block}) for block in (32, 64, 128)]
+    found = gpu.bench(add_kernel, grid, given=given, over={"config": configs})
+    assert found.frame.status.tolist() == ["fault", "ok", "ok"]
+    assert found.frame.speedup.isna().all()
+
+
+def test_a_peer_has_a_name_of_its_own(lab: kernellab.Lab) -> None:
+    gpu = FakeGpu(lab, times(add_kernel=1.0))
+    with pytest.raises(UsageError, match="add_kernel is the kernel's own name"):
+        gpu.bench(add_kernel, grid, over={"n": [64]}, inputs=inputs, versus={"add_kernel": torch_add})
+
+
 def test_configs_and_options_meet_in_one_arena(lab: kernellab.Lab) -> None:
     gpu = FakeGpu(lab, lambda each, arguments: float(each.launch.grid[0]) if each.launch else 1.0)
     given = {name: value for name, value in inputs(256).items() if name != "BLOCK"}
