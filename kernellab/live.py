@@ -12,6 +12,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
+from kernellab.benchmark.progress import BenchmarkProgress
+from kernellab.benchmark.progress import Watch as BenchmarkWatch
+from kernellab.benchmark.result import Benchmark
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.result import Tuning
 from kernellab.views import progress as views
@@ -110,7 +113,7 @@ class _Compiles:
 
 
 class LiveProgress:
-    """Makes whoever watches a launch, a compile or a tuning.
+    """Makes whoever watches a launch, a compile, a tuning or a benchmark.
 
     ``show`` displays and returns a handle; ``ticking`` calls a function now and then while its context is open;
     ``cell`` gives what is equal for everything that one cell does.
@@ -128,7 +131,7 @@ class LiveProgress:
         self._ticking = ticking or in_background
         self._cell = cell
         self._compiles: _Compiles | None = None
-        self._finished: dict[str, tuple[object, Board]] = {}
+        self._finished: dict[tuple[type, str], tuple[object, Board]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, kernel: str) -> Report:
@@ -150,19 +153,26 @@ class LiveProgress:
     @contextmanager
     def tuning(self, kernel: str, *, silent: bool = False) -> Iterator[Watch]:
         """Show a tuning while the context is open; a ``silent`` one, which a launch began, only if it takes long."""
-        board = Board(self._show, self._clock, _DELAY_S if silent else _SOON_S)
         latest = [TuningProgress(kernel, "start")]
 
         def shown(seconds: float) -> Shown:
             now = latest[0]
             return Shown(views.tuning_progress_text(now, seconds), views.tuning_progress_html(now, seconds))
 
-        try:
-            with self._ticking(lambda: board.draw(shown)):
-                yield lambda progress: latest.__setitem__(0, progress)
-        finally:
-            board.finish(shown)
-            self._finished[kernel] = self._cell(), board
+        with self._while_it_lasts(Tuning, kernel, _DELAY_S if silent else _SOON_S, shown):
+            yield lambda progress: latest.__setitem__(0, progress)
+
+    @contextmanager
+    def benchmark(self, kernel: str) -> Iterator[BenchmarkWatch]:
+        """Show a benchmark while the context is open."""
+        latest = [BenchmarkProgress(kernel, "inputs")]
+
+        def shown(seconds: float) -> Shown:
+            now = latest[0]
+            return Shown(views.benchmark_progress_text(now, seconds), views.benchmark_progress_html(now, seconds))
+
+        with self._while_it_lasts(Benchmark, kernel, _SOON_S, shown):
+            yield lambda progress: latest.__setitem__(0, progress)
 
     @contextmanager
     def compiling(self, kernel: str) -> Iterator[None]:
@@ -179,11 +189,22 @@ class LiveProgress:
             compiles.board.finish(compiles.shown)
 
     def replaced_by(self, result: object) -> None:
-        """Clear the display of a tuning of this cell whose result is shown."""
-        if isinstance(result, Tuning):
-            cell, board = self._finished.pop(result.kernel, (None, None))
+        """Clear the display of a tuning or benchmark of this cell whose result is shown."""
+        if isinstance(result, Tuning | Benchmark):
+            cell, board = self._finished.pop((type(result), result.kernel), (None, None))
             if board is not None and cell == self._cell():
                 board.clear()
+
+    @contextmanager
+    def _while_it_lasts(self, kind: type, kernel: str, delay_s: float, shown: Render) -> Iterator[None]:
+        """Draw on a board of its own while the context is open; a result of this kind clears it when it is shown."""
+        board = Board(self._show, self._clock, delay_s)
+        try:
+            with self._ticking(lambda: board.draw(shown)):
+                yield
+        finally:
+            board.finish(shown)
+            self._finished[kind, kernel] = self._cell(), board
 
     def _of_this_cell(self) -> _Compiles:
         cell = self._cell()

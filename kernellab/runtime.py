@@ -37,8 +37,8 @@ class Launches:
 
     ``offline`` is the driver that stands in for a GPU, or None where there is one; then ``flights`` are its workers,
     and ``tune`` returns the config of an autotuned kernel, from its arguments, grid and options among them.
-    ``reporter`` shows how far a launch on the CPU has come, ``tuning_reporter`` how far a tuning, and
-    ``compile_reporter`` that a launch waits for its kernel to compile.
+    ``reporter`` shows how far a launch on the CPU has come, ``tuning_reporter`` how far a tuning,
+    ``benchmark_reporter`` how far a benchmark, and ``compile_reporter`` that a launch waits for its kernel to compile.
     """
 
     compiler: Compiler
@@ -51,6 +51,7 @@ class Launches:
     observers: Observers = field(default_factory=Observers)
     reporter: Reporter | None = None
     tuning_reporter: Callable[..., AbstractContextManager[Any]] | None = None
+    benchmark_reporter: Callable[..., AbstractContextManager[Any]] | None = None
     compile_reporter: Callable[[str], AbstractContextManager[None]] | None = None
     _compiled: dict[str, Compiled] = field(default_factory=dict)
     _local: threading.local = field(default_factory=threading.local)
@@ -143,8 +144,9 @@ class Launches:
         return nullcontext() if self.compile_reporter is None else self.compile_reporter(kernel)
 
     def report_to(self, live: Any) -> None:
-        """Let ``live`` show how far launches, compiles and tunings have come."""
+        """Let ``live`` show how far launches, compiles, tunings and benchmarks have come."""
         self.reporter, self.tuning_reporter, self.compile_reporter = live, live.tuning, live.compiling
+        self.benchmark_reporter = live.benchmark
 
     def activate(self) -> None:
         """Make the offline driver Triton's active one, where this lab has one."""

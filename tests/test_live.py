@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from kernellab.benchmark.progress import BenchmarkProgress
 from kernellab.live import NOTHING, LiveProgress, Shown, in_background, on_terminal
 from kernellab.tune.progress import TuningProgress
+from tests.benchmark.frames import sweep
 from tests.tune.frames import small_tuning
 
 
@@ -126,6 +128,29 @@ def test_a_short_tuning_shows_nothing() -> None:
         bench.wait(0.1)
         watch(PROGRESS)
     assert bench.display.displays == 0
+
+
+def test_a_benchmark_is_one_display_that_its_result_replaces() -> None:
+    bench = Bench()
+    live = bench.live()
+    measuring = BenchmarkProgress("add", "points", 8, 3, 9, 9, "n=64", "n=32: add 0.01 ms, torch 0.02 ms")
+    with live.benchmark("add") as watch:
+        watch(replace(measuring, stage="compiling", compiled=4, latest=""))
+        bench.wait(0.4)
+        watch(measuring)
+        bench.wait(2)
+        watch(replace(measuring, stage="done", done=8))
+    assert bench.display.displays == 1
+    assert [shown.text for shown in bench.display.shown] == [
+        "add: 4/9 kernels compiled, 0.4 s",
+        "add: 3 of 8 points done, now n=64, 2.4 s; n=32: add 0.01 ms, torch 0.02 ms",
+        "add: 8 points done, 2.4 s",
+    ]
+    assert '<progress max="8" value="3"' in bench.display.shown[1].html
+    live.replaced_by(replace(small_tuning(), kernel="add"))
+    assert bench.display.shown[-1] != NOTHING
+    live.replaced_by(sweep())
+    assert bench.display.shown[-1] == NOTHING
 
 
 def test_an_interrupted_tuning_leaves_its_state_and_stops_ticking() -> None:

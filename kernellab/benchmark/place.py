@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -44,7 +45,7 @@ def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, question: Questio
     """
     from kernellab._triton.objects import parameter_names
 
-    tuning = workshop_of(runtime, kernels)
+    tuning = replace(workshop_of(runtime, kernels), progress=None)  # the benchmark has a display of its own
     has_gpu = tuning.make_bench is not None
     kernel_of = partial(_kernel_of, kernels, bind)
     kernel = kernel_of(question.kernel)[1]
@@ -61,6 +62,7 @@ def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, question: Questio
         check=partial(_checked, runtime, question.timeout_s) if runtime.is_offline() else None,
         history=kernels.store.history,
         version_id=version.id,
+        progress=runtime.benchmark_reporter,
     )
     return benchmarked(workshop, question, parameter_names(kernel))
 

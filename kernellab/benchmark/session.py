@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from kernellab.benchmark.arena import Arena, Contestant
 from kernellab.benchmark.cases import Arguments, Entrant, entrants, launch_of
 from kernellab.benchmark.ceilings import Ceilings
 from kernellab.benchmark.figures import rated, rows_of_times, with_work
+from kernellab.benchmark.progress import BenchmarkProgress, Progress, Watch, outcome_words, point_words, unwatched
 from kernellab.benchmark.question import Question, shown
 from kernellab.benchmark.records import measurements_of
 from kernellab.benchmark.result import Benchmark, Row
@@ -37,7 +39,8 @@ class Workshop:
 
     ``kernel_of`` returns name and bound kernel of a kernel, a label or an id; ``best`` the config of an autotuned one
     for a launch. ``make_arena`` opens the arena of a case, from its arguments and contestants; None means that nothing
-    can be timed, for the reason ``why_not``. ``check`` compares the outputs of contestants on the CPU.
+    can be timed, for the reason ``why_not``. ``check`` compares the outputs of contestants on the CPU. ``progress`` is
+    a context in which a benchmark is watched.
     """
 
     compiler: Compiler
@@ -52,6 +55,7 @@ class Workshop:
     history: History | None = None
     version_id: int = 0
     clock: Callable[[], float] = time.perf_counter
+    progress: Progress | None = None
 
 
 @dataclass(slots=True)
@@ -81,6 +85,17 @@ class _Session:
     configs: dict[tuple[int, int], Any] = field(default_factory=dict)
     errors: list[KernellabError] = field(default_factory=list)
     interrupted: bool = False
+    watch: Watch = unwatched
+    so_far: BenchmarkProgress = field(init=False)
+
+    def __post_init__(self) -> None:
+        name = self.workshop.kernel_of(self.question.kernel)[0]
+        self.so_far = BenchmarkProgress(name, "inputs", len(self.question.cases))
+
+    def tell(self, **news: Any) -> None:
+        """Tell who watches what is new."""
+        self.so_far = replace(self.so_far, **news)
+        self.watch(self.so_far)
 
     def places(self, number: int, case: Mapping[str, Any]) -> tuple[dict[str, Any], list[_Place]]:
         """Return the arguments of a case and its entrants, each with its launch, or dropped with the reason."""
@@ -118,13 +133,46 @@ class _Session:
         """Compile what all cases need, side by side. Errors come again where the kernel is asked for."""
         jobs: dict[str, CompileJob] = {}
         for number, case in enumerate(self.question.cases):
+            self.tell(point=point_words(case))
             made, places = self.places(number, case)
             jobs.update({place.launch.job.digest: place.launch.job for place in places if place.launch is not None})
             if made:
                 self.arguments.keep(number, made)
             del made, places  # before the next ones are made: they may fill the device
+        self.tell(stage="compiling", kernels=len(jobs), point="")
         for _ in self.workshop.compiler.stream(list(jobs.values())) if jobs else ():
-            pass
+            self.tell(compiled=self.so_far.compiled + 1)
+
+    def measured(self) -> list[list[Row]]:
+        """Measure the cases; an interrupt keeps those so far, if there are any, and marks the rest as not measured."""
+        rows: list[list[Row]] = []
+        try:
+            for number, case in enumerate(self.question.cases):
+                self.tell(stage="points", point=point_words(case))
+                rows.append(self.case(number, case))
+                _require_some(rows, self.errors)
+                self._keep(rows[-1])
+                self.tell(done=number + 1, latest=outcome_words(case, rows[-1]))
+                if self.interrupted:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            if self.workshop.make_arena is not None and not any(row.time_ms for row in itertools.chain(*rows)):
+                raise
+            if not rows:
+                raise
+            for case in self.question.cases[len(rows) :]:
+                left = entrants(self.question, case, self.workshop.kernel_of)
+                rows.append([_first_row(self.question, case, each, Status.PRUNED, STOPPED) for each in left])
+            self.notes.append("The benchmark was interrupted; these are the points so far.")
+        self.tell(stage="done", point="")
+        return rows
+
+    def _keep(self, rows: Sequence[Row]) -> None:
+        """Enter measurements into the store."""
+        workshop = self.workshop
+        if workshop.history is not None and workshop.make_arena is not None:
+            kept = measurements_of(rows, list(self.question.versus), workshop.provenance)
+            workshop.history.add_measurements(workshop.version_id, kept)
 
     def case(self, number: int, case: Mapping[str, Any]) -> list[Row]:
         """Measure one case."""
@@ -235,30 +283,15 @@ def benchmarked(workshop: Workshop, question: Question, parameters: tuple[str, .
     """
     start_s = workshop.clock()
     session = _Session(workshop, question, Arguments(question, parameters))
-    session.compile_ahead()
-    rows: list[list[Row]] = []
-    try:
-        for number, case in enumerate(question.cases):
-            rows.append(session.case(number, case))
-            _require_some(rows, session.errors)
-            if workshop.history is not None and workshop.make_arena is not None:
-                kept = measurements_of(rows[-1], list(question.versus), workshop.provenance)
-                workshop.history.add_measurements(workshop.version_id, kept)
-            if session.interrupted:
-                raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        if not any(row.time_ms is not None for row in itertools.chain(*rows)):
-            raise
-        for case in question.cases[len(rows) :]:
-            left = entrants(question, case, workshop.kernel_of)
-            rows.append([_first_row(question, case, each, Status.PRUNED, STOPPED) for each in left])
-        session.notes.append("The benchmark was interrupted; these are the points so far.")
+    watched = nullcontext(unwatched) if workshop.progress is None else workshop.progress(session.so_far.kernel)
+    with watched as session.watch:
+        session.compile_ahead()
+        rows = session.measured()
     if workshop.make_arena is None:
         session.notes.append(f"Nothing was timed ({workshop.why_not.removeprefix('not measured: ')}).")
     found = tuple(itertools.chain(*rows))
-    own = workshop.kernel_of(question.kernel)[0]
     return Benchmark(
-        kernel=own,
+        kernel=session.so_far.kernel,
         swept=tuple(question.over),
         implementations=tuple(dict.fromkeys(row.implementation for row in found)),
         reference=next(iter(question.versus), found[0].implementation if "version" in question.over else ""),

@@ -1,4 +1,4 @@
-"""How far a launch, a compile or a tuning has come: a line of text, and a small figure of it in HTML."""
+"""How far a launch, a compile, a tuning or a benchmark has come: a line of text, and a small figure of it in HTML."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 
+from kernellab.benchmark.progress import BenchmarkProgress
 from kernellab.tune.progress import TuningProgress
 
 _BEST, _POINT = "#0f9d75", "#2b83dc"  # read on white and on black alike
@@ -46,6 +47,37 @@ def tuning_progress_html(progress: TuningProgress, seconds: float) -> str:
     best = f"<div>{escape(_best(progress).removeprefix('; '))}</div>" if progress.best else ""
     bar = "" if progress.stage == "done" else _bar(done, progress.total, "configs done")
     return _box(bar, head + best + _plot(progress.times_ms))
+
+
+def benchmark_progress_text(progress: BenchmarkProgress, seconds: float) -> str:
+    """Return one line: which point is at work, how many are done, what the last one gave, the seconds."""
+    latest = f"; {progress.latest}" if progress.latest and progress.stage != "done" else ""
+    return f"{progress.kernel}: {_doing(progress)}, {seconds:.1f} s{latest}"
+
+
+def benchmark_progress_html(progress: BenchmarkProgress, seconds: float) -> str:
+    """Return the same with a bar."""
+    bars = {
+        "inputs": (0, progress.total),
+        "compiling": (progress.compiled, progress.kernels),
+        "points": (progress.done, progress.total),
+    }
+    bar = _bar(*bars[progress.stage], "of the benchmark done") if progress.stage in bars else ""
+    body = f"<b>{escape(progress.kernel)}</b> {escape(f'{_doing(progress)}, {seconds:.1f} s')}"
+    is_running = progress.latest and progress.stage != "done"
+    return _box(bar, body + (f"<div>{escape(progress.latest)}</div>" if is_running else ""))
+
+
+def _doing(progress: BenchmarkProgress) -> str:
+    if progress.stage == "inputs":
+        return f"making inputs{f' of {progress.point}' if progress.point else ''}"
+    if progress.stage == "compiling":
+        return f"{progress.compiled}/{progress.kernels} kernels compiled"
+    points = f"{progress.total} point{'s' if progress.total != 1 else ''}"
+    if progress.stage == "done":
+        return f"{progress.done} of {points} done" if progress.done < progress.total else f"{points} done"
+    now = f", now {progress.point}" if progress.point else ""
+    return f"{progress.done} of {points} done{now}"
 
 
 def _counts(progress: TuningProgress, seconds: float) -> list[str]:

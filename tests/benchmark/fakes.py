@@ -10,6 +10,7 @@ from typing import Any
 import kernellab
 from kernellab._triton.objects import jit_function
 from kernellab.benchmark.arena import Contestant
+from kernellab.benchmark.progress import Progress
 from kernellab.benchmark.question import Question, peers, swept
 from kernellab.benchmark.result import Benchmark
 from kernellab.benchmark.session import Workshop, benchmarked
@@ -62,6 +63,7 @@ class FakeGpu:
     wrong: frozenset[str] = frozenset()
     best: Callable[[Any], Any] = lambda launches: None
     log: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    progress: Progress | None = None
 
     def bench(self, kernel: Any, grid: Any, *, given: Mapping[str, Any] | None = None, **asked: Any) -> Benchmark:
         bound = self.lab.bind(kernel)
@@ -84,6 +86,7 @@ class FakeGpu:
             ceilings=CEILINGS,
             history=kernels.store.history,
             version_id=version.id,
+            progress=self.progress,
         )
 
     def _kernel_of(self, given: Any) -> tuple[str, Any]:

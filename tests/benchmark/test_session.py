@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import triton
 
 import kernellab
 from kernellab.benchmark.arena import Contestant
+from kernellab.benchmark.progress import BenchmarkProgress, Watch
 from kernellab.errors import OutOfBounds, RunError, UsageError, WorkerTimeout
 from tests.benchmark.fakes import FakeGpu, Time
 from tests.ir.test_arithmetic import counting_down
@@ -137,6 +140,32 @@ def test_an_interrupt_while_a_point_is_timed_keeps_its_rounds(lab: kernellab.Lab
     assert list(found.frame.status) == ["ok", "ok", "pruned"]
     assert found.frame.samples.tolist() == [30, 10, 0]
     assert any("interrupted" in note for note in found.notes)
+
+
+def test_who_watches_is_told_of_inputs_compiles_and_points(lab: kernellab.Lab) -> None:
+    told: list[BenchmarkProgress] = []
+
+    @contextmanager
+    def progress(kernel: str) -> Iterator[Watch]:
+        assert kernel == "add_kernel"
+        yield told.append
+
+    gpu = FakeGpu(lab, times(add_kernel=1.0, torch=2.0), progress=progress)
+    gpu.bench(add_kernel, grid, over={"n": [64, 128]}, inputs=inputs, versus={"torch": torch_add})
+    stages = list(dict.fromkeys((each.stage, each.point, each.done) for each in told))
+    assert stages == [
+        ("inputs", "n=64", 0),
+        ("inputs", "n=128", 0),
+        ("compiling", "", 0),
+        ("points", "n=64", 0),
+        ("points", "n=64", 1),
+        ("points", "n=128", 1),
+        ("points", "n=128", 2),
+        ("done", "", 2),
+    ]
+    assert {each.total for each in told} == {2}
+    assert told[-1].compiled == told[-1].kernels
+    assert re.fullmatch(r"n=128: add_kernel 1\.\d+ ms, torch 2\.\d+ ms", told[-1].latest)
 
 
 def test_a_swept_config_brings_its_own_options(lab: kernellab.Lab) -> None:
