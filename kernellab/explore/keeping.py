@@ -9,6 +9,7 @@ from typing import Any
 from kernellab.errors import UsageError
 from kernellab.explore.launching import Requests
 from kernellab.explore.points import Visit
+from kernellab.explore.proposals import GRID
 from kernellab.registry.table import Registry
 from kernellab.store import Version
 from kernellab.tune.provenance import Device, key_fields
@@ -50,7 +51,10 @@ class Keeper:
             raise UsageError(f"{visit.point.text} is not kept: {visit.row.reason or 'it failed'}.")
         version = self.version
         request = self.requests.of(visit.point, device.target)
-        key = key_of(key_fields(request.launches, request.config, device))
+        fields = key_fields(request.launches, request.config, device)
+        if callable(self.requests.grid):  # a tuning has the grid that the function gives
+            fields |= {name: extent for name, extent in visit.point.values if name in GRID}
+        key = key_of(fields)
         row = replace(visit.row, config=request.config)
         measurement = measurement_of(row, key, device.name if visit.is_timed else "")
         details = {**measurement.details, _KEPT: visit.point.text}

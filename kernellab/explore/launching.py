@@ -63,13 +63,12 @@ class Requests:
         )
 
     def _grid(self, extents: Mapping[str, int]) -> Any:
-        """Return the grid with the extents that have controls of their own."""
-        if not extents:
-            return self.grid
+        """Return the grid with the extents that have controls of their own; of plain extents, plain extents."""
 
-        def grid(meta: Mapping[str, Any]) -> tuple[int, ...]:
-            given = self.grid(meta) if callable(self.grid) else self.grid
+        def changed(given: Any) -> tuple[int, ...]:
             known = checked_grid(given, "the kernel")
             return tuple(extents.get(name, extent) for name, extent in zip(GRID, known, strict=True))
 
-        return grid
+        if not extents:
+            return self.grid
+        return (lambda meta: changed(self.grid(meta))) if callable(self.grid) else changed(self.grid)

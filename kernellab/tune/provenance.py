@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kernellab.gpu.device import device_name, driver_version
+from kernellab.grid import checked_grid
 from kernellab.memory import memory_of
 from kernellab.source import jsonable
 from kernellab.target import Target
@@ -56,7 +57,8 @@ def key_fields(launches: Launches, config: Config, device: Device) -> dict[str, 
     """Return what a measurement holds for, beside its config.
 
     That is the kernel's closure, the types and assumptions of the arguments that no config sets, and the values of the
-    autotuner's ``key``; of a kernel without one, all numbers and shapes. Then device, driver and Triton.
+    autotuner's ``key``; of a kernel without one, all numbers and shapes, and a grid that is no function of them. Then
+    device, driver and Triton.
     """
     from kernellab._triton.tuning import declared
 
@@ -86,9 +88,20 @@ def _values(launches: Launches, key: tuple[str, ...]) -> dict[str, str]:
 
 def _sizes(launches: Launches) -> dict[str, str]:
     given = launches.given
-    numbers = {name: _text(value) for name, value in given.items() if isinstance(value, int | float)}
+    numbers = {name: _text(value) for name, value in _numbers(given)}
     shapes = {name: str(tuple(tensor.shape)) for name, tensor in memory_of(given).items()}
-    return {**numbers, **shapes}
+    strides = {f"{name}.strides": str(tuple(d.strides)) for name, d in given.items() if hasattr(d, "block_shape")}
+    grid = {} if callable(launches.grid) else {"grid": str(checked_grid(launches.grid, launches.name))}
+    return {**numbers, **shapes, **strides, **grid}
+
+
+def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
+    """Yield the numbers among arguments, those of tuples by their place: ``sizes[1]``."""
+    for name, value in values.items():
+        if isinstance(value, int | float):
+            yield name, value
+        elif isinstance(value, tuple):
+            yield from _numbers({f"{name}[{i}]": member for i, member in enumerate(value)})
 
 
 def _text(value: Any) -> str:

@@ -195,6 +195,16 @@ def test_a_kept_point_is_found_again(opened: Callable[..., Panel], lab: kernella
         panel.keep()
 
 
+@pytest.mark.parametrize("given", [(47,), grid])
+def test_points_of_other_grids_are_kept_apart(opened: Callable[..., Panel], lab: kernellab.Lab, given: Any) -> None:
+    panel = opened(grid=given, n=1200, BLOCK=64, grid_x=[47, 20])
+    labels = {panel.set(grid_x=extent).keep().label for extent in (47, 20)}
+    history = lab.kernels.store.history.measurements(lab.kernels.version(labels.pop()).id)
+    first, second = (row.measurement for row in history[-2:])
+    assert first.config == second.config
+    assert first.key != second.key
+
+
 def test_in_an_event_loop_fast_moves_end_on_the_last(opened: Callable[..., Panel]) -> None:
     panel = opened(BLOCK=[64, ..., 2048])
     begun = panel.jobs

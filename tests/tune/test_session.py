@@ -153,6 +153,12 @@ def test_the_key_changes_with_sizes_types_and_alignment() -> None:
     assert all(a != b for i, a in enumerate(keys) for b in keys[:i])
 
 
+def test_the_key_changes_with_a_grid_of_plain_extents() -> None:
+    keys = [fields(Launches(scale, given, (X, OUT, N), {}, TARGET)) for given in (grid, 5, (5,), (5, 1, 1), (6,))]
+    assert keys[1] == keys[2] == keys[3]
+    assert keys[0] != keys[1] != keys[4] != keys[0]
+
+
 def test_with_a_declared_key_only_its_values_count() -> None:
     tuned = triton.autotune(blocks(64), key=[])(scale)
     assert fields(launches(tuned)) == fields(launches(tuned, args=(X, OUT, N - 4)))
