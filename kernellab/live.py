@@ -56,35 +56,42 @@ Ticking = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 @dataclass(slots=True)
 class Board:
-    """One display: it appears once ``delay_s`` seconds have gone by, and is drawn with the seconds so far."""
+    """One display: it appears once ``delay_s`` seconds have gone by, and is drawn with the seconds so far.
+
+    Threads may draw on it at once, as those of two launches that compile.
+    """
 
     show: Show
     clock: Callable[[], float]
     delay_s: float
     begin_s: float = field(init=False)
     handle: Handle | None = None
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
         self.begin_s = self.clock()
 
     def draw(self, render: Render) -> None:
-        seconds = self.clock() - self.begin_s
-        if self.handle is not None:
-            self.handle.update(render(seconds))
-        elif seconds >= self.delay_s:
-            self.handle = self.show(render(seconds))
+        with self._lock:
+            seconds = self.clock() - self.begin_s
+            if self.handle is not None:
+                self.handle.update(render(seconds))
+            elif seconds >= self.delay_s:
+                self.handle = self.show(render(seconds))
 
     def finish(self, render: Render) -> None:
         """Leave the last state, if anything was shown at all."""
-        if self.handle is not None:
-            self.draw(render)
-            self.handle.end()
+        with self._lock:
+            if self.handle is not None:
+                self.draw(render)
+                self.handle.end()
 
     def clear(self) -> None:
         """Leave nothing: something else shows what it stood for."""
-        if self.handle is not None:
-            self.handle.update(NOTHING)
-            self.handle = None
+        with self._lock:
+            if self.handle is not None:
+                self.handle.update(NOTHING)
+                self.handle = None
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kernellab.benchmark.progress import BenchmarkProgress
-from kernellab.live import NOTHING, LiveProgress, Shown, in_background, on_terminal
+from kernellab.live import NOTHING, Board, LiveProgress, Shown, in_background, on_terminal
 from kernellab.tune.progress import TuningProgress
 from tests.benchmark.frames import sweep
 from tests.tune.frames import small_tuning
@@ -206,6 +207,22 @@ def test_compiles_of_a_cell_share_a_display_and_another_cell_has_its_own() -> No
 class Tty(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_two_threads_that_draw_at_once_share_a_display() -> None:
+    display, others = Display(), list[threading.Thread]()
+
+    def show(shown: Shown) -> Display:
+        if not others:
+            others.append(threading.Thread(target=board.draw, args=(lambda seconds: shown,)))
+            others[0].start()
+            others[0].join(0.1)  # it waits for this one; if it did not, it would have shown a display of its own by now
+        return display(shown)
+
+    board = Board(show, Clock(), 0.0)
+    board.draw(lambda seconds: NOTHING)
+    others[0].join()
+    assert display.displays == 1
 
 
 def test_a_terminal_has_one_line_that_is_gone_at_the_end() -> None:
