@@ -11,7 +11,12 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep all that tests persist, also in the kernels and servers they start, out of the user's store."""
+    """Keep all that tests persist, also in the kernels and servers they start, out of the user's store.
+
+    Live progress shows on slow machines only, so cells whose output is compared go without it.
+    """
+    if _runs_notebooks(config):
+        os.environ.setdefault("KERNELLAB_PROGRESS", "0")
     if "KERNELLAB_STORE" not in os.environ:
         folder = tempfile.TemporaryDirectory(prefix="kernellab-tests-")
         os.environ["KERNELLAB_STORE"] = folder.name
@@ -24,7 +29,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    marked = [item for item in items if "gpu" in item.keywords]
+    marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not _has_gpu():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA GPU"))
@@ -35,6 +40,10 @@ def _cells_are_numbered_anew() -> None:
     """Forget the cells of other modules' shells, which had the same numbers."""
     for name in [name for name in linecache.cache if name.startswith("In[")]:
         del linecache.cache[name]
+
+
+def _runs_notebooks(config: pytest.Config) -> bool:
+    return bool(config.getoption("nbval", False) or config.getoption("nbval_lax", False))
 
 
 def _has_gpu() -> bool:

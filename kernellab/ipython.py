@@ -25,7 +25,8 @@ def load_ipython_extension(shell: Any) -> None:
         shell.Completer.custom_matchers.append(complete_options)
     live = progress_of(shell)
     register_formatters(shell, live.replaced_by)
-    lab.launches.report_to(live)
+    if lab.settings.progress:
+        lab.launches.report_to(live)
     lab.start()
 
 

@@ -18,8 +18,9 @@ class Settings:
 
     ``store`` is the folder of everything persistent, ``target`` what is compiled for where none is named (None: the
     GPU if there is one), ``compile_workers`` the size of the compile pool, ``timeout_s`` the limit of a job,
-    ``isolate`` whether first launches on a GPU are tried in a process of their own. ``cache_bytes`` bounds what can be
-    made again: compiled kernels, and as much once more for rows of the history; kernels are never deleted for it.
+    ``isolate`` whether first launches on a GPU are tried in a process of their own, ``progress`` whether what takes its
+    time shows how far it has come. ``cache_bytes`` bounds what can be made again: compiled kernels, and as much once
+    more for rows of the history; kernels are never deleted for it.
     """
 
     store: Path
@@ -27,11 +28,15 @@ class Settings:
     compile_workers: int = 1
     timeout_s: float = 60.0
     isolate: bool = True
+    progress: bool = True
     cache_bytes: int = 4 * 2**30
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings of ``KERNELLAB_STORE``, ``_TARGET``, ``_WORKERS``, ``_TIMEOUT``, ``_CACHE_MB``, ``_ISOLATE``.
+    """Return the settings that the environment makes.
+
+    The variables are ``KERNELLAB_STORE``, ``_TARGET``, ``_WORKERS``, ``_TIMEOUT``, ``_CACHE_MB``, ``_ISOLATE`` and
+    ``_PROGRESS``.
 
     Raises:
         UsageError: a number is expected and something else is set.
@@ -44,7 +49,8 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         compile_workers=int(_number(environ, "KERNELLAB_WORKERS", min(16, len(os.sched_getaffinity(0))))),
         timeout_s=_number(environ, "KERNELLAB_TIMEOUT", 60.0),
         cache_bytes=int(_number(environ, "KERNELLAB_CACHE_MB", 4096) * 2**20),
-        isolate=environ.get("KERNELLAB_ISOLATE", "1").lower() not in {"0", "no", "off", "false"},
+        isolate=_is_on(environ, "KERNELLAB_ISOLATE"),
+        progress=_is_on(environ, "KERNELLAB_PROGRESS"),
     )
 
 
@@ -77,6 +83,10 @@ def _default_store() -> Path:
     from platformdirs import user_data_path  # keeps `import kernellab` light
 
     return user_data_path("kernellab", appauthor=False)
+
+
+def _is_on(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "1").lower() not in {"0", "no", "off", "false"}
 
 
 def _number(environ: Mapping[str, str], name: str, default: float) -> float:

@@ -127,3 +127,8 @@ def test_damage_is_laid_to_an_argument_that_the_kernel_writes(lab: kernellab.Lab
 def test_isolation_is_a_setting(text: str | None, isolates: bool) -> None:
     environment = {"KERNELLAB_STORE": "/tmp"} | ({} if text is None else {"KERNELLAB_ISOLATE": text})
     assert read_settings(environment).isolate is isolates
+
+
+def test_progress_is_a_setting() -> None:
+    assert read_settings({}).progress
+    assert not read_settings({"KERNELLAB_PROGRESS": "0"}).progress

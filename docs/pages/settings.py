@@ -17,6 +17,7 @@ MEANINGS = {
     "KERNELLAB_TIMEOUT": "Seconds after which a job in a worker is stopped.",
     "KERNELLAB_CACHE_MB": "How large the folder of compiled kernels may grow, and the history once more.",
     "KERNELLAB_ISOLATE": "`0` launches on a GPU without a first flight in another process.",
+    "KERNELLAB_PROGRESS": "`0` shows no live progress, for notebooks whose outputs are compared.",
 }
 
 
@@ -50,6 +51,7 @@ def _default(name: str) -> str:
         "KERNELLAB_TIMEOUT": f"{plain.timeout_s:g}",
         "KERNELLAB_CACHE_MB": f"{plain.cache_bytes / 2**20:g}",
         "KERNELLAB_ISOLATE": "`1`" if plain.isolate else "`0`",
+        "KERNELLAB_PROGRESS": "`1`" if plain.progress else "`0`",
     }.get(name, "")
 
 
