@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import hashlib
 import inspect
 import math
@@ -25,10 +27,24 @@ _WIDENED_ELEMENTS_AT_MOST = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """How a reference is computed: ``values`` takes the arguments of the launch, by name. ``text`` names it."""
+    """How a reference is computed: ``values`` takes the arguments of the launch, by name. ``text`` names it.
+
+    ``needs`` are the arguments that it cannot do without.
+    """
 
     text: str
     values: Callable[[Mapping[str, Any]], Any]
+    needs: tuple[str, ...] = ()
+
+    def require(self, arguments: Mapping[str, Any]) -> None:
+        """Raise where something is missing that the reference is computed from.
+
+        Raises:
+            UsageError: it uses a name that is no argument.
+        """
+        missing = [name for name in self.needs if name not in arguments]
+        if missing:
+            raise UsageError(f"check takes {', '.join(missing)}; the kernel has {', '.join(arguments)}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +115,7 @@ def reference_of(check: Check, arguments: Mapping[str, Any]) -> Reference:
     """
     import torch  # a launch needs it anyway
 
+    check.require(arguments)
     result = check.values(arguments)
     values: Mapping[str, Any] | tuple[Any, ...]
     if isinstance(result, Mapping):
@@ -143,7 +160,24 @@ def _of_parameters(text: str) -> Check:
 
         return _evaluated(text, {"torch": torch, "triton": triton, "math": math, **_copied(arguments)})
 
-    return Check(text, values)
+    names = _names_in(text)
+    return Check(text, values, tuple(name for name in names if name not in {"torch", "triton", "math"}))
+
+
+def _names_in(text: str) -> tuple[str, ...]:
+    """Return the names that an expression takes from outside.
+
+    Raises:
+        UsageError: it is no expression.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except SyntaxError as exc:
+        raise UsageError(f"check {text!r} cannot be evaluated: SyntaxError: {exc.msg}") from exc
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    own = {node.id for node in found if isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    return tuple(dict.fromkeys(n.id for n in found if n.id not in own and not hasattr(builtins, n.id)))
 
 
 def _of_function(function: Callable[..., Any]) -> Check:
@@ -154,9 +188,6 @@ def _of_function(function: Callable[..., Any]) -> Check:
     needed = [p.name for p in parameters if p.name in taken and p.default is p.empty]
 
     def values(arguments: Mapping[str, Any]) -> Any:
-        missing = [each for each in needed if each not in arguments]
-        if missing:
-            raise UsageError(f"check takes {', '.join(missing)}; the kernel has {', '.join(arguments)}.")
         named = {each: value for each, value in arguments.items() if takes_all or each in taken}
         wide = _widened(named)
         if wide is not None:
@@ -167,7 +198,7 @@ def _of_function(function: Callable[..., Any]) -> Check:
         except Exception as exc:
             raise UsageError(f"check {name} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
 
-    return Check("the expression" if name == "<lambda>" else name, values)
+    return Check("the expression" if name == "<lambda>" else name, values, tuple(needed))
 
 
 def _evaluated(text: str, namespace: Mapping[str, Any]) -> Any:

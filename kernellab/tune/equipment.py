@@ -21,11 +21,13 @@ def take_reference(launches: Launches, config: Config, options: Options, *, time
     """Compute what the outputs are compared with; note what an autotuner asks for and does not get."""
     from kernellab._triton.tuning import declared
 
+    if options.check is not None:
+        tuned = {name for name, _ in config.parameters}
+        given = {n: v for n, v in launches.of(config).arguments.items() if n not in tuned}
+        options.check.require(given)
     if options.check is not None and not times:
         launches.notes.append("The check was not made: without a GPU, nothing is launched.")
     elif options.check is not None:
-        tuned = {name for name, _ in config.parameters}
-        given = {n: v for n, v in launches.of(config).arguments.items() if n not in tuned}
         from kernellab.tune.checking import reference_of  # most tunings need none of it
 
         launches.reference = reference_of(options.check, given)

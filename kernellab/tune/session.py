@@ -69,6 +69,12 @@ class Options:
     executor: Executor | None = None
     devices: Sequence[int] | None = None
 
+    def __post_init__(self) -> None:
+        for name, expected in (("timeout_s", "seconds"), ("budget_s", "seconds"), ("budget_configs", "configs")):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int | float) or not value > 0):
+                raise UsageError(f"{name} is {value!r}; expected a positive number of {expected}.")
+
 
 MakeBench = Callable[[Launches, float], Bench]
 Progress = Callable[[str], AbstractContextManager[Watch]]
@@ -150,7 +156,7 @@ def tuned(
         *workshop.remarks,
         *launches.notes,
         *complaints(compiler, outcome),
-        *((WITHOUT_GPU,) if crew is None else crew.notes),
+        *(crew.notes if crew is not None else () if outcome.winner is None else (WITHOUT_GPU,)),
         *_remarks(outcome),
     ]
     version = workshop.kernels.known(kernel)

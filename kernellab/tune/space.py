@@ -82,6 +82,9 @@ def configs_of(given: Space | Sequence[Any]) -> list[Any]:
     """
     import triton  # keeps this module light
 
+    if isinstance(given, Mapping):
+        values = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        raise UsageError(f"configs is a dict; expected a list of triton.Config, or a Space: Space({values}).")
     found = []
     for member in given:
         if isinstance(member, Config):
@@ -89,7 +92,8 @@ def configs_of(given: Space | Sequence[Any]) -> list[Any]:
         elif isinstance(member, triton.Config):
             found.append(member)
         else:
-            raise UsageError(f"configs contains {member!r}; expected triton.Config.")
+            write = f": triton.Config({member!r})" if isinstance(member, Mapping) else ""
+            raise UsageError(f"configs contains {member!r}; expected a triton.Config{write}.")
     if not found:
         raise UsageError("configs is empty; give at least one triton.Config, or a Space whose where holds somewhere.")
     return found

@@ -76,7 +76,7 @@ class Tuner:
 
         Raises:
             LaunchError: the arguments fit no config.
-            KeyboardInterrupt: before anything was measured.
+            KeyboardInterrupt: before anything was measured, or compiled where nothing is measured.
         """
         self._start_s = self.clock()
         self._tell("start")
@@ -88,7 +88,7 @@ class Tuner:
             final = self._settled() or self._finals()
         except KeyboardInterrupt:
             interrupted, best = True, self._best_so_far()
-            if best is None:
+            if best is None and (self.crew is not None or not self._compiled):
                 raise
             final = Final(best, ())
         if self.crew is None:
@@ -305,6 +305,7 @@ class Tuner:
 
     def _is_spent(self) -> bool:
         policy = self.policy
-        if policy.budget_configs is not None and self._measured >= policy.budget_configs:
+        done = self._compiled if self.crew is None else self._measured
+        if policy.budget_configs is not None and done >= policy.budget_configs:
             return True
         return policy.budget_s is not None and self.clock() - self._start_s >= policy.budget_s

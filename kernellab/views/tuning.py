@@ -27,7 +27,8 @@ def tuning_text(tuning: Tuning) -> str:
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     rest = len(tuning.rows) - len(lines) + 1
     more = [f"... and {rest} more in .frame"] if rest > 0 else []
-    return "\n".join([summary(tuning), *map(str.rstrip, table), *more, *_failures(tuning), *tuning.notes])
+    ends = [*more, *_failures(tuning), *_left_out(tuning), *tuning.notes]
+    return "\n".join([summary(tuning), *map(str.rstrip, table), *ends])
 
 
 def tuning_html(tuning: Tuning) -> str:
@@ -39,7 +40,7 @@ def tuning_html(tuning: Tuning) -> str:
         parts.append(picture(lambda dark: parameters_figure(frame, dark=dark), "times by parameter"))
     parts.append(picture(lambda dark: roofline_figure(frame, dark=dark), "configs under the roofs of the device"))
     parts.append(_table(tuning))
-    parts += [f"<div>{escape(note)}</div>" for note in tuning.notes]
+    parts += [f"<div>{escape(note)}</div>" for note in (*_left_out(tuning), *tuning.notes)]
     return f'<div class="kl-tuning">{"".join(parts)}</div>'
 
 
@@ -48,14 +49,21 @@ def summary(tuning: Tuning) -> str:
     if tuning.winner is None:
         is_wrong = any(row.status is Status.WRONG and row.checked for row in tuning.rows)
         what = "agrees with the reference" if is_wrong else "works"
-        return f"{tuning.kernel}: none of {len(tuning.rows)} configs {what}"
+        return f"{tuning.kernel}: none of {_count(len(tuning.rows))} {what}"
     row = tuning.rows[tuning.winner]
     how = "from the store" if tuning.from_cache else f"in {tuning.seconds:.2f} s"
     if row.time_ms is None:
-        return f"{tuning.kernel}: {len(tuning.rows)} configs compiled {how}; the first that fits is {row.config.text}"
+        compiled = sum(row.status not in _FINE or row.compile_s is not None for row in tuning.rows)
+        part = f"{compiled} of " if compiled < len(tuning.rows) else ""
+        many = _count(len(tuning.rows))
+        return f"{tuning.kernel}: {part}{many} compiled {how}; the first that fits is {row.config.text}"
     ties = f", tied with {len(tuning.ties)}" if tuning.ties else ""
     best = f"best is {row.config.text} at {row.time_ms:.4g} ms{ties}"
-    return f"{tuning.kernel}: {len(tuning.rows)} configs {how}; {best}"
+    return f"{tuning.kernel}: {_count(len(tuning.rows))} {how}; {best}"
+
+
+def _count(configs: int) -> str:
+    return f"{configs} config{'s' if configs != 1 else ''}"
 
 
 def _order(tuning: Tuning) -> list[int]:
@@ -121,6 +129,12 @@ def _failures(tuning: Tuning) -> list[str]:
     ]
     rest = sum(count for _, count in counts[_MOST_FAILURES:])
     return [*lines, f"... and {rest} more that went wrong"] if rest else lines
+
+
+def _left_out(tuning: Tuning) -> list[str]:
+    """Return a line per reason for which configs were not measured; that there is no GPU, a note says."""
+    left = [row for row in tuning.rows if row.status is Status.PRUNED and row.compile_s is None and row.reason]
+    return [f"pruned: {_count(count)}: {reason}" for reason, count in Counter(row.reason for row in left).most_common()]
 
 
 def _number(value: float | None, pattern: str) -> str:

@@ -95,7 +95,7 @@ class FakeBench:
 class FakeCompiler:
     """Answers with what is written down per config, in the order given; ``refusal`` meets every config before that."""
 
-    results: Mapping[Config, Compiled | KernellabError] = field(default_factory=dict)
+    results: Mapping[Config, Compiled | KernellabError | KeyboardInterrupt] = field(default_factory=dict)
     refusal: KernellabError | None = None
     compiled: list[Config] = field(default_factory=list)
     stopped: bool = False
@@ -109,7 +109,10 @@ class FakeCompiler:
         try:
             for index, job in enumerate(jobs):
                 self.compiled.append(job)
-                yield index, self.results.get(job) or compiled()
+                result = self.results.get(job) or compiled()
+                if isinstance(result, KeyboardInterrupt):
+                    raise result
+                yield index, result
         except GeneratorExit:
             self.stopped = True
             raise

@@ -131,3 +131,12 @@ def test_complex_outputs_are_compared_by_their_parts() -> None:
     want = torch.tensor([1 + 2j, 3 + 4j])
     assert mismatch_of(expected(), want.clone(), want).count == 0
     assert mismatch_of(expected(), want + 1j, want).count == 2
+
+
+@pytest.mark.parametrize("text", ["x_ptr + z", "[x_ptr * z for x_ptr in (1, 2)]", "torch.where(x_ptr > 0, z, 0)"])
+def test_a_check_needs_the_names_that_it_does_not_make_itself(text: str) -> None:
+    assert "z" in check_of(text).needs
+    with pytest.raises(UsageError, match="check takes z; the kernel has x_ptr"):
+        check_of(text).require({"x_ptr": X})
+    check_of(text).require({"x_ptr": X, "z": X})
+    check_of("max([abs(a) for a in x_ptr], key=lambda b: b) + torch.pi").require({"x_ptr": X})

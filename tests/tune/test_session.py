@@ -117,6 +117,23 @@ def test_a_space_is_tuned_like_a_list(lab: kernellab.Lab) -> None:
     assert [(row.config.values["BLOCK"], row.config.num_warps) for row in tuning.rows] == [(64, 2), (128, 2)]
 
 
+@pytest.mark.parametrize("name", ["timeout_s", "budget_s", "budget_configs"])
+@pytest.mark.parametrize("value", [-1, 0, "5"])
+def test_limits_that_are_not_positive_are_refused(lab: kernellab.Lab, name: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=f"{name} is {value!r}; expected a positive number"):
+        lab.tune(scale, grid, X, OUT, N, configs=blocks(64), **{name: value})
+
+
+@pytest.mark.parametrize("check", ["x_ptr * y", lambda y: y, "x_ptr *"])
+def test_a_check_that_cannot_be_computed_is_refused_without_a_gpu_too(lab: kernellab.Lab, check: Any) -> None:
+    with pytest.raises(UsageError, match="check"):
+        lab.tune(scale, grid, X, OUT, N, configs=blocks(64), check=check)
+
+
+def test_a_tuning_in_which_nothing_compiles_promises_no_times(lab: kernellab.Lab) -> None:
+    assert lab.tune(scale, grid, X, OUT, N, configs=blocks(63)).notes == ()
+
+
 def test_wrong_arguments_are_an_error_and_no_row(lab: kernellab.Lab) -> None:
     with pytest.raises(LaunchError, match="launched without n"):
         lab.tune(scale, (1,), X, OUT, configs=blocks(64))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import triton
 from hypothesis import given
@@ -76,3 +78,10 @@ def test_a_list_keeps_the_configs_of_the_user() -> None:
 def test_a_list_without_configs_is_refused(given: object) -> None:
     with pytest.raises(UsageError, match="configs"):
         configs_of(given)  # type: ignore[arg-type]
+
+
+def test_dicts_in_place_of_configs_are_answered_with_what_to_write() -> None:
+    with pytest.raises(UsageError, match=re.escape("or a Space: Space(BLOCK=[64, 128])")):
+        configs_of({"BLOCK": [64, 128]})
+    with pytest.raises(UsageError, match=re.escape("expected a triton.Config: triton.Config({'BLOCK': 64})")):
+        configs_of([{"BLOCK": 64}])

@@ -137,6 +137,11 @@ def test_the_budget_in_configs_stops_compiling_too() -> None:
     assert "budget" in outcome.rows[D].reason
 
 
+def test_without_a_gpu_the_budget_in_configs_bounds_what_is_compiled() -> None:
+    outcome = tune([A, B, C, D], None, policy=Policy(budget_configs=2))
+    assert [row.registers for row in outcome.rows.values()] == [32, 32, None, None]
+
+
 def test_the_budget_in_seconds_is_that_of_the_clock() -> None:
     bench = FakeBench(dict.fromkeys([A, B, C, D], 1.0), clock=Clock(100.0))
     tune([A, B, C, D], bench, policy=Policy(budget_s=5.0, screen_runs=4, finals_s=0.0))
@@ -153,6 +158,17 @@ def test_an_interrupt_keeps_the_best_so_far() -> None:
 def test_an_interrupt_before_anything_was_measured_goes_through() -> None:
     with pytest.raises(KeyboardInterrupt):
         tune([A, B], FakeBench({A: KeyboardInterrupt(), B: 1.0}))
+
+
+def test_an_interrupt_without_a_gpu_keeps_what_was_compiled() -> None:
+    stopping = FakeCompiler({C: KeyboardInterrupt()})
+    outcome = tune([A, B, C, D], None, compiler=stopping)
+    assert outcome.interrupted
+    assert outcome.winner == A
+    assert [row.registers for row in outcome.rows.values()] == [32, 32, None, None]
+    assert "interrupted" in outcome.rows[D].reason
+    with pytest.raises(KeyboardInterrupt):
+        tune([C, A], None, compiler=stopping)
 
 
 def test_each_outcome_is_recorded_as_soon_as_it_is_known() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernellab.tune.result import Status
+from kernellab.tune.tuner import SPENT
 from kernellab.views.tuning import tuning_html, tuning_text
 from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
 
@@ -31,6 +32,16 @@ def test_without_a_gpu_the_text_claims_no_time() -> None:
     assert "the first that fits is BLOCK=64" in text
     assert " ms," not in text
     assert "There is no GPU" in text
+
+
+def test_configs_that_a_budget_left_out_are_told_from_those_that_were_compiled() -> None:
+    tuning = untimed_tuning()
+    spent = replace(tuning.rows[-1], status=Status.PRUNED, compile_s=None, reason=SPENT)
+    cut = replace(tuning, rows=(*tuning.rows[:-1], spent))
+    count = len(tuning.rows)
+    assert tuning_text(cut).startswith(f"{tuning.kernel}: {count - 1} of {count} configs compiled in")
+    assert "pruned: 1 config: not measured: the budget was spent" in tuning_text(cut)
+    assert "the budget was spent" in tuning_html(cut).split("</table>")[1]
 
 
 def test_the_html_carries_its_pictures() -> None:
