@@ -73,6 +73,15 @@ def test_a_second_import_enters_nothing(exported: Path, tmp_path: Path) -> None:
         assert lab.import_measurements(exported) == 0
 
 
+def test_a_kernel_that_was_changed_in_the_file_is_another_version(exported: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "changed.jsonl"
+    changed.write_text(exported.read_text().replace("* 2, mask", "* 3, mask"))
+    with lab_in(tmp_path) as lab:
+        lab.import_measurements(changed)
+        lab.import_measurements(exported)
+        assert [version.label for version in lab.kernels.store.versions()] == ["scale@1", "scale@2"]
+
+
 def test_each_line_says_where_its_number_comes_from(exported: Path) -> None:
     kernel, *rows = map(json.loads, exported.read_text().splitlines())
     assert kernel["kernel"] == "scale"

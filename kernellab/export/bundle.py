@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.errors import UsageError
+from kernellab.registry.table import version_digest
 from kernellab.source import closure_from_jsonable, closure_to_jsonable
 from kernellab.store import Measurement, Store, Version
 from kernellab.store.history import launch_from_jsonable, launch_to_jsonable
@@ -63,7 +64,8 @@ def read_bundle(store: Store, path: Path) -> Version:
     """
     content = _content(path)
     known = {version.id for version in store.versions()}
-    version = store.add(closure_from_jsonable(content["closure"]), content["digest"], content["name"])
+    closure = closure_from_jsonable(content["closure"])
+    version = store.add(closure, version_digest(closure), content["name"])
     store.tag(version.id, content["tags"])
     if version.id in known:
         return version

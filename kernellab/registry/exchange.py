@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.errors import StoreError, UnknownName, UsageError
-from kernellab.registry.table import Registry
+from kernellab.registry.table import Registry, version_digest
 from kernellab.source import Closure, closure_from_jsonable, closure_to_jsonable
 from kernellab.store import Measurement, MeasurementRow, Store, Version
 
@@ -25,7 +25,7 @@ _ROW = {"key": str, "config": dict, "device": str, "status": str, "details": dic
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """The line of a version: what is entered where the store lacks it."""
+    """The line of a version: what is entered where the store lacks it. ``digest`` is its name in this file."""
 
     name: str
     digest: str
@@ -77,7 +77,9 @@ def read_measurements(store: Store, path: Path) -> int:
         raise UsageError(f"{str(path)!r} cannot be read: {exc}.") from exc
     found = [_parsed(path, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     entries = dict(_checked(path, found))
-    versions = {entry.digest: store.add(entry.closure, entry.digest, entry.name) for entry in entries.values()}
+    versions = {
+        entry.digest: store.add(entry.closure, version_digest(entry.closure), entry.name) for entry in entries.values()
+    }
     fresh: list[tuple[int, Measurement, float]] = []
     for digest, version in versions.items():
         known = {_identity(row.measurement, row.created) for row in store.history.measurements(version.id)}

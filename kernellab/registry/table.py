@@ -52,7 +52,7 @@ class Registry:
             SourceError: the source of the kernel cannot be found.
         """
         closure = decorated_closure_of(kernel)
-        version = self.store.add(closure, _version_digest(closure), name or closure.name)
+        version = self.store.add(closure, version_digest(closure), name or closure.name)
         self._enter(kernel, version)
         return version
 
@@ -202,7 +202,7 @@ def _is_still(kernel: Any, version: Version) -> bool:
     return (closure.digest, closure.wrappers) == (version.closure.digest, version.closure.wrappers)
 
 
-def _version_digest(closure: Closure) -> str:
+def version_digest(closure: Closure) -> str:
     """Two versions differ when what they compute differs, or how they are decorated (their configs)."""
     wrappers = json.dumps(jsonable(closure.wrappers))
     return hashlib.sha256(f"{closure.digest}\n{closure.decorators}\n{wrappers}".encode()).hexdigest()
