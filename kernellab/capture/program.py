@@ -160,7 +160,7 @@ class Program:
         """
         from kernellab.capture.writing import write
 
-        return write(self, Path(path), name)
+        return write(self.tape, self.plan, lambda: self.run(**self.make_inputs()), Path(path), name)
 
     def complete(self, scope: Mapping[str, Any]) -> None:
         """Take what was recorded; called at the end of the block. ``scope`` holds the user's variables."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernellab.capture import launching
 from kernellab.capture.naming import TAKEN
@@ -24,28 +24,26 @@ from kernellab.export.merging import merged, moved
 from kernellab.export.write import Exported, replace_file
 from kernellab.source import Closure
 
-if TYPE_CHECKING:
-    from kernellab.capture.program import Program
-
 _CONSTANT_AT_MOST = 4096
 _TOLERANCES = {"float64": 1e-6, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
+Trial = Callable[[], Mapping[str, Any]]
+"""Runs a program on generated inputs; returns its outputs by name."""
 
-def write(program: Program, path: Path, name: str) -> Exported:
+
+def write(tape: Tape, plan: Plan, trial: Trial, path: Path, name: str) -> Exported:
     """Write a program as a module; return the file.
 
     Raises:
         UsageError: something in it cannot be written down, or the file cannot be written.
     """
-    text = module_text(program, name)
+    text = module_text(tape, plan, trial, name)
     replace_file(path, text.encode())
-    notes = program.notes
-    return Exported(path, name, "program", notes)
+    return Exported(path, name, "program", tape.notes)
 
 
-def module_text(program: Program, name: str) -> str:
+def module_text(tape: Tape, plan: Plan, trial: Trial, name: str) -> str:
     """Return the source of the module."""
-    tape, plan = program.tape, program.plan
     uses = uses_of(tape)
     closure, places = merged([use.closure for use in uses])
     reserved = TAKEN | {value.name for value in tape.values}
@@ -58,9 +56,9 @@ def module_text(program: Program, name: str) -> str:
     options = {place[0]: use.jit_options for use, place in zip(uses, places, strict=True)}
     body = list(statements(tape, plan, Names(calls, main_device(tape))))
     sections = [*_definitions(flat, options, closure), *_functions(tape, body), _layouts(tape), _REQUIRE]
-    sections += [_run(tape, plan, body), *_inputs(tape), *_check(program)]
+    sections += [_run(tape, plan, body), *_inputs(tape), *_check(tape, trial)]
     top = [
-        docstring(_provenance(program, plan, name)),
+        docstring(_provenance(tape, plan, name)),
         "\n".join(["import os", "import sys", "", *_imports(flat, tape)]),
     ]
     top.append('INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, by Triton\'s interpreter')
@@ -167,24 +165,24 @@ def _inputs(tape: Tape) -> Iterator[str]:
     yield arguments_text(tape.samples, "make_inputs(device=None, seed=0)", first)
 
 
-def _check(program: Program) -> Iterator[str]:
+def _check(tape: Tape, trial: Trial) -> Iterator[str]:
     """Yield what the module compares its outputs with, ``check`` and ``main``."""
-    expected = _expected(program)
+    expected = _expected(tape, trial)
     if expected:
         rows = [f"    {literal(e.name)}: ({literal(e.mean)}, {literal(list(e.samples))})," for e in expected]
         comment = "# Mean magnitude and samples of the outputs, as they were when this file was written."
         yield "\n".join([comment, "EXPECTED = {", *rows, "}"])
         yield inspect.getsource(summary).replace("(tensor: Any) -> tuple[float, list[float]]:", "(tensor):")
-    yield _check_text(program.tape, expected)
-    yield _MAIN.replace("ROUNDED", _rounded(program.tape))
+    yield _check_text(tape, expected)
+    yield _MAIN.replace("ROUNDED", _rounded(tape))
 
 
-def _expected(program: Program) -> tuple[Expected, ...]:
+def _expected(tape: Tape, trial: Trial) -> tuple[Expected, ...]:
     """Return what the outputs hold for generated inputs; nothing where they are random, or where that fails."""
-    if any(step.is_random for step in program.tape.steps):
+    if any(step.is_random for step in tape.steps):
         return ()
     try:
-        outputs = program.run(**program.make_inputs())
+        outputs = trial()
     except KernellabError:
         return ()
     return expected_of({name: tensor for name, tensor in outputs.items() if not tensor.is_complex()})
@@ -245,8 +243,7 @@ def _rounded(tape: Tape) -> str:
     return f'    if INTERPRETED:\n        sys.exit("{words}")\n'
 
 
-def _provenance(program: Program, plan: Plan, name: str) -> str:
-    tape = program.tape
+def _provenance(tape: Tape, plan: Plan, name: str) -> str:
     made = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     kernels = ", ".join(dict.fromkeys(use.kernel for use in uses_of(tape)))
     others = len(tape.steps) - len(tape.launches)
