@@ -16,6 +16,18 @@ def require_kernel(kernel: Any) -> None:
         raise UsageError(f"{kernel!r} is not a Triton kernel; pass a function decorated with @triton.jit.")
 
 
+def require_grid(grid: Any, what: str) -> None:
+    """Raise `UsageError` for what cannot be a grid: mostly the first argument of the kernel, where the grid is missing.
+
+    ``what`` is the call: ``lab.tune``.
+    """
+    if not callable(grid) and not isinstance(grid, int | tuple | list):
+        raise UsageError(
+            f"The grid is missing: {what} got a {type(grid).__name__} in its place. Pass it after the kernel, "
+            f"{what}(kernel, grid, ...), as a tuple such as (64,) or a function of the kernel's parameters by name."
+        )
+
+
 def variants_of(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the function and options of a plain kernel, or of every config of an autotuned one."""
     from kernellab._triton.decorators import variants

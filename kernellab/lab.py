@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kernellab.calls import addresses_of, named_arguments, require_kernel, variants_of
+from kernellab.calls import addresses_of, named_arguments, require_grid, require_kernel, variants_of
 from kernellab.compile import Compiled
 from kernellab.compiler import COMPILE_WORKER, Compiler, compile_job
 from kernellab.errors import LaunchError, StoreError
@@ -192,6 +192,7 @@ class Lab(Keeping):
             KernellabError: it does not compile, cannot run on the target, or fails while it runs.
         """
         bound = self.bind(kernel)
+        require_grid(grid, "lab.run")
         with self.launches.recording(timeout_s=timeout_s, uninitialised=frozenset(uninitialised)) as recorder:
             bound[grid](*args, **meta)
         for record in recorder.records.values():
@@ -235,6 +236,7 @@ class Lab(Keeping):
         from kernellab.tune.session import Options
 
         require_kernel(kernel)
+        require_grid(grid, "lab.tune")
         if check is not None:
             from kernellab.tune.checking import check_of  # most tunings have none
 
@@ -259,6 +261,7 @@ class Lab(Keeping):
         from kernellab.explore.opening import opened  # loads ipywidgets
 
         require_kernel(kernel)
+        require_grid(grid, "lab.explore")
         start = self._parsed(target)
         return opened(self.launches, self.kernels, self.bind(kernel), grid, args, ranges, check, start)
 

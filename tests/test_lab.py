@@ -16,7 +16,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 import kernellab
-from kernellab.errors import LaunchError, OutOfBounds, UnknownTarget, WorkerTimeout
+from kernellab.errors import LaunchError, OutOfBounds, UnknownTarget, UsageError, WorkerTimeout
 from kernellab.ir.effects import Access
 from tests import samples
 
@@ -78,6 +78,13 @@ def test_grids_of_every_form_launch(lab: kernellab.Lab, shape: Any) -> None:
 def test_a_grid_that_is_none_is_refused(lab: kernellab.Lab, shape: Any, message: str) -> None:
     with pytest.raises(LaunchError, match=message):
         lab.bind(samples.add_kernel)[shape](*tensors(), N, BLOCK=128)
+
+
+@pytest.mark.parametrize("verb", ["run", "tune", "bench", "explore"])
+def test_a_missing_grid_is_told_from_a_missing_argument(lab: kernellab.Lab, verb: str) -> None:
+    more = {"over": {"n": [N]}} if verb == "bench" else {}
+    with pytest.raises(UsageError, match=rf"The grid is missing: lab\.{verb} got a Tensor in its place"):
+        getattr(lab, verb)(samples.add_kernel, *tensors(), N, BLOCK=128, **more)
 
 
 def test_an_empty_grid_launches_nothing_and_says_so(lab: kernellab.Lab) -> None:

@@ -64,7 +64,10 @@ def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, question: Questio
         version_id=version.id,
         progress=runtime.benchmark_reporter,
     )
-    return benchmarked(workshop, question, parameter_names(kernel))
+    try:
+        return benchmarked(workshop, question, parameter_names(kernel))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("The benchmark was interrupted before anything was measured.") from None
 
 
 def ceilings(runtime: Runtime, kernels: Registry, *, fresh: bool = False) -> Ceilings:

@@ -131,12 +131,24 @@ def called(function: Any, available: Mapping[str, Any], what: str) -> Any:
     Raises:
         UsageError: it takes something else.
     """
-    named = taken_of(function, available)
+    require_names(function, available, what)
+    return function(**taken_of(function, available))
+
+
+def require_names(function: Any, available: Mapping[str, Any], what: str) -> None:
+    """Raise where a function of the user takes by name what is not there.
+
+    Raises:
+        UsageError: it does, or does not tell what it takes.
+    """
     parameters = _parameters(function)
-    missing = [n for n in taken_by(function) if n not in named and parameters[n].default is inspect.Parameter.empty]
+    missing = [
+        name
+        for name in taken_by(function)
+        if name not in available and parameters[name].default is inspect.Parameter.empty
+    ]
     if missing:
         raise UsageError(f"{what} takes {', '.join(missing)}; there are {', '.join(available)}.")
-    return function(**named)
 
 
 def taken_of(function: Any, available: Mapping[str, Any]) -> dict[str, Any]:

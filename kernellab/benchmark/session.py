@@ -14,7 +14,7 @@ from kernellab.benchmark.cases import Arguments, Entrant, entrants, launch_of
 from kernellab.benchmark.ceilings import Ceilings
 from kernellab.benchmark.figures import rated, rows_of_times, with_work
 from kernellab.benchmark.progress import BenchmarkProgress, Progress, Watch, outcome_words, point_words, unwatched
-from kernellab.benchmark.question import Question, shown
+from kernellab.benchmark.question import Question, require_names, shown
 from kernellab.benchmark.records import measurements_of
 from kernellab.benchmark.result import Benchmark, Row
 from kernellab.compile import Compiled, CompileJob
@@ -28,6 +28,7 @@ from kernellab.tune.result import Status
 from kernellab.tune.tuner import NO_GPU
 
 STOPPED = "not measured: the benchmark was interrupted"
+AGREE = "; outputs agree on the CPU"
 _BATCH = 10
 _CASE_S = 2.0
 _EACH_S = 0.4
@@ -181,7 +182,7 @@ class _Session:
         for place in places:
             self._compile(place)
             if place.entrant.function is not None and place.is_in:
-                place.contestant = Contestant(place.entrant.name, function=place.entrant.function)
+                self._enter(place, made)
         self.notes += with_work(self.question, case, made, places)
         if self.workshop.make_arena is None:
             self._without_timing(made, places)
@@ -189,6 +190,15 @@ class _Session:
             self._contest(self.workshop.make_arena, made, places)
         created = time.time()
         return rated([replace(place.row, created=created) for place in places], self.workshop.ceilings)
+
+    def _enter(self, place: _Place, made: Mapping[str, Any]) -> None:
+        """Let a function of the user take part, if it takes what there is."""
+        try:
+            require_names(place.entrant.function, made, place.entrant.name)
+        except UsageError as exc:
+            place.drop(Status.CANNOT_RUN, exc.message)
+            return
+        place.contestant = Contestant(place.entrant.name, function=place.entrant.function)
 
     def _compile(self, place: _Place) -> None:
         if place.launch is None or not place.is_in:
@@ -210,9 +220,10 @@ class _Session:
         contestants = [place.contestant for place in ordered if place.contestant is not None]
         check = self.workshop.check if self.question.check else None
         problems = check(made, contestants) if check is not None else [""] * len(ordered)
-        same = "" if check is None or len(ordered) < 2 else "; outputs agree on the CPU"
+        same = "" if check is None or len(ordered) < 2 else AGREE
         for place, problem in zip(ordered, problems, strict=True):
-            place.drop(Status.WRONG if problem else Status.PRUNED, problem or self.workshop.why_not + same)
+            why = _explained(problem, place.compiled) or self.workshop.why_not + same
+            place.drop(Status.WRONG if problem else Status.PRUNED, why)
 
     def _contest(self, make_arena: Callable[..., Arena], made: Mapping[str, Any], places: list[_Place]) -> None:
         """Try out the reference first, then the others; time those that agree with it."""
@@ -247,7 +258,7 @@ class _Session:
             place.drop(_status_of(exc), _reason(exc))
             return
         if problem:
-            place.drop(Status.WRONG, problem)
+            place.drop(Status.WRONG, _explained(problem, place.compiled))
 
     def _times(self, arena: Arena, present: list[_Place]) -> list[list[float]]:
         times: list[list[float]] = [[] for _ in present]
@@ -290,6 +301,7 @@ def benchmarked(workshop: Workshop, question: Question, parameters: tuple[str, .
     if workshop.make_arena is None:
         session.notes.append(f"Nothing was timed ({workshop.why_not.removeprefix('not measured: ')}).")
     found = tuple(itertools.chain(*rows))
+    session.notes += _compared(question, found)
     return Benchmark(
         kernel=session.so_far.kernel,
         swept=tuple(question.over),
@@ -301,6 +313,21 @@ def benchmarked(workshop: Workshop, question: Question, parameters: tuple[str, .
         provenance={**workshop.provenance, "created": time.time()},
         notes=tuple(dict.fromkeys(session.notes)),
     )
+
+
+def _explained(problem: str, compiled: Compiled | None) -> str:
+    """Return how outputs differ, and a likely reason: the kernel goes on from what an output held before."""
+    name = problem.partition(" differs")[0]
+    if compiled is None or name not in compiled.effects.mutated & (compiled.effects.reads | compiled.effects.atomics):
+        return problem
+    return f"{problem}; the kernel goes on from what {name} holds: let inputs= fill it, or the other start from it too"
+
+
+def _compared(question: Question, rows: Sequence[Row]) -> list[str]:
+    """Return in words what a check on the CPU came to; what it found wrong, the rows say."""
+    if any(row.status is Status.WRONG for row in rows) or not any(row.reason.endswith(AGREE) for row in rows):
+        return []
+    return [f"The outputs agree with those of {next(iter(question.versus), 'each other')}, on the CPU."]
 
 
 def _require_some(rows: list[list[Row]], errors: list[KernellabError]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from kernellab.benchmark.cases import cast
 from kernellab.benchmark.question import VARIANTS, Question, peers, swept
+from kernellab.calls import require_grid
 from kernellab.errors import UsageError
 from kernellab.export.grids import grid_text
 from kernellab.export.inputs import made_inputs
@@ -45,6 +46,7 @@ def question_of(
             raise UsageError("The grid is missing; pass it after the kernel: lab.bench(kernel, grid, ..., over=...).")
         found = recorded(kernels, kernel, tuple(name for name in over if name not in VARIANTS), device)
         grid, inputs = found.grid, found.inputs
+    require_grid(grid, "lab.bench")
     named = {**dict(zip(names, args, strict=False)), **meta}
     return Question(kernel, grid, named, over, inputs=inputs, versus=peers_of, **options)
 

@@ -60,7 +60,10 @@ def tune_and_launch(
     if options.devices is not None:
         options = replace(options, devices=_existing(runtime, options.devices))
     workshop = workshop_of(runtime, kernels, options.devices[0] if options.devices else None)
-    tuning = tuned(workshop, kernel, grid, args, meta, options)
+    try:
+        tuning = tuned(workshop, kernel, grid, args, meta, options)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("The tuning was interrupted before anything was known.") from None
     if tuning.winner is not None:
         launched = workshop.make_bench is not None
         if launched:

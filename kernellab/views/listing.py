@@ -8,7 +8,7 @@ from html import escape
 from kernellab.registry.listing import Listing, Loaded, VersionRow
 from kernellab.views import sections, wording
 
-_COLUMNS = ("kernel", "id", "launched", "last", "best config", "best time", "tags", "from")
+_COLUMNS = ("kernel", "id", "launched", "last", "config", "best time", "tags", "from")
 _AGES = ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"))
 
 

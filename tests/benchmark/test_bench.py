@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
@@ -56,6 +57,36 @@ def test_outputs_are_compared_on_the_cpu_where_that_is_asked(lab: kernellab.Lab)
     assert "outputs agree" in found.frame.reason[0]
     assert found.frame.reason[2] == "out_ptr differs from that of torch"
     assert "expected a tensor" in found.frame.reason[3]
+
+
+def test_that_all_outputs_agree_is_said(lab: kernellab.Lab) -> None:
+    asked: dict[str, Any] = {"over": {"n": [100, 200]}, "inputs": inputs, "BLOCK": 64, "versus": {"torch": torch_add}}
+    assert "agree with those of torch" in " ".join(lab.bench(add_kernel, grid, **asked, check=True).notes)
+    assert "agree" not in " ".join(lab.bench(add_kernel, grid, **asked).notes)
+    wrong = {"torch": lambda x_ptr: x_ptr}
+    assert "agree" not in " ".join(lab.bench(add_kernel, grid, **{**asked, "versus": wrong}, check=True).notes)
+
+
+def test_a_peer_that_takes_other_names_is_a_row_that_lists_them(lab: kernellab.Lab) -> None:
+    versus = {"torch": lambda a, b: a + b}
+    frame = lab.bench(add_kernel, grid, over={"n": [100]}, inputs=inputs, BLOCK=64, versus=versus).frame
+    assert frame.status.tolist() == ["pruned", "cannot_run"]
+    assert frame.reason[1].startswith("torch takes a, b; there are ")
+
+
+@triton.jit
+def count_kernel(x_ptr, counts_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(counts_ptr + tl.load(x_ptr + offsets, mask=offsets < n, other=0), 1, mask=offsets < n)
+
+
+def test_a_kernel_that_goes_on_from_its_output_is_told_so(lab: kernellab.Lab) -> None:
+    def ones(n: int) -> dict[str, Any]:
+        return {"x_ptr": torch.zeros(n, dtype=torch.int32), "counts_ptr": torch.ones(4, dtype=torch.int32), "n": n}
+
+    versus = {"torch": lambda x_ptr: torch.bincount(x_ptr, minlength=4).int()}
+    frame = lab.bench(count_kernel, grid, over={"n": [64]}, inputs=ones, BLOCK=64, versus=versus, check=True).frame
+    assert frame.reason[0].startswith("counts_ptr differs from that of torch; the kernel goes on from what counts_ptr")
 
 
 def test_without_inputs_swept_names_replace_the_given_arguments(lab: kernellab.Lab) -> None:

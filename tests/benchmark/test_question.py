@@ -44,7 +44,7 @@ def test_names_that_only_inputs_takes_may_be_swept() -> None:
         ({"n": "abc"}, "expected a list of values"),
         ({}, "expected the values of each swept name"),
         ([1, 2], "expected the values of each swept name"),
-        ({"config": [5]}, "expected triton.Config"),
+        ({"config": [5]}, "expected a triton.Config"),
     ],
 )
 def test_a_sweep_over_something_else_is_refused(over: Any, message: str) -> None:
