@@ -22,6 +22,9 @@ from triton.runtime.jit import JITFunction
 from kernellab._triton.launch.launcher import Launcher, Switch
 from kernellab.errors import CannotRun, CompileError, LaunchError
 
+# What Triton counts, and in which units.
+_RESOURCES = {"shared memory": "bytes of shared memory", "tensor memory": "columns of tensor memory"}
+
 
 class _KeptOut(dict[Any, Any]):
     """Triton's shortcut from a specialization to its key, kept empty: it takes ``1``, ``1.0`` and ``True`` for one."""
@@ -107,7 +110,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         try:
             yield
         except OutOfResources as exc:
-            what = f"it needs {exc.required:,} of {exc.name} and the limit is {exc.limit:,}"
+            what = f"it needs {exc.required:,} {_RESOURCES.get(exc.name, exc.name)} and the limit is {exc.limit:,}"
             message = f"{self.__name__} cannot run on this target: {what}. Use smaller blocks, fewer stages or warps."
             raise CannotRun(message, kernel=self.__name__) from exc
 
