@@ -151,12 +151,3 @@ def option_names(target: Target) -> tuple[str, ...]:
     known = make_backend(gpu_target(target)).parse_options({}).__dict__
     usual = ("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "allow_fp8e4nv", "debug")
     return tuple(name for name in usual if name in known)
-
-
-def supports(target: Target) -> bool:
-    """Tell whether the installed Triton has a backend for ``target``."""
-    try:
-        make_backend(gpu_target(target))
-    except RuntimeError:
-        return False
-    return True

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernellab.errors import UsageError
-from kernellab.tune.expression import LaunchText, evaluated, launch_of_text
+from kernellab.tune.expression import LaunchText, evaluated, launch_of_text, unquoted
 from kernellab.tune.space import Space
 
 _PAIR = re.compile(r"\s*\w+\s*=(?!=)")
@@ -54,8 +54,3 @@ def expression(text: str | None, namespace: Mapping[str, Any]) -> Any:
         UsageError: it cannot be evaluated.
     """
     return None if text is None else evaluated(unquoted(text), unquoted(text), namespace)
-
-
-def unquoted(text: str) -> str:
-    """Drop the quotes that IPython's splitting keeps around an option's value."""
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text

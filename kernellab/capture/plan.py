@@ -61,9 +61,6 @@ class Plan:
         """How many buffers lie in memory that another one has left."""
         return len(self.buffers) - len(self.allocations)
 
-    def allocation_of(self, name: str) -> Allocation:
-        return next(allocation for allocation in self.allocations if name in allocation.buffers)
-
 
 def planned(buffers: Sequence[Buffer], steps: int) -> Plan:
     """Return the plan for buffers in the order in which they are made.

@@ -104,11 +104,6 @@ class Trail:
         """Return the latest point that compiled and did not fail."""
         return next((visit for visit in reversed(self.visits) if not visit.has_failed), None)
 
-    def first_of(self, sizes: Sequence[tuple[str, str]]) -> Visit | None:
-        """Return the first point that did not fail among those that compute the same."""
-        alike = (visit for visit in self.visits if visit.sizes == tuple(sizes) and not visit.has_failed)
-        return next(alike, None)
-
     def best_of(self, sizes: Sequence[tuple[str, str]], target: str) -> Visit | None:
         """Return the fastest right point among those that compute the same on the same device."""
         best: Visit | None = None

@@ -18,7 +18,6 @@ from kernellab.tune.result import Status, with_resources
 
 WITHOUT_GPU = "not timed: there is no GPU"
 OTHER_TARGET = "compiled only: this machine has no such GPU"
-UNDER_WAY = "being worked out"
 
 Tell = Callable[[Visit], None]
 

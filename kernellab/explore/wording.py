@@ -18,7 +18,7 @@ _TIE = 0.01
 class Shown:
     """All that a panel shows. ``latest`` is where the controls stand; a point that failed leaves the last good figures.
 
-    ``is_busy`` tells that a newer point is being worked out, ``jobs`` how many were begun.
+    ``jobs`` tells how many points were begun.
     """
 
     kernel: str
@@ -27,7 +27,6 @@ class Shown:
     latest: Visit | None = None
     notes: tuple[str, ...] = ()
     kept: str = ""
-    is_busy: bool = False
     jobs: int = 0
 
     @property

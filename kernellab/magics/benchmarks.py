@@ -7,9 +7,10 @@ from typing import Any
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from kernellab.benchmark.expression import expression, launch_or_kernel, named, unquoted
+from kernellab.benchmark.expression import expression, launch_or_kernel, named
 from kernellab.benchmark.result import Benchmark
 from kernellab.lab import Lab
+from kernellab.tune.expression import unquoted
 
 
 @magics_class

@@ -13,6 +13,7 @@ from kernellab.cell import CellOptions, require_checks, run_cell
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.lab import Lab
 from kernellab.report import CellReport
+from kernellab.tune.expression import unquoted
 
 STAGES = ("source", "graph", "ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
 
@@ -71,21 +72,14 @@ def _options(given: Any) -> CellOptions:
         target=given.target,
         show=given.show,
         run=not given.no_run,
-        args=_unquoted(given.args),
-        check=_unquoted(given.check),
+        args=None if given.args is None else unquoted(given.args),
+        check=None if given.check is None else unquoted(given.check),
         timeout_s=given.timeout,
         isolate=not given.no_isolate,
         tune=given.tune,
         explore=given.explore,
         capture=given.capture,
     )
-
-
-def _unquoted(text: str | None) -> str | None:
-    """Drop the quotes that IPython's splitting keeps around an option's value."""
-    if text and len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
-        return text[1:-1]
-    return text
 
 
 def _register_cell(shell: Any, cell: str) -> str:

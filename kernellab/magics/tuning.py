@@ -9,11 +9,10 @@ from typing import Any
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from kernellab.benchmark.expression import unquoted
 from kernellab.errors import UsageError
 from kernellab.lab import Lab
 from kernellab.tune.checking import check_in
-from kernellab.tune.expression import evaluated, launch_of_text
+from kernellab.tune.expression import evaluated, launch_of_text, unquoted
 from kernellab.tune.result import Tuning
 from kernellab.tune.search import SEARCHES
 

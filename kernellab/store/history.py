@@ -49,9 +49,6 @@ class History:
 
         self.database.write(work)
 
-    def add_result(self, version_id: int, result: Result) -> None:
-        self.database.write(lambda cursor: _insert_result(cursor, version_id, result, self.clock()))
-
     def add_measurements(self, version_id: int, measurements: Sequence[Measurement]) -> None:
         """Append measurements in one transaction."""
         now = self.clock()

@@ -48,3 +48,8 @@ def evaluated(source: str | ast.Expression, text: str, namespace: Mapping[str, A
         return eval(compile(source, "<launch>", "eval"), {**namespace, "_kl_taken": lambda *a, **m: (a, m)})
     except Exception as exc:
         raise UsageError(f"{text!r} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
+
+
+def unquoted(text: str) -> str:
+    """Drop the quotes that IPython's splitting keeps around an option's value."""
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text

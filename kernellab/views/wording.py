@@ -119,11 +119,6 @@ def header_words(report: KernelReport) -> list[str]:
     return [str(compiled.target), compile_words(compiled), *config, *run_words(report)]
 
 
-def access_words(kind: Access, lines: tuple[int, ...]) -> str:
-    """Return ``read, line 8``."""
-    return ", ".join(part for part in (PAST[kind], lines_words(lines)) if part)
-
-
 def sites_words(effects: Effects, argument: str, kind: Access) -> str:
     """Return a line for each operation that accesses an argument in this way, for a tooltip."""
     lines = []
