@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_LABELLED = 40
+_MOST_UNTIMED = 24
 _MOST_FAILURES = 6
 _MOST_CELLS = 144
 
@@ -28,7 +29,7 @@ def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
     timed = frame[frame["rank"].notna()].sort_values("rank")
     failures = _failure_lines(frame)
     has_lines = len(timed) <= _MOST_LABELLED
-    lines = len(timed) or min(len(frame), _MOST_LABELLED)
+    lines = len(timed) or min(len(frame), _MOST_UNTIMED)
     height = 1.1 + (0.21 * lines if has_lines else 2.6) + 0.17 * len(failures)
     figure = new_figure(8.0, max(height, 1.6), theme)
     axes = new_axes(figure, theme)
@@ -124,18 +125,22 @@ def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
 
 def _draw_resources(axes: Axes, compiled: pandas.DataFrame, theme: Theme) -> None:
     """Draw the occupancy of the first configs, with what they need: all that is known where nothing was timed."""
-    shown = compiled[:_MOST_LABELLED]
+    shown = compiled[:_MOST_UNTIMED]
     names = varying(compiled)
     axes.barh(range(len(shown)), 100 * shown["occupancy"].fillna(0.0), height=0.6, color=theme.tied)
     axes.set_yticks(range(len(shown)), [config_text(row, names) for _, row in shown.iterrows()])
     for place, (_, row) in enumerate(shown.iterrows()):
-        registers, shared = value_text(row["registers"]), value_text(row["shared_bytes"])
-        needs = f"{registers} registers, {shared} B shared, spills {row['spill_bytes']}"
+        registers, shared, spills = (
+            "-" if value_text(row[name]) == "-" else f"{row[name]:,}"
+            for name in ("registers", "shared_bytes", "spill_bytes")
+        )
+        needs = f"{registers} registers, {shared} B shared, spills {spills}"
         axes.text(101, place, needs, color=theme.text, fontsize=7, va="center")
     axes.set_xlim(0, 160)
     axes.set_xticks([0, 25, 50, 75, 100])
-    axes.invert_yaxis()
-    axes.set_xlabel("theoretical occupancy, %", color=theme.text, fontsize=8)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    part = f"; the first {len(shown)} of {len(compiled)}" if len(shown) < len(compiled) else ""
+    axes.set_xlabel(f"theoretical occupancy, %{part}", color=theme.text, fontsize=8)
 
 
 def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -54,6 +55,15 @@ def test_many_failures_are_counted() -> None:
 def test_the_winner_of_many_is_named() -> None:
     found = texts(timings_figure(large_tuning().frame))
     assert any(text.startswith("best: BLOCK_M=256 BLOCK_N=256") for text in found)
+
+
+def test_of_many_configs_without_times_the_first_are_drawn_and_called_so() -> None:
+    untimed = untimed_tuning()
+    many = replace(untimed, rows=tuple(replace(each, time_ms=None) for each in large_tuning().rows), configs=())
+    figure = timings_figure(many.frame)
+    assert len(figure.axes[0].get_yticklabels()) == 24
+    assert "theoretical occupancy, %; the first 24 of 400" in texts(figure)
+    assert "64 registers, 8,192 B shared, spills 0" in texts(figure)
 
 
 def test_without_times_the_resources_are_drawn() -> None:
