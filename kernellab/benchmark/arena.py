@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -181,6 +181,9 @@ class GpuArena:
         return [tuple(each) for each in times]
 
     def close(self) -> None:
+        """Leave what kernels work on in place as it was: ``inputs`` may give the same tensor to the next case."""
+        with suppress(RuntimeError):  # of a device after a fault
+            self._restore()
         self._ready.clear()  # they hold the arena, and it all of the inputs
         self._before.clear()
         self._reference = None

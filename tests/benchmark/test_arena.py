@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from kernellab.benchmark.arena import Contestant, call_hooks, difference, returned, run_function
+from kernellab.benchmark.arena import Contestant, GpuArena, call_hooks, difference, returned, run_function
 from kernellab.errors import RunError
 from kernellab.gpu.bench_memory import equal
 
@@ -49,6 +50,15 @@ def test_a_failing_function_is_told_in_its_own_words() -> None:
 
     with pytest.raises(RunError, match="peer raised ZeroDivisionError: no more"):
         run_function(Contestant("peer", function=broken), {"x": 1})
+
+
+def test_what_is_changed_in_place_is_brought_back_at_the_end() -> None:
+    x = torch.ones(4)
+    watch: Any = None  # nothing is timed
+    arena = GpuArena(watch, nullcontext, {"x": x}, {"x": x}, {"x": x}, frozenset({"x"}))
+    x.add_(1)
+    arena.close()
+    assert torch.equal(x, torch.ones(4))
 
 
 def test_a_failing_hook_is_told_in_its_own_words() -> None:
