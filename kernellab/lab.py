@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kernellab.capture.session import Capture
     from kernellab.explore.panel import Panel
     from kernellab.tune.result import Tuning
-    from kernellab.tune.search import Searching
+    from kernellab.tune.search import Search, Searching
     from kernellab.tune.space import Space
 
 
@@ -207,7 +207,7 @@ class Lab(Keeping):
         *args: Any,
         configs: Space | Sequence[Any] | None = None,
         timeout_s: float = 10.0,
-        search: Searching = "exhaustive",
+        search: Searching | Search = "exhaustive",
         budget_s: float | None = None,
         budget_configs: int | None = None,
         fresh: bool = False,
@@ -220,6 +220,7 @@ class Lab(Keeping):
 
         ``configs`` are those to try; None takes those of the kernel's ``@triton.autotune``. The budgets bound the
         search, in seconds or configs; ``timeout_s`` bounds each config. Without a GPU, configs are only compiled.
+        ``search`` is ``exhaustive``, ``random``, ``descent``, ``optuna``, or a `Search`, which has `ask` and `tell`.
         ``check``, a function of kernel parameters by name or an expression over them, returns what the outputs are to
         hold: a tensor, a tuple in the order of the outputs, or a dict. Configs that differ from it are ``wrong``.
 

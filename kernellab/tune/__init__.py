@@ -5,6 +5,7 @@
 
 from kernellab.tune import grids, workloads
 from kernellab.tune.config import Config
+from kernellab.tune.search import Search
 from kernellab.tune.space import Space
 
-__all__ = ["Config", "Space", "grids", "workloads"]
+__all__ = ["Config", "Search", "Space", "grids", "workloads"]

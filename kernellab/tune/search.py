@@ -9,7 +9,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from kernellab.errors import UsageError
 from kernellab.tune.config import Config
@@ -20,6 +20,7 @@ Searching = Literal["exhaustive", "random", "descent", "optuna"]
 SEARCHES: tuple[Searching, ...] = ("exhaustive", "random", "descent", "optuna")
 
 
+@runtime_checkable
 class Search(Protocol):
     """Chooses configs. Each is asked for at most once."""
 

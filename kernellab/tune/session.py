@@ -51,15 +51,15 @@ class Options:
     """How to tune.
 
     ``configs`` is a list of `triton.Config`, or a `Space`; None takes those of the kernel's autotuner. ``timeout_s``
-    limits each config on the GPU, ``budget_s`` and ``budget_configs`` the whole. ``fresh`` measures again what the
-    store knows. ``count`` is how many configs a random or Optuna search tries. With a ``check``, outputs are compared
-    with its values. ``executor`` compiles in place of the lab's own workers. ``devices`` are the GPUs that measure, the
-    first of which holds the final; None is the current one.
+    limits each config on the GPU, ``budget_s`` and ``budget_configs`` the whole. ``search`` may also be a `Search` of
+    one's own; ``count`` is how many configs a random or Optuna search tries. ``fresh`` measures again what the store
+    knows. With a ``check``, outputs are compared with its values. ``executor`` compiles in place of the lab's own
+    workers. ``devices`` are the GPUs that measure, the first of which holds the final; None is the current one.
     """
 
     configs: Space | Sequence[Any] | None = None
     timeout_s: float = 10.0
-    search: Searching = "exhaustive"
+    search: Searching | Search = "exhaustive"
     count: int = 64
     budget_s: float | None = None
     budget_configs: int | None = None
@@ -202,8 +202,10 @@ def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None
 
 
 def _search(options: Options, plan: _Plan) -> Search:
+    if isinstance(options.search, Search) and not isinstance(options.search, type):
+        return options.search
     if options.search not in SEARCHES:
-        raise UsageError(choice_message("search", options.search, SEARCHES))
+        raise UsageError(choice_message("search", options.search, (*SEARCHES, "an object with ask() and tell()")))
     if options.search == "descent":
         space = options.configs if isinstance(options.configs, Space) else None
         allows = (lambda config: True) if space is None else (lambda config: space.allows(config.values))

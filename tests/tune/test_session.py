@@ -49,6 +49,34 @@ def launches(kernel: Any = scale, *, args: tuple[Any, ...] = (X, OUT, N), **meta
     return Launches(kernel, grid, args, meta, TARGET)
 
 
+class FirstTwo:
+    """A search of a user's own: two configs, one after the other."""
+
+    def __init__(self, *configs: Config) -> None:
+        self.left = list(configs)
+        self.told: list[Config] = []
+
+    def ask(self) -> list[Config]:
+        return [self.left.pop(0)] if self.left else []
+
+    def tell(self, config: Config, time_ms: float | None) -> None:
+        self.told.append(config)
+
+
+def test_a_search_of_ones_own_chooses_the_configs() -> None:
+    chosen = [Config.of({"BLOCK": 128}), Config.of({"BLOCK": 64})]
+    search = FirstTwo(*chosen)
+    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+        tuning = lab.tune(scale, grid, X, OUT, N, configs=blocks(64, 128, 256), search=search)
+    assert [row.config for row in tuning.rows] == [chosen[1], chosen[0]]  # in the order of the list
+    assert search.told == chosen
+
+
+def test_a_class_in_place_of_a_search_is_refused(lab: kernellab.Lab) -> None:
+    with pytest.raises(UsageError, match="an object with ask"):
+        lab.tune(scale, grid, X, OUT, N, configs=blocks(64), search=FirstTwo)  # type: ignore[arg-type]
+
+
 def test_each_config_gets_its_own_grid_and_constants() -> None:
     given = launches()
     small, large = (given.of(Config.of({"BLOCK": block})) for block in (64, 128))
