@@ -68,7 +68,7 @@ def test_of_many_configs_without_times_the_first_are_drawn_and_called_so() -> No
 
 def test_without_times_the_resources_are_drawn() -> None:
     found = texts(timings_figure(untimed_tuning().frame))
-    assert "64 registers, 8192 B shared, spills 0" in found
+    assert "64 registers, 8,192 B shared, spills 0" in found
     assert parameters_figure(untimed_tuning().frame) is None
 
 
