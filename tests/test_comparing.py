@@ -50,6 +50,24 @@ def test_versions_that_compute_the_same_are_equal(lab: kernellab.Lab) -> None:
     assert "scale@3" in comparison_html(comparison)
 
 
+PAIR = """
+@triton.jit
+def paired(pair, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(pair[1] + offsets, 3 * tl.load(pair[0] + offsets))
+
+paired[(1,)]((x, out), BLOCK=128)
+"""
+
+
+def test_tuples_are_not_shared_by_the_two_that_are_compared(lab: kernellab.Lab) -> None:
+    launch(lab, PAIR)
+    launch(lab, PAIR.replace("3 *", "2 *"))
+    comparison = lab.compare("paired@1", "paired@2")
+    assert [check.argument for check in comparison.outputs] == ["pair[1]"]
+    assert not comparison.equal
+
+
 def test_versions_that_differ_say_where_and_by_how_much(lab: kernellab.Lab) -> None:
     launch(lab, SCALE.replace("3 *", "2 *"))
     comparison = lab.compare("scale@1", "scale@2")
