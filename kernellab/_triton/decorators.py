@@ -74,6 +74,11 @@ def layers(kernel: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "jit", {name: getattr(kernel, name) for name in names if getattr(kernel, name, None)}
 
 
+def heuristic_names(kernel: Any) -> list[str]:
+    """Return the parameters that heuristics of a kernel set."""
+    return [name for kind, given in layers(kernel) if kind == "heuristics" for name in given]
+
+
 def _autotune_arguments(kernel: Any) -> dict[str, Any]:
     given = {"reset_to_zero": kernel.reset_to_zero, "restore_value": kernel.restore_value}
     if kernel.user_defined_pre_hook:

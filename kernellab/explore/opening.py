@@ -130,6 +130,7 @@ def _subject(launch: _Launch, closure: Closure) -> Subject:
     """Return what is known of a launch; keywords that are no ranges are arguments."""
     import triton.language as tl
 
+    from kernellab._triton.decorators import heuristic_names
     from kernellab._triton.objects import constexpr_value, jit_function
     from kernellab._triton.tuning import declared
 
@@ -144,7 +145,7 @@ def _subject(launch: _Launch, closure: Closure) -> Subject:
         constexprs=frozenset(parameter.name for parameter in function.params if parameter.is_constexpr),
         defaults={
             **{p.name: constexpr_value(p.default)[1] for p in function.params if p.has_default},
-            **dict.fromkeys(_of_heuristics(kernel)),
+            **dict.fromkeys(heuristic_names(kernel)),
         },
         given=plain,
         configs=configs,
@@ -155,19 +156,14 @@ def _subject(launch: _Launch, closure: Closure) -> Subject:
     )
 
 
-def _of_heuristics(kernel: Any) -> list[str]:
-    from kernellab._triton.decorators import layers
-
-    return [name for kind, given in layers(kernel) if kind == "heuristics" for name in given]
-
-
 def _supplied(kernel: Any) -> set[str]:
     """Return the parameters that the decorators of a kernel set."""
+    from kernellab._triton.decorators import heuristic_names
     from kernellab._triton.tuning import declared
 
     configs = declared(kernel).configs
     of_configs = {name for config in configs for name in config.all_kwargs()}
-    return of_configs | set(_of_heuristics(kernel))
+    return of_configs | set(heuristic_names(kernel))
 
 
 def _has_loop(text: str) -> bool:

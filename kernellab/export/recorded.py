@@ -209,13 +209,12 @@ def _ask(values: Mapping[str, Any]) -> str:
 
 def _supplied(kernel: Any) -> set[str]:
     """Return the parameters and options that the decorators of a kernel set."""
-    from kernellab._triton.decorators import layers  # keeps `import kernellab` light
+    from kernellab._triton.decorators import heuristic_names  # keeps `import kernellab` light
     from kernellab._triton.tuning import OPTIONS, declared
 
     configs = declared(kernel).configs
-    heuristics = {name for kind, given in layers(kernel) if kind == "heuristics" for name in given}
     of_configs = {name for config in configs for name in config.kwargs} | (set(OPTIONS) if configs else set())
-    return of_configs | heuristics
+    return of_configs | set(heuristic_names(kernel))
 
 
 def _grid(text: str) -> Callable[[Mapping[str, Any]], Any]:

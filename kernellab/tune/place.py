@@ -130,12 +130,13 @@ def _reads_what_it_writes(kernel: Any, record: LaunchRecord) -> bool:
 
 def _supplied(kernel: Any) -> set[str]:
     """Return the parameters that the decorators of an autotuned kernel set; nothing for a kernel without configs."""
-    from kernellab._triton.decorators import layers
+    from kernellab._triton.decorators import heuristic_names
     from kernellab._triton.tuning import declared
 
     configs = declared(kernel).configs
-    heuristics = {name for kind, given in layers(kernel) if kind == "heuristics" for name in given}
-    return {name for config in configs for name in config.kwargs} | heuristics if configs else set()
+    if not configs:
+        return set()
+    return {name for config in configs for name in config.kwargs} | set(heuristic_names(kernel))
 
 
 def _launch_once(kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any], tuning: Tuning) -> None:
