@@ -139,10 +139,16 @@ class LiveProgress:
         self._cell = cell
         self._compiles: _Compiles | None = None
         self._finished: dict[tuple[type, str], tuple[object, Board]] = {}
+        self._open = 0
         self._lock = threading.Lock()
 
     def __call__(self, kernel: str) -> Report:
-        """Return the function that a launch of ``kernel`` calls with (programs done, programs in all)."""
+        """Return the function that a launch of ``kernel`` calls with (programs done, programs in all).
+
+        Launches of a benchmark show nothing of their own.
+        """
+        if self._open:
+            return lambda progress: None
         board = Board(self._show, self._clock, _DELAY_S)
         drawn_s = [board.begin_s]
 
@@ -206,10 +212,12 @@ class LiveProgress:
     def _while_it_lasts(self, kind: type, kernel: str, delay_s: float, shown: Render) -> Iterator[None]:
         """Draw on a board of its own while the context is open; a result of this kind clears it when it is shown."""
         board = Board(self._show, self._clock, delay_s)
+        self._open += 1
         try:
             with self._ticking(lambda: board.draw(shown)):
                 yield
         finally:
+            self._open -= 1
             board.finish(shown)
             self._finished[kind, kernel] = self._cell(), board
 

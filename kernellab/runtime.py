@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -138,6 +139,8 @@ class Launches:
             uninitialised=recorder.uninitialised,
             progress=progress,
         )
+        if progress is not None:  # the last programs go by without a word of the worker
+            progress((math.prod(grid), math.prod(grid)))
 
     def compiling(self, kernel: str) -> AbstractContextManager[None]:
         """Return the context in which a kernel compiles, watched where somebody watches."""

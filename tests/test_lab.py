@@ -112,6 +112,15 @@ def test_run_says_what_changed(lab: kernellab.Lab) -> None:
     assert run.seconds > 0
 
 
+def test_who_watches_a_launch_is_told_of_its_end() -> None:
+    told: list[tuple[int, int]] = []
+    x, y, out = tensors()
+    with kernellab.Lab(target="cuda:90", store=":memory:") as watched:
+        watched.launches.reporter = lambda kernel: told.append
+        watched.bind(samples.add_kernel)[(3, 1)](x, y, out, N, BLOCK=128)
+    assert told[-1] == (3, 3)
+
+
 def test_an_access_out_of_bounds_changes_nothing_and_the_next_launch_works(lab: kernellab.Lab) -> None:
     x, y, out = tensors()
     with pytest.raises(OutOfBounds, match="x_ptr") as caught:

@@ -154,6 +154,21 @@ def test_a_benchmark_is_one_display_that_its_result_replaces() -> None:
     assert bench.display.shown[-1] == NOTHING
 
 
+def test_launches_of_a_benchmark_have_no_display_of_their_own() -> None:
+    bench = Bench()
+    live = bench.live()
+    with live.benchmark("add"):
+        report = live("add")
+        for done in (1, 2, 3):
+            bench.clock.now += 2
+            report((done, 3))
+    assert bench.display.displays == 0
+    report = live("add")
+    bench.clock.now += 2
+    report((1, 3))
+    assert bench.display.displays == 1
+
+
 def test_an_interrupted_tuning_leaves_its_state_and_stops_ticking() -> None:
     bench = Bench()
     context = bench.live().tuning("softmax")
