@@ -16,7 +16,7 @@ from kernellab.check import tolerance_of, widened
 from kernellab.errors import UsageError
 from kernellab.gpu.bench_jobs import Expected
 from kernellab.gpu.boarding import Boarding
-from kernellab.memory import memory_of
+from kernellab.memory import memory_of, with_tensors
 from kernellab.packed import TensorSpec
 from kernellab.tune.expression import evaluated
 
@@ -214,19 +214,17 @@ def _widened(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
     floats = [t for t in memory_of(arguments).values() if t.is_floating_point()]
     if not floats or sum(tensor.numel() for tensor in floats) > _WIDENED_ELEMENTS_AT_MOST:
         return None
-    return {name: value.detach().double() if _is_narrow(value) else value for name, value in _copied(arguments).items()}
 
+    def wide(tensor: Any) -> Any:
+        is_narrow = tensor.is_floating_point() and tensor.element_size() < 8
+        return tensor.detach().double() if is_narrow else tensor.detach().clone()
 
-def _is_narrow(value: Any) -> bool:
-    return hasattr(value, "is_floating_point") and value.is_floating_point() and value.element_size() < 8
+    return {name: with_tensors(value, wide) for name, value in arguments.items()}
 
 
 def _copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments with tensors of their own: a reference may work in place."""
-    return {
-        name: value.detach().clone() if hasattr(value, "untyped_storage") else value
-        for name, value in arguments.items()
-    }
+    return {name: with_tensors(value, lambda tensor: tensor.detach().clone()) for name, value in arguments.items()}
 
 
 def _like(value: Any, output: Any, name: str, text: str) -> Any:

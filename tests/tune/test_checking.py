@@ -47,6 +47,15 @@ def test_a_function_that_needs_the_dtype_as_it_is_gets_copies() -> None:
     assert X[0, 0] == 1.0
 
 
+def test_the_tensors_of_tuples_are_widened_and_copied_too() -> None:
+    def summed(pair: tuple[torch.Tensor, int]) -> torch.Tensor:
+        return pair[0].add_(pair[1])
+
+    reference = reference_of(check_of(summed), {"pair": (X, 2), "out_ptr": OUT})
+    assert torch.equal(reference.of({"out_ptr": OUT})["out_ptr"], X.double() + 2)
+    assert X[0, 0] == 1.0
+
+
 def test_an_expression_is_over_parameters_or_over_the_names_of_a_notebook() -> None:
     for check in (check_of("torch.softmax(x_ptr, 1)"), check_in("torch.softmax(x, 1)", {"x": X, "torch": torch})):
         values = reference_of(check, ARGUMENTS).of({"out_ptr": OUT})["out_ptr"]
