@@ -72,8 +72,9 @@ def test_a_search_of_ones_own_chooses_the_configs() -> None:
     assert search.told == chosen
 
 
-def test_a_class_in_place_of_a_search_is_refused(lab: kernellab.Lab) -> None:
-    with pytest.raises(UsageError, match="an object with ask"):
+def test_a_class_in_place_of_a_search_is_refused() -> None:
+    lab = kernellab.Lab(target="cuda:90", store=":memory:")
+    with lab, pytest.raises(UsageError, match="an object with ask"):
         lab.tune(scale, grid, X, OUT, N, configs=blocks(64), search=FirstTwo)  # type: ignore[arg-type]
 
 
