@@ -233,8 +233,8 @@ class Lab(Keeping):
             UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
             WorkerError: the executor broke.
         """
+        from kernellab.tune.options import Options
         from kernellab.tune.place import tune_and_launch  # keeps `import kernellab` light
-        from kernellab.tune.session import Options
 
         require_kernel(kernel)
         require_grid(grid, "lab.tune")

@@ -16,9 +16,10 @@ import kernellab
 from kernellab.errors import StoreError, UnknownName, UsageError
 from kernellab.target import Target
 from kernellab.tune.config import Config
+from kernellab.tune.options import Options, Workshop
 from kernellab.tune.provenance import Device
 from kernellab.tune.result import Tuning
-from kernellab.tune.session import Options, Workshop, tuned
+from kernellab.tune.session import tuned
 from tests.tune.fakes import FakeBench
 
 CONFIGS = [triton.Config({"BLOCK": block}) for block in (64, 128)]

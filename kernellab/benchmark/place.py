@@ -29,9 +29,10 @@ from kernellab.registry.table import Registry
 from kernellab.runtime import Launches as Runtime
 from kernellab.tune.bench_kernels import touched
 from kernellab.tune.launches import Launches
+from kernellab.tune.options import Options
+from kernellab.tune.options import Workshop as TuneWorkshop
 from kernellab.tune.place import workshop_of
-from kernellab.tune.session import Options, tuned
-from kernellab.tune.session import Workshop as TuneWorkshop
+from kernellab.tune.session import tuned
 from kernellab.tune.tuner import NO_GPU
 
 Bind = Callable[[Any], Any]

@@ -9,11 +9,11 @@ from kernellab.compiler import Compiler
 from kernellab.tune.config import Config
 from kernellab.tune.crew import Crew
 from kernellab.tune.launches import Launches
+from kernellab.tune.options import Options, Workshop
 from kernellab.tune.result import Row, Status
 from kernellab.worker import Pool
 
 if TYPE_CHECKING:
-    from kernellab.tune.session import Options, Workshop
     from kernellab.tune.tuner import Outcome
 
 

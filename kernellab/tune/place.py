@@ -19,10 +19,11 @@ from kernellab.tune.bench import Bench
 from kernellab.tune.deferred import DeferredBench
 from kernellab.tune.devices import checked_devices
 from kernellab.tune.launches import Launches
+from kernellab.tune.options import Options, Workshop
 from kernellab.tune.progress import Watch, unwatched
 from kernellab.tune.provenance import Device, device_of
 from kernellab.tune.result import Tuning
-from kernellab.tune.session import Options, Workshop, tuned
+from kernellab.tune.session import tuned
 
 if TYPE_CHECKING:
     from kernellab.tune.checking import Check

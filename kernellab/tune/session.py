@@ -5,24 +5,21 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab.compile import Compiled, CompileJob
-from kernellab.compiler import Compiler
 from kernellab.errors import UsageError, choice_message
-from kernellab.registry.table import Registry
-from kernellab.tune.bench import Bench
 from kernellab.tune.config import Config
 from kernellab.tune.equipment import compiler_of, complaints, crew_of, take_reference, usable
 from kernellab.tune.finals import Policy
 from kernellab.tune.launches import Launches, arithmetic, moved_bytes
-from kernellab.tune.progress import Watch, unwatched
-from kernellab.tune.provenance import Device, key_fields
+from kernellab.tune.options import Options, Workshop
+from kernellab.tune.progress import unwatched
+from kernellab.tune.provenance import key_fields
 from kernellab.tune.records import Records, key_of
 from kernellab.tune.result import Row, Status, Tuning
 from kernellab.tune.search import (
@@ -31,71 +28,18 @@ from kernellab.tune.search import (
     Exhaustive,
     Random,
     Search,
-    Searching,
     optuna_search,
 )
 from kernellab.tune.space import Space, configs_of
 from kernellab.tune.tuner import Outcome, Tuner
 
 if TYPE_CHECKING:
-    from kernellab.tune.checking import Check
+    pass
 
 WITHOUT_GPU = (
     "There is no GPU, so nothing was timed: the table has what each config needs. On a GPU it would also have times "
     "and a winner."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to tune.
-
-    ``configs`` is a list of `triton.Config`, or a `Space`; None takes those of the kernel's autotuner. ``timeout_s``
-    limits each config on the GPU, ``budget_s`` and ``budget_configs`` the whole. ``search`` may also be a `Search` of
-    one's own; ``count`` is how many configs a random or Optuna search tries. ``fresh`` measures again what the store
-    knows. With a ``check``, outputs are compared with its values. ``executor`` compiles in place of the lab's own
-    workers. ``devices`` are the GPUs that measure, the first of which holds the final; None is the current one.
-    """
-
-    configs: Space | Sequence[Any] | None = None
-    timeout_s: float = 10.0
-    search: Searching | Search = "exhaustive"
-    count: int = 64
-    budget_s: float | None = None
-    budget_configs: int | None = None
-    fresh: bool = False
-    seed: int = 0
-    check: Check | None = None
-    executor: Executor | None = None
-    devices: Sequence[int] | None = None
-
-    def __post_init__(self) -> None:
-        for name, expected in (("timeout_s", "seconds"), ("budget_s", "seconds"), ("budget_configs", "configs")):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int | float) or not value > 0):
-                raise UsageError(f"{name} is {value!r}; expected a positive number of {expected}.")
-
-
-MakeBench = Callable[[Launches, float], Bench]
-Progress = Callable[[str], AbstractContextManager[Watch]]
-
-
-@dataclass(frozen=True, slots=True)
-class Workshop:
-    """What a tuning works with. Without ``make_bench`` there is no GPU, and nothing is timed.
-
-    ``bench_on`` makes the bench of a device by its number; ``progress`` is a context in which a tuning is watched.
-    ``remarks`` are notes that every tuning gets.
-    """
-
-    compiler: Compiler
-    kernels: Registry
-    device: Device
-    make_bench: MakeBench | None
-    clock: Callable[[], float] = time.perf_counter
-    bench_on: Callable[[Launches, float, int], Bench] | None = None
-    progress: Progress | None = None
-    remarks: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

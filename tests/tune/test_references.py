@@ -15,9 +15,10 @@ from kernellab.errors import CannotRun
 from kernellab.target import Target
 from kernellab.tune.checking import check_of
 from kernellab.tune.config import Config
+from kernellab.tune.options import Options, Workshop
 from kernellab.tune.provenance import Device
 from kernellab.tune.result import Tuning
-from kernellab.tune.session import Options, Workshop, tuned
+from kernellab.tune.session import tuned
 from kernellab.views.tuning import tuning_text
 from tests.tune.fakes import FakeBench
 

@@ -15,9 +15,10 @@ from kernellab.target import Target
 from kernellab.tune.bench import Bench
 from kernellab.tune.config import Config
 from kernellab.tune.launches import Launches
+from kernellab.tune.options import MakeBench, Options, Workshop
 from kernellab.tune.provenance import Device
 from kernellab.tune.result import Tuning
-from kernellab.tune.session import MakeBench, Options, Workshop, tuned
+from kernellab.tune.session import tuned
 from tests.tune.fakes import FakeBench
 
 DEVICE = Device(Target("cuda", 90, 32), "NVIDIA H200", "580.1", {"device": "NVIDIA H200", "triton": "3.9.0"})

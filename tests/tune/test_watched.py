@@ -14,10 +14,11 @@ from kernellab.errors import RunError
 from kernellab.live import LiveProgress
 from kernellab.target import Target
 from kernellab.tune.config import Config
+from kernellab.tune.options import Options, Workshop
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.provenance import Device
 from kernellab.tune.result import Row
-from kernellab.tune.session import Options, Workshop, tuned
+from kernellab.tune.session import tuned
 from tests.test_live import Bench
 from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune
 
