@@ -1,4 +1,4 @@
-"""One benchmark from its question to a `Benchmark`: inputs, compiling ahead, trying out, timing in turns, the store."""
+"""One benchmark from its question to a `Benchmark`: inputs, compiling ahead, a contest for each case, the store."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from typing import Any
 from kernellab.benchmark.arena import Arena, Contestant
 from kernellab.benchmark.cases import Arguments, Entrant, entrants, launch_of
 from kernellab.benchmark.ceilings import Ceilings
-from kernellab.benchmark.figures import rated, rows_of_times, with_work
+from kernellab.benchmark.contest import Contest, Place, explained
+from kernellab.benchmark.figures import rated, with_work
 from kernellab.benchmark.progress import BenchmarkProgress, Progress, Watch, outcome_words, point_words, unwatched
 from kernellab.benchmark.question import Question, require_names, shown
 from kernellab.benchmark.records import measurements_of
 from kernellab.benchmark.result import Benchmark, Row
 from kernellab.compile import Compiled, CompileJob
 from kernellab.compiler import Compiler
-from kernellab.errors import KernellabError, LaunchError, RunError, UsageError, WorkerTimeout, first_line
+from kernellab.errors import KernellabError, LaunchError, UsageError
 from kernellab.store import History
 from kernellab.target import Target
 from kernellab.tune.config import Config
-from kernellab.tune.launches import Launch, Launches
+from kernellab.tune.launches import Launches
+from kernellab.tune.outcomes import reason_of
 from kernellab.tune.result import Status
 from kernellab.tune.tuner import NO_GPU
 
 STOPPED = "not measured: the benchmark was interrupted"
 AGREE = "; outputs agree on the CPU"
-_BATCH = 10
-_CASE_S = 2.0
-_EACH_S = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +59,6 @@ class Workshop:
 
 
 @dataclass(slots=True)
-class _Place:
-    """An entrant of a case, with what is known of it so far; it is out of the contest once its row has a status."""
-
-    entrant: Entrant
-    row: Row
-    launch: Launch | None = None
-    compiled: Compiled | None = None
-    contestant: Contestant | None = None
-
-    @property
-    def is_in(self) -> bool:
-        return self.row.status is Status.OK
-
-    def drop(self, status: Status, reason: str) -> None:
-        self.row = replace(self.row, status=status, reason=reason)
-
-
-@dataclass(slots=True)
 class _Session:
     workshop: Workshop
     question: Question
@@ -85,23 +66,24 @@ class _Session:
     notes: list[str] = field(default_factory=list)
     configs: dict[tuple[int, int], Any] = field(default_factory=dict)
     errors: list[KernellabError] = field(default_factory=list)
-    interrupted: bool = False
     watch: Watch = unwatched
     so_far: BenchmarkProgress = field(init=False)
+    contest: Contest = field(init=False)
 
     def __post_init__(self) -> None:
         name = self.workshop.kernel_of(self.question.kernel)[0]
         self.so_far = BenchmarkProgress(name, "inputs", len(self.question.cases))
+        self.contest = Contest(self.question, self.workshop.clock)
 
     def tell(self, **news: Any) -> None:
         """Tell who watches what is new."""
         self.so_far = replace(self.so_far, **news)
         self.watch(self.so_far)
 
-    def places(self, number: int, case: Mapping[str, Any]) -> tuple[dict[str, Any], list[_Place]]:
+    def places(self, number: int, case: Mapping[str, Any]) -> tuple[dict[str, Any], list[Place]]:
         """Return the arguments of a case and its entrants, each with its launch, or dropped with the reason."""
         found = [
-            _Place(entrant, _first_row(self.question, case, entrant))
+            Place(entrant, _first_row(self.question, case, entrant))
             for entrant in entrants(self.question, case, self.workshop.kernel_of)
         ]
         try:
@@ -116,7 +98,7 @@ class _Session:
                 self._prepare(place, made, (number, index))
         return made, found
 
-    def _prepare(self, place: _Place, made: Mapping[str, Any], key: tuple[int, int]) -> None:
+    def _prepare(self, place: Place, made: Mapping[str, Any], key: tuple[int, int]) -> None:
         def best(launches: Launches) -> Any:
             if key not in self.configs:
                 self.configs[key] = self.workshop.best(launches)
@@ -126,7 +108,7 @@ class _Session:
             place.launch, config = launch_of(place.entrant, made, self.workshop.target, best)
         except KernellabError as exc:
             self.errors.append(exc)
-            place.drop(Status.COMPILE_ERROR if not isinstance(exc, LaunchError) else Status.CANNOT_RUN, _reason(exc))
+            place.drop(Status.COMPILE_ERROR if not isinstance(exc, LaunchError) else Status.CANNOT_RUN, reason_of(exc))
             return
         place.row = replace(place.row, config=config)
 
@@ -154,7 +136,7 @@ class _Session:
                 _require_some(rows, self.errors)
                 self._keep(rows[-1])
                 self.tell(done=number + 1, latest=outcome_words(case, rows[-1]))
-                if self.interrupted:
+                if self.contest.interrupted:
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
             if self.workshop.make_arena is not None and not any(row.time_ms for row in itertools.chain(*rows)):
@@ -187,11 +169,11 @@ class _Session:
         if self.workshop.make_arena is None:
             self._without_timing(made, places)
         else:
-            self._contest(self.workshop.make_arena, made, places)
+            self.contest.hold(self.workshop.make_arena, made, places)
         created = time.time()
         return rated([replace(place.row, created=created) for place in places], self.workshop.ceilings)
 
-    def _enter(self, place: _Place, made: Mapping[str, Any]) -> None:
+    def _enter(self, place: Place, made: Mapping[str, Any]) -> None:
         """Let a function of the user take part, if it takes what there is."""
         try:
             require_names(place.entrant.function, made, place.entrant.name)
@@ -200,13 +182,13 @@ class _Session:
             return
         place.contestant = Contestant(place.entrant.name, function=place.entrant.function)
 
-    def _compile(self, place: _Place) -> None:
+    def _compile(self, place: Place) -> None:
         if place.launch is None or not place.is_in:
             return
         try:
             compiled = place.compiled = self.workshop.compiler.compile(place.launch.job)
         except KernellabError as exc:
-            place.drop(Status.COMPILE_ERROR, _reason(exc))
+            place.drop(Status.COMPILE_ERROR, reason_of(exc))
             return
         place.row = _with_resources(place.row, compiled)
         if not compiled.resources.fits:
@@ -214,76 +196,15 @@ class _Session:
             return
         place.contestant = Contestant(place.entrant.name, place.launch, compiled)
 
-    def _without_timing(self, made: Mapping[str, Any], places: list[_Place]) -> None:
-        present = [place for place in places if place.contestant is not None]
-        ordered = sorted(present, key=lambda place: not self._is_reference(place))
+    def _without_timing(self, made: Mapping[str, Any], places: list[Place]) -> None:
+        ordered = self.contest.ordered(places)
         contestants = [place.contestant for place in ordered if place.contestant is not None]
         check = self.workshop.check if self.question.check else None
         problems = check(made, contestants) if check is not None else [""] * len(ordered)
         same = "" if check is None or len(ordered) < 2 else AGREE
         for place, problem in zip(ordered, problems, strict=True):
-            why = _explained(problem, place.compiled) or self.workshop.why_not + same
+            why = explained(problem, place.compiled) or self.workshop.why_not + same
             place.drop(Status.WRONG if problem else Status.PRUNED, why)
-
-    def _contest(self, make_arena: Callable[..., Arena], made: Mapping[str, Any], places: list[_Place]) -> None:
-        """Try out the reference first, then the others; time those that agree with it."""
-        ordered = sorted((p for p in places if p.contestant is not None), key=lambda p: not self._is_reference(p))
-        if not ordered:
-            return
-        try:
-            arena = make_arena(made, [place.contestant for place in ordered])
-        except RuntimeError as exc:  # no room for copies
-            for place in ordered:
-                place.drop(Status.CANNOT_RUN, first_line(exc))
-            return
-        try:
-            for place in ordered:
-                self._try_out(arena, place)
-            present = [place for place in ordered if place.is_in]
-            times = self._times(arena, present)
-        finally:
-            arena.close()
-        state = arena.state
-        first = places[0] if not self.question.versus else next(filter(self._is_reference, places))
-        has_reference = len(present) > 1 and present[0] is first  # else speedups of two cases would mean two things
-        rows = rows_of_times([place.row for place in present], times, has_reference=has_reference)
-        for place, row in zip(present, rows, strict=True):
-            place.row = replace(row, clock_mhz=state.clock_mhz, temperature_c=state.temperature_c)
-
-    def _try_out(self, arena: Arena, place: _Place) -> None:
-        assert place.contestant is not None, "only contestants are tried"
-        try:
-            problem = arena.try_out(place.contestant)
-        except KernellabError as exc:
-            place.drop(_status_of(exc), _reason(exc))
-            return
-        if problem:
-            place.drop(Status.WRONG, _explained(problem, place.compiled))
-
-    def _times(self, arena: Arena, present: list[_Place]) -> list[list[float]]:
-        times: list[list[float]] = [[] for _ in present]
-        end_s = self.workshop.clock() + _CASE_S + _EACH_S * len(present)
-        contestants = [place.contestant for place in present if place.contestant is not None]
-        while contestants and len(times[0]) < self.question.rounds:
-            rounds = min(_BATCH, self.question.rounds - len(times[0]))
-            try:
-                played = arena.interleave(contestants, rounds)
-            except RunError as exc:
-                for place in present:
-                    place.drop(Status.FAULT, exc.message)
-                break
-            except KeyboardInterrupt:  # the rounds so far are as good as any; `benchmarked` stops after this case
-                if not times[0]:
-                    raise
-                self.interrupted = True
-                break
-            times = [[*samples, *more] for samples, more in zip(times, played, strict=True)]
-            if self.workshop.clock() > end_s:
-                break
-        return times
-
-    def _is_reference(self, place: _Place) -> bool:
-        return place.entrant.name == next(iter(self.question.versus), "")
 
 
 def benchmarked(workshop: Workshop, question: Question, parameters: tuple[str, ...]) -> Benchmark:
@@ -313,14 +234,6 @@ def benchmarked(workshop: Workshop, question: Question, parameters: tuple[str, .
         provenance={**workshop.provenance, "created": time.time()},
         notes=tuple(dict.fromkeys(session.notes)),
     )
-
-
-def _explained(problem: str, compiled: Compiled | None) -> str:
-    """Return how outputs differ, and a likely reason: the kernel goes on from what an output held before."""
-    name = problem.partition(" differs")[0]
-    if compiled is None or name not in compiled.effects.mutated & (compiled.effects.reads | compiled.effects.atomics):
-        return problem
-    return f"{problem}; the kernel goes on from what {name} holds: let inputs= fill it, or the other start from it too"
 
 
 def _compared(question: Question, rows: Sequence[Row]) -> list[str]:
@@ -359,14 +272,3 @@ def _with_resources(row: Row, compiled: Compiled) -> Row:
         occupancy=resources.occupancy,
         limiter=resources.limiter,
     )
-
-
-def _status_of(exc: KernellabError) -> Status:
-    if isinstance(exc, WorkerTimeout):
-        return Status.TIMEOUT
-    return Status.CANNOT_RUN if isinstance(exc, UsageError) else Status.FAULT
-
-
-def _reason(exc: KernellabError) -> str:
-    text = " ".join(exc.message.split())
-    return text if exc.place is None else f"{text} (line {exc.place.line})"

@@ -12,6 +12,7 @@ from kernellab.errors import KernellabError
 from kernellab.explore.ranges import values_text
 from kernellab.run import Run
 from kernellab.tune.config import Config
+from kernellab.tune.outcomes import reason_of
 from kernellab.tune.result import Row, Status, Tuning, frame_of
 from kernellab.tune.statistics import Interval
 
@@ -150,9 +151,3 @@ def _beats(visit: Visit, best: Visit) -> bool:
 def failed(point: Point, target: str, config: Config, status: Status, error: KernellabError) -> Visit:
     """Return the visit of a point where something failed before it could be compiled or run."""
     return Visit(point, target, Row(config, status, reason_of(error)), error=error)
-
-
-def reason_of(error: KernellabError) -> str:
-    """Return a message with its source line, in one line of text."""
-    text = " ".join(error.message.split())
-    return text if error.place is None else f"{text} (line {error.place.line})"

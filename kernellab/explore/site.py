@@ -11,9 +11,10 @@ from kernellab.errors import CompileError, KernellabError, LaunchError, RunError
 from kernellab.explore.launching import Request, Requests
 from kernellab.explore.on_cpu import Interpreted
 from kernellab.explore.on_gpu import OnGpu
-from kernellab.explore.points import Point, Trail, Visit, failed, reason_of
+from kernellab.explore.points import Point, Trail, Visit, failed
 from kernellab.explore.schedule import Superseded
 from kernellab.target import Target, parse_target
+from kernellab.tune.outcomes import reason_of
 from kernellab.tune.result import Status, with_resources
 
 WITHOUT_GPU = "not timed: there is no GPU"
