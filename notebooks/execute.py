@@ -29,7 +29,8 @@ def main(paths: list[Path]) -> None:
 def executed(notebook: nbformat.NotebookNode, folder: Path) -> None:
     """Execute a notebook in place, with a store of its own, and drop what tells of this run alone."""
     with tempfile.TemporaryDirectory(prefix="kernellab-notebook-") as store:
-        environment = {**os.environ, "KERNELLAB_STORE": store, "CUDA_VISIBLE_DEVICES": ""}
+        hidden = {"CUDA_VISIBLE_DEVICES": "", "KERNELLAB_PROGRESS": "0"}
+        environment = {**os.environ, "KERNELLAB_STORE": store, **hidden}
         client = NotebookClient(notebook, timeout=CELL_TIMEOUT_S, resources={"metadata": {"path": str(folder)}})
         client.execute(env=environment)
     notebook.metadata.pop("widgets", None)

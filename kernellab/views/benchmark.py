@@ -9,6 +9,7 @@ from typing import Any
 from kernellab.benchmark.ceilings import Ceilings
 from kernellab.benchmark.question import VARIANTS
 from kernellab.benchmark.result import Benchmark, Row
+from kernellab.benchmark.session import AGREE
 from kernellab.tune.result import Status
 from kernellab.views import sections
 from kernellab.views.canvas import picture, value_text
@@ -61,7 +62,9 @@ def summary(benchmark: Benchmark) -> str:
     what = f"{benchmark.kernel}: {points} point{'s' if points != 1 else ''} of {', '.join(benchmark.swept)}{beside}"
     timed = [row for row in benchmark.rows if row.time_ms is not None]
     if not timed:
-        return f"{what}; compiled in {benchmark.seconds:.2f} s, not timed"
+        is_checked = any(row.status is Status.WRONG or row.reason.endswith(AGREE) for row in benchmark.rows)
+        done = "compiled and run on the CPU" if is_checked else "compiled"
+        return f"{what}; {done} in {benchmark.seconds:.2f} s, not timed"
     own = _fastest([row for row in timed if row.implementation == benchmark.implementations[0]])
     shares = [row.share for row in own if row.share is not None]
     best = f"; up to {max(shares):.0%} of what the device can do" if shares else ""
@@ -141,8 +144,8 @@ def _compiled(row: Row) -> list[str]:
         _number(row.shared_bytes, ",d"),
         _number(row.occupancy, ".0%"),
         _number(row.bytes, ",d"),
-        _number(row.flops, ",d"),
-        _number(row.intensity, ".3g"),
+        _number(row.flops or None, ",d"),  # those of dots: a kernel without any computes all the same
+        _number(row.intensity or None, ".3g"),
     ]
 
 

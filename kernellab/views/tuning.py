@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from kernellab.tune.result import Status, Tuning
+from kernellab.views import sections
 from kernellab.views.canvas import picture
 from kernellab.views.plots import config_text, parameters_figure, timings_figure, varying
 from kernellab.views.roofline import roofline_figure
@@ -32,16 +33,18 @@ def tuning_text(tuning: Tuning) -> str:
 
 
 def tuning_html(tuning: Tuning) -> str:
-    """Return summary, plots and table; the pictures are part of the text, in a light and a dark version."""
+    """Return a card: summary, plots and table; the pictures are part of the text, in a light and a dark version."""
     frame = tuning.frame
-    parts = [f"<b>{escape(summary(tuning))}</b>"]
+    parts = [sections.message("kl-note" if tuning.winner is not None else "kl-note kl-warn", summary(tuning))]
     parts.append(picture(lambda dark: timings_figure(frame, dark=dark), "times of the configs"))
     if parameters_figure(frame) is not None and len(tuning.rows) > 4:
         parts.append(picture(lambda dark: parameters_figure(frame, dark=dark), "times by parameter"))
     parts.append(picture(lambda dark: roofline_figure(frame, dark=dark), "configs under the roofs of the device"))
     parts.append(_table(tuning))
-    parts += [f"<div>{escape(note)}</div>" for note in (*_left_out(tuning), *tuning.notes)]
-    return f'<div class="kl-tuning">{"".join(parts)}</div>'
+    parts += [sections.message("kl-note", note) for note in (*_left_out(tuning), *tuning.notes)]
+    where = tuning.provenance.get("device") or f"{tuning.provenance.get('target', '')}, no GPU"
+    words = [_count(len(tuning.rows)), str(where), "from the store" if tuning.from_cache else f"{tuning.seconds:.2f} s"]
+    return sections.framed(sections.section(sections.header(tuning.kernel, words), *parts))
 
 
 def summary(tuning: Tuning) -> str:
@@ -94,7 +97,7 @@ def _table(tuning: Tuning) -> str:
     names, order = varying(tuning.frame), _order(tuning)
     lines = [_cells(tuning, index, names) for index in order]
     shown = _filled(lines)
-    head = "".join(f'<th style="{_align(i)}">{escape(_HEAD[i])}</th>' for i in shown)
+    head = "".join(f'<th scope="col" style="{_align(i)}">{escape(_HEAD[i])}</th>' for i in shown)
     rows = [
         f'<tr title="{escape(tuning.rows[index].reason)}">'
         + "".join(f'<td style="{_align(i)}">{escape(line[i])}</td>' for i in shown)
@@ -103,7 +106,7 @@ def _table(tuning: Tuning) -> str:
     ]
     count = len(tuning.rows)
     is_open = " open" if count <= _ROWS else ""
-    table = f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+    table = f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     return f"<details{is_open}><summary>{count} configs</summary>{table}</details>"
 
 
