@@ -150,10 +150,14 @@ def test_a_version_is_removed_only_by_its_number(value: Callable[[str], Any]) ->
     value("%%triton -q\n@triton.jit\ndef gone(x_ptr):\n    tl.store(x_ptr, 2)\n")
     with pytest.raises(UsageError, match="gone@1, gone@2"):
         value("%triton_rm gone")
-    assert [row.label for row in value("%triton_rm gone@2").rows] == ["gone@1"]
+    left = value("%triton_rm gone@2")
+    assert [row.label for row in left.rows] == ["gone@1"]
+    assert listing_text(left).startswith("gone@2 is deleted; left are:\n")
+    assert "gone@2 is deleted; left are:" in listing_html(left)
     with pytest.raises(UnknownName):
         current().kernels["gone@2"]
     assert current().kernels.version("gone").label == "gone@1"
+    assert listing_text(value("%triton_rm gone@1")) == "gone@1 is deleted; nothing is left under its name."
 
 
 def test_magics_export_and_compare_kept_kernels(value: Callable[[str], Any], tmp_path: Path) -> None:

@@ -31,11 +31,15 @@ class VersionRow:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The versions that a search found, by name and number. ``now`` is when it was made."""
+    """The versions that a search found, by name and number. ``now`` is when it was made.
+
+    After a removal, ``removed`` are the labels of what is gone, and the rows what is left under the same names.
+    """
 
     rows: tuple[VersionRow, ...]
     search: str = ""
     now: float = 0.0
+    removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from kernellab.errors import UsageError
@@ -57,8 +58,10 @@ def remove(kernels: Registry, keys: Sequence[str]) -> Listing:
             versions = ", ".join(v.label for v in kernels if v.name == key)
             raise UsageError(f"%triton_rm {key} does not say which version; name one of {versions or 'none'}.")
     found = {kernels.version(key_of(key)).id: key_of(key) for key in keys}
-    names = {kernels.remove(key).name for key in found.values()}
-    return listing(kernels.store, time.time(), only=tuple(v.id for v in kernels if v.name in names))
+    gone = [kernels.remove(key) for key in found.values()]
+    names = {version.name for version in gone}
+    left = listing(kernels.store, time.time(), only=tuple(v.id for v in kernels if v.name in names))
+    return replace(left, removed=tuple(version.label for version in gone))
 
 
 def tag(kernels: Registry, key: str, tags: Sequence[str], note: str | None = None, *, off: bool = False) -> None:

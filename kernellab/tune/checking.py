@@ -103,7 +103,14 @@ def check_of(given: Any) -> Check:
 
 
 def check_in(text: str, namespace: Mapping[str, Any]) -> Check:
-    """Return the check for an expression over the names of a notebook, in float64 where its operations exist there."""
+    """Return the check for an expression over the names of a notebook, in float64 where its operations exist there.
+
+    Raises:
+        UsageError: it is no expression, or uses a name that the notebook lacks.
+    """
+    missing = [name for name in _names_in(text) if name not in namespace]
+    if missing:
+        raise UsageError(f"check {text!r} uses {', '.join(missing)}, which the notebook does not define.")
     return Check(text, lambda arguments: _evaluated(text, namespace))
 
 

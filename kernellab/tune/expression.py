@@ -29,7 +29,8 @@ def launch_of_text(text: str, namespace: Mapping[str, Any]) -> LaunchText:
     try:
         call = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as exc:
-        raise UsageError(f"{text!r} is not valid Python: {exc.msg}; write kernel[grid](arguments).") from exc
+        how = "write kernel[grid](arguments), and options that have spaces in quotes"
+        raise UsageError(f"{text!r} is not valid Python: {exc.msg}; {how}.") from exc
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Subscript):
         raise UsageError(f"{text!r} is no launch; write kernel[grid](arguments).")
     taken = ast.Call(ast.Name("_kl_taken", ast.Load()), call.args, call.keywords)

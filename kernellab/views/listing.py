@@ -19,7 +19,8 @@ def listing_html(listing: Listing) -> str:
     head = "".join(f"<th>{column}</th>" for column in _COLUMNS)
     body = "".join(_html_row(row, listing.now) for row in listing.rows)
     table = f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return sections.framed(f'<div class="kl-body">{table}</div>')
+    gone = sections.message("kl-note", f"{_removed(listing)}; left are:") if listing.removed else ""
+    return sections.framed(f'<div class="kl-body">{gone}{table}</div>')
 
 
 def listing_text(listing: Listing) -> str:
@@ -28,7 +29,7 @@ def listing_text(listing: Listing) -> str:
         return _nothing(listing)
     table = [_COLUMNS, *(_cells(row, listing.now) for row in listing.rows)]
     widths = [max(len(cells[i]) for cells in table) for i in range(len(_COLUMNS))]
-    lines = []
+    lines = [f"{_removed(listing)}; left are:"] if listing.removed else []
     for cells, row in zip(table, (None, *listing.rows), strict=True):
         lines.append("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
         lines += [f"    {note}" for note in (row.notes if row else ())]
@@ -59,7 +60,14 @@ def date_words(when: float) -> str:
     return datetime.fromtimestamp(when, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
+def _removed(listing: Listing) -> str:
+    return f"{', '.join(listing.removed)} {'is' if len(listing.removed) == 1 else 'are'} deleted"
+
+
 def _nothing(listing: Listing) -> str:
+    if listing.removed:
+        names = "its name" if len(listing.removed) == 1 else "their names"
+        return f"{_removed(listing)}; nothing is left under {names}."
     return f"No kernel matches {listing.search!r}." if listing.search else "No kernels are kept yet."
 
 

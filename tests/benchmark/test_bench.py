@@ -15,6 +15,7 @@ import kernellab
 from kernellab.benchmark.cases import Arguments, cast
 from kernellab.benchmark.question import Question
 from kernellab.errors import LaunchError, UnknownName, UsageError
+from kernellab.views.benchmark import benchmark_text
 from tests.samples import add_kernel, scale_kernel, tuned_kernel
 
 
@@ -61,7 +62,9 @@ def test_outputs_are_compared_on_the_cpu_where_that_is_asked(lab: kernellab.Lab)
 
 def test_that_all_outputs_agree_is_said(lab: kernellab.Lab) -> None:
     asked: dict[str, Any] = {"over": {"n": [100, 200]}, "inputs": inputs, "BLOCK": 64, "versus": {"torch": torch_add}}
-    assert "agree with those of torch" in " ".join(lab.bench(add_kernel, grid, **asked, check=True).notes)
+    found = lab.bench(add_kernel, grid, **asked, check=True)
+    assert "agree with those of torch" in " ".join(found.notes)
+    assert "; compiled and run on the CPU in " in benchmark_text(found)
     assert "agree" not in " ".join(lab.bench(add_kernel, grid, **asked).notes)
     wrong = {"torch": lambda x_ptr: x_ptr}
     assert "agree" not in " ".join(lab.bench(add_kernel, grid, **{**asked, "versus": wrong}, check=True).notes)

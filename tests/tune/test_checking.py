@@ -149,3 +149,9 @@ def test_a_check_needs_the_names_that_it_does_not_make_itself(text: str) -> None
         check_of(text).require({"x_ptr": X})
     check_of(text).require({"x_ptr": X, "z": X})
     check_of("max([abs(a) for a in x_ptr], key=lambda b: b) + torch.pi").require({"x_ptr": X})
+
+
+def test_a_check_over_the_names_of_a_notebook_misses_none_of_them() -> None:
+    assert check_in("x + 1", {"x": X}).text == "x + 1"
+    with pytest.raises(UsageError, match="check 'x \\+ zz' uses zz, which the notebook does not define"):
+        check_in("x + zz", {"x": X})
