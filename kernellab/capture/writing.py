@@ -16,7 +16,7 @@ from kernellab.capture.plan import Plan
 from kernellab.capture.statements import Called, Names, main_device, statements, takes_descriptors, uses_of
 from kernellab.capture.tape import Tape
 from kernellab.errors import KernellabError, UsageError
-from kernellab.export.checking import Expected, expected_of, summary
+from kernellab.export.checking import Expected, compared, expected_of, summary, tolerance_over
 from kernellab.export.flatten import Flat, decorator_of, flattened, import_line
 from kernellab.export.inputs import arguments_text
 from kernellab.export.literal import docstring, literal
@@ -25,7 +25,6 @@ from kernellab.export.write import Exported, replace_file
 from kernellab.source import Closure
 
 _CONSTANT_AT_MOST = 4096
-_TOLERANCES = {"float64": 1e-6, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
 Trial = Callable[[], Mapping[str, Any]]
 """Runs a program on generated inputs; returns its outputs by name."""
@@ -196,21 +195,12 @@ def _check_text(tape: Tape, expected: tuple[Expected, ...]) -> str:
     lines += ["    outputs = run(**make_inputs(device))"]
     if not expected:
         return "\n".join([*lines, '    return "runs; nothing is known to compare its outputs with"'])
-    dtypes = [value.layout.dtype for value in tape.values if "float" in value.layout.dtype]
-    tolerance = max((_TOLERANCES.get(dtype, 0.3) for dtype in dtypes), default=0.0)
+    tolerance = tolerance_over(value.layout.dtype for value in tape.values)
     if any("tl.dot" in function.text for use in uses_of(tape) for function in use.closure.functions):
         tolerance = max(tolerance, 1e-2)  # in TF32 on a GPU, which keeps ten bits
-    return "\n".join([*lines, *_COMPARED.replace("TOLERANCE", str(tolerance)).splitlines()])
+    return "\n".join([*lines, *compared(tolerance)])
 
 
-_COMPARED = '''\
-    for name, (mean, samples) in EXPECTED.items():
-        got_mean, got = summary(outputs[name])
-        scale = TOLERANCE * max(abs(mean), 1e-30) if mean == mean else TOLERANCE
-        wanted = torch.tensor([mean, *samples], dtype=torch.float64)
-        found = torch.tensor([got_mean, *got], dtype=torch.float64)
-        torch.testing.assert_close(found, wanted, rtol=TOLERANCE, atol=scale, equal_nan=True)
-    return "gives what it gave when it was exported"'''
 _MAIN = '''\
 def main():
     """Check the program; measure it where there is a GPU."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,10 +80,29 @@ def held(launch: Launch, name: str) -> tuple[str, Argument]:
     return expression, argument
 
 
+def tolerance_over(dtypes: Iterable[str]) -> float:
+    """Return the tolerance of the coarsest of some dtypes; 0 where none is of floating point."""
+    return max((_TOLERANCES.get(dtype, 0.3) for dtype in dtypes if "float" in dtype), default=0.0)
+
+
+def compared(tolerance: float) -> list[str]:
+    """Return the lines of ``check`` that compare ``outputs`` with what they held."""
+    return _COMPARED.replace("TOLERANCE", str(tolerance)).splitlines()
+
+
+_COMPARED = '''\
+    for name, (mean, samples) in EXPECTED.items():
+        got_mean, got = summary(outputs[name])
+        scale = TOLERANCE * max(abs(mean), 1e-30) if mean == mean else TOLERANCE
+        wanted = torch.tensor([mean, *samples], dtype=torch.float64)
+        found = torch.tensor([got_mean, *got], dtype=torch.float64)
+        torch.testing.assert_close(found, wanted, rtol=TOLERANCE, atol=scale, equal_nan=True)
+    return "gives what it gave when it was exported"'''
+
+
 def _check(plan: Plan, expected: Sequence[Expected], least: float) -> str:
     outputs = [held(plan.launch, name)[1] for name in plan.mutated]
-    tolerance = max((_TOLERANCES.get(a.dtype, 0.3) for a in outputs if "float" in a.dtype), default=0.0)
-    tolerance = max(tolerance, least)
+    tolerance = max(tolerance_over(argument.dtype for argument in outputs), least)
     lines = [
         "def check(device):",
         '    """Launch once; raise AssertionError if an output is wrong."""',
@@ -105,13 +124,7 @@ def _check(plan: Plan, expected: Sequence[Expected], least: float) -> str:
         lines += [
             f"    {launched(plan)}",
             f"    outputs = {{{', '.join(f'{literal(e.name)}: {held(plan.launch, e.name)[0]}' for e in expected)}}}",
-            "    for name, (mean, samples) in EXPECTED.items():",
-            "        got_mean, got = summary(outputs[name])",
-            f"        scale = {tolerance} * max(abs(mean), 1e-30) if mean == mean else {tolerance}",
-            "        wanted = torch.tensor([mean, *samples], dtype=torch.float64)",
-            "        found = torch.tensor([got_mean, *got], dtype=torch.float64)",
-            f"        torch.testing.assert_close(found, wanted, rtol={tolerance}, atol=scale, equal_nan=True)",
-            '    return "gives what it gave when it was exported"',
+            *compared(tolerance),
         ]
     else:
         lines += [f"    {launched(plan)}", '    return "runs; nothing is known to compare its outputs with"']

@@ -152,7 +152,7 @@ def in_place(setup: Setup, originals: Sequence[Any]) -> BenchMemory:
 
 
 def equal(got: Any, want: Any) -> bool:
-    """Tell whether two outputs agree: floating ones up to the rounding of their dtype, all others exactly."""
+    """Tell whether two outputs agree: floating ones up to the rounding of the coarser dtype, all others exactly."""
     import torch
 
     if got.shape != want.shape:
@@ -162,13 +162,19 @@ def equal(got: Any, want: Any) -> bool:
     if not (got.is_floating_point() or got.is_complex()):
         return False
     a, b = (torch.view_as_real(t) if t.is_complex() else t for t in (got, want))
-    tolerance = _TOLERANCES.get(str(a.dtype).removeprefix("torch."), _FLOAT8)
+    tolerance = max(map(_tolerance_of, (a, b)))
     wide = torch.float64 if a.dtype == torch.float64 else torch.float32
     pairs = [
         (x.to(wide), y.to(wide)) for x, y in zip(a.flatten().split(_CHUNK), b.flatten().split(_CHUNK), strict=True)
     ]
     scale = max(float(torch.where(y.isfinite(), y.abs(), 0).max()) for _, y in pairs)
     return all(_close(x, y, tolerance * scale) for x, y in pairs)
+
+
+def _tolerance_of(tensor: Any) -> float:
+    """Return the tolerance of a tensor's dtype; numbers that are no floating ones are exact."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    return _TOLERANCES.get(name, _FLOAT8) if tensor.is_floating_point() else 0.0
 
 
 def _close(got: Any, want: Any, allowed: float) -> bool:

@@ -109,6 +109,13 @@ def test_the_tolerance_is_that_of_the_dtype(dtype: torch.dtype, close: float, fa
     assert not equal((want + far).to(dtype), want.to(dtype))
 
 
+def test_of_two_dtypes_the_coarser_one_counts() -> None:
+    exact = torch.linspace(1, 2, 1000)
+    assert equal(exact, exact.bfloat16())
+    assert equal(exact.bfloat16(), exact)
+    assert not equal(exact, exact.bfloat16() + 0.2)
+
+
 def test_integers_agree_exactly_or_not() -> None:
     assert not equal(torch.tensor([1000, 2]), torch.tensor([1001, 2]))
 
