@@ -136,7 +136,7 @@ def _draw_resources(axes: Axes, compiled: pandas.DataFrame, theme: Theme) -> Non
         )
         needs = f"{registers} registers, {shared} B shared, spills {spills}"
         axes.text(101, place, needs, color=theme.text, fontsize=7, va="center")
-    axes.set_xlim(0, 160)
+    axes.set_xlim(0, 200)  # half of the width for the text
     axes.set_xticks([0, 25, 50, 75, 100])
     axes.set_ylim(len(shown) - 0.4, -0.6)
     part = f"; the first {len(shown)} of {len(compiled)}" if len(shown) < len(compiled) else ""
