@@ -67,7 +67,8 @@ class Lab(Keeping):
         self._launches: Launches | None = None
         self._twins: dict[int, tuple[Any, Any]] = {}
         self.last_arguments: dict[str, dict[str, Any]] = {}
-        self.compiler = Compiler(self._pool, folder / "artifacts", self.settings.timeout_s)
+        self._spare: tempfile.TemporaryDirectory[str] | None = None
+        self.compiler = Compiler(self._pool, self._artifacts(folder), self.settings.timeout_s)
         self.kernels = Registry(Store(None if self._scratch else folder), self._revived)
 
     def start(self, wait: bool = False) -> None:
@@ -101,8 +102,9 @@ class Lab(Keeping):
             from kernellab._triton.offline import deactivate  # keeps `import kernellab` light
 
             deactivate(self._launches.offline)
-        if self._scratch is not None:
-            self._scratch.cleanup()
+        for folder in (self._scratch, self._spare):
+            if folder is not None:
+                folder.cleanup()
 
     def __enter__(self) -> Lab:
         return self
@@ -322,6 +324,16 @@ class Lab(Keeping):
         from kernellab.tune.place import best_config
 
         return best_config(self.launches, self.kernels, *launch)
+
+    def _artifacts(self, folder: Path) -> Path:
+        """Return where compiled kernels go: a folder of this session if the store cannot be written, which it says."""
+        place = folder / "artifacts"
+        with contextlib.suppress(OSError):
+            place.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=place):
+                return place
+        self._spare = tempfile.TemporaryDirectory(prefix="kernellab-")
+        return Path(self._spare.name) / "artifacts"
 
     @property
     def _device(self) -> str:

@@ -188,3 +188,16 @@ def test_a_lab_deletes_old_compiled_kernels_and_keeps_the_kernels(
         assert not folder.exists()
         assert lab.compile(samples.endless_kernel, x).ptx
         assert lab.kernels.version("doubled").label == "doubled@1"
+
+
+def test_where_the_store_cannot_be_written_kernels_compile_and_run_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    x = torch.ones(64)
+    with pytest.warns(UserWarning, match="cannot be written"):
+        lab = kernellab.Lab(target="cuda:90", store=tmp_path / "file" / "store")
+    with lab:
+        place = lab.compiler.folder
+        lab.bind(samples.add_kernel)[(1,)](x, x, x, 64, BLOCK=64)
+        assert any(place.iterdir())
+    assert x.tolist() == [2.0] * 64
+    assert not place.exists()
