@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any, Protocol
 
 from kernellab.benchmark.ceilings import Ceilings
@@ -126,7 +127,8 @@ def _unknowns(row: Row, counted: Arithmetic) -> list[str]:
 def _of_formula(formula: Formula, available: Mapping[str, Any], name: str) -> int | None:
     if formula is None:
         return None
-    value = called(formula, available, name) if callable(formula) else formula
-    if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+    value: Any = called(formula, available, name) if callable(formula) else formula
+    is_number = isinstance(value, Real)  # of numpy too
+    if not is_number or not 0 <= value < float("inf"):
         raise UsageError(f"{name} gives {value!r}; expected a number that is not negative.")
     return int(value)

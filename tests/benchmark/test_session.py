@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -174,6 +175,12 @@ def test_a_swept_config_brings_its_own_options(lab: kernellab.Lab) -> None:
     configs = [triton.Config({"BLOCK": 64}, num_warps=warps) for warps in (2, 8)]
     found = gpu.bench(add_kernel, grid, given=given, over={"config": configs})
     assert found.frame.num_warps.tolist() == [2, 8]
+
+
+@pytest.mark.parametrize("flops", [lambda n: np.int64(3 * n), np.float32(192)])
+def test_formulas_may_give_numbers_of_numpy(lab: kernellab.Lab, flops: Any) -> None:
+    gpu = FakeGpu(lab, times(add_kernel=1.0))
+    assert gpu.bench(add_kernel, grid, over={"n": [64]}, inputs=inputs, flops=flops).frame.flops.tolist() == [192]
 
 
 def test_there_are_no_speedups_where_what_they_relate_to_failed(lab: kernellab.Lab) -> None:
