@@ -26,6 +26,11 @@ def is_constexpr_function(value: object) -> bool:
     return isinstance(value, JITCallable) and not isinstance(value, JITFunction)
 
 
+def constexpr_names(kernel: Any) -> frozenset[str]:
+    """Return the parameters of ``kernel`` that are constants of its compilation."""
+    return frozenset(parameter.name for parameter in jit_function(kernel).params if parameter.is_constexpr)
+
+
 def jit_function(kernel: Any) -> Any:
     """Return the jit function under the autotuners and heuristics of ``kernel``."""
     while not isinstance(kernel, JITFunction):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,6 +139,27 @@ def cast(arguments: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
         return tensor.to(wanted) if tensor.is_floating_point() else tensor
 
     return {name: with_tensors(value, converted) for name, value in arguments.items()}
+
+
+def unscaled(question: Question, kernel: Any, moved_bytes: Iterable[int | None]) -> list[str]:
+    """Return a note where sizes are swept that the given tensors do not follow, so that all points move the same."""
+    from kernellab._triton.objects import constexpr_names
+
+    if question.inputs is not None or question.bytes is not None:
+        return []
+    left = constexpr_names(kernel)
+    sizes = [name for name in question.case_names if name not in left and _are_sizes(question.over[name])]
+    found = set(moved_bytes)
+    if not sizes or len(found) != 1 or None in found:
+        return []
+    return [
+        f"Bytes are those of the given tensors, the same for every {sizes[0]}; inputs= makes tensors for each point."
+    ]
+
+
+def _are_sizes(values: Iterable[Any]) -> bool:
+    found = list(values)
+    return len(found) > 1 and all(type(value) is int for value in found)
 
 
 def _made(inputs: Callable[..., Any], case: Mapping[str, Any]) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab.benchmark.arena import Arena, Contestant
-from kernellab.benchmark.cases import Arguments, Entrant, entrants, launch_of
+from kernellab.benchmark.cases import Arguments, Entrant, entrants, launch_of, unscaled
 from kernellab.benchmark.ceilings import Ceilings
 from kernellab.benchmark.contest import Contest, Place, explained
 from kernellab.benchmark.figures import rated, with_work
@@ -223,6 +223,8 @@ def benchmarked(workshop: Workshop, question: Question, parameters: tuple[str, .
         session.notes.append(f"Nothing was timed ({workshop.why_not.removeprefix('not measured: ')}).")
     found = tuple(itertools.chain(*rows))
     session.notes += _compared(question, found)
+    own = [row.bytes for row in found if row.implementation == session.so_far.kernel]
+    session.notes += unscaled(question, workshop.kernel_of(question.kernel)[1], own)
     return Benchmark(
         kernel=session.so_far.kernel,
         swept=tuple(question.over),

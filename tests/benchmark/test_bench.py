@@ -107,6 +107,16 @@ def test_without_inputs_swept_names_replace_the_given_arguments(lab: kernellab.L
     assert given["out_ptr"].eq(0).all()
 
 
+def test_sizes_that_the_given_tensors_do_not_follow_are_pointed_at(lab: kernellab.Lab) -> None:
+    given = {name: value for name, value in inputs(200).items() if name != "n"}
+    found = lab.bench(add_kernel, grid, over={"n": [100, 200]}, **given, BLOCK=64)
+    assert found.frame.bytes.tolist() == [2400, 2400]
+    assert any("the same for every n; inputs= makes tensors" in note for note in found.notes)
+    blocks = lab.bench(add_kernel, grid, over={"BLOCK": [32, 64]}, **given, n=200)
+    scaled = lab.bench(add_kernel, grid, over={"n": [100, 200]}, inputs=inputs, BLOCK=64)
+    assert not any("inputs=" in note for note in (*blocks.notes, *scaled.notes))
+
+
 def test_dtypes_convert_the_given_tensors(lab: kernellab.Lab) -> None:
     frame = lab.bench(add_kernel, grid, **inputs(64), BLOCK=64, over={"dtype": ["float16", torch.float64]}).frame
     assert frame.bytes.tolist() == [3 * 64 * 2, 3 * 64 * 8]
