@@ -36,7 +36,10 @@ def tuning_html(tuning: Tuning) -> str:
     """Return a card: summary, plots and table; the pictures are part of the text, in a light and a dark version."""
     frame = tuning.frame
     parts = [sections.message("kl-note" if tuning.winner is not None else "kl-note kl-warn", summary(tuning))]
-    parts.append(picture(lambda dark: timings_figure(frame, dark=dark), "times of the configs"))
+    if frame["registers"].notna().any() or frame["rank"].notna().any():
+        parts.append(picture(lambda dark: timings_figure(frame, dark=dark), "times of the configs"))
+    else:  # a picture would be empty but for its failures, cut short
+        parts += [f"<div>{escape(line)}</div>" for line in _failures(tuning)]
     if parameters_figure(frame) is not None and len(tuning.rows) > 4:
         parts.append(picture(lambda dark: parameters_figure(frame, dark=dark), "times by parameter"))
     parts.append(picture(lambda dark: roofline_figure(frame, dark=dark), "configs under the roofs of the device"))

@@ -44,6 +44,17 @@ def test_configs_that_a_budget_left_out_are_told_from_those_that_were_compiled()
     assert "the budget was spent" in tuning_html(cut).split("</table>")[1]
 
 
+def test_where_nothing_compiles_the_html_has_the_reasons_in_full_and_no_empty_picture() -> None:
+    reason = "it does not compile: " + "because of this " * 20
+    rows = tuple(
+        replace(row, status=Status.COMPILE_ERROR, reason=reason, registers=None, time_ms=None)
+        for row in untimed_tuning().rows
+    )
+    html = tuning_html(replace(untimed_tuning(), rows=rows, winner=None, notes=()))
+    assert "data:image" not in html
+    assert f"compile_error: {rows[0].config.text}: {reason}</div>" in html
+
+
 def test_the_html_carries_its_pictures() -> None:
     html = tuning_html(small_tuning())
     assert html.count("data:image/png;base64,") == 2
