@@ -31,6 +31,14 @@ def grid(meta: dict[str, Any]) -> tuple[int]:
     return (triton.cdiv(N, meta["BLOCK"]),)
 
 
+@triton.jit
+def greedy(x_ptr, out_ptr, N: tl.constexpr, M: tl.constexpr):
+    rows, columns, few = tl.arange(0, N), tl.arange(0, M), tl.arange(0, 16)
+    left = tl.load(x_ptr + rows[:, None] * M + columns[None, :])
+    right = tl.load(x_ptr + columns[:, None] * 16 + few[None, :])
+    tl.store(out_ptr + rows[:, None] * 16 + few[None, :], tl.dot(left, right))
+
+
 def test_a_bound_kernel_is_a_triton_kernel_and_leaves_the_original_alone(lab: kernellab.Lab) -> None:
     bound = lab.bind(samples.add_kernel)
     assert isinstance(bound, JITFunction)
@@ -188,13 +196,6 @@ def test_plain_triton_runs_while_a_lab_is_open(lab: kernellab.Lab) -> None:
 
 
 def test_too_much_shared_memory_is_refused_offline_as_on_the_device(lab: kernellab.Lab) -> None:
-    @triton.jit
-    def greedy(x_ptr, out_ptr, N: tl.constexpr, M: tl.constexpr):
-        rows, columns, few = tl.arange(0, N), tl.arange(0, M), tl.arange(0, 16)
-        left = tl.load(x_ptr + rows[:, None] * M + columns[None, :])
-        right = tl.load(x_ptr + columns[:, None] * 16 + few[None, :])
-        tl.store(out_ptr + rows[:, None] * 16 + few[None, :], tl.dot(left, right))
-
     x, out = torch.zeros(2**18, dtype=torch.float16), torch.zeros(2**18)
     resources = lab.compile(greedy, x, out, N=128, M=1024, num_warps=8).resources
     assert not resources.fits
@@ -212,6 +213,18 @@ def test_the_target_can_be_chosen_and_changed() -> None:
         handle = lab.bind(samples.add_kernel)[grid](x, y, out, N, BLOCK=64)
         assert "amdgcn" in handle.asm
         torch.testing.assert_close(out, x + y)
+
+
+def test_labs_of_two_targets_in_one_process_keep_their_own_limits() -> None:
+    x, out = torch.zeros(2**16, dtype=torch.float16), torch.zeros(2**11)
+    for target, fits in (("hip:gfx942", False), ("cuda:90", True)):
+        with kernellab.Lab(target=target, store=":memory:") as lab:
+            assert lab.compile(greedy, x, out, N=128, M=512, num_warps=8).resources.shared_bytes > 65_536
+            if fits:
+                lab.run(greedy, (1,), x, out, N=128, M=512, num_warps=8)
+                continue
+            with pytest.raises(kernellab.errors.CannotRun, match="65,536"):
+                lab.run(greedy, (1,), x, out, N=128, M=512, num_warps=8)
 
 
 def test_an_unknown_target_is_refused_at_once() -> None:

@@ -2,7 +2,7 @@
 
 Triton asks its active driver for the target, the device and its limits, for `load_binary` and for a launcher; this one
 answers from the binary, from the table of limits, and with a launcher that calls back. Each target has a device number
-of its own, because Triton keeps compiled kernels and limits by device.
+of its own, the same in all labs of a process, because Triton keeps compiled kernels and limits by device.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
         super().__init__()
         self.utils = _Utils(self)
         self._interpret = interpret
-        self._targets = [target]
-        self._current = 0
+        self._targets: dict[int, Target] = {}
+        self.use(target)
 
     @classmethod
     def is_active(cls) -> bool:
@@ -65,12 +65,12 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
 
     def use(self, target: Target) -> None:
         """Make ``target`` the current one."""
-        if target not in self._targets:
-            self._targets.append(target)
-        self._current = self._targets.index(target)
+        self._current = _device_number(target)
+        self._targets[self._current] = target
 
     def target_of_device(self, device: int) -> Target:
-        return self._targets[device]
+        """Return the target with a device number; for any other, as code that asks for device 0, the current one."""
+        return self._targets.get(device, self.target)
 
     def launcher_cls(self, src: Any, metadata: Any) -> Callable[..., None]:
         function = src.fn
@@ -93,7 +93,8 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
         return self._current
 
     def set_current_device(self, device: int) -> None:
-        self._current = device
+        if device in self._targets:
+            self._current = device
 
     def get_current_stream(self, device: int | None = None) -> int:
         return 0
@@ -148,6 +149,10 @@ class _Utils:
         """
         registers, spills = _binary_usage(binary) if self._owner.target_of_device(device).backend == "cuda" else (0, 0)
         return None, name, registers, spills, _MAX_THREADS
+
+
+def _device_number(target: Target) -> int:
+    return target.arch if isinstance(target.arch, int) else int(target.arch.removeprefix("gfx"), 16)
 
 
 @lru_cache(maxsize=4096)
