@@ -20,6 +20,11 @@ from typing import Any
 
 import nbformat
 import pytest
+import torch
+
+import kernellab
+from kernellab.compile import Compiled
+from tests.kernels.matmul import matmul_kernel
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 CHROMIUM = os.environ.get("CHROME") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -51,6 +56,15 @@ ALL_RAN = """() => {
   const ran = cell => cell.type !== 'code' || !cell.sharedModel.source.trim() || cell.executionCount;
   return panel.sessionContext.session.kernel.status === 'idle' && [...panel.content.model.cells].every(ran);
 }"""
+
+
+@pytest.fixture(scope="module")
+def matmul(lab: kernellab.Lab) -> Compiled:
+    """A matrix product that is compiled for an H100."""
+    tile = torch.zeros(64 * 64, dtype=torch.float16)
+    sizes = {"m": 64, "n": 64, "k": 64, "a_stride": 64, "b_stride": 64, "c_stride": 64}
+    blocks = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 2}
+    return lab.compile(matmul_kernel, a_ptr=tile, b_ptr=tile, c_ptr=tile, target="cuda:90", **sizes, **blocks)
 
 
 @pytest.fixture(scope="session")

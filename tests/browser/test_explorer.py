@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-import kernellab
 from kernellab.compile import Compiled
 from kernellab.views.explorer import explorer_html
 from kernellab.views.explorer_page import explorer_page
@@ -28,14 +26,6 @@ IN_VIEW = """element => {
   const pane = element.closest('.kx-stage, .kx-source').getBoundingClientRect(), own = element.getBoundingClientRect();
   return own.top >= pane.top && own.top < pane.bottom;
 }"""
-
-
-@pytest.fixture(scope="module")
-def matmul(lab: kernellab.Lab) -> Compiled:
-    tile = torch.zeros(64 * 64, dtype=torch.float16)
-    sizes = {"m": 64, "n": 64, "k": 64, "a_stride": 64, "b_stride": 64, "c_stride": 64}
-    blocks = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 2}
-    return lab.compile(matmul_kernel, a_ptr=tile, b_ptr=tile, c_ptr=tile, target="cuda:90", **sizes, **blocks)
 
 
 @pytest.fixture
