@@ -27,7 +27,7 @@ from kernellab.store.eviction import mark_used
 from kernellab.target import Target, limits_of, shared_bytes_limit
 from kernellab.worker import Job, Kind, Pool
 
-COMPILE_WORKER = Kind("compile", preload=("kernellab.build",))
+COMPILE_WORKER = Kind("compile", preload=("kernellab.build", "kernellab._triton.preloaded"))
 
 
 def compile_job(function: Any, target: Target, args: tuple[Any, ...], meta: Mapping[str, Any]) -> CompileJob:

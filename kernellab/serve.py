@@ -7,6 +7,7 @@ worker for each request on FD.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import pickle
@@ -57,6 +58,7 @@ def _answer(job: Job, connection: Connection) -> tuple[str, object]:
 
 def fork_workers(control: socket.socket) -> None:
     """Fork a worker for each request, and tell how one ended, until the other end is closed."""
+    gc.freeze()  # else a collection in a fork would write to every page that it shares with this process
     while True:
         request, descriptors, _, _ = socket.recv_fds(control, 1, 2)
         if not request:

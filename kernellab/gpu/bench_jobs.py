@@ -80,6 +80,14 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
+class Readiness:
+    """What measuring on a device will need: outputs of these dtypes, by torch's names for them, are to be compared."""
+
+    device: int
+    dtypes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MeasureJob:
     """Launch once, compare the outputs, then time.
 

@@ -11,8 +11,8 @@ from kernellab._triton.artifact import compiled_from_files
 from kernellab._triton.relaunch import LAUNCH_ERRORS, bring_scratch, relauncher
 from kernellab.errors import first_line
 from kernellab.gpu.bench_hooks import BadHook, BoundHooks, bound_hooks, loaded_hooks
-from kernellab.gpu.bench_jobs import NO_GROUP, BenchKernel, Manner, MeasureJob, RoundsJob, Setup, Timing
-from kernellab.gpu.bench_memory import BenchMemory, copied
+from kernellab.gpu.bench_jobs import NO_GROUP, BenchKernel, Manner, MeasureJob, Readiness, RoundsJob, Setup, Timing
+from kernellab.gpu.bench_memory import BenchMemory, copied, equal
 from kernellab.gpu.bench_reference import mismatches
 from kernellab.gpu.unboarding import argument_of
 
@@ -43,10 +43,7 @@ class Workbench:
     _graphs: dict[tuple[str, tuple[int, int, int]], Launcher] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        import torch
-
-        l2_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        self.flush = torch.empty(max(2 * l2_bytes, _LEAST_FLUSH_BYTES), dtype=torch.uint8, device="cuda")
+        self.flush = _new_flush()
         for _ in range(_WARM_UP_FLUSHES):  # some milliseconds of work, so that the clocks are up
             self.flush.zero_()
 
@@ -223,6 +220,18 @@ class Workbench:
         return graph.replay
 
 
+def get_ready(job: Readiness, progress: object) -> None:
+    """Launch each kernel that comparing and flushing launch, and so load it: the first time takes milliseconds."""
+    import torch
+
+    torch.cuda.set_device(job.device)
+    _new_flush().zero_()
+    for name in job.dtypes:
+        ones = torch.ones(2, device="cuda").to(getattr(torch, name))
+        equal(ones, torch.zeros_like(ones))
+    torch.cuda.synchronize()
+
+
 def measure(job: MeasureJob, progress: object) -> Timing:
     """Answer a `MeasureJob` in the GPU worker."""
     return _workbench(job.setup).measure(job)
@@ -251,6 +260,13 @@ def _workbench(setup: Setup) -> Workbench:
     originals = [_mapped(memory) for memory in setup.memories]
     references = [_mapped(memory) for memory in setup.references]
     return Workbench(copied(setup, originals, keeps_originals=False), references)
+
+
+def _new_flush() -> Any:
+    import torch
+
+    l2_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+    return torch.empty(max(2 * l2_bytes, _LEAST_FLUSH_BYTES), dtype=torch.uint8, device="cuda")
 
 
 def _mapped(memory: Any) -> Any:

@@ -39,6 +39,9 @@ class Bench(Protocol):
     `WorkerTimeout` where it did not end, `LaunchError` where it could not start, else `RunError` or `WorkerDied`.
     """
 
+    def get_ready(self) -> None:
+        """Load what measuring needs, in the background: configs begin to compile."""
+
     def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
         """Launch once to compare the outputs, then time ``runs`` launches with a flushed L2.
 

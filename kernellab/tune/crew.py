@@ -47,6 +47,10 @@ class Crew:
     def judge(self) -> Bench:
         return self.benches[0]
 
+    def get_ready(self) -> None:
+        for bench in self.benches:
+            bench.get_ready()
+
     def submit(self, candidate: Candidate, runs: int, bound: Callable[[], float | None]) -> None:
         """Measure a candidate: now, or as soon as a device is free. ``bound`` is asked when it starts."""
         if not self._has_calibrated or self._threads is None:

@@ -17,6 +17,9 @@ class DeferredBench:
     _bench: Bench | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def get_ready(self) -> None:
+        self._made().get_ready()
+
     def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
         return self._made().measure(candidate, runs, stop_above_ms)
 

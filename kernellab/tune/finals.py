@@ -38,6 +38,11 @@ class Policy:
     reference: str = ""
     seed: int = 0
 
+    @property
+    def has_budget(self) -> bool:
+        """Whether the search may end early: then configs come in the order of the list."""
+        return self.budget_s is not None or self.budget_configs is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Final:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from kernellab.errors import LaunchError, WorkerDied, WorkerError, WorkerTimeout
-from kernellab.gpu.bench_jobs import BenchKernel, MeasureJob, RoundsJob, Setup, Timing
+from kernellab.errors import KernellabError, LaunchError, WorkerDied, WorkerError, WorkerTimeout
+from kernellab.gpu.bench_jobs import BenchKernel, MeasureJob, Readiness, RoundsJob, Setup, Timing
 from kernellab.gpu.boarding import Boarding, CannotBoard
 from kernellab.gpu.first_flight import Flights
 from kernellab.ir.effects import Effects
@@ -56,6 +57,16 @@ class WorkerBench:
     _read: frozenset[str] = frozenset()
     _founders: list[Candidate] = field(default_factory=list)
     _names: Any = field(default_factory=itertools.count)
+
+    def get_ready(self) -> None:
+        job = Job(f"{_WORKER}:get_ready", Readiness(self._device, self.launches.dtypes), "Getting the bench ready")
+        worker = self.flights.worker(self._device)
+
+        def run() -> None:
+            with suppress(KernellabError):  # the first measurement will say it
+                worker.run(job, _START_S)
+
+        threading.Thread(target=run, name="kernellab-bench", daemon=True).start()
 
     def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
         self._take_effects(candidate.compiled.effects)

@@ -95,6 +95,11 @@ class Launches:
 
         return {**dict(zip(parameter_names(self.kernel), self.args, strict=False)), **self.meta}
 
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes of the tensors of the call, by torch's names for them."""
+        return tuple(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in memory_of(self.given).values()}))
+
     def effective(self, config: Any) -> Config:
         """Return the value of a `triton.Config`; options that the call gives win over its own."""
         value = Config.from_triton(config)

@@ -33,6 +33,9 @@ class LocalBench:
     _names: Mapping[int, Sequence[str]] = field(default_factory=dict)
     _founders: list[Candidate] = field(default_factory=list)
 
+    def get_ready(self) -> None:
+        pass
+
     def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
         bench = self._ready(candidate)
         references = tuple(map(self._kernel, self._founders))

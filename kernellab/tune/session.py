@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernellab.compile import Compiled, CompileJob
 from kernellab.errors import UsageError, choice_message
@@ -19,6 +19,7 @@ from kernellab.tune.finals import Policy
 from kernellab.tune.launches import Launches, arithmetic, moved_bytes
 from kernellab.tune.options import Options, Workshop
 from kernellab.tune.progress import unwatched
+from kernellab.tune.order import longest_first
 from kernellab.tune.provenance import key_fields
 from kernellab.tune.records import Records, key_of
 from kernellab.tune.result import Row, Status, Tuning
@@ -32,9 +33,6 @@ from kernellab.tune.search import (
 )
 from kernellab.tune.space import Space, configs_of
 from kernellab.tune.tuner import Outcome, Tuner
-
-if TYPE_CHECKING:
-    pass
 
 WITHOUT_GPU = (
     "There is no GPU, so nothing was timed: the table has what each config needs. On a GPU it would also have times "
@@ -75,16 +73,18 @@ def tuned(
     def prepare(config: Config) -> CompileJob:
         return launches.of(config).job
 
+    policy = _policy(options, launches)
     tuner = Tuner(
         search=search,
         prepare=prepare,
         stream=compiler.stream,
         crew=crew,
-        policy=_policy(options, launches),
+        policy=policy,
         clock=workshop.clock,
         name=uuid.uuid4().hex[:12],
         bytes_of=partial(_moved, launches),
         flops_of=lambda config, compiled: arithmetic(launches.of(config), compiled).dot_flops,
+        order=list if policy.has_budget else longest_first,
         known=known,
         record=(lambda rows: None) if crew is None else records.add,
         kernel=launches.name,

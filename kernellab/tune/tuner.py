@@ -6,7 +6,7 @@ Nothing here knows of GPUs, processes or databases: the compiler, the bench and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernellab.compile import Compiled, CompileJob
@@ -40,7 +40,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Tuner:
-    """One tuning. ``known`` are rows of earlier ones, which are not measured again.
+    """One tuning. ``known`` are rows of earlier ones, which are not measured again; ``order`` is that of compiling.
 
     ``record`` takes each row as soon as it is known, ``bytes_of`` and ``flops_of`` give what a launch moves
     and computes, ``watch`` is told how far it has come. Without a crew, configs are compiled and not ranked.
@@ -55,6 +55,7 @@ class Tuner:
     name: str = ""
     bytes_of: Callable[[Config, Compiled], int | None] = lambda config, compiled: None
     flops_of: Callable[[Config, Compiled], int | None] = lambda config, compiled: None
+    order: Callable[[Iterable[Config]], list[Config]] = list
     known: Mapping[Config, Row] = field(default_factory=dict)
     record: Callable[[Sequence[Row]], None] = lambda rows: None
     kernel: str = ""
@@ -126,7 +127,9 @@ class Tuner:
     def _screen(self, configs: list[Config]) -> None:
         """Compile configs, and measure each as it comes; what was begun before a budget was spent is finished."""
         jobs = self._prepared(configs)
-        order = list(jobs)
+        order = self.order(jobs)
+        if jobs and self.crew is not None and not self._measured:
+            self.crew.get_ready()
         stream = self.stream([jobs[config] for config in order]) if jobs else iter(())
         for index, result in stream:
             self._compiled += 1

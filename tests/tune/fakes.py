@@ -60,7 +60,11 @@ class FakeBench:
     launches: list[Config] = field(default_factory=list)
     measured: list[Config] = field(default_factory=list)
     closed: bool = False
+    ready: int = 0
     rng: random.Random = field(default_factory=lambda: random.Random(3))
+
+    def get_ready(self) -> None:
+        self.ready += 1
 
     def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
         self.measured.append(candidate.config)
