@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
     if not set(given.workloads) <= set(NAMES):
         parser.error(f"the workloads are {', '.join(NAMES)}")
     _import_all()
-    with tempfile.TemporaryDirectory(prefix="kernellab-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kernellab-bench-", ignore_cleanup_errors=True) as folder:
         print(forked(_machine, {})["text"], flush=True)
         names = given.workloads or NAMES
         if given.repeats:

@@ -102,7 +102,11 @@ def _operator(plan: Plan, parts: Parts) -> str:
         f"    arguments = {{{given}, {meta}}}",
     ]
     if any(not isinstance(b, Opaque) for _, b in parts.heuristics):
-        lines += ["    for name, heuristic in HEURISTICS.items():", "        arguments[name] = heuristic(arguments)"]
+        lines += [
+            "    # By a size, a heuristic splits dynamic shapes: torch.compile guards it, torch.export wants it static.",
+            "    for name, heuristic in HEURISTICS.items():",
+            "        arguments[name] = heuristic(arguments)",
+        ]
     assert plan.grid is not None
     lines += [
         f"    grid = {plan.grid.text}",

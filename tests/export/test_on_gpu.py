@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,9 @@ from tests.kernels.cases import all_cases
 
 pytestmark = pytest.mark.gpu
 CASES = all_cases()
+WITHOUT_HEURISTIC = "".join(
+    line.replace("EVEN: tl.constexpr, ", "") for line in SCALE.splitlines(keepends=True) if "heuristics" not in line
+)
 
 
 @pytest.fixture
@@ -77,13 +81,24 @@ def test_a_slower_version_is_called_slower(lab: kernellab.Lab) -> None:
     assert same.verdict == "no difference"
 
 
+def traced(lab: kernellab.Lab, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Export the kernel of a cell as an operator, and take it through PyTorch's tracers."""
+    cell(lab, text, **{name: tensor.cuda() for name, tensor in tensors().items()})
+    lab.export("scale", folder / "k.py", kind="torch-op")
+    (folder / "traced.py").write_text(TRACED.format(folder=str(folder)))
+    return run_files(folder / "traced.py", interpret=False)
+
+
 def test_symbolic_sizes_and_views_go_through_every_tracer(lab: kernellab.Lab, tmp_path: Path) -> None:
-    cell(lab, SCALE, **{name: tensor.cuda() for name, tensor in tensors().items()})
-    lab.export("scale", tmp_path / "k.py", kind="torch-op")
-    (tmp_path / "traced.py").write_text(TRACED.format(folder=str(tmp_path)))
-    result = run_files(tmp_path / "traced.py", interpret=False)
+    result = traced(lab, WITHOUT_HEURISTIC, tmp_path)
     assert result.returncode == 0, result.stderr
     assert "traced" in result.stdout
+
+
+def test_an_export_for_all_sizes_names_the_heuristic_that_splits_them(lab: kernellab.Lab, tmp_path: Path) -> None:
+    result = traced(lab, SCALE, tmp_path)
+    assert "Constraints violated" in result.stderr
+    assert "% 256) != 0" in result.stderr
 
 
 def test_tuples_and_functions_go_into_an_operator(lab: kernellab.Lab, tmp_path: Path) -> None:
