@@ -8,8 +8,8 @@ import shutil
 import threading
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -105,16 +105,17 @@ class Compiler:
         return known if known.labels == job.closure.labels else _relabelled(self._from_disk(digest, job), known)
 
     def stream(
-        self, jobs: Sequence[CompileJob], timeout_s: float | None = None
+        self, jobs: Sequence[CompileJob], timeout_s: float | None = None, *, idle: Callable[[], bool] | None = None
     ) -> Iterator[tuple[int, Compiled | KernellabError]]:
         """Compile jobs side by side; yield index and result, or error, of each as it comes.
 
-        Leaving the loop early, or an interrupt, stops what is under way.
+        ``idle`` is called while there is nothing to yield, again and again as long as it returns True. Leaving the loop
+        early, or an interrupt, stops what is under way.
         """
         with ThreadPoolExecutor(len(self.pool.workers), thread_name_prefix="kernellab-compile") as threads:
             futures = {threads.submit(self._result, job, timeout_s): index for index, job in enumerate(jobs)}
             try:
-                for future in as_completed(futures):
+                for future in _completed(futures, idle):
                     yield futures[future], future.result()
             finally:
                 if not all(future.done() for future in futures):
@@ -188,6 +189,15 @@ class Compiler:
 
     def _path(self, digest: str) -> Path:
         return self.folder / digest[:2] / digest
+
+
+def _completed(futures: Iterable[Future[Any]], idle: Callable[[], bool] | None) -> Iterator[Future[Any]]:
+    """Yield futures as they complete, calling ``idle`` in between as long as that has something to do."""
+    pending, busy = set(futures), idle is not None
+    while pending:
+        done, pending = wait(pending, 0 if busy else None, FIRST_COMPLETED)
+        yield from done
+        busy = idle is not None and (bool(done) or idle())
 
 
 def _relabelled(fresh: Compiled | None, known: Compiled) -> Compiled:

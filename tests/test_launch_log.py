@@ -11,6 +11,7 @@ import triton
 
 import kernellab
 from kernellab.cell import CellOptions, run_cell
+from kernellab.registry.launch_log import argument_of
 from kernellab.registry.rephrase import rephrased_grid
 from kernellab.store import Launch
 
@@ -101,3 +102,13 @@ def test_grids_are_rephrased_only_where_every_name_stands_for_something() -> Non
     assert rephrased_grid(lambda m: (nine,), arguments) == ""
     assert rephrased_grid(lambda m: (unknown,), arguments) == ""
     assert rephrased_grid((4,), arguments) == ""
+
+
+def test_the_bounds_of_a_large_tensor_hold_its_ends_and_leave_out_what_is_not_finite() -> None:
+    offsets = argument_of("offsets", torch.arange(1_000_001))
+    assert (offsets.low, offsets.high) == (0, 1_000_000)
+    values = torch.linspace(-2, 3, 1_000_001)
+    values[1], values[2] = float("inf"), float("nan")
+    found = argument_of("values", values)
+    assert (found.low, found.high) == (-2.0, 3.0)
+    assert argument_of("view", values[::2]).low is None

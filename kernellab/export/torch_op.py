@@ -103,7 +103,7 @@ def _operator(plan: Plan, parts: Parts) -> str:
     ]
     if any(not isinstance(b, Opaque) for _, b in parts.heuristics):
         lines += [
-            "    # By a size, a heuristic splits dynamic shapes: torch.compile guards it, torch.export wants it static.",
+            "    # By a size, it splits dynamic shapes: torch.compile guards the size, torch.export wants it static.",
             "    for name, heuristic in HEURISTICS.items():",
             "        arguments[name] = heuristic(arguments)",
         ]

@@ -16,7 +16,7 @@ from kernellab.store import Argument, Launch, Result
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are no random numbers
-_SCANNED = 2**14  # elements of a tensor that are looked at for its bounds, evenly spaced
+_RUNS, _RUN_LENGTH = 16, 2**10  # of a larger tensor, so many runs of so many elements are looked at for its bounds
 
 
 def remember(kernels: Registry, kernel: Any, record: LaunchRecord, check: str = "") -> None:
@@ -138,14 +138,18 @@ def _tensor(name: str, tensor: Any) -> Argument:
 
 
 def _bounds(tensor: Any) -> tuple[float | None, float | None]:
-    """Return the least and the largest finite value among evenly spaced elements of a tensor."""
+    """Return the least and the largest finite value among some runs of elements of a tensor, its ends included."""
     import torch  # keeps `import kernellab` light
 
-    if tensor.numel() == 0 or tensor.is_complex() or (tensor.numel() > _SCANNED and not tensor.is_contiguous()):
+    is_short = tensor.numel() <= _RUNS * _RUN_LENGTH
+    if tensor.numel() == 0 or tensor.is_complex() or not (is_short or tensor.is_contiguous()):
         return None, None
-    seen = tensor.detach().reshape(-1)[:: max(tensor.numel() // _SCANNED, 1)].cpu()  # a GPU would load many kernels
-    numbers = seen.float() if seen.is_floating_point() else seen.long()
-    if seen.is_floating_point():
+    flat, is_floating = tensor.detach().reshape(-1), tensor.is_floating_point()
+    last = flat.numel() - _RUN_LENGTH
+    runs = [flat] if is_short else [flat.narrow(0, last * i // (_RUNS - 1), _RUN_LENGTH) for i in range(_RUNS)]
+    copies = [run.cpu() for run in runs]  # no more than copies: a GPU would load a kernel for anything else
+    numbers = torch.cat([copy.float() if is_floating else copy.long() for copy in copies])
+    if is_floating:
         numbers = numbers[torch.isfinite(numbers)]
     if numbers.numel() == 0:
         return None, None

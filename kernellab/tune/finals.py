@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from kernellab.tune.bench import Bench, Candidate
 from kernellab.tune.config import Config
-from kernellab.tune.result import Row
+from kernellab.tune.result import Row, Status
 from kernellab.tune.statistics import Standing, interval, preferred, standing
 
 
@@ -52,27 +52,67 @@ class Final:
     ties: tuple[Config, ...]
 
 
-def settle(
-    bench: Bench,
-    finalists: Sequence[Candidate],
-    rows: Mapping[Config, Row],
-    policy: Policy,
-    clock: Callable[[], float],
-    name: str,
-) -> tuple[Final, dict[Config, Row]]:
-    """Measure the finalists against each other; return who won, and their rows with what was measured."""
-    if not finalists:
+def qualified(rows: Mapping[Config, Row], policy: Policy) -> list[Config]:
+    """Return the configs that meet in a final, the fastest first."""
+    times_ms = {c: row.time_ms for c, row in rows.items() if row.status is Status.OK and row.time_ms is not None}
+    fastest = sorted(times_ms, key=times_ms.__getitem__)
+    if not fastest:
+        return []
+    best_ms, third_ms = times_ms[fastest[0]], times_ms[fastest[:3][-1]]
+    bound_ms = min(best_ms * policy.loser_factor, third_ms * policy.finalist_factor)
+    return [config for config in fastest if times_ms[config] <= bound_ms][: policy.max_finalists]
+
+
+@dataclass(slots=True)
+class Contest:
+    """Finalists against each other, a batch of rounds at a time. Who has lost plays no more."""
+
+    bench: Bench
+    finalists: tuple[Candidate, ...]
+    policy: Policy
+    clock: Callable[[], float]
+    is_decided: bool = False
+    _times_ms: dict[int, list[float]] = field(default_factory=dict)
+    _lost: set[int] = field(default_factory=set)
+    _stand: Standing | None = None
+    _spent_s: float = 0.0
+
+    def play(self) -> None:
+        """Play one batch; it is decided when every config has won, lost or tied, or the rounds are used up."""
+        begin_s = self.clock()
+        active = [candidate for candidate in self.finalists if candidate.index not in self._lost]
+        played = self.bench.interleave(active, self.policy.batch_rounds)
+        for candidate, samples in zip(active, played, strict=True):
+            self._times_ms.setdefault(candidate.index, []).extend(samples)
+        times_ms = {candidate.index: self._times_ms[candidate.index] for candidate in active}
+        stand = self._stand = standing(times_ms, seed=self.policy.seed, margin=self.policy.tie_margin)
+        self._lost |= set(stand.lost)
+        self._spent_s += self.clock() - begin_s
+        is_spent = len(times_ms[stand.leader]) >= self.policy.max_rounds or self._spent_s >= self.policy.finals_s
+        self.is_decided = is_spent or not stand.open or len(self.finalists) - len(self._lost) == 1
+
+    def result(self) -> tuple[Standing, dict[int, list[float]]]:
+        """Play to the end; return who stands where, and the times of each finalist in milliseconds."""
+        while not self.is_decided:
+            self.play()
+        assert self._stand is not None
+        return self._stand, self._times_ms
+
+
+def settle(contest: Contest, rows: Mapping[Config, Row], name: str) -> tuple[Final, dict[Config, Row]]:
+    """Bring a contest to its end; return who won, and the rows of the finalists with what was measured."""
+    if not contest.finalists:
         return Final(None, ()), {}
-    times: dict[int, list[float]] = {candidate.index: [] for candidate in finalists}
-    stand = _played(bench, finalists, times, policy, clock)
-    by_index = {candidate.index: candidate for candidate in finalists}
+    stand, times_ms = contest.result()
+    policy = contest.policy
+    by_index = {candidate.index: candidate for candidate in contest.finalists}
     together = [stand.leader, *stand.level]
     winner = preferred(together, {index: rows[by_index[index].config].resources for index in together})
     ties = [index for index in (stand.leader, *stand.tied, *stand.open) if index != winner]
-    warm = dict(zip(by_index, bench.warm(finalists, policy.warm_runs), strict=True))
+    warm = dict(zip(by_index, contest.bench.warm(contest.finalists, policy.warm_runs), strict=True))
     found = {}
     for index, candidate in by_index.items():
-        measured = interval(times[index], policy.seed)
+        measured = interval(times_ms[index], policy.seed)
         found[candidate.config] = replace(
             rows[candidate.config],
             time_ms=measured.median,
@@ -80,33 +120,8 @@ def settle(
             high_ms=measured.high,
             cold_ms=measured.median,
             warm_ms=warm[index],
-            samples=rows[candidate.config].samples + len(times[index]),
+            samples=rows[candidate.config].samples + len(times_ms[index]),
             standing="winner" if index == winner else "tied" if index in ties else "lost",
             tuning=name,
         )
     return Final(by_index[winner].config, tuple(by_index[index].config for index in sorted(ties))), found
-
-
-def _played(
-    bench: Bench,
-    finalists: Sequence[Candidate],
-    times: dict[int, list[float]],
-    policy: Policy,
-    clock: Callable[[], float],
-) -> Standing:
-    """Play rounds until every config has won, lost or tied, or the rounds are used up. Who has lost plays no more."""
-    active = list(finalists)
-    end_s = clock() + policy.finals_s
-    while True:
-        played = bench.interleave(active, policy.batch_rounds)
-        for candidate, samples in zip(active, played, strict=True):
-            times[candidate.index] += samples
-        stand = standing(
-            {candidate.index: times[candidate.index] for candidate in active},
-            seed=policy.seed,
-            margin=policy.tie_margin,
-        )
-        active = [candidate for candidate in active if candidate.index not in stand.lost]
-        count = len(times[stand.leader])
-        if len(active) == 1 or not stand.open or count >= policy.max_rounds or clock() >= end_s:
-            return stand

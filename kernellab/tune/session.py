@@ -18,8 +18,8 @@ from kernellab.tune.equipment import compiler_of, complaints, crew_of, take_refe
 from kernellab.tune.finals import Policy
 from kernellab.tune.launches import Launches, arithmetic, moved_bytes
 from kernellab.tune.options import Options, Workshop
-from kernellab.tune.progress import unwatched
 from kernellab.tune.order import longest_first
+from kernellab.tune.progress import unwatched
 from kernellab.tune.provenance import key_fields
 from kernellab.tune.records import Records, key_of
 from kernellab.tune.result import Row, Status, Tuning

@@ -5,26 +5,37 @@ Nothing here knows of GPUs, processes or databases: the compiler, the bench and 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
 
 from kernellab.compile import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, UsageError, WorkerError
 from kernellab.tune.bench import Candidate, Measured
 from kernellab.tune.config import Config
 from kernellab.tune.crew import Crew, Taken
-from kernellab.tune.finals import Final, Policy, settle
+from kernellab.tune.finals import Contest, Final, Policy, qualified, settle
 from kernellab.tune.outcomes import reason_of, row_before, status_of
 from kernellab.tune.progress import Stage, TuningProgress, Watch, unwatched
 from kernellab.tune.result import Row, Status, with_resources
 from kernellab.tune.search import Search
 from kernellab.tune.statistics import interval
 
-Stream = Callable[[Sequence[CompileJob]], Iterator[tuple[int, Compiled | KernellabError]]]
+_REHEARSED_SHARE = 0.75  # of the configs that compile: so many are measured before the final is rehearsed
 NO_GPU = "not measured: there is no GPU"
 SPENT = "not measured: the budget was spent"
 STOPPED = "not measured: the tuning was interrupted"
+
+
+class Stream(Protocol):
+    """Compiles jobs side by side: index and result of each as it comes. See `Compiler.stream`."""
+
+    def __call__(
+        self, jobs: Sequence[CompileJob], *, idle: Callable[[], bool] | None = None
+    ) -> Iterator[tuple[int, Compiled | KernellabError]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,8 @@ class Tuner:
     _candidates: dict[Config, Candidate] = field(default_factory=dict)
     _groups: dict[Config, tuple[int, int]] = field(default_factory=dict)
     _best: Row | None = None
+    _contest: Contest | None = None
+    _rehearses: bool = True
     _measured: int = 0
     _compiled: int = 0
     _adopted: int = 0
@@ -130,7 +143,8 @@ class Tuner:
         order = self.order(jobs)
         if jobs and self.crew is not None and not self._measured:
             self.crew.get_ready()
-        stream = self.stream([jobs[config] for config in order]) if jobs else iter(())
+        rehearse = partial(self._rehearse, math.ceil(len(order) * _REHEARSED_SHARE))
+        stream = self.stream([jobs[config] for config in order], idle=rehearse) if jobs else iter(())
         for index, result in stream:
             self._compiled += 1
             self._take(order[index], result)
@@ -263,24 +277,48 @@ class Tuner:
 
     def _finals(self) -> Final:
         """Measure the fastest configs against each other, and enter what that says."""
-        good = sorted(self._good(), key=self._time_of)
-        if not good or self.crew is None:
-            return Final(good[0] if good else None, ())
+        chosen = qualified(self._rows, self.policy)
+        if not chosen or self.crew is None:
+            return Final(chosen[0] if chosen else None, ())
         self._tell("final")
-        best_ms, third_ms = (self._time_of(config) for config in (good[0], good[:3][-1]))
-        bound_ms = min(best_ms * self.policy.loser_factor, third_ms * self.policy.finalist_factor)
-        chosen = [config for config in good if self._time_of(config) <= bound_ms][: self.policy.max_finalists]
         self._compile_adopted(chosen)
-        finalists = [self._candidates[config] for config in chosen if config in self._candidates]
-        self._measured += len(finalists)
-        final, rows = settle(self.crew.judge, finalists, self._rows, self.policy, self.clock, self.name)
+        contest = self._contest_of(chosen, self.crew)
+        self._measured += len(contest.finalists)
+        final, rows = settle(contest, self._rows, self.name)
         device = self._device(0)
         rated = [replace(self._with_rate(r, self._candidates[c]), device_index=device) for c, r in rows.items()]
-        beaten = [c for c in good if self._rows[c].standing in {"winner", "tied"} and c not in rows]
+        beaten = [c for c in self._good() if self._rows[c].standing in {"winner", "tied"} and c not in rows]
         rated += [replace(self._rows[config], standing="lost", tuning=self.name) for config in beaten]
         self._rows.update({row.config: row for row in rated})
         self.record(rated)
         return final
+
+    def _contest_of(self, chosen: Sequence[Config], crew: Crew) -> Contest:
+        """Return the contest of these configs: the one that is under way, if it is theirs."""
+        finalists = tuple(self._candidates[config] for config in chosen if config in self._candidates)
+        if self._contest is None or self._contest.finalists != finalists:
+            self._contest = Contest(crew.judge, finalists, self.policy, self.clock)
+        return self._contest
+
+    def _rehearse(self, least: int) -> bool:
+        """Go on with the final of what is known while the last configs compile; tell whether more can be played.
+
+        It counts if none of those that are still to come belongs in it. An error is left to the final itself.
+        """
+        if not self._rehearses or self.crew is None or len(self.crew.benches) > 1 or self._timed < least:
+            return False
+        chosen = qualified(self._rows, self.policy)
+        if len(chosen) < 2 or not self._candidates.keys() >= set(chosen):
+            return False
+        contest = self._contest_of(chosen, self.crew)
+        if contest.is_decided:
+            return False
+        try:
+            contest.play()
+        except KernellabError:
+            self._contest, self._rehearses = None, False
+            return False
+        return not contest.is_decided
 
     def _with_rate(self, row: Row, candidate: Candidate) -> Row:
         moved = self.bytes_of(candidate.config, candidate.compiled)

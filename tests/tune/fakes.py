@@ -97,21 +97,30 @@ class FakeBench:
 
 @dataclass(slots=True)
 class FakeCompiler:
-    """Answers with what is written down per config, in the order given; ``refusal`` meets every config before that."""
+    """Answers with what is written down per config, in the order given; ``refusal`` meets every config before that.
+
+    One that ``dawdles`` has nothing to yield for as long as those who wait find something to do.
+    """
 
     results: Mapping[Config, Compiled | KernellabError | KeyboardInterrupt] = field(default_factory=dict)
     refusal: KernellabError | None = None
     compiled: list[Config] = field(default_factory=list)
     stopped: bool = False
+    dawdles: bool = False
+    rehearsals: int = 0
 
     def prepare(self, wanted: Config) -> CompileJob:
         if self.refusal is not None:
             raise self.refusal
         return wanted  # type: ignore[return-value]  # a job stands for its config
 
-    def stream(self, jobs: Sequence[Any]) -> Iterator[tuple[int, Compiled | KernellabError]]:
+    def stream(
+        self, jobs: Sequence[Any], *, idle: Callable[[], bool] | None = None
+    ) -> Iterator[tuple[int, Compiled | KernellabError]]:
         try:
             for index, job in enumerate(jobs):
+                while self.dawdles and idle is not None and idle():
+                    self.rehearsals += 1
                 self.compiled.append(job)
                 result = self.results.get(job) or compiled()
                 if isinstance(result, KeyboardInterrupt):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
+from kernellab.errors import RunError
 from kernellab.tune.bench import Candidate, Measured
 from kernellab.tune.config import Config
-from kernellab.tune.finals import Final, Policy, settle
+from kernellab.tune.finals import Contest, Final, Policy, settle
 from kernellab.tune.result import Row, Status
-from tests.tune.fakes import Clock, FakeBench, compiled, config, tune
+from kernellab.tune.tuner import Outcome
+from tests.tune.fakes import Clock, FakeBench, FakeCompiler, compiled, config, tune
 
 POLICY = Policy(finals_s=1e9)
 
@@ -22,8 +24,8 @@ def final(times_ms: Sequence[float], *, seed: int, noise: float) -> tuple[Final,
     configs = [config(64 << place) for place in range(len(times_ms))]
     rows = {each: Row(each, Status.OK, registers=99 - place) for place, each in enumerate(configs)}
     bench = FakeBench(dict(zip(configs, times_ms, strict=True)), noise=noise, rng=random.Random(seed))
-    candidates = [Candidate(place, each, compiled()) for place, each in enumerate(configs)]
-    return settle(bench, candidates, rows, POLICY, Clock(), "final")
+    candidates = tuple(Candidate(place, each, compiled()) for place, each in enumerate(configs))
+    return settle(Contest(bench, candidates, POLICY, Clock()), rows, "final")
 
 
 @pytest.mark.parametrize("noise", [0.003, 0.01, 0.02])
@@ -61,7 +63,7 @@ def test_a_final_enters_what_it_measured() -> None:
 
 
 def test_without_finalists_there_is_no_winner() -> None:
-    assert settle(FakeBench({}), [], {}, POLICY, Clock(), "final") == (Final(None, ()), {})
+    assert settle(Contest(FakeBench({}), (), POLICY, Clock()), {}, "final") == (Final(None, ()), {})
 
 
 class FlukyBench(FakeBench):
@@ -77,3 +79,52 @@ def test_a_first_run_that_was_too_fast_keeps_none_of_the_best_from_the_final() -
     configs = [config(64 << place) for place in range(3)]
     outcome = tune(configs, FlukyBench(dict(zip(configs, (1.03, 1.02, 1.0), strict=True))))
     assert outcome.winner == configs[2]
+
+
+@dataclass(slots=True)
+class Diary(FakeBench):
+    """Writes down what it is asked for, and fails ``failures`` times in a final."""
+
+    asked: list[str] = field(default_factory=list)
+    failures: int = 0
+
+    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
+        self.asked.append("measure")
+        return FakeBench.measure(self, candidate, runs, stop_above_ms)
+
+    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+        self.asked.append("rounds")
+        if self.failures:
+            self.failures -= 1
+            raise RunError("It failed on the GPU.")
+        return FakeBench.interleave(self, candidates, rounds)
+
+
+def rehearsed(last_ms: float, *, failures: int = 0) -> tuple[Outcome, str]:
+    """Tune eight configs, of which the last compiles for long; return what the bench was asked after that one."""
+    configs = [config(64 << place) for place in range(8)]
+    times = {each: 1.0 + place / 1000 for place, each in enumerate(configs[:-1])} | {configs[-1]: last_ms}
+    bench = Diary(times, failures=failures)
+    outcome = tune(configs, bench, compiler=FakeCompiler(dawdles=True))
+    return outcome, " ".join(bench.asked).rpartition("measure")[2].strip()
+
+
+def test_the_final_is_held_while_the_last_config_compiles() -> None:
+    outcome, asked = rehearsed(last_ms=2.0)
+    assert outcome.winner is not None
+    assert outcome.rows[outcome.winner].standing == "winner"
+    assert asked == ""
+
+
+def test_a_late_config_that_belongs_in_the_final_has_it_held_again() -> None:
+    outcome, asked = rehearsed(last_ms=0.9)
+    assert outcome.winner == config(64 << 7)
+    assert asked.startswith("rounds")
+
+
+def test_a_rehearsal_that_fails_leaves_the_final_to_say_so() -> None:
+    outcome, asked = rehearsed(last_ms=2.0, failures=1)
+    assert outcome.winner is not None
+    assert asked.startswith("rounds")
+    with pytest.raises(RunError, match="It failed on the GPU"):
+        rehearsed(last_ms=2.0, failures=2)
