@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -98,7 +99,7 @@ def test_symbolic_sizes_and_views_go_through_every_tracer(lab: kernellab.Lab, tm
 def test_an_export_for_all_sizes_names_the_heuristic_that_splits_them(lab: kernellab.Lab, tmp_path: Path) -> None:
     result = traced(lab, SCALE, tmp_path)
     assert "Constraints violated" in result.stderr
-    assert "% 256) != 0" in result.stderr
+    assert re.search(r"% (128|256)\) != 0", result.stderr)  # by the block of the config that won
 
 
 def test_tuples_and_functions_go_into_an_operator(lab: kernellab.Lab, tmp_path: Path) -> None:
