@@ -1,13 +1,13 @@
 """Tuning: wall time to the first tuned result, and how good the pick is; the lab, triton.autotune, torch.compile.
 
-Usage: python -m benchmarks.tune [WORKLOAD...] [--repeats N] [--imported]. Needs a CUDA GPU. Every tuner runs in one
+Usage: python -m benchmarks.tune [WORKLOAD...] [--repeats N [--devices N]] [--imported]. Needs a CUDA GPU. Every tuner runs in one
 process with empty caches ("cold"), and in another with those that the cold run left ("warm"). A time begins when
 torch, Triton, kernellab and what `torch.compile` imports when it is called are imported, the tensors are on the GPU and
 `Lab()` is done; cold, also when the lab's workers are ready, whose start is told beside it. It ends after the first
 launch of the winner. The picks are then compared with the best of the whole list in one long interleaved measurement.
 
-With ``--repeats``, the lab tunes each workload N times anew, and the winners are compared. With ``--imported``, the
-warm start of `torch.compile` is also timed in a process that has imported all of Inductor.
+With ``--repeats``, the lab tunes each workload N times anew, and the winners are compared; with ``--devices`` also on so
+many GPUs, by turns, and the times are compared. With ``--imported``, the warm start of `torch.compile` is also timed in a process that has imported all of Inductor.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.forked import ChildFailed, forked
@@ -39,6 +40,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tune")
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=", ".join(NAMES))
     parser.add_argument("--repeats", type=int, default=0)
+    parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--imported", action="store_true")
     given = parser.parse_args(arguments)
     if not set(given.workloads) <= set(NAMES):
@@ -48,7 +50,7 @@ def main(arguments: list[str]) -> None:
         print(forked(_machine, {})["text"], flush=True)
         names = given.workloads or NAMES
         if given.repeats:
-            found = _child(partial(_repeat, names, given.repeats), Path(folder))
+            found = _child(partial(_repeat, names, given.repeats, given.devices), Path(folder))
             print("\n".join(_repeats_text(name, found[name]) for name in names))
             return
         for name in names:
@@ -141,13 +143,22 @@ def _repeats_text(name: str, found: dict[str, Any]) -> str:
     most, count = Counter(winners).most_common(1)[0]
     among = sum(most in {winner, *tied} for winner, tied in zip(winners, ties, strict=True))
     pairs = [a in {b, *tied} for a in winners for b, tied in zip(winners, ties, strict=True)]
-    seconds = sorted(found["seconds"])
+    seconds = median(found["seconds"])
     return (
-        f"\n{name}: {len(winners)} tunings anew, {seconds[len(seconds) // 2]:.2f} s each (median)\n"
+        f"\n{name}: {len(winners)} tunings anew, {seconds:.2f} s each (median)\n"
+        f"{_shared_text(found, seconds)}"
         f"  {most} won {count} times, and won or tied {among} times\n"
         f"  a winner won or tied in {sum(pairs) / len(pairs):.0%} of the other tunings; "
         f"{len(set(winners))} winners, {sum(map(len, ties)) / len(ties):.1f} ties on average"
     )
+
+
+def _shared_text(found: dict[str, Any], seconds: float) -> str:
+    if not found["shared_seconds"]:
+        return ""
+    shared = median(found["shared_seconds"])
+    notes = "".join(f"  {note}\n" for note in found["notes"])
+    return f"  measured by devices {found['shared_by']}: {shared:.2f} s each, {seconds / shared:.2f}x as fast\n{notes}"
 
 
 def _child(work: Any, folder: Path) -> dict[str, Any]:
@@ -227,8 +238,8 @@ def _with_inductor(work: Any) -> tuple[float, Any]:
     return seconds, None if kept is None else {key: value for key, value in kept.items() if key in known}
 
 
-def _repeat(names: Sequence[str], count: int) -> dict[str, Any]:
-    """Tune workloads again and again, measuring everything each time."""
+def _repeat(names: Sequence[str], count: int, devices: int) -> dict[str, Any]:
+    """Tune workloads again and again, measuring everything each time: on one GPU and, by turns, on several."""
     import kernellab
     from benchmarks.tune_kernels import workload
 
@@ -238,11 +249,18 @@ def _repeat(names: Sequence[str], count: int) -> dict[str, Any]:
         for name in names:
             work = workload(name)
             lab.tune(work.kernel, work.grid, *work.arguments)
-            found = [lab.tune(work.kernel, work.grid, *work.arguments, fresh=True) for _ in range(count)]
+            tune = partial(lab.tune, work.kernel, work.grid, *work.arguments, fresh=True)
+            found, shared = [], []
+            for _ in range(count):
+                found.append(tune())
+                shared += [tune(devices=range(devices))] if devices > 1 else []
             answer[name] = {
                 "winners": [each.rows[each.winner].config.text for each in found if each.winner is not None],
                 "ties": [[each.rows[index].config.text for index in each.ties] for each in found],
                 "seconds": [each.seconds for each in found],
+                "shared_seconds": [each.seconds for each in shared],
+                "shared_by": sorted({index for each in shared for index in each.frame.attrs["device_index"].values()}),
+                "notes": sorted({note for each in shared for note in each.notes}),
             }
     return answer
 
