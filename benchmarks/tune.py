@@ -1,13 +1,15 @@
 """Tuning: wall time to the first tuned result, and how good the pick is; the lab, triton.autotune, torch.compile.
 
-Usage: python -m benchmarks.tune [WORKLOAD...] [--repeats N [--devices N]] [--imported]. Needs a CUDA GPU. Every tuner runs in one
-process with empty caches ("cold"), and in another with those that the cold run left ("warm"). A time begins when
-torch, Triton, kernellab and what `torch.compile` imports when it is called are imported, the tensors are on the GPU and
-`Lab()` is done; cold, also when the lab's workers are ready, whose start is told beside it. It ends after the first
-launch of the winner. The picks are then compared with the best of the whole list in one long interleaved measurement.
+Usage: python -m benchmarks.tune [WORKLOAD...] [--repeats N [--devices N]] [--imported]. Needs a CUDA GPU. Every tuner
+runs in one process with empty caches ("cold"), and in another with those that the cold run left ("warm"). A time begins
+when torch, Triton, kernellab and what `torch.compile` imports when it is called are imported, the tensors are on the
+GPU and `Lab()` is done; cold, also when the lab's workers are ready, whose start is told beside it. It ends after the
+first launch of the winner. The picks are then compared with the best of the whole list in one long interleaved
+measurement.
 
-With ``--repeats``, the lab tunes each workload N times anew, and the winners are compared; with ``--devices`` also on so
-many GPUs, by turns, and the times are compared. With ``--imported``, the warm start of `torch.compile` is also timed in a process that has imported all of Inductor.
+With ``--repeats``, the lab tunes each workload N times anew, and the winners are compared; with ``--devices`` also on
+so many GPUs, by turns, and the times are compared. With ``--imported``, the warm start of `torch.compile` is also timed
+in a process that has imported all of Inductor.
 """
 
 from __future__ import annotations
