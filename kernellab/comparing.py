@@ -7,6 +7,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from kernellab.check import compare
@@ -15,6 +16,7 @@ from kernellab.errors import UsageError
 from kernellab.export.grids import grid_text
 from kernellab.export.inputs import made_inputs
 from kernellab.export.subject import subject_of, values_of
+from kernellab.gpu.stopwatch import Turn, gpu_stopwatch
 from kernellab.memory import copied, memory_of
 from kernellab.registry.table import Registry
 from kernellab.report import Check
@@ -23,7 +25,7 @@ from kernellab.store import Launch, Version
 Verdict = Literal["faster", "slower", "no difference"]
 _MARGIN = 0.01  # a difference below this is none that anybody would act on
 _ROUNDS = 60
-_FLUSHED_BYTES = 256 * 2**20  # more than the L2 cache of any GPU
+_WARM_UP_ROUNDS = 3  # the first ones compile, and load the kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +215,9 @@ def _timed(left: Side, right: Side, arguments: Mapping[str, Any]) -> Timing:
     from kernellab.tune.statistics import ratio_interval
 
     taken = copied(arguments)
-    samples: tuple[list[float], list[float]] = ([], [])
-    for round_ in range(_ROUNDS + 3):
-        order = (0, 1) if round_ % 2 else (1, 0)
-        for index in order:
-            time_ms = _once_ms((left, right)[index], taken)
-            if round_ >= 3:  # the first ones compile and warm up
-                samples[index].append(time_ms)
+    watch, turns = gpu_stopwatch(), [Turn(partial(side.launch, taken)) for side in (left, right)]
+    watch.turns(turns, _WARM_UP_ROUNDS)
+    samples = watch.turns(turns, _ROUNDS)
     ratio = ratio_interval(samples[1], samples[0])
     medians = [sorted(each)[len(each) // 2] for each in samples]
     verdict: Verdict = "no difference"
@@ -228,15 +226,3 @@ def _timed(left: Side, right: Side, arguments: Mapping[str, Any]) -> Timing:
     elif ratio.high < 1 and ratio.median < 1 - _MARGIN:
         verdict = "faster"
     return Timing(medians[0], medians[1], ratio.median, ratio.low, ratio.high, verdict, _ROUNDS)
-
-
-def _once_ms(side: Side, arguments: Mapping[str, Any]) -> float:
-    import torch
-
-    torch.empty(_FLUSHED_BYTES, dtype=torch.int8, device="cuda").zero_()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    begin.record()
-    side.launch(arguments)
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end))

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from kernellab.benchmark.device_state import DeviceState, device_state
 from kernellab.benchmark.question import called, taken_of
-from kernellab.benchmark.stopwatch import DeviceState, Stopwatch, Timed
 from kernellab.compile import Compiled
 from kernellab.errors import KernellabError, LaunchError, RunError, first_line
 from kernellab.gpu.bench_memory import equal
+from kernellab.gpu.stopwatch import Stopwatch, Turn
 from kernellab.memory import memory_of
 from kernellab.tune.bench_kernels import touched
 from kernellab.tune.launches import Launch
@@ -147,14 +148,11 @@ class GpuArena:
     read: frozenset[str]
     _before: list[tuple[Any, Any]] = field(default_factory=list)
     _reference: tuple[str, list[Any]] | None = None
-    _ready: dict[int, Timed] = field(default_factory=dict)
+    state: DeviceState = field(default_factory=DeviceState)
+    _ready: dict[int, Turn] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._before = [(tensor, tensor.clone()) for name, tensor in self.written.items() if name in self.read]
-
-    @property
-    def state(self) -> DeviceState:
-        return self.watch.state
 
     def try_out(self, contestant: Contestant) -> str:
         try:
@@ -174,7 +172,7 @@ class GpuArena:
 
     def interleave(self, contestants: Sequence[Contestant], rounds: int) -> list[tuple[float, ...]]:
         try:
-            times = self.watch.turns([self._ready[id(each)] for each in contestants], rounds)
+            times = self.watch.turns([self._ready[id(each)] for each in contestants], rounds, self._look)
         except RuntimeError as exc:
             names = ", ".join(each.name for each in contestants)
             raise RunError(f"Timing {names} failed: {first_line(exc)}") from exc
@@ -187,6 +185,9 @@ class GpuArena:
         self._ready.clear()  # they hold the arena, and it all of the inputs
         self._before.clear()
         self._reference = None
+
+    def _look(self) -> None:
+        self.state = device_state()
 
     def _restore(self, launch: Launch | None = None) -> None:
         """Bring back what a launch must find, and call the hooks of its config."""
@@ -207,7 +208,7 @@ class GpuArena:
             raise LaunchError(f"The grid of {contestant.name} is {launch.grid}: nothing is launched.")
         handle = handle.result() if hasattr(handle, "result") else handle
         relaunch = relauncher(handle, launch.grid, tuple(launch.arguments.values()))
-        self._ready[id(contestant)] = (relaunch, lambda: self._restore(launch))
+        self._ready[id(contestant)] = Turn(relaunch, lambda: self._restore(launch))
         mutated = (
             touched(contestant.compiled.effects)[0] if contestant.compiled is not None else frozenset(self.outputs)
         )
@@ -230,5 +231,5 @@ class GpuArena:
         if changed:
             raise RunError(f"{contestant.name} changes {changed[0]} in place, which the others read; clone it first.")
         again = partial(function, **taken_of(function, self.arguments))
-        self._ready[id(contestant)] = (again, self._restore)
+        self._ready[id(contestant)] = Turn(again, self._restore)
         return returned(result, list(self.outputs.values()))

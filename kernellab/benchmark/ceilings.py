@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kernellab.benchmark.stopwatch import Stopwatch
+from kernellab.gpu.stopwatch import Turn, gpu_stopwatch
 
 SCHEMA = 1
 _FILE = "ceilings.json"
@@ -73,7 +73,7 @@ def measured_ceilings(device: str, driver: str) -> Ceilings:
     """Measure the current device: a second of copies and products, in turns. What has no room is left out."""
     import torch  # only where there is a GPU
 
-    watch = Stopwatch()
+    watch = gpu_stopwatch()
     free = torch.cuda.mem_get_info()[0]
     size = min(_COPIED_BYTES, free // 8)
     one, other, target = (torch.zeros(size // 4, device="cuda") for _ in range(3))
@@ -89,7 +89,7 @@ def measured_ceilings(device: str, driver: str) -> Ceilings:
             work[kind] = product
     for each in work.values():
         each()
-    times = dict(zip(work, watch.turns([(launch, None) for launch in work.values()], _ROUNDS), strict=True))
+    times = dict(zip(work, watch.turns([Turn(launch) for launch in work.values()], _ROUNDS), strict=True))
     memory_gbps = max(2 * size / median(times.pop("copy")), 3 * size / median(times.pop("sum"))) / 1e6
     flops = 2 * side**3
     rates = {kind: flops / median(samples) / 1e9 for kind, samples in times.items()}

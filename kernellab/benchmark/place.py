@@ -21,9 +21,9 @@ from kernellab.benchmark.ceilings import Ceilings, keep_ceilings, kept_ceilings,
 from kernellab.benchmark.question import Question
 from kernellab.benchmark.result import Benchmark
 from kernellab.benchmark.session import Workshop, benchmarked
-from kernellab.benchmark.stopwatch import Stopwatch
 from kernellab.errors import KernellabError, UsageError
 from kernellab.gpu.bench_memory import equal
+from kernellab.gpu.stopwatch import Stopwatch, gpu_stopwatch
 from kernellab.memory import copied, memory_of
 from kernellab.registry.table import Registry
 from kernellab.runtime import Launches as Runtime
@@ -111,7 +111,7 @@ def _arenas(runtime: Runtime, question: Question) -> Callable[[Mapping[str, Any]
 
     def opened(arguments: Mapping[str, Any], contestants: Sequence[Contestant]) -> Arena:
         if not watches:
-            watches.append(Stopwatch())
+            watches.append(gpu_stopwatch())
         effects = [each.compiled.effects for each in contestants if each.compiled is not None]
         read = frozenset[str]().union(*(touched(each)[1] for each in effects))
         flying = partial(runtime.recording, timeout_s=question.timeout_s)

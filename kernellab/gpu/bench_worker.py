@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from kernellab._triton.artifact import compiled_from_files
@@ -14,14 +14,11 @@ from kernellab.gpu.bench_hooks import BadHook, BoundHooks, bound_hooks, loaded_h
 from kernellab.gpu.bench_jobs import NO_GROUP, BenchKernel, Manner, MeasureJob, Readiness, RoundsJob, Setup, Timing
 from kernellab.gpu.bench_memory import BenchMemory, copied, equal
 from kernellab.gpu.bench_reference import mismatches
+from kernellab.gpu.stopwatch import Stopwatch, Turn, gpu_stopwatch
 from kernellab.gpu.unboarding import argument_of
 
-# As in triton.testing.do_bench. It leaves the L2 full of lines that are yet to be written back. A launch that the host
-# brings late finds them written, and a short kernel is a tenth faster then; so the flush takes longer than the host.
-_LEAST_FLUSH_BYTES = 256 << 20
-_WARM_UP_FLUSHES = 100
-_HEAD_START_FLUSHES = 2
 _MOST_RUNS = 10_000
+LATE = "some launches reached the GPU late, so their times may hold a wait for the host"
 
 Launcher = Callable[[], None]
 
@@ -37,21 +34,16 @@ class Workbench:
     memory: BenchMemory
     references: list[Any] = field(default_factory=list)
     hooks: dict[str, BoundHooks] = field(default_factory=dict)
-    flush: Any = None
+    watch: Stopwatch = field(default_factory=gpu_stopwatch)
     note: str = ""
     _launchers: dict[tuple[str, tuple[int, int, int]], Launcher] = field(default_factory=dict)
     _graphs: dict[tuple[str, tuple[int, int, int]], Launcher] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.flush = _new_flush()
-        for _ in range(_WARM_UP_FLUSHES):  # some milliseconds of work, so that the clocks are up
-            self.flush.zero_()
 
     def measure(self, job: MeasureJob) -> Timing:
         """Launch once, compare the outputs, time as many launches as the job says."""
         import torch
 
-        self.note = ""
+        self.note, late = "", self.watch.late
         try:
             for reference in job.references[len(self.memory.groups) :]:
                 self._launch_checked(reference)
@@ -63,14 +55,9 @@ class Workbench:
                 return Timing(damages=damages)
             if difference:
                 return Timing(group=1, difference=difference)
-            by_graph, limit_ms = job.manner.by_graph, job.stop_above_ms
-            times = self._times([job.kernel], 1, by_graph)[0]
-            if limit_ms is not None and times[0] > limit_ms:  # once may be the host's fault, which launched late
-                times += self._times([job.kernel], 1, by_graph)[0]
-            if limit_ms is None or min(times) <= limit_ms:
-                warmups, runs = _counts(job.manner, job.runs, min(times))
-                self._times([job.kernel], warmups, by_graph)
-                times += self._times([job.kernel], runs - len(times), by_graph)[0]
+            times = self._screened(job)
+            if self.watch.late > late:
+                self.note = "; ".join(filter(None, (self.note, LATE)))
         except BadHook as exc:
             return Timing(bad_hook=str(exc))
         except LAUNCH_ERRORS as exc:
@@ -81,6 +68,7 @@ class Workbench:
         """Time kernels in turns; where it is ``warm``, right after a launch of their own."""
         import torch
 
+        late = self.watch.late
         try:
             if job.warm:
                 found = [[self._warm_ms(kernel, job.by_graph) for _ in range(job.rounds)] for kernel in job.kernels]
@@ -88,33 +76,34 @@ class Workbench:
                 found = self._times(job.kernels, job.rounds, job.by_graph)
         except LAUNCH_ERRORS as exc:
             return [_failed(exc, torch.cuda)]
-        return [Timing(tuple(times)) for times in found]
+        note = LATE if self.watch.late > late else ""
+        return [Timing(tuple(times), note=note) for times in found]
+
+    def _screened(self, job: MeasureJob) -> list[float]:
+        """Return the milliseconds of as many launches as a job asks for; of two, where both are above its limit."""
+        limit_ms = job.stop_above_ms
+        times = self._times([job.kernel], 2 if job.runs > 1 else 1, job.manner.by_graph)[0]
+        if limit_ms is None or min(times) <= limit_ms:
+            warmups, runs = _counts(job.manner, job.runs, min(times))
+            rounds = warmups + max(0, runs - len(times))
+            times += self._times([job.kernel], rounds, job.manner.by_graph)[0][warmups:]
+        return times
 
     def _times(self, kernels: Sequence[BenchKernel], rounds: int, by_graph: bool) -> list[list[float]]:
         """Return the milliseconds of each launch with a flushed L2; each round starts with another kernel."""
-        import torch
+        return self.watch.turns([self._turn(kernel, by_graph) for kernel in kernels], rounds)
 
-        events: list[list[Any]] = [[] for _ in kernels]
-        launchers = [self._timed(kernel, by_graph) for kernel in kernels]
-        for _ in range(_HEAD_START_FLUSHES):
-            self.flush.zero_()
-        for number in range(rounds):
-            for place in range(len(kernels)):
-                index = (place + number) % len(kernels)
-                self._prepare(kernels[index])
-                self.flush.zero_()
-                events[index].append(self._bracketed(kernels[index], launchers[index]))
-        torch.cuda.synchronize()
-        return [[begin.elapsed_time(end) for begin, end in each] for each in events]
+    def _turn(self, kernel: BenchKernel, by_graph: bool) -> Turn:
+        launch = partial(self._launched, kernel, self._timed(kernel, by_graph))
+        return Turn(launch, partial(self._prepare, kernel), partial(self._finish, kernel))
 
     def _warm_ms(self, kernel: BenchKernel, by_graph: bool) -> float:
-        import torch
-
-        launcher = self._timed(kernel, by_graph)
+        turn = self._turn(kernel, by_graph)
         for _ in range(2):
             self._prepare(kernel)
-            begin, end = self._bracketed(kernel, launcher)
-        torch.cuda.synchronize()
+            begin, end = self.watch.bracketed(turn.launch)
+            self._finish(kernel)
+        self.watch.synchronize()
         return float(begin.elapsed_time(end))
 
     def _prepare(self, kernel: BenchKernel) -> None:
@@ -124,17 +113,6 @@ class Workbench:
         self.memory.restore()
         if kernel.digest in self.hooks:
             self.hooks[kernel.digest].before()
-
-    def _bracketed(self, kernel: BenchKernel, launcher: Launcher) -> tuple[Any, Any]:
-        """Launch between two events, and call what is to be called after."""
-        import torch
-
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        begin.record()
-        self._launched(kernel, launcher)
-        end.record()
-        self._finish(kernel)
-        return begin, end
 
     def _launched(self, kernel: BenchKernel, launcher: Launcher) -> None:
         try:
@@ -227,7 +205,7 @@ def get_ready(job: Readiness, progress: object) -> None:
     import torch
 
     torch.cuda.set_device(job.device)
-    _new_flush().zero_()
+    gpu_stopwatch().flush()
     for name in job.dtypes:
         ones = torch.ones(2, device="cuda").to(getattr(torch, name))
         equal(ones, torch.zeros_like(ones))
@@ -262,13 +240,6 @@ def _workbench(setup: Setup) -> Workbench:
     originals = [_mapped(memory) for memory in setup.memories]
     references = [_mapped(memory) for memory in setup.references]
     return Workbench(copied(setup, originals, keeps_originals=False), references)
-
-
-def _new_flush() -> Any:
-    import torch
-
-    l2_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-    return torch.empty(max(2 * l2_bytes, _LEAST_FLUSH_BYTES), dtype=torch.uint8, device="cuda")
 
 
 def _mapped(memory: Any) -> Any:

@@ -144,6 +144,7 @@ class WorkerBench:
         timings: list[Timing] = self._asked("rounds", job, subject, self.timeout_s * len(candidates))
         for timing in timings:
             self._require_good(timing, candidates[0])
+            self.launches.notes += [timing.note] if timing.note else []
         return [timing.times_ms for timing in timings]
 
     def _asked(self, handler: str, payload: Any, subject: str, timeout_s: float) -> Any:

@@ -69,6 +69,7 @@ class LocalBench:
         timings = bench.rounds(job)
         for timing in timings:
             require_good(timing, self.launches.name, candidates[0])
+            self.launches.notes += [timing.note] if timing.note else []
         return [timing.times_ms for timing in timings]
 
     def _ready(self, candidate: Candidate) -> Workbench:

@@ -1,0 +1,92 @@
+"""Timing launches by events of the device: in turns, with a flushed L2, and without what the host takes to launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# As in triton.testing.do_bench. It leaves the L2 full of lines that are yet to be written back. A launch that the host
+# brings late finds them written, and a short kernel is a tenth faster then; so the flush takes longer than the host.
+_LEAST_FLUSH_BYTES = 256 << 20
+_WARM_UP_FLUSHES = 100
+_HEAD_START_FLUSHES = 2
+_MOST_FLUSHES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A launch to be timed, and what happens before and after it, outside of its time."""
+
+    launch: Callable[[], Any]
+    before: Callable[[], Any] | None = None
+    after: Callable[[], Any] | None = None
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Times launches on one device: ``flush`` fills its L2, ``event`` makes an event, ``synchronize`` waits for it.
+
+    A launch is late if the device got through the flush before the host had handed the launch over: its time would hold
+    a wait for the host. It is made again behind twice as many flushes, up to `_MOST_FLUSHES`; ``late`` counts the times
+    for which that was not enough.
+    """
+
+    flush: Callable[[], Any]
+    event: Callable[[], Any]
+    synchronize: Callable[[], Any]
+    late: int = 0
+
+    def turns(self, work: Sequence[Turn], rounds: int, meanwhile: Callable[[], Any] | None = None) -> list[list[float]]:
+        """Return the milliseconds of each launch of each piece of work; each round starts with another one.
+
+        ``meanwhile`` is called when all has been handed over, while the device is still busy.
+        """
+        events: list[list[tuple[Any, Any]]] = [[] for _ in work]
+        flushes = [1] * len(work)
+        for _ in range(_HEAD_START_FLUSHES):
+            self.flush()
+        for number in range(rounds):
+            for place in range(len(work)):
+                index = (place + number) % len(work)
+                begin, end, flushes[index] = self._taken(work[index], flushes[index])
+                events[index].append((begin, end))
+        if meanwhile is not None:
+            meanwhile()
+        self.synchronize()
+        return [[begin.elapsed_time(end) for begin, end in each] for each in events]
+
+    def bracketed(self, launch: Callable[[], Any]) -> tuple[Any, Any]:
+        """Launch between two events, and return them."""
+        begin, end = self.event(), self.event()
+        begin.record()
+        launch()
+        end.record()
+        return begin, end
+
+    def _taken(self, turn: Turn, flushes: int) -> tuple[Any, Any, int]:
+        """Launch until it is not late; return the events of the last time, and how many flushes that took."""
+        while True:
+            if turn.before is not None:
+                turn.before()
+            for _ in range(flushes):
+                self.flush()
+            begin, end = self.bracketed(turn.launch)
+            is_late = begin.query()
+            if turn.after is not None:
+                turn.after()
+            if not is_late or flushes == _MOST_FLUSHES:
+                self.late += is_late
+                return begin, end, flushes
+            flushes = min(2 * flushes, _MOST_FLUSHES)
+
+
+def gpu_stopwatch() -> Stopwatch:
+    """Return a stopwatch of the current GPU, whose clocks are up."""
+    import torch  # only where there is a GPU
+
+    l2_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+    flushed = torch.empty(max(2 * l2_bytes, _LEAST_FLUSH_BYTES), dtype=torch.uint8, device="cuda")
+    for _ in range(_WARM_UP_FLUSHES):  # some milliseconds of work
+        flushed.zero_()
+    return Stopwatch(flushed.zero_, lambda: torch.cuda.Event(enable_timing=True), torch.cuda.synchronize)  # type: ignore[no-untyped-call]
