@@ -32,9 +32,10 @@ class CellOptions:
 
     ``name`` is the name under which the cell's kernel is entered; ``args`` the arguments of a compile without a launch;
     ``check`` an expression that the kernel's output is compared with; ``show`` the stage to open;
-    ``isolate`` whether first launches on a GPU are tried in a process of their own; with ``tune``, it is shown how the
-    configs of autotuned kernels compare; with ``explore``, there are sliders over the last launch. ``capture`` is the
-    name that the cell's launches and operations of torch are bound to, as a program.
+    ``isolate`` whether first launches on a GPU are tried in a process of their own; with ``interpret``, launches run on
+    the CPU also where there is a GPU; with ``tune``, it is shown how the configs of autotuned kernels compare; with
+    ``explore``, there are sliders over the last launch. ``capture`` is the name that the cell's launches and operations
+    of torch are bound to, as a program.
     """
 
     name: str | None = None
@@ -45,6 +46,7 @@ class CellOptions:
     check: str | None = None
     timeout_s: float | None = None
     isolate: bool = True
+    interpret: bool = False
     tune: bool = False
     explore: bool = False
     capture: str | None = None
@@ -79,7 +81,11 @@ def run_cell(
     provide_modules(namespace)
     cell = _Cell(lab, namespace, file)
     recording = lab.recording(
-        timeout_s=options.timeout_s, run=options.run, isolate=options.isolate, poison=options.check is not None
+        timeout_s=options.timeout_s,
+        run=options.run,
+        isolate=options.isolate,
+        interpret=options.interpret,
+        poison=options.check is not None,
     )
     with lab.compiling_for(options.target), recording as recorder:
         with _captured(cell, options):

@@ -183,19 +183,22 @@ class Lab(Keeping):
         /,
         *args: Any,
         timeout_s: float = 60.0,
+        interpret: bool = False,
         uninitialised: Iterable[str] = (),
         **meta: Any,
     ) -> Run:
         """Launch a kernel once and return what it did.
 
-        On the CPU, the contents of the arguments that ``uninitialised`` names count as never written.
+        Without a GPU, and with ``interpret``, it runs on the CPU, where every access is checked and the contents of the
+        arguments that ``uninitialised`` names count as never written.
 
         Raises:
             KernellabError: it does not compile, cannot run on the target, or fails while it runs.
         """
         bound = self.bind(kernel)
         require_grid(grid, "lab.run")
-        with self.launches.recording(timeout_s=timeout_s, uninitialised=frozenset(uninitialised)) as recorder:
+        unwritten = frozenset(uninitialised)
+        with self.launches.recording(timeout_s=timeout_s, interpret=interpret, uninitialised=unwritten) as recorder:
             bound[grid](*args, **meta)
         for record in recorder.records.values():
             remember(self.kernels, kernel, record)
@@ -293,11 +296,9 @@ class Lab(Keeping):
         return ceilings(self.launches, self.kernels, fresh=fresh)
 
     @contextmanager
-    def recording(
-        self, *, timeout_s: float | None = None, run: bool = True, isolate: bool = True, poison: bool = False
-    ) -> Iterator[Recorder]:
-        """Record the launches of this thread; with ``run`` false, compile them only."""
-        with self.launches.recording(timeout_s=timeout_s, run=run, isolate=isolate, poison=poison) as recorder:
+    def recording(self, *, timeout_s: float | None = None, **options: bool) -> Iterator[Recorder]:
+        """Record the launches of this thread; the options are those of `Recorder`: ``run``, ``isolate``, ..."""
+        with self.launches.recording(timeout_s=timeout_s, **options) as recorder:  # type: ignore[arg-type]
             yield recorder
 
     def capture(self) -> Capture:

@@ -48,4 +48,5 @@ def _wrong_device(kernel: Any, arguments: Mapping[str, Any]) -> str:
     if not on_cpu:
         return f"An argument of {kernel.__name__} is an address that this GPU cannot reach, or was freed."
     names, verb = ", ".join(on_cpu), "is" if len(on_cpu) == 1 else "are"
-    return f"{names} of {kernel.__name__} {verb} on the CPU and the kernel runs on a GPU; use .to('cuda')."
+    hint = "use .to('cuda'), or launch on the CPU by %%triton --interpret"
+    return f"{names} of {kernel.__name__} {verb} on the CPU and the kernel runs on a GPU; {hint}."

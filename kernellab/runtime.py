@@ -61,9 +61,9 @@ class Launches:
         return self.offline is not None
 
     def best_config(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
-        """Tune an autotuned kernel for a launch on the GPU; None where launches are only compiled."""
+        """Tune an autotuned kernel for a launch on the GPU; None where none of its launches gets there."""
         recorder = self._recorder
-        if self.tune is None or (recorder is not None and not recorder.run):
+        if self.tune is None or (recorder is not None and (recorder.interpret or not recorder.run)):
             return None
         timeout_s = None if recorder is None else recorder.timeout_s
         with self.observers.withheld():
@@ -129,9 +129,12 @@ class Launches:
 
     def interpreted(self, function: Any, arguments: Mapping[str, Any], grid: Grid3) -> None:
         """Run a launch that the offline driver was handed."""
+        self._local.run = self._interpreted(function, arguments, grid)
+
+    def _interpreted(self, function: Any, arguments: Mapping[str, Any], grid: Grid3) -> Run:
         recorder = self._recorder or Recorder()
         progress = self.reporter(function.__name__) if self.reporter is not None else None
-        self._local.run = self.interpret(
+        run = self.interpret(
             function,
             arguments,
             grid,
@@ -141,6 +144,7 @@ class Launches:
         )
         if progress is not None:  # the last programs go by without a word of the worker
             progress((math.prod(grid), math.prod(grid)))
+        return run
 
     def compiling(self, kernel: str) -> AbstractContextManager[None]:
         """Return the context in which a kernel compiles, watched where somebody watches."""
@@ -172,11 +176,12 @@ class Launches:
         timeout_s: float | None = None,
         run: bool = True,
         isolate: bool = True,
+        interpret: bool = False,
         uninitialised: frozenset[str] = frozenset(),
         poison: bool = False,
     ) -> Iterator[Recorder]:
         """Record the launches of this thread; see `Recorder`."""
-        before, recorder = self._recorder, Recorder(timeout_s, run, isolate, uninitialised, poison)
+        before, recorder = self._recorder, Recorder(timeout_s, run, isolate, interpret, uninitialised, poison)
         self._local.recorder = recorder
         try:
             with self.switch.on():
@@ -196,6 +201,8 @@ class Launches:
             if self.is_offline():
                 handle = self._through_triton(kernel, args, meta, checked, False)
                 run = self._local.run
+            elif recorder.interpret:
+                handle, run = self._run_on_cpu(kernel, args, meta, checked)
             else:
                 handle, run = self._measured(recorder, kernel, args, meta, checked)
         if run is not None and poisoned.changed:
@@ -256,6 +263,21 @@ class Launches:
         )
         return handle, replace(run, notes=(*run.notes, *landing.notes), output=landing.output)
 
+    def _run_on_cpu(
+        self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid
+    ) -> tuple[Any, Run | None]:
+        """Compile for the GPU, and run in the interpreter; an empty grid runs nothing."""
+        __tracebackhide__ = True
+        from kernellab.gpu.on_cpu import run_on_cpu
+
+        handle = self._through_triton(kernel, args, meta, grid, True)
+        arguments = _bound_arguments(kernel, args, meta)
+        with grid_errors():
+            grid.grid = extents = grid(arguments)
+        if 0 in extents:
+            return handle, None
+        return handle, run_on_cpu(arguments, lambda copies: self._interpreted(kernel, copies, extents))
+
     def _isolates(self, recorder: Recorder | None) -> bool:
         """Tell whether first launches fly in the GPU worker."""
         return self.flights is not None and self.flights.enabled and (recorder is None or recorder.isolate)
@@ -308,7 +330,7 @@ class Launches:
 
     def _closer(self, kernel: Any, arguments: Mapping[str, Any], grid: Grid3) -> KernellabError | None:
         """Repeat a launch that faulted on the CPU, where every access is checked; return what that found."""
-        from kernellab.gpu.observed import on_cpu
+        from kernellab.gpu.on_cpu import on_cpu
 
         try:
             self.interpret(kernel, on_cpu(arguments), grid, _CLOSER_LOOK_S)

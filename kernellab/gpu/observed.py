@@ -6,11 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernellab.compile import Compiled
-from kernellab.errors import RunError
-from kernellab.memory import Copier, memory_of, size_bytes
+from kernellab.memory import memory_of
 from kernellab.run import Run
-
-_MOST_BYTES_TO_COPY = 256 << 20
 
 
 def observed(
@@ -46,17 +43,6 @@ def observed(
         where="gpu",
         notes=notes,
     )
-
-
-def on_cpu(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a launch on copies of their memory on the CPU; views of one storage stay so.
-
-    Raises:
-        RunError: there is more memory than is copied for a second look.
-    """
-    if size_bytes(arguments) > _MOST_BYTES_TO_COPY:
-        raise RunError("The arguments are too large for a second look on the CPU.")
-    return Copier(lambda storage: storage.cpu()).of(arguments)
 
 
 def _changed(before: Any, after: Any) -> int:

@@ -36,6 +36,7 @@ class TritonMagics(Magics):  # type: ignore[misc]
     @argument("--check", help='Compare the output with an expression: --check "x + y".')
     @argument("--timeout", type=float, help="Seconds after which a launch on the CPU, or a first one, is stopped (60).")
     @argument("--no-isolate", action="store_true", help="Do not try first launches on the GPU in another process.")
+    @argument("--interpret", action="store_true", help="Run launches on the CPU, which checks every access.")
     @argument("--tune", action="store_true", help="Show how the configs of the autotuned kernels of the cell compare.")
     @argument("--capture", metavar="NAME", help="Bind the cell's launches and operations of torch, as a program.")
     @argument("--explore", action="store_true", help="Show sliders over the parameters of the cell's last launch.")
@@ -76,6 +77,7 @@ def _options(given: Any) -> CellOptions:
         check=None if given.check is None else unquoted(given.check),
         timeout_s=given.timeout,
         isolate=not given.no_isolate,
+        interpret=given.interpret,
         tune=given.tune,
         explore=given.explore,
         capture=given.capture,
