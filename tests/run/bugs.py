@@ -120,6 +120,9 @@ WARNINGS = {
         "counts",
         8,
     ),
+    "race of a store and an atomic of the same element": Bug(
+        p.first_program_clears, (4,), lambda: (block(32), torch.full((1,), 7.0)), "race", "total", 8
+    ),
     "race between lanes": Bug(p.colliding_lanes, (1,), lambda: (torch.zeros(8, dtype=torch.int32),), "race", "out", 8),
     "overlap of shifted views": Bug(p.shifted_copy, (1,), shifted_views, "overlap", "out", 8),
     "32-bit overflow that stays in bounds": Bug(

@@ -107,6 +107,14 @@ def sum_without_atomic(x, out, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def first_program_clears(x, total, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    if pid == 0:
+        tl.store(total, 0.0)
+    tl.atomic_add(total, tl.sum(tl.load(x + pid * BLOCK + tl.arange(0, BLOCK))))  # bug
+
+
+@triton.jit
 def same_value(out, n):
     tl.store(out, n)  # bug
 

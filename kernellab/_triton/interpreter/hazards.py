@@ -10,7 +10,7 @@ from triton._C.libtriton import interpreter as native
 from kernellab._triton.interpreter.findings import Findings, Program
 from kernellab._triton.interpreter.handles import Array
 from kernellab._triton.interpreter.regions import Region
-from kernellab._triton.interpreter.shadow import MANY, Ordering
+from kernellab._triton.interpreter.shadow import MANY, Order, Ordering
 from kernellab.packed import FindingKind, Severity
 
 
@@ -33,23 +33,21 @@ class Hazards:
         self.program = program
         self._ordering.begin_program()
 
-    def synchronise(self, address: int, *, acquire: bool, release: bool) -> None:
-        """Take note of a scalar atomic at an address of this process."""
-        self._ordering.synchronise(address, self._me - 1, acquire=acquire, release=release)
-
     def before_read(self, region: Region, addresses: Array, itemsize: int, *, volatile: bool = False) -> None:
-        shadow = region.storage.shadow
         index = _granules(region, addresses, itemsize)
+        self._check_read(region, addresses, index, itemsize, volatile=volatile)
+        if not volatile:
+            self._note_reader(region, index)
+
+    def _check_read(self, region: Region, addresses: Array, index: Array, itemsize: int, *, volatile: bool) -> None:
+        shadow = region.storage.shadow
         if shadow.unwritten is not None and (fresh := shadow.unwritten[index]).any():
             each = shadow.per_element(itemsize)
             element = region.element(int(addresses[int(np.argmax(fresh)) // each]))
             detail = f"element {element} of {region.name} is read before anything wrote it"
             self._find(FindingKind.UNINITIALISED_READ, Severity.WARNING, region, detail, int(fresh.sum()) // each)
-        if volatile:
-            return
-        if shadow.writers is not None:
+        if shadow.writers is not None and not volatile:
             self._check_others(region, addresses, index, itemsize, shadow.writers[index], None)
-        self._note_reader(region, index)
 
     def before_write(self, region: Region, addresses: Array, values: Array) -> None:
         shadow = region.storage.shadow
@@ -69,13 +67,25 @@ class Hazards:
             names = ", ".join(region.twins)
             self._find(FindingKind.OVERLAP, Severity.NOTE, region, f"{region.name} and {names} are the same memory", 1)
 
-    def before_atomic(self, region: Region, addresses: Array, itemsize: int, *, reads: bool) -> None:
+    def before_atomic(
+        self, region: Region, addresses: Array, itemsize: int, *, reads: bool, order: Order | None = None
+    ) -> None:
+        """Check an atomic access; a scalar one has an ``order``.
+
+        That orders what programs do at other addresses. What one of them plainly wrote to the very element, another's
+        atomic may have met in either state: which came first is what the atomic is to tell.
+        """
         shadow = region.storage.shadow
+        index = _granules(region, addresses, itemsize)
         if reads:
-            self.before_read(region, addresses, itemsize)
+            self._check_read(region, addresses, index, itemsize, volatile=False)
+        if order is not None:
+            self._ordering.synchronise(order.address, self._me - 1, acquire=order.acquire, release=order.release)
+        if reads:
+            self._note_reader(region, index)
         shadow.touched = True
         if shadow.unwritten is not None:
-            shadow.unwritten[_granules(region, addresses, itemsize)] = False
+            shadow.unwritten[index] = False
 
     def colliding_lanes(self, region: Region, addresses: Array, lanes: int) -> None:
         """Report a store whose own lanes wrote different values to one element."""

@@ -19,6 +19,7 @@ from kernellab._triton.interpreter.findings import Findings, Program
 from kernellab._triton.interpreter.handles import Array, Handle
 from kernellab._triton.interpreter.hazards import Hazards
 from kernellab._triton.interpreter.regions import TAG_SHIFT, Region, regions_of
+from kernellab._triton.interpreter.shadow import Order
 from kernellab.packed import FindingKind, Launch, Severity
 
 
@@ -101,10 +102,10 @@ class CheckedMemory:
         located = self._locate(pointer, mask, itemsize, Access.ATOMIC)
         if located is None:
             return None
-        if located.addresses.size == 1:
-            self.hazards.synchronise(int(located.addresses.item()), acquire=acquire, release=release)
+        is_scalar = located.addresses.size == 1
+        order = Order(int(located.addresses.item()), acquire, release) if is_scalar else None
         for region, addresses, _ in located.parts:
-            self.hazards.before_atomic(region, addresses, itemsize, reads=reads)
+            self.hazards.before_atomic(region, addresses, itemsize, reads=reads, order=order)
         return located.addresses
 
     def _locate(self, pointer: Handle, mask: Array | None, itemsize: int, access: Access) -> Located | None:

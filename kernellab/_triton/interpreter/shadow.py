@@ -89,6 +89,15 @@ class Shadow:
                 setattr(self, name, np.repeat(array, factor))
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A scalar atomic at an address of this process, and what it does to the order of programs."""
+
+    address: int
+    acquire: bool
+    release: bool
+
+
 class Ordering:
     """Which programs' writes a program may rely on: those released at an address that it acquired from.
 
