@@ -47,7 +47,7 @@ test-triton: $(VENV)/.installed-test  ## unit tests against another Triton: make
 	JUPYTER_PATH=$(abspath $(VENV))/share/jupyter $(TRITON_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal -p no:cacheprovider $(TRITON_TESTS)
 
 lab: $(VENV)/.installed-lab  ## open JupyterLab on the notebooks
-	$(VENV)/bin/jupyter lab notebooks
+	$(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
 docs: $(VENV)/.installed-docs  ## build the site into build/docs; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
