@@ -77,7 +77,7 @@ def _machine() -> dict[str, str]:
     versions = (
         f"Python {sys.version_info[0]}.{sys.version_info[1]}, torch {torch.__version__}, Triton {triton.__version__}"
     )
-    return {"text": f"one {torch.cuda.get_device_name()}, {os.cpu_count()} cores, {versions}"}
+    return {"text": f"one {torch.cuda.get_device_name()}, {len(os.sched_getaffinity(0))} cores, {versions}"}
 
 
 def _measured(name: str, folder: Path, imported: bool) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
