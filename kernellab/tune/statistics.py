@@ -62,11 +62,6 @@ def ratio_interval(
     return interval([a / b for a, b in zip(challenger, leader, strict=True)], seed, confidence)
 
 
-def clearly_loses(samples: Sequence[float], best_ms: float | None, factor: float) -> bool:
-    """Tell whether even the fastest sample is slower than the best median so far by more than ``factor``."""
-    return best_ms is not None and min(samples) > best_ms * factor
-
-
 def standing(
     rounds: Mapping[int, Sequence[float]], *, seed: int = 0, margin: float = 0.005, confidence: float = CONFIDENCE
 ) -> Standing:
