@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -47,9 +48,16 @@ class Crew:
     def judge(self) -> Bench:
         return self.benches[0]
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether configs are measured by several threads, so that the judge may be at work at any time."""
+        return self._threads is not None
+
     def get_ready(self) -> None:
+        """Let all benches load what they need. One that fails says so when it is to measure something."""
         for bench in self.benches:
-            bench.get_ready()
+            with suppress(KernellabError):
+                bench.get_ready()
 
     def submit(self, candidate: Candidate, runs: int, bound: Callable[[], float | None]) -> None:
         """Measure a candidate: now, or as soon as a device is free. ``bound`` is asked when it starts."""

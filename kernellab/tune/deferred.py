@@ -6,12 +6,17 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from kernellab.errors import LaunchError, first_line
 from kernellab.tune.bench import Bench, Candidate, Measured
 
 
 @dataclass(slots=True)
 class DeferredBench:
-    """Stands for the bench that ``make`` returns, which is asked for once."""
+    """Stands for the bench that ``make`` returns, which is asked for once.
+
+    Raises:
+        LaunchError: it cannot be made, for want of memory; the next one who asks tries again.
+    """
 
     make: Callable[[], Bench]
     _bench: Bench | None = None
@@ -36,5 +41,8 @@ class DeferredBench:
     def _made(self) -> Bench:
         with self._lock:
             if self._bench is None:
-                self._bench = self.make()
+                try:
+                    self._bench = self.make()
+                except RuntimeError as exc:  # of torch: no memory for copies of the arguments on another GPU
+                    raise LaunchError(f"The bench cannot be set up: {first_line(exc)}.") from exc
             return self._bench

@@ -63,7 +63,7 @@ class WorkerBench:
         worker = self.flights.worker(self._device)
 
         def run() -> None:
-            with suppress(KernellabError):  # the first measurement will say it
+            with suppress(KernellabError, OSError):  # the first measurement will say it; a lab may close meanwhile
                 worker.run(job, _START_S)
 
         threading.Thread(target=run, name="kernellab-bench", daemon=True).start()

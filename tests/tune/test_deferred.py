@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from kernellab.errors import LaunchError
 from kernellab.tune.bench import Candidate
 from kernellab.tune.deferred import DeferredBench
 from tests.tune.fakes import FakeBench, compiled, config
@@ -15,6 +18,16 @@ def test_nothing_is_made_where_nothing_is_measured() -> None:
     assert made == []
 
 
+def test_one_that_cannot_be_made_for_want_of_memory_is_a_launch_that_cannot_start() -> None:
+    def make() -> FakeBench:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
+
+    bench = DeferredBench(make)
+    for asked in (bench.get_ready, lambda: bench.measure(CANDIDATE, 3, None)):
+        with pytest.raises(LaunchError, match=r"The bench cannot be set up: CUDA out of memory\."):
+            asked()
+
+
 def test_it_is_made_once_and_closed() -> None:
     made: list[FakeBench] = []
 
@@ -23,8 +36,9 @@ def test_it_is_made_once_and_closed() -> None:
         return made[-1]
 
     bench = DeferredBench(make)
+    bench.get_ready()
     assert bench.measure(CANDIDATE, 3, None).times_ms
     assert len(bench.interleave([CANDIDATE], 5)[0]) == 5
     assert len(bench.warm([CANDIDATE], 2)) == 1
     bench.close()
-    assert [each.closed for each in made] == [True]
+    assert [(each.ready, each.closed) for each in made] == [(1, True)]
