@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from kernellab.errors import KernellabError
 from kernellab.tune.bench import Bench, Candidate
 from kernellab.tune.config import Config
 from kernellab.tune.result import Row, Status
@@ -97,6 +98,40 @@ class Contest:
             self.play()
         assert self._stand is not None
         return self._stand, self._times_ms
+
+
+@dataclass(slots=True)
+class Rehearsals:
+    """Contests that begin before all configs are measured, between those that would meet if no other came.
+
+    Other finalists make another contest, and what the one before has played is dropped. So the final goes on with the
+    last rehearsal if that had all of its finalists, and begins anew if a config came late that belongs in it.
+    """
+
+    policy: Policy
+    clock: Callable[[], float]
+    _contest: Contest | None = None
+    _has_failed: bool = False
+
+    def contest(self, bench: Bench, finalists: tuple[Candidate, ...]) -> Contest:
+        """Return the contest of these finalists: the one that is under way, if it is theirs."""
+        if self._contest is None or self._contest.finalists != finalists:
+            self._contest = Contest(bench, finalists, self.policy, self.clock)
+        return self._contest
+
+    def play(self, bench: Bench, finalists: tuple[Candidate, ...]) -> bool:
+        """Play a batch; tell whether more can be played. After an error nothing can: the final itself will raise it."""
+        if self._has_failed:
+            return False
+        contest = self.contest(bench, finalists)
+        if contest.is_decided:
+            return False
+        try:
+            contest.play()
+        except KernellabError:
+            self._contest, self._has_failed = None, True
+            return False
+        return not contest.is_decided
 
 
 def settle(contest: Contest, rows: Mapping[Config, Row], name: str) -> tuple[Final, dict[Config, Row]]:

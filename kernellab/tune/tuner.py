@@ -6,7 +6,6 @@ Nothing here knows of GPUs, processes or databases: the compiler, the bench and 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,14 +16,16 @@ from kernellab.errors import KernellabError, LaunchError, UsageError, WorkerErro
 from kernellab.tune.bench import Candidate, Measured
 from kernellab.tune.config import Config
 from kernellab.tune.crew import Crew, Taken
-from kernellab.tune.finals import Contest, Final, Policy, qualified, settle
+from kernellab.tune.finals import Final, Policy, Rehearsals, qualified, settle
 from kernellab.tune.outcomes import reason_of, row_before, status_of
-from kernellab.tune.progress import Stage, TuningProgress, Watch, unwatched
+from kernellab.tune.progress import Stage, Watch, unwatched
 from kernellab.tune.result import Row, Status, with_resources
 from kernellab.tune.search import Search
 from kernellab.tune.statistics import interval
+from kernellab.tune.tally import Tally
+from kernellab.tune.voting import outvoted
 
-_REHEARSED_SHARE = 0.75  # of the configs that compile: so many are measured before the final is rehearsed
+_REHEARSED_SHARE = 0.75  # of the configs that compile side by side: so many are through before a final is rehearsed
 NO_GPU = "not measured: there is no GPU"
 SPENT = "not measured: the budget was spent"
 STOPPED = "not measured: the tuning was interrupted"
@@ -74,16 +75,13 @@ class Tuner:
     _rows: dict[Config, Row] = field(default_factory=dict)
     _candidates: dict[Config, Candidate] = field(default_factory=dict)
     _groups: dict[Config, tuple[int, int]] = field(default_factory=dict)
-    _best: Row | None = None
-    _contest: Contest | None = None
-    _rehearses: bool = True
-    _measured: int = 0
-    _compiled: int = 0
-    _adopted: int = 0
-    _timed: int = 0
-    _failed: int = 0
-    _times_ms: list[float] = field(default_factory=list)
+    _tally: Tally = field(default_factory=Tally)
+    _rehearsals: Rehearsals = field(init=False)
+    _submitted: int = 0
     _start_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._rehearsals = Rehearsals(self.policy, self.clock)
 
     def run(self) -> Outcome:
         """Tune, and return what was found; an interrupt or a spent budget keeps what there is.
@@ -102,13 +100,13 @@ class Tuner:
             final = self._settled() or self._finals()
         except KeyboardInterrupt:
             interrupted, best = True, self._best_so_far()
-            if best is None and (self.crew is not None or not self._compiled):
+            if best is None and (self.crew is not None or not self._tally.compiled):
                 raise
             final = Final(best, ())
         if self.crew is None:
             fitting = (config for config, row in self._rows.items() if row.status is Status.PRUNED)
             final = Final(next((c for c in fitting if c in self._candidates), None), ())
-        from_cache = bool(self._rows) and self._measured == 0 and self.crew is not None
+        from_cache = bool(self._rows) and self._submitted == 0 and self.crew is not None
         self._tell("done")
         return Outcome(self._rows, final.winner, final.ties, from_cache, interrupted)
 
@@ -134,19 +132,19 @@ class Tuner:
 
     def _adopt(self, config: Config) -> None:
         row = self._rows[config] = replace(self.known[config], config=config)
-        self._adopted += 1
-        self._note(row)
+        self._tally.known += 1
+        self._tally.add(row)
 
     def _screen(self, configs: list[Config]) -> None:
         """Compile configs, and measure each as it comes; what was begun before a budget was spent is finished."""
         jobs = self._prepared(configs)
         order = self.order(jobs)
-        if jobs and self.crew is not None and not self._measured:
+        if jobs and self.crew is not None and not self._submitted:
             self.crew.get_ready()
-        rehearse = partial(self._rehearse, math.ceil(len(order) * _REHEARSED_SHARE))
+        rehearse = partial(self._rehearse, self._tally.compiled + math.ceil(len(order) * _REHEARSED_SHARE))
         stream = self.stream([jobs[config] for config in order], idle=rehearse) if jobs else iter(())
         for index, result in stream:
-            self._compiled += 1
+            self._tally.compiled += 1
             self._take(order[index], result)
             for taken in self.crew.finished() if self.crew else ():
                 self._enter(taken)
@@ -179,16 +177,16 @@ class Tuner:
             candidate = self._candidates[config] = Candidate(list(self._rows).index(config), config, result)
             self._rows[config] = replace(row, reason=NO_GPU if self.crew is None else STOPPED)
         if candidate is None or self.crew is None:
-            self._note(self._rows[config])
+            self._tally.add(self._rows[config])
             if not isinstance(result, WorkerError):  # a worker that was lost or late says nothing of the config
                 self.record([self._rows[config]])
             return
-        self._measured += 1
+        self._submitted += 1
         self.crew.submit(candidate, self.policy.screen_runs, self._bound_ms)
 
     def _bound_ms(self) -> float | None:
-        best = self._best
-        return None if best is None or best.time_ms is None else best.time_ms * self.policy.loser_factor
+        best_ms = self._tally.best_ms
+        return None if best_ms is None else best_ms * self.policy.loser_factor
 
     def _enter(self, taken: Taken) -> None:
         """Enter what a bench says of a candidate.
@@ -197,7 +195,7 @@ class Tuner:
             UsageError: the bench was asked something wrong, which is no fault of the config.
         """
         config, result, device = taken.candidate.config, taken.result, self._device(taken.place)
-        self._timed += 1
+        self._tally.measured += 1
         if isinstance(result, UsageError) and not isinstance(result, LaunchError):
             raise result
         if isinstance(result, KernellabError):
@@ -206,7 +204,7 @@ class Tuner:
             row = self._measured_row(taken.candidate, result)
             self._groups[config] = taken.place, result.group
         self._rows[config] = replace(row, device_index=device)
-        self._note(row)
+        self._tally.add(row)
         self.record([self._rows[config]])
 
     def _measured_row(self, candidate: Candidate, measured: Measured) -> Row:
@@ -221,52 +219,31 @@ class Tuner:
     def _device(self, place: int) -> int | None:
         return None if self.crew is None else self.crew.devices[place]
 
-    def _note(self, row: Row) -> None:
-        """Keep the best row, and what whoever watches is told."""
-        self._failed += row.status not in {Status.OK, Status.PRUNED}
-        if row.status is not Status.OK or row.time_ms is None:
-            return
-        self._times_ms.append(row.time_ms)
-        if self._best is None or row.time_ms < (self._best.time_ms or 0.0):
-            self._best = row
-
     def _tell(self, stage: Stage) -> None:
-        best = self._best
-        self.watch(
-            TuningProgress(
-                kernel=self.kernel,
-                stage=stage,
-                total=len(self._rows),
-                known=self._adopted,
-                compiled=self._compiled,
-                measured=self._timed,
-                failed=self._failed,
-                best="" if best is None else best.config.text,
-                best_ms=None if best is None else best.time_ms,
-                times_ms=tuple(self._times_ms),
-            )
-        )
+        self.watch(self._tally.progress(self.kernel, stage, len(self._rows)))
 
     def _condemn_wrong(self) -> None:
-        """Mark the configs whose outputs differ from those of most configs; with a reference, that has been done."""
-        if not self._groups or self.crew is None or self.policy.reference:
-            return
-        found = [(self._candidates[config], *group) for config, group in self._groups.items()]
-        groups = dict(zip(self._groups, self.crew.groups(found), strict=True))
-        sizes = Counter(groups.values())
-        first = {group: index for index, group in reversed(list(enumerate(groups.values())))}
-        right = max(sizes, key=lambda group: (sizes[group], -first[group]))
-        wrong = [config for config, group in groups.items() if group != right]
-        reason = f"its outputs differ from those of {sizes[right]} other configs"
+        """Mark the configs whose outputs differ from those of most configs."""
+        wrong, agreeing = self._outvoted()
+        reason = f"its outputs differ from those of {agreeing} other configs"
         for config in wrong:
             self._rows[config] = replace(self._rows[config], status=Status.WRONG, reason=reason)
         self.record([self._rows[config] for config in wrong])
+
+    def _outvoted(self) -> tuple[list[Config], int]:
+        """Return the configs that differ from most, and how many agree; a bench with a reference has told by itself."""
+        if not self._groups or self.crew is None or self.policy.reference:
+            return [], 0
+        found = [(self._candidates[config], *group) for config, group in self._groups.items()]
+        groups = {each.index: group for (each, *_), group in zip(found, self.crew.groups(found), strict=True)}
+        wrong, agreeing = outvoted(groups)
+        return [config for config in self._groups if self._candidates[config].index in wrong], agreeing
 
     def _settled(self) -> Final | None:
         """Return what an earlier final decided, if that still holds for these rows."""
         good = self._good()
         winners = [config for config in good if self._rows[config].standing == "winner"]
-        if len(winners) != 1 or self._measured:
+        if len(winners) != 1 or self._submitted:
             return None
         winner = self._rows[winners[0]]
         tied = [c for c in good if self._rows[c].standing == "tied" and self._rows[c].tuning == winner.tuning]
@@ -282,8 +259,8 @@ class Tuner:
             return Final(chosen[0] if chosen else None, ())
         self._tell("final")
         self._compile_adopted(chosen)
-        contest = self._contest_of(chosen, self.crew)
-        self._measured += len(contest.finalists)
+        contest = self._rehearsals.contest(self.crew.judge, self._compiled_of(chosen))
+        self._submitted += len(contest.finalists)
         final, rows = settle(contest, self._rows, self.name)
         device = self._device(0)
         rated = [replace(self._with_rate(r, self._candidates[c]), device_index=device) for c, r in rows.items()]
@@ -293,32 +270,22 @@ class Tuner:
         self.record(rated)
         return final
 
-    def _contest_of(self, chosen: Sequence[Config], crew: Crew) -> Contest:
-        """Return the contest of these configs: the one that is under way, if it is theirs."""
-        finalists = tuple(self._candidates[config] for config in chosen if config in self._candidates)
-        if self._contest is None or self._contest.finalists != finalists:
-            self._contest = Contest(crew.judge, finalists, self.policy, self.clock)
-        return self._contest
+    def _compiled_of(self, configs: Sequence[Config]) -> tuple[Candidate, ...]:
+        return tuple(self._candidates[config] for config in configs if config in self._candidates)
 
     def _rehearse(self, least: int) -> bool:
         """Go on with the final of what is known while the last configs compile; tell whether more can be played.
 
-        It counts if none of those that are still to come belongs in it. An error is left to the final itself.
+        That begins when ``least`` configs are through. It counts if none of those that are still to come belongs in it.
         """
-        if not self._rehearses or self.crew is None or len(self.crew.benches) > 1 or self._timed < least:
+        if self.crew is None or self.crew.is_shared or self._tally.compiled < least:
             return False
-        chosen = qualified(self._rows, self.policy)
-        if len(chosen) < 2 or not self._candidates.keys() >= set(chosen):
+        wrong, _ = self._outvoted()
+        chosen = qualified({config: row for config, row in self._rows.items() if config not in wrong}, self.policy)
+        finalists = self._compiled_of(chosen)
+        if len(finalists) < max(2, len(chosen)):
             return False
-        contest = self._contest_of(chosen, self.crew)
-        if contest.is_decided:
-            return False
-        try:
-            contest.play()
-        except KernellabError:
-            self._contest, self._rehearses = None, False
-            return False
-        return not contest.is_decided
+        return self._rehearsals.play(self.crew.judge, finalists)
 
     def _with_rate(self, row: Row, candidate: Candidate) -> Row:
         moved = self.bytes_of(candidate.config, candidate.compiled)
@@ -346,7 +313,7 @@ class Tuner:
 
     def _is_spent(self) -> bool:
         policy = self.policy
-        done = self._compiled if self.crew is None else self._measured
+        done = self._tally.compiled if self.crew is None else self._submitted
         if policy.budget_configs is not None and done >= policy.budget_configs:
             return True
         return policy.budget_s is not None and self.clock() - self._start_s >= policy.budget_s

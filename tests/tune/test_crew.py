@@ -14,7 +14,7 @@ from kernellab.tune.crew import Crew
 from kernellab.tune.devices import checked_devices
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Status
-from tests.tune.fakes import FakeBench, config, tune
+from tests.tune.fakes import FakeBench, FakeCompiler, config, tune
 
 CONFIGS = [config(2 ** (i + 4), warps) for i in range(6) for warps in (2, 4)]
 TIMES = {each: 1.0 + place / 10 for place, each in enumerate(CONFIGS)}
@@ -76,6 +76,28 @@ def test_the_first_config_that_runs_decides_whether_devices_agree() -> None:
     assert two.measured[0] == CONFIGS[1]
 
 
+def test_the_final_is_rehearsed_where_the_first_device_measures_alone() -> None:
+    alone, shared = FakeCompiler(dawdles=True), FakeCompiler(dawdles=True)
+    close = {each: 1.0 + place / 1000 for place, each in enumerate(CONFIGS)}
+    tune(CONFIGS, crew(Device(close), Device(close, slower=1.2)), compiler=alone)
+    tune(CONFIGS, crew(Device(close), Device(close)), compiler=shared)
+    assert alone.rehearsals > 0
+    assert shared.rehearsals == 0
+
+
+class Unwell(Device):
+    """A device without memory for a copy of the arguments."""
+
+    def get_ready(self) -> None:
+        raise LaunchError("there is no memory left.")
+
+
+def test_a_device_that_cannot_get_ready_keeps_no_other_from_it() -> None:
+    one = Device(TIMES)
+    crew(Unwell(TIMES), one).get_ready()
+    assert one.ready == 1
+
+
 @dataclass(slots=True)
 class Numbering(Device):
     """A bench that numbers the groups of outputs in the order in which it meets them."""
@@ -98,6 +120,14 @@ def test_outputs_of_several_devices_are_compared_with_each_other() -> None:
     wrong = {each for each, row in outcome.rows.items() if row.status is Status.WRONG}
     assert wrong == {CONFIGS[0], CONFIGS[2]}
     assert outcome.winner == CONFIGS[1]
+
+
+def test_of_two_groups_of_a_size_the_one_of_the_earliest_config_is_right() -> None:
+    bench = Numbering(TIMES, kinds={CONFIGS[1]: "other"})
+    outcome = tune(CONFIGS[:2], crew(bench), order=lambda configs: list(configs)[::-1])
+    assert bench.measured[0] == CONFIGS[1]
+    assert outcome.winner == CONFIGS[0]
+    assert outcome.rows[CONFIGS[1]].status is Status.WRONG
 
 
 def test_an_interrupt_ends_the_threads_and_keeps_the_best() -> None:

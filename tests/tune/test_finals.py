@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from kernellab.errors import RunError
+from kernellab.errors import CompileError, RunError
 from kernellab.tune.bench import Candidate, Measured
 from kernellab.tune.config import Config
 from kernellab.tune.finals import Contest, Final, Policy, settle
@@ -100,13 +100,20 @@ class Diary(FakeBench):
         return FakeBench.interleave(self, candidates, rounds)
 
 
+EIGHT = [config(64 << place) for place in range(8)]
+TIMES = {each: 1.0 + place / 1000 for place, each in enumerate(EIGHT)}
+
+
+def asked_last(bench: Diary) -> str:
+    """Return what a bench was asked for after the last config was measured."""
+    return " ".join(bench.asked).rpartition("measure")[2].strip()
+
+
 def rehearsed(last_ms: float, *, failures: int = 0) -> tuple[Outcome, str]:
     """Tune eight configs, of which the last compiles for long; return what the bench was asked after that one."""
-    configs = [config(64 << place) for place in range(8)]
-    times = {each: 1.0 + place / 1000 for place, each in enumerate(configs[:-1])} | {configs[-1]: last_ms}
-    bench = Diary(times, failures=failures)
-    outcome = tune(configs, bench, compiler=FakeCompiler(dawdles=True))
-    return outcome, " ".join(bench.asked).rpartition("measure")[2].strip()
+    bench = Diary(TIMES | {EIGHT[-1]: last_ms}, failures=failures)
+    outcome = tune(EIGHT, bench, compiler=FakeCompiler(dawdles=True))
+    return outcome, asked_last(bench)
 
 
 def test_the_final_is_held_while_the_last_config_compiles() -> None:
@@ -128,3 +135,63 @@ def test_a_rehearsal_that_fails_leaves_the_final_to_say_so() -> None:
     assert asked.startswith("rounds")
     with pytest.raises(RunError, match="It failed on the GPU"):
         rehearsed(last_ms=2.0, failures=2)
+
+
+def test_configs_that_do_not_compile_put_off_no_rehearsal() -> None:
+    bad = dict.fromkeys(EIGHT[:4], CompileError("It has too many elements."))
+    bench = Diary(TIMES | {EIGHT[-1]: 2.0})
+    outcome = tune(EIGHT, bench, compiler=FakeCompiler(bad, dawdles=True))
+    assert outcome.winner in EIGHT[4:]
+    assert asked_last(bench) == ""
+
+
+def test_what_differs_from_most_is_left_out_of_a_rehearsal_too() -> None:
+    bench = Diary(TIMES | {EIGHT[0]: 0.5, EIGHT[-1]: 2.0}, groups=dict.fromkeys(EIGHT[1:], 1))
+    outcome = tune(EIGHT, bench, compiler=FakeCompiler(dawdles=True))
+    assert outcome.rows[EIGHT[0]].status is Status.WRONG
+    assert EIGHT[0] not in {outcome.winner, *outcome.ties}
+    assert asked_last(bench) == ""
+
+
+@dataclass(slots=True)
+class Twice:
+    """A search that asks for the second half of its configs when the first is through."""
+
+    halves: list[list[Config]]
+
+    def ask(self) -> list[Config]:
+        return self.halves.pop(0) if self.halves else []
+
+    def tell(self, config: Config, time_ms: float | None) -> None:
+        pass
+
+
+def test_a_search_that_asks_again_has_no_rehearsal_before_most_of_that_is_through() -> None:
+    bench = Diary(TIMES)
+    search = Twice([EIGHT[:4], EIGHT[4:]])
+    tune([], bench, compiler=FakeCompiler(dawdles=True), search=search)
+    measured = [place for place, each in enumerate(bench.asked) if each == "measure"]
+    assert len(measured) == 8
+    assert bench.asked[measured[2] + 1] == "rounds"
+    assert measured[3:7] == list(range(measured[3], measured[3] + 4))
+
+
+def test_the_samples_of_a_rehearsal_that_does_not_count_are_not_in_the_rows() -> None:
+    outcome, _ = rehearsed(last_ms=0.9)
+    known = {each.config: each.samples for each in outcome.rows.values() if each.standing}
+    assert max(known.values()) <= POLICY.screen_runs + POLICY.max_rounds
+
+
+class Stopped(FakeBench):
+    """A bench that is interrupted in its first final."""
+
+    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_of_a_rehearsal_keeps_the_best_so_far() -> None:
+    outcome = tune(EIGHT, Stopped(TIMES | {EIGHT[0]: 0.8}), compiler=FakeCompiler(dawdles=True))
+    assert outcome.interrupted
+    assert outcome.winner == EIGHT[0]
+    assert "interrupted" in outcome.rows[EIGHT[-1]].reason
+    assert not any(row.standing for row in outcome.rows.values())

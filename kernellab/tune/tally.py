@@ -1,0 +1,49 @@
+"""How far a tuning has come: what is counted on the way, for whoever watches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kernellab.tune.progress import Stage, TuningProgress
+from kernellab.tune.result import Row, Status
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts configs as `TuningProgress` has them, and keeps the fastest row."""
+
+    known: int = 0
+    compiled: int = 0
+    measured: int = 0
+    _failed: int = 0
+    _best: Row | None = None
+    _times_ms: list[float] = field(default_factory=list)
+
+    @property
+    def best_ms(self) -> float | None:
+        """The smallest median so far."""
+        return None if self._best is None else self._best.time_ms
+
+    def add(self, row: Row) -> None:
+        """Count what became of a config."""
+        self._failed += row.status not in {Status.OK, Status.PRUNED}
+        if row.status is not Status.OK or row.time_ms is None:
+            return
+        self._times_ms.append(row.time_ms)
+        if self.best_ms is None or row.time_ms < self.best_ms:
+            self._best = row
+
+    def progress(self, kernel: str, stage: Stage, total: int) -> TuningProgress:
+        """Return the event that tells of this; ``total`` configs were asked for."""
+        return TuningProgress(
+            kernel=kernel,
+            stage=stage,
+            total=total,
+            known=self.known,
+            compiled=self.compiled,
+            measured=self.measured,
+            failed=self._failed,
+            best="" if self._best is None else self._best.config.text,
+            best_ms=self.best_ms,
+            times_ms=tuple(self._times_ms),
+        )
