@@ -1,11 +1,23 @@
 """Compiling on whatever `concurrent.futures.Executor` the user has: processes, dask, ipyparallel, MPI.
 
-What travels is a function of this module with plain data, a `CompileJob`, and comes back as the files of the compiled
-kernel; so the executor's workers need kernellab and the same Triton, and share no disk with the notebook.
+What travels is a `CompileJob`, as bytes that compile it when they are unpickled, and the files of the compiled kernel
+come back. So the executor's workers need kernellab and the same Triton, and share no disk with the notebook; one that
+has no kernellab says so, since what it is called with is a function of Python itself.
+
+Tried with `ProcessPoolExecutor` (spawn), dask (``client.get_executor()``) and ipyparallel
+(``client.load_balanced_view().executor``), from scripts and from cells:
+
+- An interrupt comes back within a second with what was compiled, and the executor can be used again. Of a process pool
+  in a notebook it may be broken then: Jupyter interrupts its processes as well.
+- A worker that dies costs dask nothing, which starts the compile anew, and ipyparallel the config at work, whose row
+  says so; a process pool breaks, and what it had compiled counts.
+- Of a cluster that is closed, what it had compiled counts, and the notes of the tuning say what became of the rest.
+  Where all engines of ipyparallel die, that takes as long as a compile may take (``KERNELLAB_TIMEOUT``).
 """
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 import threading
 import time
@@ -18,11 +30,12 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.compile import CompileJob
-from kernellab.errors import KernellabError, UsageError, WorkerDied, WorkerError, WorkerTimeout
+from kernellab.errors import KernellabError, StoreError, UsageError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.worker import Failure, Job, Progress, failure_of
 
 _MOST_WAITING = 32
 _LOOK_S = 0.1
+_SUCH_AS = ", such as client.get_executor() of dask, or client.load_balanced_view().executor of ipyparallel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +55,25 @@ def built(job: CompileJob) -> Built | Failure:
         with _one_at_a_time(), tempfile.TemporaryDirectory(prefix="kernellab-") as folder:
             compile_kernel(BuildRequest(own, Path(folder)), lambda progress: None)
             return Built(own.digest, {path.name: path.read_bytes() for path in Path(folder).iterdir()})
+    except StoreError as exc:
+        return failure_of(
+            WorkerError(f"A worker of the executor cannot write to {tempfile.gettempdir()}: {_root(exc)}")
+        )
     except KernellabError as exc:
         return failure_of(exc)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Compiles a job where it is unpickled, by `pickle.loads`, which every worker knows.
+
+    Arguments that a worker of dask cannot unpickle would end that worker, and the next.
+    """
+
+    job: CompileJob
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return built, (self.job,)
 
 
 @dataclass(slots=True)
@@ -55,14 +85,14 @@ class ExecutorPool:
     """
 
     executor: Executor
-    failure: WorkerError | None = None
+    failure: KernellabError | None = None
     _futures: set[Future[Any]] = field(default_factory=set)
     _last_s: float = field(default_factory=time.monotonic)
-    _interrupted: bool = False
+    _interrupts: int = 0
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.executor, "submit", None)):
-            raise UsageError(f"executor is {self.executor!r}; expected a concurrent.futures.Executor.")
+            raise UsageError(f"executor is {self.executor!r}; expected a concurrent.futures.Executor{_SUCH_AS}.")
 
     @property
     def workers(self) -> range:
@@ -83,6 +113,13 @@ class ExecutorPool:
         result = self._result(job, request.job, timeout_s)
         if isinstance(result, Failure):
             raise result.exception()
+        if not isinstance(result, Built):
+            raise self._failed(
+                UsageError(
+                    f"The executor returned a {type(result).__name__} for a compile; expected one result. A direct "
+                    "view of ipyparallel compiles on every engine: take client.load_balanced_view().executor."
+                )
+            )
         if result.digest != request.job.digest:
             raise self._failed(
                 WorkerError("The executor's workers compile with another Triton, or with other TRITON_* variables.")
@@ -91,39 +128,49 @@ class ExecutorPool:
             (request.folder / name).write_bytes(content)
 
     def interrupt(self) -> None:
-        """Let the executor forget what it has not begun."""
-        self._interrupted = True
+        """Let the executor forget what it has not begun, and wait for nothing of it."""
+        self._interrupts += 1
         for future in list(self._futures):
             future.cancel()
 
-    def _result(self, job: Job, payload: CompileJob, timeout_s: float) -> Built | Failure:
+    def _result(self, job: Job, payload: CompileJob, timeout_s: float) -> Any:
+        interrupts = self._interrupts
+        future = self._submitted(payload)
+        self._futures.add(future)
         try:
-            future = self.executor.submit(built, payload)
-            self._futures.add(future)
-            try:
-                return self._awaited(future, job, timeout_s)
-            finally:
-                self._futures.discard(future)
+            return self._awaited(future, job, timeout_s, interrupts)
         except KernellabError:
             raise
         except CancelledError as exc:
-            raise WorkerDied(f"{job.subject} was interrupted.") from exc
-        except BrokenExecutor as exc:
-            text = f"The executor broke while configs compiled ({type(exc).__name__}: {exc})"
-            hint = "A config may have ended the compiler; without executor=, each compiles in a worker of the lab."
-            raise self._failed(WorkerError(f"{text}. {hint}")) from exc
-        except ImportError as exc:
-            raise self._failed(
-                WorkerError(f"The executor's workers cannot import what they need ({exc}): install kernellab there.")
-            ) from exc
+            if self._interrupts != interrupts:
+                raise WorkerDied(f"{job.subject} was interrupted.") from exc
+            text = "The executor dropped a compile: its cluster was closed, or lost its workers."
+            raise self._failed(WorkerError(text)) from exc
+        except KeyboardInterrupt as exc:  # of the worker: in a notebook, an interrupt reaches processes as well
+            raise WorkerDied(f"{job.subject} was interrupted in the executor.") from exc
         except Exception as exc:
-            raise WorkerError(f"{job.subject} failed in the executor: {type(exc).__name__}: {exc}") from exc
+            raise self._told(exc, job) from exc
+        finally:
+            self._futures.discard(future)
 
-    def _awaited(self, future: Future[Any], job: Job, timeout_s: float) -> Built | Failure:
+    def _submitted(self, payload: CompileJob) -> Future[Any]:
+        try:
+            future = self.executor.submit(pickle.loads, pickle.dumps(_Call(payload)))
+        except BrokenExecutor as exc:
+            raise self._failed(_broken(exc)) from exc
+        except Exception as exc:
+            text = f"The executor takes no compiles ({type(exc).__name__}: {exc}); is it closed?"
+            raise self._failed(WorkerError(text)) from exc
+        if not isinstance(future, Future):
+            text = f"submit() of the executor {self.executor!r} returned a {type(future).__name__}"
+            raise self._failed(UsageError(f"{text}; expected the future of a concurrent.futures.Executor{_SUCH_AS}."))
+        return future
+
+    def _awaited(self, future: Future[Any], job: Job, timeout_s: float, interrupts: int) -> Any:
         """Wait as long as the executor finishes anything."""
         begin_s = time.monotonic()
         while not wait([future], _LOOK_S).done:
-            if self._interrupted:
+            if self._interrupts != interrupts:
                 future.cancel()
                 raise WorkerDied(f"{job.subject} was interrupted.")
             if time.monotonic() - max(begin_s, self._last_s) > timeout_s:
@@ -132,12 +179,39 @@ class ExecutorPool:
                     WorkerTimeout(f"The executor finished no compile within {timeout_s:g} s; does it have workers?")
                 )
         self._last_s = time.monotonic()
-        result: Built | Failure = future.result()
-        return result
+        return future.result()
 
-    def _failed(self, error: WorkerError) -> WorkerError:
+    def _told(self, exc: Exception, job: Job) -> KernellabError:
+        """Return what a job failed with, where that was no error of the kernel."""
+        if isinstance(exc, BrokenExecutor):
+            return self._failed(_broken(exc))
+        if _lacks_a_module(exc):
+            return self._failed(
+                WorkerError(f"The executor's workers cannot import what they need ({exc}): install kernellab there.")
+            )
+        return WorkerError(f"{job.subject} failed in the executor: {type(exc).__name__}: {exc}")
+
+    def _failed(self, error: KernellabError) -> KernellabError:
         self.failure = self.failure or error
         return error
+
+
+def _broken(exc: BrokenExecutor) -> WorkerError:
+    text = f"The executor broke while configs compiled ({type(exc).__name__}: {exc})"
+    return WorkerError(
+        f"{text}. A config may have ended the compiler; without executor=, each compiles in a worker of the lab."
+    )
+
+
+def _lacks_a_module(exc: Exception) -> bool:
+    """Tell whether a worker could not import something; ipyparallel gives the error of an engine by its name."""
+    return isinstance(exc, ImportError) or getattr(exc, "ename", "") in {"ModuleNotFoundError", "ImportError"}
+
+
+def _root(exc: BaseException) -> str:
+    while exc.__cause__ is not None:
+        exc = exc.__cause__
+    return str(exc)
 
 
 @cache

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
@@ -39,10 +43,16 @@ def configs(*blocks: int) -> list[triton.Config]:
     return [triton.Config({"BLOCK": block}) for block in blocks]
 
 
+class RemoteError(Exception):
+    """As ipyparallel has it: an error of an engine, by its name."""
+
+    ename = "ModuleNotFoundError"
+
+
 class Answering(Executor):
     """Answers each job at once, with what it is given; an exception is raised, None leaves it open for ever."""
 
-    def __init__(self, answer: Built | Exception | None) -> None:
+    def __init__(self, answer: object) -> None:
         self.answer = answer
         self.futures: list[Future[Any]] = []
 
@@ -73,12 +83,43 @@ def test_spawned_processes_compile(lab: kernellab.Lab) -> None:
     assert tuning.best.kwargs == {"BLOCK": 64}
 
 
+class Dropping(Answering):
+    """Cancels what it has taken, as the client of a cluster that is closed."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = super().submit(fn, *args, **kwargs)
+        future.cancel()
+        future.set_running_or_notify_cancel()
+        return future
+
+
+class Closed(Answering):
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+
+class Client:
+    """Submits as the client of dask does, whose futures are its own."""
+
+    def submit(self, fn: Any, *args: Any) -> object:
+        return object()
+
+
 @pytest.mark.parametrize(
     ("executor", "message"),
     [
         (Answering(BrokenExecutor("a child died")), r"The executor broke .*a child died"),
         (Answering(ModuleNotFoundError("No module named 'kernellab'")), "install kernellab there"),
+        (Answering(RemoteError("[0:apply] No module named 'kernellab'")), "install kernellab there"),
         (Answering(Built("another digest", {})), "another Triton"),
+        (Dropping(), "dropped a compile: its cluster was closed"),
+        (Closed(), r"takes no compiles \(RuntimeError: cannot schedule new futures after shutdown\); is it closed\?"),
     ],
 )
 def test_an_executor_that_is_of_no_use_is_an_error(lab: kernellab.Lab, executor: Executor, message: str) -> None:
@@ -97,6 +138,41 @@ def test_what_is_no_executor_is_refused(lab: kernellab.Lab) -> None:
         lab.tune(scale, (3,), X, OUT, 300, configs=configs(64), executor=4)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("executor", "message"),
+    [
+        (Answering([Built("", {}), Built("", {})]), r"returned a list .*load_balanced_view\(\)\.executor"),
+        (Client(), r"returned a object; .* client\.get_executor\(\) of dask"),
+    ],
+)
+def test_an_executor_that_is_none_is_told_what_to_pass(lab: kernellab.Lab, executor: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        lab.tune(scale, (3,), X, OUT, 300, configs=configs(64, 128), executor=executor)
+
+
+class Elsewhere(Answering):
+    """Calls what it is given in an interpreter that has nothing but the standard library."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.printed = ""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        program = "import pickle, sys; fn, args = pickle.load(sys.stdin.buffer); print('called', flush=True); fn(*args)"
+        command = [sys.executable, "-I", "-S", "-c", program]
+        ran = subprocess.run(command, input=pickle.dumps((fn, args)), capture_output=True, check=False)
+        self.printed, said = ran.stdout.decode(), ran.stderr.decode().splitlines()[-1]
+        self.answer = ImportError(said)
+        return super().submit(fn)
+
+
+def test_a_worker_without_kernellab_can_be_called_and_says_that_it_lacks_it(lab: kernellab.Lab) -> None:
+    executor = Elsewhere()
+    with pytest.raises(WorkerError, match=r"No module named 'kernellab'.*install kernellab there"):
+        lab.tune(scale, (3,), X, OUT, 300, configs=configs(64), executor=executor)
+    assert executor.printed.strip() == "called"
+
+
 def test_an_executor_without_workers_is_given_up(lab: kernellab.Lab) -> None:
     pool = ExecutorPool(Answering(None))
     compiler = Compiler(pool, lab.compiler.folder, 0.05)  # type: ignore[arg-type]
@@ -105,13 +181,41 @@ def test_an_executor_without_workers_is_given_up(lab: kernellab.Lab) -> None:
     assert isinstance(pool.failure, WorkerTimeout)
 
 
-def test_an_interrupt_cancels_what_has_not_begun() -> None:
-    executor = Answering(None)
+def test_an_interrupt_cancels_what_is_under_way_and_the_executor_can_be_used_again(lab: kernellab.Lab) -> None:
+    executor = Submitted()
     pool = ExecutorPool(executor)
+    job = compile_job(scale, lab.target, (X, OUT, 300), {"BLOCK": 512})
+    outcomes: list[BaseException] = []
+
+    def run() -> None:
+        with pytest.raises(WorkerDied, match="interrupted") as caught:
+            pool.run(Job("", BuildRequest(job, Path()), "Compiling scale"), 60.0)
+        outcomes.append(caught.value)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    executor.submitted.wait()
     pool.interrupt()
-    with pytest.raises(WorkerDied, match="interrupted"):
-        pool.run(Job("", BuildRequest(None, Path()), "Compiling scale"), 5.0)  # type: ignore[arg-type]
+    thread.join()
+    assert len(outcomes) == 1
     assert executor.futures[0].cancelled()
+    executor.answer = OSError("a later job has its own answer")
+    with pytest.raises(WorkerError, match="a later job"):
+        pool.run(Job("", BuildRequest(job, Path()), "Compiling scale"), 60.0)
+    assert pool.failure is None
+
+
+class Submitted(Answering):
+    """Tells when something was submitted."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.submitted = threading.Event()
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = super().submit(fn, *args, **kwargs)
+        self.submitted.set()
+        return future
 
 
 class Breaking(ThreadPoolExecutor):
