@@ -229,8 +229,9 @@ class Lab(Keeping):
         ``check``, a function of kernel parameters by name or an expression over them, returns what the outputs are to
         hold: a tensor, a tuple in the order of the outputs, or a dict. Configs that differ from it are ``wrong``.
 
-        ``executor`` compiles in place of the lab's workers; its own need kernellab and the same Triton. Of process
-        pools take one that spawns: forks of a process that uses CUDA can compile, and nothing else on the GPU.
+        ``executor`` compiles in place of the lab's workers; its own need kernellab and the same Triton. Of dask, it is
+        ``client.get_executor()``, of ipyparallel ``client.load_balanced_view().executor``. Of process pools take one
+        that spawns: forks of a process that uses CUDA can compile, and nothing else on the GPU.
         ``devices`` are the GPUs that measure side by side; the final is held on the first, and one that disagrees with
         it by more than 3 % on the first config measures no other.
 
