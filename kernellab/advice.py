@@ -131,6 +131,71 @@ RULES = (
         "Use tl.where, a mask, or reduce it first, as in tl.sum(block > 0) > 0.",
     ),
     Rule(
+        r"Did you forget to add @triton\.jit|^'NoneType' object has no attribute 'to_tensor'",
+        "this cannot be done with a pointer or a block inside a kernel.",
+        "A pointer is not indexed: use tl.load(x_ptr + offsets) and tl.store; compute with triton.language.",
+    ),
+    Rule(
+        r"^(\w+)\(\): argument .* must be Tensor, not (?:tensor|Tensor)",
+        r"\1 is a function of torch, which cannot take a block of a kernel.",
+        "Use triton.language instead, such as tl.exp, tl.where or tl.maximum(x, 0).",
+    ),
+    Rule(
+        r"must be real number, not tensor",
+        "a function of Python cannot take a block.",
+        "Use triton.language instead, such as tl.sqrt, tl.exp or tl.log.",
+    ),
+    Rule(
+        r"object of type 'tensor' has no len",
+        "a block has no len().",
+        "Its size is x.shape[0]; inside a kernel, sizes are those that you gave to tl.arange.",
+    ),
+    Rule(
+        r"min requires at least 2 values",
+        "min and max compare two or more values inside a kernel.",
+        "To reduce a block, use tl.max(x, axis=0) or tl.min(x, axis=0).",
+    ),
+    Rule(
+        r"(Value|Mask) argument cannot be block type if pointer argument is not a block",
+        "a block goes with one single address.",
+        "Add a block of offsets to the pointer, as in out_ptr + offsets, or reduce the block to one number.",
+    ),
+    Rule(
+        r"__setitem__ is not supported",
+        "elements of a pointer or a block cannot be assigned.",
+        "Write to memory with tl.store(out_ptr + offsets, value), and choose within a block with tl.where.",
+    ),
+    Rule(
+        r"'torch\.dtype' object has no attribute",
+        "this is a dtype of torch, and kernels have those of triton.language.",
+        "Write tl.float16 for torch.float16, or take that of a pointer: out_ptr.dtype.element_ty.",
+    ),
+    Rule(
+        r"^'tensor' object has no attribute '(\w+)'",
+        r"a block has no \1.",
+        "It is not a tensor of torch; look for a function of triton.language, such as tl.sum(x, axis=0).",
+    ),
+    Rule(
+        r"AST binary operator 'MatMult'|^'MatMult' object",
+        "@ is not supported inside a kernel.",
+        "Use tl.dot(a, b) for blocks of two dimensions.",
+    ),
+    Rule(
+        r"Only `range` and `static_range` iterators|^'\w+' object has no attribute 'func'",
+        "a loop inside a kernel runs over range or tl.static_range.",
+        "A block is worked on as a whole; loop over numbers, not over its elements.",
+    ),
+    Rule(
+        r"is not string$",
+        "print needs a text before the values.",
+        'Write print("x", x).',
+    ),
+    Rule(
+        r"a kernel returns a value",
+        "",
+        "A launch gives nothing back: pass an output tensor and write to it with tl.store.",
+    ),
+    Rule(
         r"Insufficient registers",
         "",
         "Raise maxnreg, or use smaller blocks.",

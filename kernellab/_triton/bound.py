@@ -115,8 +115,12 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
             raise CannotRun(message, kernel=self.__name__) from exc
 
     def _compile(self, src: Any, target: Any = None, options: Any = None, _env_vars: Any = None) -> Any:
-        for function in reversed(_reached(self)):
-            _ = function.cache_key  # fills in used_global_vals; before 3.8, only with those of helpers that have theirs
+        try:
+            for function in reversed(_reached(self)):
+                _ = function.cache_key  # fills in used_global_vals; before 3.8, only with those of helpers with theirs
+        except RuntimeError as exc:
+            self.runtime.compiled_files(src, target, options)  # mostly fails as well, and knows in which line
+            raise CompileError(f"{self.__name__} does not compile: {exc}.", kernel=self.__name__) from exc
         files, digest = self.runtime.compiled_files(src, target, options)
         return CompiledKernel(src, files, digest)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -158,12 +159,23 @@ def compile_error(exc: BaseException, closure: Closure, target: Target) -> Compi
     """
     chain = list(_chain(exc))
     place = next((p for e in reversed(chain) if (p := _place(e, closure)) is not None), None)
+    message = _message(chain[-1])
     if place is None:
         entry = closure.functions[0]
         place = Place(entry.file, entry.first_line, 0, entry.text.splitlines()[0])
-    message = _message(chain[-1])
+        returned = _returned_value(entry.text) if "PassManager::run failed" in str(exc) else None
+        if returned is not None:  # Triton lets it pass, and a pass then aborts without a word about it
+            line = entry.first_line + returned.lineno - 1
+            place = Place(entry.file, line, returned.col_offset, entry.text.splitlines()[returned.lineno - 1])
+            message = in_plain_words("a kernel returns a value")
     text = f"{closure.name} does not compile for {target}: {message}"
     return CompileError(text, place=place, detail=str(exc), kernel=closure.name)
+
+
+def _returned_value(text: str) -> ast.Return | None:
+    """Return the first statement of a function that returns a value."""
+    nodes = ast.walk(ast.parse(text))
+    return next((node for node in nodes if isinstance(node, ast.Return) and node.value is not None), None)
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:

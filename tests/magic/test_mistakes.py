@@ -45,6 +45,42 @@ def test_an_undefined_name_is_named(notebook: Notebook) -> None:
     assert ran.error_lines[1].endswith("line 4")
 
 
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("tl.store(x_ptr + offsets, torch.relu(offsets))", "relu is a function of torch"),
+        ("tl.store(x_ptr + offsets, plain(offsets))", "decorate it with @triton.jit"),
+        ("x_ptr[offsets]", "tl.load(x_ptr + offsets)"),
+        ("x_ptr[offsets] = 1.0", "tl.store(out_ptr + offsets, value)"),
+        ("tl.store(x_ptr, offsets)", "one single address"),
+        ("tl.store(x_ptr + offsets, offsets.to(torch.float16))", "tl.float16"),
+        ("tl.store(x_ptr, max(offsets))", "tl.max(x, axis=0)"),
+        ("tl.store(x_ptr, offsets.mean())", "a block has no mean"),
+        ("tl.store(x_ptr, len(offsets))", "a block has no len()"),
+        ("offsets @ offsets", "tl.dot(a, b)"),
+        ("print(offsets)", 'print("x", x)'),
+        ("for i in offsets: tl.store(x_ptr + i, i)", "range or tl.static_range"),
+        ("return tl.load(x_ptr + offsets)", "pass an output tensor"),
+    ],
+)
+def test_what_pytorch_has_and_a_kernel_has_not_is_answered_with_what_to_write(
+    notebook: Notebook, statement: str, words: str
+) -> None:
+    notebook.names["plain"] = lambda block: block
+    ran = notebook.triton(f"""
+@triton.jit
+def tempted(x_ptr):
+    offsets = tl.arange(0, 64)
+    {statement}
+
+tempted[(1,)](x)
+""")
+    assert isinstance(ran.error, errors.CompileError)
+    assert words in ran.error_lines[0]
+    assert ran.error_lines[1] == f"  In[{notebook.cell_number}], line 5"
+    assert ran.error_lines[2].strip() == statement
+
+
 def test_verbose_adds_the_compilers_own_message(notebook: Notebook) -> None:
     body = "@triton.jit\ndef wordy(x_ptr):\n    tl.store(x_ptr, tl.arange(0, 100))\n\nwordy[(1,)](x)"
     short, long = notebook.triton(body), notebook.triton(body, "--verbose")
