@@ -41,8 +41,6 @@ class Workbench:
 
     def measure(self, job: MeasureJob) -> Timing:
         """Launch once, compare the outputs, time as many launches as the job says."""
-        import torch
-
         self.note, late = "", self.watch.late
         try:
             for reference in job.references[len(self.memory.groups) :]:
@@ -61,13 +59,11 @@ class Workbench:
         except BadHook as exc:
             return Timing(bad_hook=str(exc))
         except LAUNCH_ERRORS as exc:
-            return _failed(exc, torch.cuda)
+            return self._failed(exc)
         return Timing(tuple(times), group, note=self.note)
 
     def rounds(self, job: RoundsJob) -> list[Timing]:
         """Time kernels in turns; where it is ``warm``, right after a launch of their own."""
-        import torch
-
         late = self.watch.late
         try:
             if job.warm:
@@ -75,7 +71,7 @@ class Workbench:
             else:
                 found = self._times(job.kernels, job.rounds, job.by_graph)
         except LAUNCH_ERRORS as exc:
-            return [_failed(exc, torch.cuda)]
+            return [self._failed(exc)]
         note = LATE if self.watch.late > late else ""
         return [Timing(tuple(times), note=note) for times in found]
 
@@ -155,12 +151,18 @@ class Workbench:
         return NO_GROUP if group is None else group
 
     def _launch_checked(self, kernel: BenchKernel) -> None:
-        import torch
-
         self.memory.poison()
         self._prepare(kernel)
         self._launched(kernel, self._launcher(kernel))
-        torch.cuda.synchronize()
+        self.watch.synchronize()
+
+    def _failed(self, exc: Exception) -> Timing:
+        """Tell a launch that was refused from one after which the device answers nothing more."""
+        try:
+            self.watch.synchronize()
+        except RuntimeError as fault:
+            return Timing(fault=str(fault))
+        return Timing(refusal=f"{exc}" or type(exc).__name__)
 
     def _launcher(self, kernel: BenchKernel) -> Launcher:
         key = (kernel.digest, kernel.grid)
@@ -254,17 +256,8 @@ def _mapped(memory: Any) -> Any:
 
 
 def _counts(manner: Manner, runs: int, first_ms: float) -> tuple[int, int]:
-    """Return how many launches warm up, and how many are timed; the first one took ``first_ms``."""
+    """Return how many launches warm up, and how many are timed; one of the first took ``first_ms``."""
     each_ms = max(first_ms, 1e-3)
     warmups = 0 if manner.warmup_ms is None else int(manner.warmup_ms / each_ms)
     wanted = runs if manner.rep_ms is None else int(manner.rep_ms / each_ms)
     return min(warmups, _MOST_RUNS), max(1, min(wanted, _MOST_RUNS))
-
-
-def _failed(exc: Exception, cuda: Any) -> Timing:
-    """Tell a launch that was refused from one after which the device answers nothing more."""
-    try:
-        cuda.synchronize()
-    except RuntimeError as fault:
-        return Timing(fault=str(fault))
-    return Timing(refusal=f"{exc}" or type(exc).__name__)
