@@ -126,13 +126,19 @@ class WorkerBench:
         """Let the worker give its copies back; the next launch sets it up anew."""
         if self._setup is None:
             return
-        job = Job(f"{_WORKER}:close", None, "Closing the bench")
-        with suppress(WorkerError):  # a worker that is gone holds nothing
-            self.flights.worker(self._setup.device).run(job, _START_S)
+        device, job = self._setup.device, Job(f"{_WORKER}:close", None, "Closing the bench")
+        worker = self.flights.worker(device)
+        if worker.pid is None:  # an interrupt ended it with its job, so it holds nothing; nobody waits for the next one
+            self.flights.start(device)
+        else:
+            with suppress(WorkerError):
+                worker.run(job, _START_S)
+        has_shared = self._boarding is not None
         self._setup = self._boarding = self._values = None
-        import torch
+        if has_shared:
+            import torch
 
-        torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
+            torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
 
     def _rounds(self, candidates: Sequence[Candidate], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
         for candidate in candidates:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import threading
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from kernellab.errors import LaunchError, OutOfBounds, RunError
-from kernellab.gpu.bench_jobs import Timing
+from kernellab.errors import LaunchError, OutOfBounds, RunError, WorkerDied, WorkerTimeout
+from kernellab.gpu.bench_jobs import Manner, Readiness, Setup, Timing
 from kernellab.gpu.flight import Damage
 from kernellab.ir.effects import Access, Effects, Site, UnknownEffect
 from kernellab.ir.graph import Location
 from kernellab.packed import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
 from kernellab.tune.bench import Candidate
 from kernellab.tune.bench_kernels import require_good, touched, views_of
+from kernellab.tune.gpu_bench import WorkerBench
+from kernellab.worker import Job
 from tests.tune.fakes import compiled, config
 
 HERE = Location(None, None)
@@ -66,3 +71,71 @@ def test_a_write_out_of_bounds_names_the_argument_and_how_far() -> None:
     damaged = Timing(damages=(Damage(after=1, before=None, past_end_bytes=0, ahead_bytes=99, count=8),))
     with pytest.raises(OutOfBounds, match=r"copy \(BLOCK=64.*\) wrote out of bounds: 8 bytes beyond the end of y"):
         require_good(damaged, "copy", candidate, {0: ["x"], 1: ["y"]})
+
+
+@dataclass(slots=True)
+class FakeWorker:
+    """A GPU worker that fails as told, by handler; ``held`` keeps it from answering until it is set."""
+
+    errors: dict[str, Exception] = field(default_factory=dict)
+    asked: list[Job] = field(default_factory=list)
+    held: threading.Event = field(default_factory=threading.Event)
+    pid: int | None = 1
+    starts: list[int] = field(default_factory=list)
+
+    def run(self, job: Job, timeout_s: float) -> object:
+        self.asked.append(job)
+        handler = job.handler.rpartition(":")[2]
+        if handler == "get_ready":
+            self.held.wait(timeout_s)
+        if handler in self.errors:
+            raise self.errors[handler]
+        return None
+
+
+def worker_bench(worker: FakeWorker) -> WorkerBench:
+    launch = SimpleNamespace(
+        arguments={}, grid=(1, 1, 1), has_hooks=False, job=SimpleNamespace(signature=(), constants=())
+    )
+    launches: Any = SimpleNamespace(
+        name="copy", dtypes=("float32",), notes=[], manner=Manner(), reference=None, of=lambda config: launch
+    )
+    flights: Any = SimpleNamespace(worker=lambda device: worker, start=worker.starts.append)
+    return WorkerBench(launches, flights, 1.0, frozenset(), device=0)
+
+
+def its_thread() -> threading.Thread:
+    return next(thread for thread in threading.enumerate() if thread.name == "kernellab-bench")
+
+
+@pytest.mark.parametrize("error", [WorkerDied("gone"), WorkerTimeout("slow"), OSError("handle is closed"), None])
+def test_getting_ready_waits_for_nothing_and_fails_in_silence(error: Exception | None) -> None:
+    worker = FakeWorker({} if error is None else {"get_ready": error})
+    worker_bench(worker).get_ready()
+    thread = its_thread()
+    worker.held.set()
+    thread.join(10.0)
+    assert not thread.is_alive()
+    assert [job.payload for job in worker.asked] == [Readiness(0, ("float32",))]
+
+
+@pytest.mark.parametrize("pid", [1, None])
+def test_nobody_waits_for_a_new_worker_after_an_interrupt(pid: int | None) -> None:
+    worker = FakeWorker(pid=pid)
+    bench = worker_bench(worker)
+    bench._setup = Setup("one", 0, (), frozenset(), ())
+    bench.close()
+    assert (len(worker.asked), worker.starts) == ((1, []) if pid else (0, [0]))
+
+
+@pytest.mark.parametrize("error", [WorkerDied("gone"), WorkerTimeout("slow")])
+def test_after_a_lost_final_the_next_process_is_awaited_and_set_up_anew(error: Exception) -> None:
+    worker = FakeWorker({"rounds": error})
+    bench = worker_bench(worker)
+    bench._setup = Setup("one", 0, (), frozenset(), ())
+    with pytest.raises(type(error)):
+        bench.interleave([CANDIDATE], 12)
+    assert bench._setup is None
+    assert [job.handler.rpartition(":")[2] for job in worker.asked] == ["rounds", "warm"]
+    bench.close()
+    assert len(worker.asked) == 2  # a process that holds nothing is not asked to give it back
