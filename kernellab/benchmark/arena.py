@@ -146,9 +146,9 @@ class GpuArena:
     outputs: Mapping[str, Any]
     written: Mapping[str, Any]
     read: frozenset[str]
+    state: DeviceState = field(default_factory=DeviceState)
     _before: list[tuple[Any, Any]] = field(default_factory=list)
     _reference: tuple[str, list[Any]] | None = None
-    state: DeviceState = field(default_factory=DeviceState)
     _ready: dict[int, Turn] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
