@@ -45,7 +45,7 @@ class Bench(Protocol):
     def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
         """Launch once to compare the outputs, then time ``runs`` launches with a flushed L2.
 
-        If the first two take more than ``stop_above_ms``, the rest is left out: one may have been launched late.
+        If both of the first two take more than ``stop_above_ms``, the rest is left out; one alone may be chance.
         """
 
     def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:

@@ -16,7 +16,7 @@ from kernellab.tune.statistics import Standing, interval, preferred, standing
 class Policy:
     """How much is measured before a config is dropped, and before a winner is called.
 
-    A config whose first two runs take ``loser_factor`` times the best median so far gets no more ``screen_runs``.
+    A config gets no more ``screen_runs`` if both of its first two take ``loser_factor`` times the best median so far.
     Those within ``finalist_factor`` of the third fastest and within ``loser_factor`` of the fastest, ``max_finalists``
     at most, meet in the final: a few runs can mislead about the fastest. They play ``batch_rounds`` at a time, up to
     ``max_rounds`` or ``finals_s`` seconds. A difference below ``tie_margin`` is a tie. ``budget_s`` and
