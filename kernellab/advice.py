@@ -196,6 +196,11 @@ RULES = (
         "A launch gives nothing back: pass an output tensor and write to it with tl.store.",
     ),
     Rule(
+        r"invalid function identifier: (\w+)",
+        r"Triton takes no \1 for a name.",
+        "Name kernels and helpers with ASCII letters, digits and underscores.",
+    ),
+    Rule(
         r"Insufficient registers",
         "",
         "Raise maxnreg, or use smaller blocks.",

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from kernellab.errors import LaunchError
+from kernellab.target import Target
 
 Grid3 = tuple[int, int, int]
 MAX_GRID: Grid3 = (2**31 - 1, 65535, 65535)  # of CUDA
@@ -57,10 +58,28 @@ def checked_grid(grid: Any, name: str) -> Grid3:
     try:
         numbers = tuple(extent.__index__() for extent in extents)
     except AttributeError:
-        raise LaunchError(f"The grid of {name} is {grid!r}; its extents must be integers.", kernel=name) from None
+        raise LaunchError(
+            f"The grid of {name} is {grid!r}; its extents must be integers, as triton.cdiv(n, BLOCK) gives.",
+            kernel=name,
+        ) from None
     if min(numbers) < 0:
         raise LaunchError(f"The grid of {name} is {grid!r}; an extent cannot be negative.", kernel=name)
     return (*numbers, 1, 1)[:3]
+
+
+def require_launchable(grid: Grid3, name: str, target: Target) -> None:
+    """Refuse a grid that the CPU would take and no device of the target does.
+
+    Raises:
+        LaunchError: an extent is beyond what CUDA launches.
+    """
+    if target.backend == "cuda" and any(extent > limit for extent, limit in zip(grid, MAX_GRID, strict=True)):
+        at_most = " x ".join(f"{limit:,}" for limit in MAX_GRID)
+        raise LaunchError(
+            f"The grid of {name} is {grid}, and CUDA launches at most {at_most} programs; "
+            "put the largest extent first, or let each program do more.",
+            kernel=name,
+        )
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernellab.errors import Place
+from kernellab.errors import Place, WorkerTimeout
 from kernellab.packed import Finding, InterpretJob, Outcome
 from kernellab.packing import packed
 from kernellab.run import Run
@@ -19,6 +19,7 @@ INTERPRET_WORKER = Kind(
     environment=(("TRITON_INTERPRET", "1"),),
 )
 _HANDLER = "kernellab._triton.interpreter.handler:interpret"
+_IF_SLOW = "Give it longer (--timeout, timeout_s=) or fewer programs, unless one of its loops does not end."
 
 Progress = Callable[[tuple[int, int]], None]
 
@@ -63,7 +64,10 @@ class Interpreter:
         with packed(values, grid, uninitialised=uninitialised) as taken:
             job = InterpretJob(closure, taken.launch, tuple(zip(constants, bindings, strict=True)))
             work = Job(_HANDLER, job, f"kernel {closure.name}")
-            outcome: Outcome = self.worker.run(work, timeout_s or self.timeout_s, progress)
+            try:
+                outcome: Outcome = self.worker.run(work, timeout_s or self.timeout_s, progress)
+            except WorkerTimeout as exc:
+                raise WorkerTimeout(f"{exc} {_IF_SLOW}", kernel=closure.name) from exc
             if outcome.failure is not None:
                 raise _shown(outcome, outcome.failure, closure).exception()
             changed = taken.unpack(outcome)

@@ -14,7 +14,7 @@ from kernellab.compile import Compiled
 from kernellab.compiler import Compiler, job_of, triton_files
 from kernellab.errors import KernellabError, OutOfBounds
 from kernellab.gpu.first_flight import Departure, Flights, Landing
-from kernellab.grid import CheckedGrid, Grid3, grid_errors
+from kernellab.grid import CheckedGrid, Grid3, grid_errors, require_launchable
 from kernellab.launch_errors import launch_error
 from kernellab.observers import Launched, Observers
 from kernellab.poison import Poison, key_of, poison
@@ -132,6 +132,7 @@ class Launches:
         self._local.run = self._interpreted(function, arguments, grid)
 
     def _interpreted(self, function: Any, arguments: Mapping[str, Any], grid: Grid3) -> Run:
+        require_launchable(grid, function.__name__, self.target)
         recorder = self._recorder or Recorder()
         progress = self.reporter(function.__name__) if self.reporter is not None else None
         run = self.interpret(

@@ -93,7 +93,51 @@ def parse_target(text: str) -> Target:
         return Target("cuda", int(match[2]), 32)
     if match and match[3] and match[4] in _HIP_SHARED_KIB:
         return Target("hip", match[4], 64)
-    raise UnknownTarget(f"target is {text!r}; expected one of {', '.join(known_targets())}.")
+    raise UnknownTarget(f"target is {text!r}; expected one of {', '.join(known_targets())}.{_hint(text)}")
+
+
+# https://developer.nvidia.com/cuda-gpus and https://rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html
+_TARGET_OF_MODEL = {
+    "t4": "cuda:75",
+    "a100": "cuda:80",
+    "a10": "cuda:86",
+    "a40": "cuda:86",
+    "rtx3090": "cuda:86",
+    "orin": "cuda:87",
+    "l4": "cuda:89",
+    "l40": "cuda:89",
+    "l40s": "cuda:89",
+    "rtx4090": "cuda:89",
+    "h100": "cuda:90",
+    "h200": "cuda:90",
+    "gh200": "cuda:90",
+    "b200": "cuda:100",
+    "gb200": "cuda:100",
+    "b300": "cuda:103",
+    "gb300": "cuda:103",
+    "thor": "cuda:110",
+    "rtx5090": "cuda:120",
+    "gb10": "cuda:121",
+    "mi210": "hip:gfx90a",
+    "mi250": "hip:gfx90a",
+    "mi250x": "hip:gfx90a",
+    "mi300": "hip:gfx942",
+    "mi300a": "hip:gfx942",
+    "mi300x": "hip:gfx942",
+    "mi325x": "hip:gfx942",
+    "mi350x": "hip:gfx950",
+    "mi355x": "hip:gfx950",
+}
+
+
+def _hint(text: str) -> str:
+    """Return a sentence with the target that was probably meant, where a model or an architecture alone was given."""
+    word = re.sub(r"[\s_-]|^(?:cuda|hip|nvidia|amd):?|geforce", "", text.strip().lower())
+    number = re.sub(r"^sm|[.a]", "", word)
+    meant = _TARGET_OF_MODEL.get(word) or next(
+        (known for known in known_targets() if known in (f"cuda:{number}", f"hip:{word}")), None
+    )
+    return f" Did you mean {meant}?" if meant else ""
 
 
 def known_targets() -> tuple[str, ...]:

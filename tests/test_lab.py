@@ -81,10 +81,21 @@ def test_grids_of_every_form_launch(lab: kernellab.Lab, shape: Any) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "message"),
-    [((-1,), "cannot be negative"), ((1, 1, 1, 1), "one to three"), (("a",), "must be integers"), ((1.5,), "integers")],
+    [
+        ((-1,), "cannot be negative"),
+        ((1, 1, 1, 1), "one to three"),
+        (("a",), "must be integers"),
+        ((1.5,), "triton.cdiv"),
+    ],
 )
 def test_a_grid_that_is_none_is_refused(lab: kernellab.Lab, shape: Any, message: str) -> None:
     with pytest.raises(LaunchError, match=message):
+        lab.bind(samples.add_kernel)[shape](*tensors(), N, BLOCK=128)
+
+
+@pytest.mark.parametrize("shape", [(2**31,), (1, 70000), (1, 1, 65536)])
+def test_a_grid_that_no_gpu_launches_is_refused_without_one_too(lab: kernellab.Lab, shape: Any) -> None:
+    with pytest.raises(LaunchError, match="CUDA launches at most"):
         lab.bind(samples.add_kernel)[shape](*tensors(), N, BLOCK=128)
 
 

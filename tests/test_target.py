@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kernellab.errors import UnknownTarget
-from kernellab.target import Target, known_targets, limits_of, parse_target, shared_bytes_limit
+from kernellab.target import _TARGET_OF_MODEL, Target, known_targets, limits_of, parse_target, shared_bytes_limit
 
 
 @pytest.mark.parametrize("text", known_targets())
@@ -24,6 +24,34 @@ def test_amd_targets_have_waves_of_64() -> None:
 def test_anything_else_is_refused_with_the_choices(text: str) -> None:
     with pytest.raises(UnknownTarget, match="expected one of cuda:75"):
         parse_target(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("h100", "cuda:90"),
+        ("A100", "cuda:80"),
+        ("RTX 4090", "cuda:89"),
+        ("MI300X", "hip:gfx942"),
+        ("sm_90a", "cuda:90"),
+        ("cuda:9.0", "cuda:90"),
+        ("100", "cuda:100"),
+        ("gfx942", "hip:gfx942"),
+    ],
+)
+def test_a_model_or_an_architecture_alone_is_answered_with_its_target(text: str, meant: str) -> None:
+    with pytest.raises(UnknownTarget, match=f"Did you mean {meant}?"):
+        parse_target(text)
+
+
+def test_a_target_like_no_other_gets_no_proposal() -> None:
+    with pytest.raises(UnknownTarget) as caught:
+        parse_target("tpu")
+    assert "Did you mean" not in str(caught.value)
+
+
+def test_every_proposed_target_is_known() -> None:
+    assert set(_TARGET_OF_MODEL.values()) <= set(known_targets())
 
 
 def test_shared_memory_per_block_is_known_for_every_target() -> None:

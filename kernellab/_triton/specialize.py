@@ -116,6 +116,9 @@ def call_text(function: Any) -> str:
     return f"{function.__name__}({', '.join(function.arg_names)})"
 
 
+_WHAT_FITS = "tensors, numbers, tuples or None; torch.as_tensor(values) makes a tensor of an array or a list"
+
+
 def argument_error(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any], exc: Exception) -> LaunchError:
     """Return the error for arguments that Triton's binder refused, naming those of an odd type."""
     problem = launch_problem(function, args, meta)
@@ -123,7 +126,7 @@ def argument_error(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
         given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
         odd = [f"{name} is a {type(v).__module__}.{type(v).__qualname__}" for name, v in given.items() if _is_odd(v)]
         what = "; ".join(odd) or first_line(exc)
-        problem = f"{function.__name__} cannot take these arguments: {what}. Pass tensors, numbers, tuples or None."
+        problem = f"{function.__name__} cannot take these arguments: {what}. Pass {_WHAT_FITS}."
     return LaunchError(problem, kernel=function.__name__, detail=str(exc))
 
 

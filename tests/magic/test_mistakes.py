@@ -122,6 +122,7 @@ endless[(1,)](x)
     assert isinstance(ran.error, errors.WorkerTimeout)
     assert "endless" in str(ran.error)
     assert "1 s" in str(ran.error)
+    assert "--timeout" in str(ran.error)
 
 
 def test_a_check_that_fails_raises_after_the_card(notebook: Notebook) -> None:
@@ -165,6 +166,7 @@ def test_an_option_that_does_not_exist_is_refused(notebook: Notebook) -> None:
     [
         ("launched[(2,)](x, out, BLOCK=64)", "without n"),
         ("launched[(2,)](x.numpy(), out, 100, BLOCK=64)", "ndarray"),
+        ("launched[(2,)](x.tolist(), out, 100, BLOCK=64)", "torch.as_tensor"),
         ("launched[(-1,)](x, out, 100, BLOCK=64)", "negative"),
         ("launched[(2,)](x, out, 100, BLOCK=64, extra=1)", "extra"),
     ],
