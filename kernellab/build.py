@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from kernellab._triton.binary import read_resources
-from kernellab._triton.compiling import Input, build, build_ttir
+from kernellab._triton.compiling import Built, Input, build, build_ttir
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
 from kernellab.compile import CompileJob
+from kernellab.errors import CompileError, StoreError
 from kernellab.ir.serial import graph_to_json
 from kernellab.settings import take_compiler_environment
 
 SUMMARY = "kernellab.json"
 GRAPH = "graph.json"
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +36,53 @@ class BuildRequest:
 
 
 def compile_kernel(request: BuildRequest, progress: Callable[[Any], None]) -> None:
-    """Compile a job to its binary and write stages, metadata, graph and summary into the folder."""
+    """Compile a job to its binary and write stages, metadata, graph and summary into the folder.
+
+    Raises:
+        CompileError: with the line of the closure that is responsible.
+        StoreError: the folder, or that of the compiler's temporary files, cannot be written.
+    """
     job, folder = request.job, request.folder
     begin = time.perf_counter()
-    built = build(_input(job), job.closure)
+    with _full_disk_told():
+        built = build(_input(job), job.closure)
     seconds = time.perf_counter() - begin
+    try:
+        _write(built, seconds, job, folder)
+    except OSError as exc:
+        raise unwritable(folder.parent, exc) from exc
+
+
+def unwritable(folder: Path, exc: OSError) -> StoreError:
+    """Return the error of a folder for compiled kernels that takes no files: a full disk, most of the time."""
+    return StoreError(
+        f"A compiled kernel cannot be written to {folder}: {exc.strerror or exc}. Free space there, or set "
+        "KERNELLAB_STORE to a folder on another disk and restart; the kernels and results of this session stay."
+    )
+
+
+@contextmanager
+def _full_disk_told() -> Iterator[None]:
+    """Tell a full disk, on which the compiler has its temporary files, from an error of the kernel."""
+    try:
+        yield
+    except CompileError as exc:
+        if not _is_of_full_disk(exc):
+            raise
+        raise StoreError(
+            f"The compiler cannot write its temporary files to {tempfile.gettempdir()}: {os.strerror(errno.ENOSPC)}. "
+            "Free space there, or set TMPDIR to a folder on another disk and restart."
+        ) from exc
+
+
+def _is_of_full_disk(exc: CompileError) -> bool:
+    cause: BaseException | None = exc
+    while cause is not None and not (isinstance(cause, OSError) and cause.errno in _FULL):
+        cause = cause.__cause__
+    return cause is not None or os.strerror(errno.ENOSPC) in exc.detail  # ptxas says it in words
+
+
+def _write(built: Built, seconds: float, job: CompileJob, folder: Path) -> None:
     for name, content in built.files.items():
         (folder / name).write_bytes(content)
     ttir = next(name for name in built.files if name.endswith(".ttir"))

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kernellab.build import GRAPH, SUMMARY, BuildRequest
+from kernellab.build import GRAPH, SUMMARY, BuildRequest, unwritable
 from kernellab.compile import Compiled, CompileJob, Parameter, Resources
-from kernellab.errors import KernellabError, Place
+from kernellab.errors import KernellabError, Place, StoreError
 from kernellab.ir.effects import Effects, effects_of
 from kernellab.ir.graph import Graph
 from kernellab.ir.serial import graph_from_json
@@ -93,6 +93,7 @@ class Compiler:
         Raises:
             CompileError: with kernel, target and source line.
             WorkerTimeout, WorkerDied: the compiler did not come back.
+            StoreError: the result cannot be written, as on a full disk.
         """
         digest = job.digest
         known = self._in_memory(digest)
@@ -145,8 +146,8 @@ class Compiler:
 
     def _build(self, digest: str, job: CompileJob, timeout_s: float | None) -> Compiled:
         scratch = self.folder / f".{uuid.uuid4().hex}"
-        scratch.mkdir(parents=True)
         try:
+            scratch.mkdir(parents=True)
             self._ask("kernellab.build:compile_kernel", BuildRequest(job, scratch), job, timeout_s)
             final = self._path(digest)
             final.parent.mkdir(exist_ok=True)
@@ -155,6 +156,8 @@ class Compiler:
             except OSError:
                 if not final.is_dir():  # a second process may have built the same job; its result stays
                     raise
+        except OSError as exc:
+            raise unwritable(self.folder, exc) from exc
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return replace(_read(final, digest, job), from_cache=False)
@@ -165,6 +168,8 @@ class Compiler:
             return self.pool.run(Job(handler, payload, subject), timeout_s or self.timeout_s)
         except KernellabError as exc:
             exc.kernel = exc.kernel or job.closure.name
+            if isinstance(exc, StoreError):
+                raise  # no line of the kernel is to blame
             exc.place = _labelled_place(exc.place or _first_line(job), job)
             raise
 

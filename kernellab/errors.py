@@ -17,7 +17,7 @@
     ├── WorkerError             a worker process did not answer
     │   ├── WorkerDied          it was killed, or it exited
     │   └── WorkerTimeout       the job took longer than its limit
-    └── StoreError              the database cannot be read or written
+    └── StoreError              the database cannot be read or written, or a compiled kernel not kept
 
 A message says what failed, on which value, what was expected, and what to do about it.
 Errors of other libraries are translated where they enter, with ``raise ... from``.
@@ -149,7 +149,7 @@ class WorkerTimeout(WorkerError):
 
 
 class StoreError(KernellabError):
-    """The database cannot be read or written."""
+    """The database cannot be read or written, or there is no room for a compiled kernel."""
 
 
 def first_line(foreign: object) -> str:

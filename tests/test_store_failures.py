@@ -9,16 +9,21 @@ import sqlite3
 import subprocess
 import sys
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 
 import kernellab
+from kernellab.build import GRAPH, BuildRequest, compile_kernel
+from kernellab.compiler import Compiler, compile_job
+from kernellab.errors import StoreError
 from kernellab.source import Closure, Function
 from kernellab.store import FILE, SCHEMA, Store
 from kernellab.store.eviction import evict, mark_used
 from kernellab.store.schema import MIGRATIONS
+from kernellab.target import parse_target
 from tests import samples
 
 ROOT = Path(__file__).parents[1]
@@ -201,3 +206,48 @@ def test_where_the_store_cannot_be_written_kernels_compile_and_run_all_the_same(
         assert any(place.iterdir())
     assert x.tolist() == [2.0] * 64
     assert not place.exists()
+
+
+def test_a_compile_on_a_full_disk_names_the_folder_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / GRAPH).symlink_to("/dev/full")
+    job = compile_job(samples.endless_kernel, parse_target("cuda:90"), (torch.zeros(16),), {})
+    with pytest.raises(StoreError) as caught:
+        compile_kernel(BuildRequest(job, tmp_path / "scratch"), lambda progress: None)
+    assert f"cannot be written to {tmp_path}: No space left on device. Free space there" in caught.value.message
+    assert "KERNELLAB_STORE" in caught.value.message
+
+
+def test_a_folder_that_takes_no_compiled_kernel_is_named_and_the_session_keeps_what_it_has(tmp_path: Path) -> None:
+    x = torch.zeros(16)
+    (tmp_path / "file").touch()
+    with kernellab.Lab(target="cuda:90", store=tmp_path / "store") as lab:
+        compiled = lab.compile(samples.endless_kernel, x)
+        full = Compiler(lab.compiler.pool, tmp_path / "file", lab.compiler.timeout_s)
+        job = compile_job(samples.endless_kernel, lab.target, (x,), {})
+        with pytest.raises(StoreError, match=f"cannot be written to {tmp_path / 'file'}: .* restart") as caught:
+            full.compile(job)
+        assert caught.value.place is None
+        (kept,) = (result for _, result in full.stream([job]))
+        assert isinstance(kept, StoreError)
+        assert lab.compile(samples.endless_kernel, x).folder == compiled.folder
+
+
+def test_a_full_disk_of_temporary_files_is_no_error_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = find_spec("triton.backends.nvidia")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    folder = Path(spec.submodule_search_locations[0]) / "bin"
+    for name in ("ptxas", "ptxas-blackwell"):
+        script = tmp_path / name
+        script.write_text(
+            f'#!/bin/sh\ncase "$*" in *--version*) exec {folder}/{name} "$@";; esac\n'
+            'echo "ptxas fatal   : Write failed: No space left on device" >&2\nexit 255\n'
+        )
+        script.chmod(0o755)
+        monkeypatch.setenv(f"TRITON_{name.upper().replace('-', '_')}_PATH", str(script))
+    told = pytest.raises(StoreError, match=r"temporary files to .*: No space left on device.*TMPDIR")
+    with kernellab.Lab(target="cuda:90", store=tmp_path / "store") as lab, told:
+        lab.compile(samples.endless_kernel, torch.zeros(16))

@@ -56,9 +56,10 @@ def built(job: CompileJob) -> Built | Failure:
             compile_kernel(BuildRequest(own, Path(folder)), lambda progress: None)
             return Built(own.digest, {path.name: path.read_bytes() for path in Path(folder).iterdir()})
     except StoreError as exc:
-        return failure_of(
-            WorkerError(f"A worker of the executor cannot write to {tempfile.gettempdir()}: {_root(exc)}")
-        )
+        if not isinstance(exc.__cause__, OSError):
+            return failure_of(exc)
+        full = f"A worker of the executor cannot write to {tempfile.gettempdir()}: {exc.__cause__.strerror}."
+        return failure_of(WorkerError(f"{full} Free space there, or set TMPDIR."))
     except KernellabError as exc:
         return failure_of(exc)
 
@@ -206,12 +207,6 @@ def _broken(exc: BrokenExecutor) -> WorkerError:
 def _lacks_a_module(exc: Exception) -> bool:
     """Tell whether a worker could not import something; ipyparallel gives the error of an engine by its name."""
     return isinstance(exc, ImportError) or getattr(exc, "ename", "") in {"ModuleNotFoundError", "ImportError"}
-
-
-def _root(exc: BaseException) -> str:
-    while exc.__cause__ is not None:
-        exc = exc.__cause__
-    return str(exc)
 
 
 @cache

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from kernellab.compile import Compiled, CompileJob
-from kernellab.errors import KernellabError, LaunchError, UsageError, WorkerError
+from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError, WorkerError
 from kernellab.tune.bench import Candidate, Measured
 from kernellab.tune.config import Config
 from kernellab.tune.crew import Crew, Taken
@@ -178,7 +178,7 @@ class Tuner:
             self._rows[config] = replace(row, reason=NO_GPU if self.crew is None else STOPPED)
         if candidate is None or self.crew is None:
             self._tally.add(self._rows[config])
-            if not isinstance(result, WorkerError):  # a worker that was lost or late says nothing of the config
+            if not isinstance(result, WorkerError | StoreError):  # a lost worker, a full disk: nothing of the config
                 self.record([self._rows[config]])
             return
         self._submitted += 1

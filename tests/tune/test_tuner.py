@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernellab.errors import CompileError, LaunchError, Place, RunError, UsageError, WorkerDied, WorkerTimeout
+from kernellab.errors import (
+    CompileError,
+    KernellabError,
+    LaunchError,
+    Place,
+    RunError,
+    StoreError,
+    UsageError,
+    WorkerDied,
+    WorkerTimeout,
+)
 from kernellab.tune.config import Config
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Status
@@ -176,6 +186,14 @@ def test_each_outcome_is_recorded_as_soon_as_it_is_known() -> None:
     bench = FakeBench({A: 1.0, B: RunError("boom"), C: KeyboardInterrupt()})
     tune([A, B, C], bench, record=recorded.extend)
     assert [(row.config, row.status) for row in recorded] == [(A, Status.OK), (B, Status.FAULT)]
+
+
+@pytest.mark.parametrize("error", [WorkerTimeout("no answer"), StoreError("No space left on device")])
+def test_what_says_nothing_of_a_config_is_a_row_and_not_recorded(error: KernellabError) -> None:
+    recorded: list[Row] = []
+    outcome = tune([A, B], FakeBench({B: 1.0}), compiler=FakeCompiler({A: error}), record=recorded.extend)
+    assert error.message in outcome.rows[A].reason
+    assert {row.config for row in recorded} == {B}
 
 
 def test_known_configs_are_neither_compiled_nor_timed_again() -> None:
