@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -11,11 +12,15 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.errors import LaunchError, UsageError
+from kernellab.compile import CompileJob
+from kernellab.errors import CompileError, KernellabError, LaunchError, UsageError
+from kernellab.source import Constant
 from kernellab.target import Target
 from kernellab.tune.config import Config
 from kernellab.tune.launches import Launches, moved_bytes
+from kernellab.tune.options import Options, Workshop
 from kernellab.tune.provenance import Device, key_fields
+from kernellab.tune.session import tuned
 from kernellab.tune.space import Space
 
 TARGET = Target("cuda", 90, 32)
@@ -269,3 +274,33 @@ def test_functions_among_the_values_of_configs_come_along() -> None:
         ["applied", "doubled"],
         ["applied", "halved"],
     ]
+
+
+@dataclass(slots=True)
+class Refusing:
+    """A compiler that compiles nothing, and writes down in which order it is asked to."""
+
+    pool: None = None
+    blocks: list[Any] = field(default_factory=list)
+
+    def stream(
+        self, jobs: Sequence[CompileJob], *, idle: Callable[[], bool] | None = None
+    ) -> Iterator[tuple[int, KernellabError]]:
+        for index, job in enumerate(jobs):
+            self.blocks += [binding.value for _, binding in job.constants if isinstance(binding, Constant)]
+            yield index, CompileError("It does not compile.")
+
+
+@pytest.mark.parametrize(
+    ("budget", "order"),
+    [({}, [512, 256, 64]), ({"budget_configs": 9}, [64, 512, 256]), ({"budget_s": 60.0}, [64, 512, 256])],
+    ids=["none", "configs", "seconds"],
+)
+def test_what_takes_long_compiles_first_and_with_a_budget_what_is_listed_first(
+    lab: kernellab.Lab, budget: dict[str, Any], order: list[int]
+) -> None:
+    compiler: Any = Refusing()
+    options = Options(blocks(64, 512, 256), **budget)
+    tuning = tuned(Workshop(compiler, lab.kernels, DEVICE, None), scale, grid, (X, OUT, N), {}, options)
+    assert [block for block in compiler.blocks if block in order] == order
+    assert [dict(row.config.parameters)["BLOCK"] for row in tuning.rows] == [64, 512, 256]
