@@ -19,9 +19,10 @@ class Policy:
     A config gets no more ``screen_runs`` if both of its first two take ``loser_factor`` times the best median so far.
     Those within ``finalist_factor`` of the third fastest and within ``loser_factor`` of the fastest, ``max_finalists``
     at most, meet in the final: a few runs can mislead about the fastest. They play ``batch_rounds`` at a time, up to
-    ``max_rounds`` or ``finals_s`` seconds. A difference below ``tie_margin`` is a tie. ``budget_s`` and
-    ``budget_configs`` bound the search. ``max_spill_bytes`` drops configs of generated spaces. ``reference`` identifies
-    the values that outputs are compared with; where it is "", they are compared with each other.
+    ``max_rounds`` or ``finals_s`` seconds; a batch of ``rehearsed_s`` seconds at most may be played while the last
+    configs compile. A difference below ``tie_margin`` is a tie. ``budget_s`` and ``budget_configs`` bound the search.
+    ``max_spill_bytes`` drops configs of generated spaces. ``reference`` identifies the values that outputs are compared
+    with; where it is "", they are compared with each other.
     """
 
     screen_runs: int = 4
@@ -31,6 +32,7 @@ class Policy:
     batch_rounds: int = 12
     max_rounds: int = 72
     finals_s: float = 1.5
+    rehearsed_s: float = 0.25
     tie_margin: float = 0.005
     warm_runs: int = 5
     budget_s: float | None = None
@@ -119,11 +121,19 @@ class Rehearsals:
             self._contest = Contest(bench, finalists, self.policy, self.clock)
         return self._contest
 
-    def play(self, bench: Bench, finalists: tuple[Candidate, ...]) -> bool:
-        """Play a batch; tell whether more can be played. After an error nothing can: the final itself will raise it."""
-        if self._has_failed:
+    def play(self, bench: Bench, rows: Mapping[Config, Row], candidates: Mapping[Config, Candidate]) -> bool:
+        """Play a batch between those of the rows that qualify, if all are candidates; tell whether more can be played.
+
+        After an error nothing can: the final itself will raise it. Nor does a rehearsal take seconds from a budget, or
+        keep configs waiting that are there to be measured while a long batch is played.
+        """
+        chosen = qualified(rows, self.policy)
+        batch_s = self.policy.batch_rounds * sum(rows[config].time_ms or 0.0 for config in chosen) / 1e3
+        if self._has_failed or self.policy.budget_s is not None or batch_s > self.policy.rehearsed_s:
             return False
-        contest = self.contest(bench, finalists)
+        if len(chosen) < 2 or not candidates.keys() >= set(chosen):
+            return False
+        contest = self.contest(bench, tuple(candidates[config] for config in chosen))
         if contest.is_decided:
             return False
         try:

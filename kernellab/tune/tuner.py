@@ -259,7 +259,8 @@ class Tuner:
             return Final(chosen[0] if chosen else None, ())
         self._tell("final")
         self._compile_adopted(chosen)
-        contest = self._rehearsals.contest(self.crew.judge, self._compiled_of(chosen))
+        finalists = tuple(self._candidates[config] for config in chosen if config in self._candidates)
+        contest = self._rehearsals.contest(self.crew.judge, finalists)
         self._submitted += len(contest.finalists)
         final, rows = settle(contest, self._rows, self.name)
         device = self._device(0)
@@ -270,9 +271,6 @@ class Tuner:
         self.record(rated)
         return final
 
-    def _compiled_of(self, configs: Sequence[Config]) -> tuple[Candidate, ...]:
-        return tuple(self._candidates[config] for config in configs if config in self._candidates)
-
     def _rehearse(self, least: int) -> bool:
         """Go on with the final of what is known while the last configs compile; tell whether more can be played.
 
@@ -281,11 +279,8 @@ class Tuner:
         if self.crew is None or self.crew.is_shared or self._tally.compiled < least:
             return False
         wrong, _ = self._outvoted()
-        chosen = qualified({config: row for config, row in self._rows.items() if config not in wrong}, self.policy)
-        finalists = self._compiled_of(chosen)
-        if len(finalists) < max(2, len(chosen)):
-            return False
-        return self._rehearsals.play(self.crew.judge, finalists)
+        rows = {config: row for config, row in self._rows.items() if config not in wrong}
+        return self._rehearsals.play(self.crew.judge, rows, self._candidates)
 
     def _with_rate(self, row: Row, candidate: Candidate) -> Row:
         moved = self.bytes_of(candidate.config, candidate.compiled)

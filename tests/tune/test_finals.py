@@ -153,6 +153,25 @@ def test_what_differs_from_most_is_left_out_of_a_rehearsal_too() -> None:
     assert asked_last(bench) == ""
 
 
+def test_a_rehearsal_takes_no_seconds_from_a_budget() -> None:
+    compiler = FakeCompiler(dawdles=True)
+    tune(EIGHT, Diary(TIMES), compiler=compiler, policy=replace(POLICY, budget_s=1e9))
+    assert compiler.rehearsals == 0
+
+
+def test_a_rehearsal_counts_for_no_config_of_a_budget() -> None:
+    compiler, bench = FakeCompiler(dawdles=True), Diary(TIMES)
+    tune(EIGHT, bench, compiler=compiler, policy=replace(POLICY, budget_configs=7))
+    assert compiler.rehearsals > 0
+    assert bench.measured == EIGHT[:7]
+
+
+def test_long_kernels_keep_no_config_waiting_for_a_rehearsal() -> None:
+    compiler, bench = FakeCompiler(dawdles=True), Diary({each: 50 * time for each, time in TIMES.items()})
+    assert tune(EIGHT, bench, compiler=compiler).winner is not None
+    assert compiler.rehearsals == 0
+
+
 @dataclass(slots=True)
 class Twice:
     """A search that asks for the second half of its configs when the first is through."""
