@@ -101,6 +101,16 @@ class Contest:
         assert self._stand is not None
         return self._stand, self._times_ms
 
+    def failures(self) -> dict[Config, KernellabError]:
+        """Let each finalist play alone, and return the errors of those that fail; together, none can be told."""
+        found: dict[Config, KernellabError] = {}
+        for candidate in self.finalists:
+            try:
+                self.bench.interleave([candidate], self.policy.batch_rounds)
+            except KernellabError as exc:
+                found[candidate.config] = exc
+        return found
+
 
 @dataclass(slots=True)
 class Rehearsals:

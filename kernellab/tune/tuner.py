@@ -253,7 +253,7 @@ class Tuner:
         return Final(winners[0], tuple(tied))
 
     def _finals(self) -> Final:
-        """Measure the fastest configs against each other, and enter what that says."""
+        """Measure the fastest configs against each other, and enter what that says: also of one that fails there."""
         chosen = qualified(self._rows, self.policy)
         if not chosen or self.crew is None:
             return Final(chosen[0] if chosen else None, ())
@@ -262,7 +262,14 @@ class Tuner:
         finalists = tuple(self._candidates[config] for config in chosen if config in self._candidates)
         contest = self._rehearsals.contest(self.crew.judge, finalists)
         self._submitted += len(contest.finalists)
-        final, rows = settle(contest, self._rows, self.name)
+        try:
+            final, rows = settle(contest, self._rows, self.name)
+        except KernellabError:
+            failures = contest.failures()
+            if not 0 < len(failures) < len(contest.finalists):  # no config is to blame
+                raise
+            self._expel(failures)
+            return self._finals()
         device = self._device(0)
         rated = [replace(self._with_rate(r, self._candidates[c]), device_index=device) for c, r in rows.items()]
         beaten = [c for c in self._good() if self._rows[c].standing in {"winner", "tied"} and c not in rows]
@@ -270,6 +277,13 @@ class Tuner:
         self._rows.update({row.config: row for row in rated})
         self.record(rated)
         return final
+
+    def _expel(self, failures: Mapping[Config, KernellabError]) -> None:
+        """Enter the configs that failed where the fastest meet."""
+        for config, error in failures.items():
+            row = with_resources(config, self._candidates[config].compiled, status_of(error), reason_of(error))
+            self._rows[config] = replace(row, device_index=self._device(0))
+        self.record([self._rows[config] for config in failures])
 
     def _rehearse(self, least: int) -> bool:
         """Go on with the final of what is known while the last configs compile; tell whether more can be played.

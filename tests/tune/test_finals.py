@@ -137,6 +137,42 @@ def test_a_rehearsal_that_fails_leaves_the_final_to_say_so() -> None:
         rehearsed(last_ms=2.0, failures=2)
 
 
+@dataclass(slots=True)
+class Fragile(FakeBench):
+    """A bench on which ``broken`` configs run well until they are to run a dozen times."""
+
+    broken: tuple[Config, ...] = ()
+
+    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+        if any(candidate.config in self.broken for candidate in candidates):
+            raise RunError("It failed on the GPU.")
+        return FakeBench.interleave(self, candidates, rounds)
+
+
+@pytest.mark.parametrize("dawdles", [False, True])
+def test_a_config_that_fails_in_the_final_is_a_row_and_the_others_play_on(dawdles: bool) -> None:
+    recorded: dict[Config, Row] = {}
+    outcome = tune(
+        EIGHT,
+        Fragile(TIMES | {EIGHT[0]: 0.97}, broken=(EIGHT[0], EIGHT[3])),
+        compiler=FakeCompiler(dawdles=dawdles),
+        record=lambda rows: recorded.update({row.config: row for row in rows}),
+    )
+    for broken in (EIGHT[0], EIGHT[3]):
+        row = outcome.rows[broken]
+        assert (row.status, row.reason, row.time_ms, row.standing) == (Status.FAULT, "It failed on the GPU.", None, "")
+        assert recorded[broken] == row
+    assert outcome.winner in {EIGHT[1], EIGHT[2]}
+    assert tune(EIGHT, FakeBench({}), known=recorded).winner == outcome.winner
+
+
+def test_where_all_fail_in_the_final_no_config_is_to_blame() -> None:
+    recorded: list[Row] = []
+    with pytest.raises(RunError, match="It failed on the GPU"):
+        tune(EIGHT, Fragile(TIMES, broken=tuple(EIGHT)), record=recorded.extend)
+    assert {row.status for row in recorded} == {Status.OK}
+
+
 def test_configs_that_do_not_compile_put_off_no_rehearsal() -> None:
     bad = dict.fromkeys(EIGHT[:4], CompileError("It has too many elements."))
     bench = Diary(TIMES | {EIGHT[-1]: 2.0})
