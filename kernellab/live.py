@@ -96,7 +96,7 @@ class Board:
 
 @dataclass(slots=True)
 class _Compiles:
-    """The compiles of one cell: how many were begun and done; the time between them does not count."""
+    """The compiles of one cell: how many were begun and are over; the time between them does not count."""
 
     board: Board
     cell: object
@@ -104,6 +104,7 @@ class _Compiles:
     total: int = 0
     kernel: str = ""
     idle_s: float | None = None
+    stopped: list[str] = field(default_factory=list)
 
     def begin(self, kernel: str) -> None:
         if self.idle_s is not None:
@@ -115,7 +116,7 @@ class _Compiles:
         self.idle_s = self.board.clock() if self.done == self.total else None
 
     def shown(self, seconds: float) -> Shown:
-        values = self.kernel, self.done, self.total, seconds
+        values = self.kernel, self.done, self.total, seconds, tuple(self.stopped)
         return Shown(views.compiling_text(*values), views.compiling_html(*values))
 
 
@@ -168,9 +169,9 @@ class LiveProgress:
         """Show a tuning while the context is open; a ``silent`` one, which a launch began, only if it takes long."""
         latest = [TuningProgress(kernel, "start")]
 
-        def shown(seconds: float) -> Shown:
-            now = latest[0]
-            return Shown(views.tuning_progress_text(now, seconds), views.tuning_progress_html(now, seconds))
+        def shown(seconds: float, ended: str) -> Shown:
+            now = latest[0], seconds, ended
+            return Shown(views.tuning_progress_text(*now), views.tuning_progress_html(*now))
 
         with self._while_it_lasts(Tuning, kernel, _DELAY_S if silent else _SOON_S, shown):
             yield lambda progress: latest.__setitem__(0, progress)
@@ -180,9 +181,9 @@ class LiveProgress:
         """Show a benchmark while the context is open."""
         latest = [BenchmarkProgress(kernel, "inputs")]
 
-        def shown(seconds: float) -> Shown:
-            now = latest[0]
-            return Shown(views.benchmark_progress_text(now, seconds), views.benchmark_progress_html(now, seconds))
+        def shown(seconds: float, ended: str) -> Shown:
+            now = latest[0], seconds, ended
+            return Shown(views.benchmark_progress_text(*now), views.benchmark_progress_html(*now))
 
         with self._while_it_lasts(Benchmark, kernel, _SOON_S, shown):
             yield lambda progress: latest.__setitem__(0, progress)
@@ -196,6 +197,9 @@ class LiveProgress:
         try:
             with self._ticking(lambda: compiles.board.draw(compiles.shown)):
                 yield
+        except BaseException as exc:
+            compiles.stopped.append(f"{kernel} {_how_it_ended(exc)}")
+            raise
         finally:
             with self._lock:
                 compiles.end()
@@ -209,16 +213,25 @@ class LiveProgress:
                 board.clear()
 
     @contextmanager
-    def _while_it_lasts(self, kind: type, kernel: str, delay_s: float, shown: Render) -> Iterator[None]:
-        """Draw on a board of its own while the context is open; a result of this kind clears it when it is shown."""
+    def _while_it_lasts(
+        self, kind: type, kernel: str, delay_s: float, shown: Callable[[float, str], Shown]
+    ) -> Iterator[None]:
+        """Draw on a board of its own while the context is open; a result of this kind clears it when it is shown.
+
+        ``shown`` takes the seconds, and how it ended if not well.
+        """
         board = Board(self._show, self._clock, delay_s)
         self._open += 1
+        ended = ""
         try:
-            with self._ticking(lambda: board.draw(shown)):
+            with self._ticking(lambda: board.draw(lambda seconds: shown(seconds, ""))):
                 yield
+        except BaseException as exc:
+            ended = _how_it_ended(exc)
+            raise
         finally:
             self._open -= 1
-            board.finish(shown)
+            board.finish(lambda seconds: shown(seconds, ended))
             self._finished[kind, kernel] = self._cell(), board
 
     def _of_this_cell(self) -> _Compiles:
@@ -226,6 +239,10 @@ class LiveProgress:
         if self._compiles is None or self._compiles.cell != cell or cell is None:
             self._compiles = _Compiles(Board(self._show, self._clock, _DELAY_S), cell)
         return self._compiles
+
+
+def _how_it_ended(exc: BaseException) -> str:
+    return "interrupted" if isinstance(exc, KeyboardInterrupt) else "failed"
 
 
 @contextmanager

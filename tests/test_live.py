@@ -175,9 +175,54 @@ def test_an_interrupted_tuning_leaves_its_state_and_stops_ticking() -> None:
     watch = context.__enter__()
     watch(PROGRESS)
     bench.wait(1)
+    assert "<progress" in bench.display.shown[-1].html
     assert not context.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert bench.ticks == []
-    assert "best so far" in bench.display.shown[-1].text
+    assert bench.display.shown[-1].text == (
+        "softmax: interrupted after 1.0 s, 8 configs, 5/8 compiled, 3/8 measured, 1 failed; "
+        "best so far 0.5 ms: BLOCK=64"
+    )
+    assert "<progress" not in bench.display.shown[-1].html
+
+
+@pytest.mark.parametrize(
+    ("progress", "error", "text"),
+    [
+        (BenchmarkProgress("add", "inputs", 8, point="n=64"), KeyboardInterrupt(), "making inputs of n=64"),
+        (BenchmarkProgress("add", "compiling", 8, compiled=4, kernels=9), KeyboardInterrupt(), "4/9 kernels compiled"),
+        (BenchmarkProgress("add", "points", 8, 3, point="n=64"), ValueError(), "3 of 8 points done, at n=64"),
+    ],
+)
+def test_a_benchmark_that_ends_early_says_how_and_no_longer_looks_at_work(
+    progress: BenchmarkProgress, error: BaseException, text: str
+) -> None:
+    bench = Bench()
+    context = bench.live().benchmark("add")
+    watch = context.__enter__()
+    watch(progress)
+    bench.wait(2.5)
+    assert not context.__exit__(type(error), error, None)
+    how = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+    assert bench.display.shown[-1].text == f"add: {how} after 2.5 s, {text}"
+    assert f"{how} after 2.5 s, {text}" in bench.display.shown[-1].html
+    assert "<progress" not in bench.display.shown[-1].html
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (TuningProgress("k", "done", 64, compiled=10), "k: 10 of 64 configs compiled in 1.0 s"),
+        (TuningProgress("k", "done", 64, 0, 64, 10, 1, "B=4", 0.5, (0.5,) * 9), "k: 10 of 64 configs tuned in 1.0 s"),
+        (TuningProgress("k", "done", 4, 0, 4, 3, 1, "B=4", 0.5, (0.5,) * 3), "k: 4 configs tuned in 1.0 s, 1 failed"),
+        (TuningProgress("k", "done", 3, 1, 2, 2, 1, "B=4", 0.5, (0.5,) * 2), "k: 3 configs tuned in 1.0 s, 1 known"),
+    ],
+)
+def test_a_tuning_that_got_to_some_configs_says_to_how_many(progress: TuningProgress, text: str) -> None:
+    bench = Bench()
+    with bench.live().tuning("k") as watch:
+        watch(progress)
+        bench.wait(1)
+    assert bench.display.shown[-1].text.startswith(text)
 
 
 def test_the_result_replaces_the_display_of_its_cell_alone() -> None:
@@ -217,6 +262,21 @@ def test_compiles_of_a_cell_share_a_display_and_another_cell_has_its_own() -> No
     with live.compiling("add"):
         bench.wait(0.2)
     assert bench.display.displays == 1
+
+
+def test_a_compile_that_comes_to_nothing_is_not_counted_as_compiled() -> None:
+    bench = Bench()
+    live = bench.live()
+    for error in (ValueError(), KeyboardInterrupt()):
+        context = live.compiling("softmax")
+        context.__enter__()
+        bench.wait(2)
+        assert not context.__exit__(type(error), error, None)
+    assert bench.display.shown[-1].text == "0/2 compiled in 4.0 s, softmax failed, softmax interrupted"
+    assert "<progress" not in bench.display.shown[-1].html
+    with live.compiling("matmul"):
+        bench.wait(1)
+    assert bench.display.shown[-1].text == "1/3 compiled in 5.0 s, softmax failed, softmax interrupted"
 
 
 class Tty(io.StringIO):

@@ -32,7 +32,7 @@ from kernellab.tune.search import (
     optuna_search,
 )
 from kernellab.tune.space import Space, configs_of
-from kernellab.tune.tuner import Outcome, Tuner
+from kernellab.tune.tuner import STOPPED, Outcome, Tuner
 
 WITHOUT_GPU = (
     "There is no GPU, so nothing was timed: the table has what each config needs. On a GPU it would also have times "
@@ -101,7 +101,7 @@ def tuned(
         *launches.notes,
         *complaints(compiler, outcome),
         *(crew.notes if crew is not None else () if outcome.winner is None else (WITHOUT_GPU,)),
-        *_remarks(outcome),
+        *_remarks(outcome, is_timed=crew is not None),
     ]
     version = workshop.kernels.known(kernel)
     facts = {**_facts(launches, options), "version": None if version is None else version.label}
@@ -216,5 +216,10 @@ def _facts(launches: Launches, options: Options) -> dict[str, Any]:
     }
 
 
-def _remarks(outcome: Outcome) -> list[str]:
-    return ["The tuning was interrupted; this is the best so far."] if outcome.interrupted else []
+def _remarks(outcome: Outcome, *, is_timed: bool) -> list[str]:
+    if not outcome.interrupted:
+        return []
+    if is_timed:
+        return ["The tuning was interrupted; this is the best so far."]
+    left = sum(row.reason == STOPPED for row in outcome.rows.values())
+    return [f"The tuning was interrupted; {left} of {len(outcome.rows)} configs were not compiled."]

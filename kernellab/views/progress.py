@@ -24,51 +24,69 @@ def programs_html(kernel: str, done: int, total: int) -> str:
     return _box(_bar(done, total, "programs done"), escape(programs_text(kernel, done, total)))
 
 
-def compiling_text(kernel: str, done: int, total: int, seconds: float) -> str:
-    """Return how many of the kernels that were asked for are compiled; ``kernel`` is the one at work."""
+def compiling_text(kernel: str, done: int, total: int, seconds: float, stopped: Sequence[str] = ()) -> str:
+    """Return how many of the kernels that were asked for are compiled; ``kernel`` is the one at work.
+
+    ``stopped`` says of those that came to nothing what became of them: ``softmax interrupted``.
+    """
+    count = f"{done - len(stopped)}/{total} compiled"
     if done == total:
-        return f"{done}/{total} compiled in {seconds:.1f} s"
-    return f"compiling {kernel}: {done}/{total} compiled, {seconds:.1f} s"
+        more = [f"{len(stopped) - 3} more"] if len(stopped) > 3 else []
+        return ", ".join([f"{count} in {seconds:.1f} s", *stopped[:3], *more])
+    return f"compiling {kernel}: {count}, {seconds:.1f} s"
 
 
-def compiling_html(kernel: str, done: int, total: int, seconds: float) -> str:
-    return _box(_bar(done, total, "kernels compiled"), escape(compiling_text(kernel, done, total, seconds)))
+def compiling_html(kernel: str, done: int, total: int, seconds: float, stopped: Sequence[str] = ()) -> str:
+    bar = "" if stopped and done == total else _bar(done, total, "kernels compiled")
+    return _box(bar, escape(compiling_text(kernel, done, total, seconds, stopped)))
 
 
-def tuning_progress_text(progress: TuningProgress, seconds: float) -> str:
-    """Return one line: what is done of what, the best so far, the failures, the seconds."""
-    return f"{progress.kernel}: {', '.join(_counts(progress, seconds))}{_best(progress)}"
+def tuning_progress_text(progress: TuningProgress, seconds: float, ended: str = "") -> str:
+    """Return one line: what is done of what, the best so far, the failures, the seconds.
+
+    ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
+    """
+    return f"{progress.kernel}: {', '.join(_counts(progress, seconds, ended))}{_best(progress)}"
 
 
-def tuning_progress_html(progress: TuningProgress, seconds: float) -> str:
+def tuning_progress_html(progress: TuningProgress, seconds: float, ended: str = "") -> str:
     """Return the same with a bar, and the times in the order in which they came, the best so far as a line."""
     done = progress.known + max(progress.compiled, progress.measured)
-    head = f"<b>{escape(progress.kernel)}</b> {escape(', '.join(_counts(progress, seconds)))}"
+    head = f"<b>{escape(progress.kernel)}</b> {escape(', '.join(_counts(progress, seconds, ended)))}"
     best = f"<div>{escape(_best(progress).removeprefix('; '))}</div>" if progress.best else ""
-    bar = "" if progress.stage == "done" else _bar(done, progress.total, "configs done")
+    bar = "" if progress.stage == "done" or ended else _bar(done, progress.total, "configs done")
     return _box(bar, head + best + _plot(progress.times_ms))
 
 
-def benchmark_progress_text(progress: BenchmarkProgress, seconds: float) -> str:
-    """Return one line: which point is at work, how many are done, what the last one gave, the seconds."""
+def benchmark_progress_text(progress: BenchmarkProgress, seconds: float, ended: str = "") -> str:
+    """Return one line: which point is at work, how many are done, what the last one gave, the seconds.
+
+    ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
+    """
     latest = f"; {progress.latest}" if progress.latest and progress.stage != "done" else ""
-    return f"{progress.kernel}: {_doing(progress)}, {seconds:.1f} s{latest}"
+    return f"{progress.kernel}: {_doing(progress, seconds, ended)}{latest}"
 
 
-def benchmark_progress_html(progress: BenchmarkProgress, seconds: float) -> str:
+def benchmark_progress_html(progress: BenchmarkProgress, seconds: float, ended: str = "") -> str:
     """Return the same with a bar."""
     bars = {
         "inputs": (0, progress.total),
         "compiling": (progress.compiled, progress.kernels),
         "points": (progress.done, progress.total),
     }
-    bar = _bar(*bars[progress.stage], "of the benchmark done") if progress.stage in bars else ""
-    body = f"<b>{escape(progress.kernel)}</b> {escape(f'{_doing(progress)}, {seconds:.1f} s')}"
+    bar = _bar(*bars[progress.stage], "of the benchmark done") if progress.stage in bars and not ended else ""
+    body = f"<b>{escape(progress.kernel)}</b> {escape(_doing(progress, seconds, ended))}"
     is_running = progress.latest and progress.stage != "done"
     return _box(bar, body + (f"<div>{escape(progress.latest)}</div>" if is_running else ""))
 
 
-def _doing(progress: BenchmarkProgress) -> str:
+def _doing(progress: BenchmarkProgress, seconds: float, ended: str) -> str:
+    if ended:
+        return f"{ended} after {seconds:.1f} s, {_stage(progress, 'at')}"
+    return f"{_stage(progress, 'now')}, {seconds:.1f} s"
+
+
+def _stage(progress: BenchmarkProgress, now: str) -> str:
     if progress.stage == "inputs":
         return f"making inputs{f' of {progress.point}' if progress.point else ''}"
     if progress.stage == "compiling":
@@ -76,17 +94,16 @@ def _doing(progress: BenchmarkProgress) -> str:
     points = f"{progress.total} point{'s' if progress.total != 1 else ''}"
     if progress.stage == "done":
         return f"{progress.done} of {points} done" if progress.done < progress.total else f"{points} done"
-    now = f", now {progress.point}" if progress.point else ""
-    return f"{progress.done} of {points} done{now}"
+    point = f", {now} {progress.point}" if progress.point else ""
+    return f"{progress.done} of {points} done{point}"
 
 
-def _counts(progress: TuningProgress, seconds: float) -> list[str]:
+def _counts(progress: TuningProgress, seconds: float, ended: str) -> list[str]:
     """Return the parts of the line; a machine without a GPU compiles and measures nothing."""
     if progress.stage == "done":
-        verb = "tuned" if progress.times_ms else "compiled"
         known = [f"{progress.known} known"] if progress.known else []
         failed = [f"{progress.failed} failed"] if progress.failed else []
-        return [f"{progress.total} configs {verb} in {seconds:.1f} s", *known, *failed]
+        return [f"{_finished(progress)} in {seconds:.1f} s", *known, *failed]
     fresh = progress.total - progress.known
     found = [f"{progress.total} configs" if progress.total else "choosing configs"]
     if progress.known:
@@ -99,7 +116,17 @@ def _counts(progress: TuningProgress, seconds: float) -> list[str]:
         found.append(f"{progress.failed} failed")
     if progress.stage == "final":
         found.append("final of the fastest")
-    return [*found, f"{seconds:.1f} s"]
+    return [f"{ended} after {seconds:.1f} s", *found] if ended else [*found, f"{seconds:.1f} s"]
+
+
+def _finished(progress: TuningProgress) -> str:
+    """Return how many configs there were; of an interrupted tuning, or a spent budget, how many were got to."""
+    if progress.times_ms:
+        verb, done = "tuned", max(progress.known + progress.measured, len(progress.times_ms) + progress.failed)
+    else:
+        verb, done = "compiled", progress.known + progress.compiled
+    of = f"{done} of " if done < progress.total else ""
+    return f"{of}{progress.total} configs {verb}"
 
 
 def _best(progress: TuningProgress) -> str:

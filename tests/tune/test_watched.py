@@ -78,8 +78,27 @@ def test_an_interrupt_keeps_the_best_so_far_while_progress_is_shown() -> None:
     with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
         workshop = Workshop(lab.compiler, lab.kernels, device, lambda launches, timeout_s: bench, progress=progress)
         tuning = tuned(workshop, scale, (3,), (torch.zeros(300), torch.zeros(300), 300), {}, Options(configs))
-    assert any("interrupted" in note for note in tuning.notes)
+    assert "The tuning was interrupted; this is the best so far." in tuning.notes
     assert tuning.winner is not None
     assert display.ticks == []
-    assert display.display.shown[-1].text.startswith("scale: 3 configs tuned")
+    assert display.display.shown[-1].text.startswith("scale: 2 of 3 configs tuned")
     assert bench.closed
+
+
+def test_an_interrupt_without_a_gpu_tells_what_was_not_compiled_and_of_no_best() -> None:
+    @contextmanager
+    def progress(kernel: str) -> Iterator[Watch]:
+        def told(state: TuningProgress) -> None:
+            if state.compiled == 1 and state.stage == "screening":
+                raise KeyboardInterrupt
+
+        yield told
+
+    x = torch.zeros(300)
+    configs = [triton.Config({"BLOCK": block}) for block in (64, 128, 256)]
+    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+        lab.launches.tuning_reporter = progress
+        tuning = lab.tune(scale, (3,), x, x.clone(), 300, configs=configs)
+    assert "The tuning was interrupted; 2 of 3 configs were not compiled." in tuning.notes
+    assert not any("best" in note for note in tuning.notes)
+    assert tuning.frame.registers.notna().sum() == 1
