@@ -1,0 +1,43 @@
+"""Plots look as the notebook's theme does, whatever the system prefers."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from matplotlib.image import imread
+
+from kernellab.views.benchmark import benchmark_html
+from tests.benchmark.frames import sweep
+
+pytestmark = pytest.mark.browser
+
+LIGHT, DARK = 'data-jp-theme-light="true"', 'data-jp-theme-light="false"'
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("theme", "is_dark"),
+    [(LIGHT, False), (DARK, True), ('class="vscode-light"', False), ('class="vscode-dark"', True)],
+)
+def test_a_plot_follows_the_theme_of_the_notebook(chromium: Any, system: str, theme: str, is_dark: bool) -> None:
+    assert (_background(chromium, system, theme) < 0.15) is is_dark
+    assert (_background(chromium, system, theme) > 0.9) is not is_dark
+
+
+@pytest.mark.parametrize(("system", "is_dark"), [("light", False), ("dark", True)])
+def test_a_plot_on_a_page_without_a_theme_follows_the_system(chromium: Any, system: str, is_dark: bool) -> None:
+    assert (_background(chromium, system, "") < 0.15) is is_dark
+
+
+def _background(chromium: Any, system: str, body: str) -> float:
+    """Return how light the corner of the first plot is, from 0 to 1."""
+    page = chromium.new_page()
+    try:
+        page.emulate_media(color_scheme=system)
+        page.set_content(f"<body {body}>{benchmark_html(sweep())}</body>")
+        image = imread(io.BytesIO(page.locator("picture img").first.screenshot()))
+    finally:
+        page.close()
+    return float(image[3, 3, :3].mean())
