@@ -43,6 +43,7 @@ class Crew:
     _running: dict[Future[Taken], Candidate] = field(default_factory=dict)
     _finished: list[Taken] = field(default_factory=list)
     _has_calibrated: bool = False
+    _common_group: int = 0
 
     @property
     def judge(self) -> Bench:
@@ -65,7 +66,7 @@ class Crew:
             taken = self._measured(0, candidate, runs, bound)
             self._finished.append(taken)
             if not self._has_calibrated and isinstance(taken.result, Measured) and taken.result.times_ms:
-                self._calibrate(candidate)
+                self._calibrate(candidate, taken.result.group)
             return
         self._running[self._threads.submit(self._on_a_free_one, candidate, runs, bound)] = candidate
 
@@ -87,14 +88,13 @@ class Crew:
     def groups(self, found: Sequence[tuple[Candidate, int, int]]) -> list[int]:
         """Return the groups of outputs in the numbers of the first bench, from (candidate, place, group there).
 
-        Every bench measured the config that all were compared by, so its group is 0 everywhere. Another group of
-        another bench is told by one launch of a member on the first.
+        Every other bench measured the config by which all are compared before any other, so its group is 0 there.
+        Another group of another bench is told by one launch of a member on the first.
         """
-        known: dict[tuple[int, int], int] = {}
+        known = {(place, 0): self._common_group for place in range(1, len(self.benches))}
         for candidate, place, group in found:
             if (place, group) not in known:
-                is_ours = place == 0 or group == 0
-                known[place, group] = group if is_ours else self.judge.measure(candidate, 1, None).group
+                known[place, group] = group if place == 0 else self.judge.measure(candidate, 1, None).group
         return [known[place, group] for _, place, group in found]
 
     def drop(self) -> None:
@@ -122,12 +122,16 @@ class Crew:
         except KernellabError as exc:
             return Taken(candidate, exc, index)
 
-    def _calibrate(self, candidate: Candidate) -> None:
+    def _calibrate(self, candidate: Candidate, group: int) -> None:
         """Let every device time one config, and keep those that agree with the first."""
-        self._has_calibrated = True
         if len(self.benches) < 2:
+            self._has_calibrated = True
             return
-        expected = self._median_ms(0, candidate)
+        try:
+            expected = self._median_ms(0, candidate)
+        except KernellabError:
+            return  # the next config will do
+        self._has_calibrated, self._common_group = True, group
         agreeing = [0, *(i for i in range(1, len(self.benches)) if self._agrees(i, candidate, expected))]
         if len(agreeing) > 1:
             self._threads = ThreadPoolExecutor(len(agreeing), thread_name_prefix="kernellab-measure")

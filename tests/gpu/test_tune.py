@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 
 import kernellab
+from kernellab.gpu.bench_jobs import Readiness
+from kernellab.gpu.bench_worker import get_ready
 
 pytestmark = [
     pytest.mark.gpu,
@@ -93,6 +95,12 @@ def test_every_config_is_timed_and_ranked(lab: kernellab.Lab) -> None:
     assert frame.gbps.max() > 100
     assert frame.attrs["device"] == torch.cuda.get_device_name()
     assert torch.equal(out, x)
+
+
+def test_getting_ready_leaves_no_memory_behind() -> None:
+    before = torch.cuda.memory_reserved()
+    get_ready(Readiness(torch.cuda.current_device(), ("bfloat16", "bool", "complex64", "float32", "int64")), None)
+    assert torch.cuda.memory_reserved() <= before
 
 
 def test_an_accumulator_gets_one_contribution(lab: kernellab.Lab) -> None:

@@ -113,6 +113,28 @@ class Numbering(Device):
         return Measured(measured.times_ms, self.met.index(kind))
 
 
+@dataclass(slots=True)
+class Hesitant(Numbering):
+    """A bench that fails the first time it is asked for rounds."""
+
+    has_failed: bool = False
+
+    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+        if not self.has_failed:
+            self.has_failed = True
+            raise RunError("It failed on the GPU.")
+        return Device.interleave(self, candidates, rounds)
+
+
+def test_a_config_that_fails_when_devices_are_compared_is_followed_by_another() -> None:
+    kinds = dict.fromkeys(CONFIGS[1:], "other")
+    one, two = Hesitant(TIMES, kinds=kinds), Numbering(TIMES, kinds=kinds)
+    outcome = tune(CONFIGS, crew(one, two))
+    assert two.measured[0] == CONFIGS[1]
+    assert outcome.rows[CONFIGS[0]].status is Status.WRONG
+    assert outcome.winner == CONFIGS[1]
+
+
 def test_outputs_of_several_devices_are_compared_with_each_other() -> None:
     kinds = dict.fromkeys(CONFIGS[1:], "other") | {CONFIGS[2]: "third"}
     one, two = Numbering(TIMES, kinds=kinds), Numbering(TIMES, kinds=kinds)
