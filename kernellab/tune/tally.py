@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kernellab.tune.config import Config
 from kernellab.tune.progress import Stage, TuningProgress
 from kernellab.tune.result import Row, Status
 
@@ -32,6 +34,12 @@ class Tally:
         self._times_ms.append(row.time_ms)
         if self.best_ms is None or row.time_ms < self.best_ms:
             self._best = row
+
+    def recount(self, rows: Mapping[Config, Row], winner: Config | None = None) -> None:
+        """Count anew what failed, and what is best: a row that was good may be so no longer. A winner is the best."""
+        good = [row for row in rows.values() if row.status is Status.OK and row.time_ms is not None]
+        self._failed = sum(row.status not in {Status.OK, Status.PRUNED} for row in rows.values())
+        self._best = min(good, key=lambda row: (row.config != winner, row.time_ms), default=None)
 
     def progress(self, kernel: str, stage: Stage, total: int) -> TuningProgress:
         """Return the event that tells of this; ``total`` configs were asked for."""

@@ -107,6 +107,7 @@ class Tuner:
             fitting = (config for config, row in self._rows.items() if row.status is Status.PRUNED)
             final = Final(next((c for c in fitting if c in self._candidates), None), ())
         from_cache = bool(self._rows) and self._submitted == 0 and self.crew is not None
+        self._tally.recount(self._rows, final.winner)
         self._tell("done")
         return Outcome(self._rows, final.winner, final.ties, from_cache, interrupted)
 
@@ -229,6 +230,7 @@ class Tuner:
         for config in wrong:
             self._rows[config] = replace(self._rows[config], status=Status.WRONG, reason=reason)
         self.record([self._rows[config] for config in wrong])
+        self._tally.recount(self._rows)
 
     def _outvoted(self) -> tuple[list[Config], int]:
         """Return the configs that differ from most, and how many agree; a bench with a reference has told by itself."""
@@ -284,6 +286,7 @@ class Tuner:
             row = with_resources(config, self._candidates[config].compiled, status_of(error), reason_of(error))
             self._rows[config] = replace(row, device_index=self._device(0))
         self.record([self._rows[config] for config in failures])
+        self._tally.recount(self._rows)
 
     def _rehearse(self, least: int) -> bool:
         """Go on with the final of what is known while the last configs compile; tell whether more can be played.
