@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kernellab.errors import LaunchError, first_line
+from kernellab.errors import UsageError, first_line
 from kernellab.tune.bench import Bench, Candidate, Measured
 
 
@@ -15,7 +15,7 @@ class DeferredBench:
     """Stands for the bench that ``make`` returns, which is asked for once.
 
     Raises:
-        LaunchError: it cannot be made, for want of memory; the next one who asks tries again.
+        UsageError: it cannot be made, for want of memory, which is the fault of no config.
     """
 
     make: Callable[[], Bench]
@@ -44,5 +44,6 @@ class DeferredBench:
                 try:
                     self._bench = self.make()
                 except RuntimeError as exc:  # of torch: no memory for copies of the arguments on another GPU
-                    raise LaunchError(f"The bench cannot be set up: {first_line(exc)}.") from exc
+                    text = f"The bench of a GPU cannot be set up: {first_line(exc)}"
+                    raise UsageError(f"{text}; free memory there, or leave it out of devices.") from exc
             return self._bench

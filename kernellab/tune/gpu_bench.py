@@ -180,8 +180,16 @@ class WorkerBench:
         self._await_worker(device)
 
     def _await_worker(self, device: int) -> None:
-        """Wait until the worker has its CUDA context, so that no config pays for that with its own time."""
-        self.flights.worker(device).run(Job("kernellab.gpu.worker:warm", device, "Starting the GPU worker"), _START_S)
+        """Wait until the worker has its CUDA context, so that no config pays for that with its own time.
+
+        Raises:
+            WorkerError: it does not start, which says nothing of a config.
+        """
+        job = Job("kernellab.gpu.worker:warm", device, "Starting the GPU worker")
+        try:
+            self.flights.worker(device).run(job, _START_S)
+        except (WorkerTimeout, WorkerDied) as exc:
+            raise WorkerError(exc.message, detail=exc.detail) from exc
 
     def _ready(self, candidate: Candidate) -> Setup:
         if self._setup is None:

@@ -26,6 +26,9 @@ from kernellab.tune.tally import Tally
 from kernellab.tune.voting import outvoted
 
 _REHEARSED_SHARE = 0.75  # of the configs that compile side by side: so many are through before a final is rehearsed
+_NOT_OF_A_CONFIG = frozenset(
+    {KernellabError, WorkerError}
+)  # as such: no memory for the bench, a worker that cannot start
 NO_GPU = "not measured: there is no GPU"
 SPENT = "not measured: the budget was spent"
 STOPPED = "not measured: the tuning was interrupted"
@@ -206,7 +209,8 @@ class Tuner:
             self._groups[config] = taken.place, result.group
         self._rows[config] = replace(row, device_index=device)
         self._tally.add(row)
-        self.record([self._rows[config]])
+        if type(result) not in _NOT_OF_A_CONFIG:
+            self.record([self._rows[config]])
 
     def _measured_row(self, candidate: Candidate, measured: Measured) -> Row:
         row = with_resources(candidate.config, candidate.compiled, Status.OK)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab.errors import LaunchError
+from kernellab.errors import LaunchError, UsageError
 from kernellab.tune.bench import Candidate
 from kernellab.tune.deferred import DeferredBench
 from tests.tune.fakes import FakeBench, compiled, config
@@ -18,14 +18,17 @@ def test_nothing_is_made_where_nothing_is_measured() -> None:
     assert made == []
 
 
-def test_one_that_cannot_be_made_for_want_of_memory_is_a_launch_that_cannot_start() -> None:
+def test_one_that_cannot_be_made_for_want_of_memory_is_the_fault_of_no_config() -> None:
     def make() -> FakeBench:
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
 
     bench = DeferredBench(make)
     for asked in (bench.get_ready, lambda: bench.measure(CANDIDATE, 3, None)):
-        with pytest.raises(LaunchError, match=r"The bench cannot be set up: CUDA out of memory\."):
+        with pytest.raises(
+            UsageError, match=r"CUDA out of memory\. Tried to allocate 2.00 GiB; free memory there"
+        ) as raised:
             asked()
+        assert not isinstance(raised.value, LaunchError)  # which would be the row of a config
 
 
 def test_it_is_made_once_and_closed() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernellab.errors import LaunchError, OutOfBounds, RunError, WorkerDied, WorkerTimeout
+from kernellab.errors import LaunchError, OutOfBounds, RunError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.gpu.bench_jobs import Manner, Readiness, Setup, Timing
 from kernellab.gpu.flight import Damage
 from kernellab.ir.effects import Access, Effects, Site, UnknownEffect
@@ -117,6 +117,13 @@ def test_getting_ready_waits_for_nothing_and_fails_in_silence(error: Exception |
     thread.join(10.0)
     assert not thread.is_alive()
     assert [job.payload for job in worker.asked] == [Readiness(0, ("float32",))]
+
+
+@pytest.mark.parametrize("error", [WorkerDied("gone"), WorkerTimeout("slow")])
+def test_a_worker_that_does_not_start_is_the_fault_of_no_config(error: WorkerError) -> None:
+    with pytest.raises(WorkerError, match=error.message) as raised:
+        worker_bench(FakeWorker({"warm": error})).measure(CANDIDATE, 4, None)
+    assert type(raised.value) is WorkerError
 
 
 @pytest.mark.parametrize("pid", [1, None])

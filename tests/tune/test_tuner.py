@@ -17,6 +17,7 @@ from kernellab.errors import (
     StoreError,
     UsageError,
     WorkerDied,
+    WorkerError,
     WorkerTimeout,
 )
 from kernellab.tune.config import Config
@@ -192,6 +193,14 @@ def test_each_outcome_is_recorded_as_soon_as_it_is_known() -> None:
 def test_what_says_nothing_of_a_config_is_a_row_and_not_recorded(error: KernellabError) -> None:
     recorded: list[Row] = []
     outcome = tune([A, B], FakeBench({B: 1.0}), compiler=FakeCompiler({A: error}), record=recorded.extend)
+    assert error.message in outcome.rows[A].reason
+    assert {row.config for row in recorded} == {B}
+
+
+@pytest.mark.parametrize("error", [WorkerError("OutOfMemoryError: CUDA out of memory"), KernellabError("no room")])
+def test_what_kept_a_bench_from_measuring_is_a_row_and_not_recorded(error: KernellabError) -> None:
+    recorded: list[Row] = []
+    outcome = tune([A, B], FakeBench({A: error, B: 1.0}), record=recorded.extend)
     assert error.message in outcome.rows[A].reason
     assert {row.config for row in recorded} == {B}
 
