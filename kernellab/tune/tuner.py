@@ -230,7 +230,7 @@ class Tuner:
     def _condemn_wrong(self) -> None:
         """Mark the configs whose outputs differ from those of most configs."""
         wrong, agreeing = self._outvoted()
-        reason = f"its outputs differ from those of {agreeing} other configs"
+        reason = f"its outputs differ from those of {agreeing} other config{'s' if agreeing > 1 else ''}"
         for config in wrong:
             self._rows[config] = replace(self._rows[config], status=Status.WRONG, reason=reason)
         self.record([self._rows[config] for config in wrong])

@@ -150,6 +150,7 @@ def test_of_two_groups_of_a_size_the_one_of_the_earliest_config_is_right() -> No
     assert bench.measured[0] == CONFIGS[1]
     assert outcome.winner == CONFIGS[0]
     assert outcome.rows[CONFIGS[1]].status is Status.WRONG
+    assert outcome.rows[CONFIGS[1]].reason == "its outputs differ from those of 1 other config"
 
 
 def test_an_interrupt_ends_the_threads_and_keeps_the_best() -> None:
