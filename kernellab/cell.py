@@ -22,6 +22,7 @@ from kernellab.registry.rephrase import rephrased
 from kernellab.report import CellReport, Check, KernelReport, argument_reports
 from kernellab.source import closure_of
 from kernellab.standin import from_annotations, stand_ins
+from kernellab.tune.expression import no_python
 
 Namespace = dict[str, Any]
 
@@ -231,6 +232,9 @@ def _evaluated(option: str, text: str, expression: str, namespace: Namespace) ->
     """Return the value of an option's expression in the cell's namespace."""
     try:
         return eval(expression, dict(namespace))
+    except SyntaxError as exc:
+        example = '--args "x, out, n, BLOCK=1024"' if option == "--args" else '--check "x + y"'
+        raise no_python(text, exc, f"write {example}", option) from exc
     except Exception as exc:
         raise UsageError(f"{option} {text!r} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
 

@@ -165,6 +165,8 @@ def test_magics_export_and_compare_kept_kernels(value: Callable[[str], Any], tmp
     assert exported_text(exported).startswith("scale_kernel@1 was written as")
     assert (tmp_path / "k.py").read_text().count("def scale_kernel(") == 1
     value(f"%triton_export scale_kernel@1 --as bundle --to {tmp_path / 'k.zip'}")
+    value(f'%triton_export scale_kernel@1 --to "{tmp_path / "in quotes.py"}"')
+    assert (tmp_path / "in quotes.py").exists()
     assert value(f"%triton_load {tmp_path / 'k.zip'}").row.label == "scale_kernel@1"
     comparison = value("%triton_diff scale_kernel@1 scale_kernel")
     assert comparison.equal

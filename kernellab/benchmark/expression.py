@@ -11,6 +11,13 @@ from kernellab.tune.expression import LaunchText, evaluated, launch_of_text, unq
 from kernellab.tune.space import Space
 
 _PAIR = re.compile(r"\s*\w+\s*=(?!=)")
+_EXAMPLES = {
+    "--over": '"n=[1024, 2048]"',
+    "--versus": '"torch=lambda x: x + 1"',
+    "--inputs": '"lambda n: dict(x=torch.rand(n), n=n)"',
+    "--flops": '"lambda m, n, k: 2 * m * n * k"',
+    "--bytes": '"lambda n: 8 * n"',
+}
 
 
 def launch_or_kernel(text: str, namespace: Mapping[str, Any]) -> LaunchText:
@@ -19,13 +26,15 @@ def launch_or_kernel(text: str, namespace: Mapping[str, Any]) -> LaunchText:
     Raises:
         UsageError: there is none, or it cannot be evaluated.
     """
-    text = text.strip()
+    text = unquoted(text.strip())
     if not text:
         raise UsageError('There is no kernel; write %triton_bench kernel[grid](arguments) --over "n=[...]".')
     if text.endswith(")"):
         return launch_of_text(text, namespace)
     if text.endswith("]") and "[" in text:
         return launch_of_text(f"{text}()", namespace)
+    if "[" in text:
+        return launch_of_text(text, namespace)  # which says what is wrong with it
     is_label = "@" in text or text.partition(".")[0] not in namespace
     return LaunchText(text.strip("\"'") if is_label else evaluated(text, text, namespace), None, (), {})
 
@@ -38,19 +47,19 @@ def named(texts: Sequence[str] | None, option: str, namespace: Mapping[str, Any]
     """
     found: dict[str, Any] = {}
     for text in texts or ():
-        bare = unquoted(text)
-        value = evaluated(f"dict({bare})" if _PAIR.match(bare) else bare, bare, namespace)
+        how = f"{option} {_EXAMPLES[option]}"
+        value = evaluated(f"dict({text})" if _PAIR.match(text) else text, text, namespace, option, how)
         value = value.values if isinstance(value, Space) else value
         if not isinstance(value, Mapping):
-            raise UsageError(f'{option} is {bare!r}; expected names with their values: {option} "n=[1024, 2048]".')
+            raise UsageError(f"{option} is {text!r}; expected names with their values: {how}.")
         found.update(value)
     return found
 
 
-def expression(text: str | None, namespace: Mapping[str, Any]) -> Any:
+def expression(text: str | None, option: str, namespace: Mapping[str, Any]) -> Any:
     """Return the value of an option, None where it is not given.
 
     Raises:
         UsageError: it cannot be evaluated.
     """
-    return None if text is None else evaluated(unquoted(text), unquoted(text), namespace)
+    return None if text is None else evaluated(text, text, namespace, option, f"{option} {_EXAMPLES[option]}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 
 from kernellab.benchmark.expression import expression, launch_or_kernel, named
 from kernellab.benchmark.result import Benchmark
 from kernellab.lab import Lab
-from kernellab.tune.expression import unquoted
+from kernellab.magics.parsing import parsed
 
 
 @magics_class
@@ -36,11 +36,11 @@ class BenchMagics(Magics):  # type: ignore[misc]
     @line_magic
     def triton_bench(self, line: str) -> Benchmark:
         """Time a kernel over a sweep, beside peers: %triton_bench add[grid](x, y, out, n) --over "n=[...]"."""
-        given, names = parse_argstring(self.triton_bench, line), self.shell.user_ns
+        given, names = parsed(self.triton_bench, "%triton_bench", line), self.shell.user_ns
         launch = launch_or_kernel(" ".join(given.launch), names)
         over, versus = named(given.over, "--over", names), named(given.versus, "--versus", names)
-        formulas = {name: expression(getattr(given, name), names) for name in ("inputs", "flops", "bytes")}
-        where = None if given.where is None else unquoted(given.where)
-        own = {"where": where, "rounds": given.rounds, "timeout_s": given.timeout, "check": given.check}
+        texts = {name: getattr(given, name) for name in ("inputs", "flops", "bytes")}
+        formulas = {name: expression(text, f"--{name}", names) for name, text in texts.items()}
+        own = {"where": given.where, "rounds": given.rounds, "timeout_s": given.timeout, "check": given.check}
         asked = {**launch.meta, **formulas, **own, "over": over, "versus": versus}
         return self.lab.bench(launch.kernel, launch.grid, *launch.args, **asked)

@@ -6,14 +6,14 @@ import linecache
 from typing import Any
 
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from kernellab.cell import CellOptions, require_checks, run_cell
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.lab import Lab
+from kernellab.magics.parsing import parsed
 from kernellab.report import CellReport
-from kernellab.tune.expression import unquoted
 
 STAGES = ("source", "graph", "ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
 
@@ -47,7 +47,7 @@ class TritonMagics(Magics):  # type: ignore[misc]
     def triton(self, line: str, cell: str) -> None:
         """Run a cell of plain Triton: compile its kernels, run its launches, and show what they do."""
         __tracebackhide__ = True
-        given = parse_argstring(self.triton, line)
+        given = parsed(self.triton, "%%triton", line)
         cell = _without_magics(self.shell, cell)
         try:
             place = _register_cell(self.shell, cell)
@@ -68,13 +68,17 @@ class TritonMagics(Magics):  # type: ignore[misc]
 def _options(given: Any) -> CellOptions:
     if given.show is not None and given.show not in STAGES:
         raise UsageError(choice_message("--show", given.show, STAGES))
+    if given.timeout is not None and not given.timeout > 0:
+        raise UsageError(f"--timeout is {given.timeout:g}; expected a positive number of seconds.")
+    if given.output is not None and not given.output.isidentifier():
+        raise UsageError(f"--output {given.output!r}: expected a name for the report, such as report.")
     return CellOptions(
         name=given.name,
         target=given.target,
         show=given.show,
         run=not given.no_run,
-        args=None if given.args is None else unquoted(given.args),
-        check=None if given.check is None else unquoted(given.check),
+        args=given.args,
+        check=given.check,
         timeout_s=given.timeout,
         isolate=not given.no_isolate,
         interpret=given.interpret,

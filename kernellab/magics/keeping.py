@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from IPython.core.magic import Magics, line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 
 from kernellab.comparing import Comparison
 from kernellab.export.write import KINDS, Exported
 from kernellab.lab import Lab
+from kernellab.magics.parsing import parsed
 from kernellab.registry.listing import Listing, Loaded
 from kernellab.registry.shelf import key_of, labelled, remove, search, tag
 
@@ -33,7 +34,7 @@ class StoreMagics(Magics):  # type: ignore[misc]
     @line_magic
     def triton_load(self, line: str) -> Loaded:
         """Define a kept kernel in this namespace again, with its helpers: %triton_load softmax@2."""
-        given = parse_argstring(self.triton_load, line)
+        given = parsed(self.triton_load, "%triton_load", line)
         return self.lab.load(given.kernel, self.shell.user_ns, name=given.name)
 
     @magic_arguments()
@@ -41,7 +42,7 @@ class StoreMagics(Magics):  # type: ignore[misc]
     @line_magic
     def triton_rm(self, line: str) -> Listing:
         """Delete versions with their history; shows what is left under their names."""
-        given = parse_argstring(self.triton_rm, line)
+        given = parsed(self.triton_rm, "%triton_rm", line)
         return remove(self.lab.kernels, given.kernel)
 
     @magic_arguments()
@@ -52,7 +53,7 @@ class StoreMagics(Magics):  # type: ignore[misc]
     @line_magic
     def triton_tag(self, line: str) -> Listing:
         """Put tags and notes on a kept kernel: %triton_tag softmax@2 good fp16."""
-        given = parse_argstring(self.triton_tag, line)
+        given = parsed(self.triton_tag, "%triton_tag", line)
         tag(self.lab.kernels, given.kernel, given.tags, given.note, off=given.remove)
         return labelled(self.lab.kernels, given.kernel)
 
@@ -63,7 +64,7 @@ class StoreMagics(Magics):  # type: ignore[misc]
     @line_magic
     def triton_export(self, line: str) -> Exported:
         """Write a kept kernel as a file that needs nothing of the lab: %triton_export softmax --to softmax.py."""
-        given = parse_argstring(self.triton_export, line)
+        given = parsed(self.triton_export, "%triton_export", line)
         return self.lab.export(key_of(given.kernel), given.to, kind=given.kind)
 
     @magic_arguments()
@@ -72,5 +73,5 @@ class StoreMagics(Magics):  # type: ignore[misc]
     @line_magic
     def triton_diff(self, line: str) -> Comparison:
         """Compare two kept kernels on the same inputs: %triton_diff softmax@1 softmax@3."""
-        given = parse_argstring(self.triton_diff, line)
+        given = parsed(self.triton_diff, "%triton_diff", line)
         return self.lab.compare(key_of(given.left), key_of(given.right))

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 
 from kernellab.errors import UsageError
 from kernellab.lab import Lab
+from kernellab.magics.parsing import parsed
 from kernellab.tune.checking import check_in
-from kernellab.tune.expression import evaluated, launch_of_text, unquoted
+from kernellab.tune.expression import evaluated, launch_of_text
 from kernellab.tune.result import Tuning
 from kernellab.tune.search import SEARCHES
 
@@ -39,14 +40,15 @@ class TuneMagics(Magics):  # type: ignore[misc]
     @line_magic
     def triton_tune(self, line: str) -> Tuning:
         """Find the fastest config of a kernel and launch it once: %triton_tune softmax[grid](x, out, n)."""
-        given, names = parse_argstring(self.triton_tune, line), self.shell.user_ns
+        given, names = parsed(self.triton_tune, "%triton_tune", line), self.shell.user_ns
         launch = launch_of_text(" ".join(given.launch), names)
         return self.lab.tune(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **_options(given, names)})
 
 
 def _options(given: Any, names: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `Lab.tune`, evaluated in the user's namespace."""
-    configs, limit = evaluated(unquoted(given.configs), given.configs, names), given.limit
+    how = "--configs \"[triton.Config({'BLOCK': 64})]\""
+    configs, limit = evaluated(given.configs, given.configs, names, "--configs", how), given.limit
     if isinstance(configs, int):
         configs, limit = None, configs
     return {
@@ -55,7 +57,7 @@ def _options(given: Any, names: Mapping[str, Any]) -> dict[str, Any]:
         "search": given.search,
         "timeout_s": given.timeout,
         "budget_s": given.budget,
-        "check": None if given.check is None else check_in(unquoted(given.check), names),
+        "check": None if given.check is None else check_in(given.check, names),
         "devices": None if given.devices is None else _devices(given.devices),
         "fresh": given.fresh,
     }
@@ -64,6 +66,6 @@ def _options(given: Any, names: Mapping[str, Any]) -> dict[str, Any]:
 def _devices(text: str) -> list[int]:
     """Return the numbers of a list such as ``0,1``."""
     try:
-        return [int(part) for part in unquoted(text).split(",")]
+        return [int(part) for part in text.split(",")]
     except ValueError as exc:
         raise UsageError(f"--devices is {text!r}; expected GPU numbers, such as 0,1.") from exc

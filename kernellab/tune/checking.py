@@ -18,7 +18,7 @@ from kernellab.gpu.bench_jobs import Expected
 from kernellab.gpu.boarding import Boarding
 from kernellab.memory import memory_of, with_tensors
 from kernellab.packed import TensorSpec
-from kernellab.tune.expression import evaluated
+from kernellab.tune.expression import evaluated, no_python
 
 _GOLDEN = -7046029254386353131
 _CHUNK = 1 << 24
@@ -180,7 +180,7 @@ def _names_in(text: str) -> tuple[str, ...]:
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError as exc:
-        raise UsageError(f"check {text!r} cannot be evaluated: SyntaxError: {exc.msg}") from exc
+        raise no_python(text, exc, 'write an expression, such as "x + y"', "check") from exc
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     own = {node.id for node in found if isinstance(node.ctx, ast.Store)}
     own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}

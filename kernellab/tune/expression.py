@@ -26,29 +26,55 @@ def launch_of_text(text: str, namespace: Mapping[str, Any]) -> LaunchText:
     Raises:
         UsageError: the text is no launch, or a part of it cannot be evaluated.
     """
+    text = unquoted(text.strip())
+    how = "write kernel[grid](arguments), and options that have spaces in quotes"
+    if not text:
+        raise UsageError("There is no launch; write kernel[grid](arguments).")
     try:
-        call = ast.parse(text.strip(), mode="eval").body
+        call = ast.parse(text, mode="eval").body
     except SyntaxError as exc:
-        how = "write kernel[grid](arguments), and options that have spaces in quotes"
-        raise UsageError(f"{text!r} is not valid Python: {exc.msg}; {how}.") from exc
+        raise no_python(text, exc, _options_first(text) or how) from exc
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Subscript):
-        raise UsageError(f"{text!r} is no launch; write kernel[grid](arguments).")
+        raise UsageError(f"{text!r} is no launch; {_options_first(text) or 'write kernel[grid](arguments)'}.")
     taken = ast.Call(ast.Name("_kl_taken", ast.Load()), call.args, call.keywords)
     parts = ast.Expression(ast.Tuple([call.func.value, call.func.slice, taken], ast.Load()))
     kernel, grid, (args, meta) = evaluated(ast.fix_missing_locations(parts), text, namespace)
     return LaunchText(kernel, grid, args, meta)
 
 
-def evaluated(source: str | ast.Expression, text: str, namespace: Mapping[str, Any]) -> Any:
-    """Return the value of an expression of the user.
+def evaluated(
+    source: str | ast.Expression, text: str, namespace: Mapping[str, Any], option: str = "", how: str = ""
+) -> Any:
+    """Return the value of an expression of the user, the value of ``option`` if that is given; ``how`` is an example.
 
     Raises:
         UsageError: it raises.
     """
     try:
-        return eval(compile(source, "<launch>", "eval"), {**namespace, "_kl_taken": lambda *a, **m: (a, m)})
+        code = compile(source, "<launch>", "eval")
+    except SyntaxError as exc:
+        raise no_python(text, exc, how and f"write {how}", option) from exc
+    try:
+        return eval(code, {**namespace, "_kl_taken": lambda *a, **m: (a, m)})
     except Exception as exc:
-        raise UsageError(f"{text!r} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
+        named = f"{option} {text!r}".lstrip()
+        raise UsageError(f"{named} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
+
+
+def no_python(text: str, exc: SyntaxError, how: str = "", option: str = "") -> UsageError:
+    """Return the error of a text that Python cannot read, in terms of what the user wrote, without what wraps it."""
+    reason = exc.msg
+    try:
+        ast.parse(text.strip())
+    except SyntaxError as own:
+        reason = own.msg
+    named = f"{option} {text!r}".lstrip()
+    return UsageError(f"{named} is not valid Python: {reason.partition('. ')[0]}{how and f'; {how}'}.")
+
+
+def _options_first(text: str) -> str:
+    """Return what to do about options that stand after a launch, or ""."""
+    return "options come before the launch: %triton_tune --fresh kernel[grid](arguments)" if " --" in text else ""
 
 
 def unquoted(text: str) -> str:

@@ -85,6 +85,10 @@ def configs_of(given: Space | Sequence[Any]) -> list[Any]:
     if isinstance(given, Mapping):
         values = ", ".join(f"{name}={value!r}" for name, value in given.items())
         raise UsageError(f"configs is a dict; expected a list of triton.Config, or a Space: Space({values}).")
+    if isinstance(given, triton.Config | Config):
+        given = [given]
+    if not isinstance(given, Iterable):
+        raise UsageError(f"configs is {given!r}; expected a list of triton.Config, or a Space: Space(BLOCK=[64, 128]).")
     found = []
     for member in given:
         if isinstance(member, Config):

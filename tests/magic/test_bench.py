@@ -70,6 +70,11 @@ def test_it_shows_as_text_and_html(shifting: Notebook) -> None:
     assert "<table" in str(shown["text/html"])
 
 
+def test_a_launch_in_quotes_may_hold_what_looks_like_an_option(shifting: Notebook) -> None:
+    frame = bench(shifting, '"shift[(5,)](x, out, -300, BLOCK=64)" --over "num_warps=[2]"').frame
+    assert frame.num_warps.tolist() == [2]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -77,6 +82,24 @@ def test_it_shows_as_text_and_html(shifting: Notebook) -> None:
         ("shift", "expected the values of each swept name"),
         ('shift --over "n=[1, absent]"', "name 'absent' is not defined"),
         ("shift --over 5", "--over is '5'; expected names with their values"),
+        (
+            'shift --over "n=["',
+            "--over 'n=[' is not valid Python: '[' was never closed; write --over \"n=[1024, 2048]\".",
+        ),
+        ('shift --over "n=[1], m=("', "--over 'n=[1], m=(' is not valid Python: invalid syntax; write --over"),
+        ('shift --over "n=[1]" --versus "torch=lambda x:"', 'write --versus "torch=lambda x: x + 1".'),
+        ('shift --over "n=[1]" --versus shift', '--versus "torch=lambda x: x + 1".'),
+        (
+            'shift --over "n=[1]" --inputs "lambda n: ("',
+            "--inputs 'lambda n: (' is not valid Python: '(' was never closed",
+        ),
+        ('shift --over "n=[1]" --inputs 5', "inputs is 5; expected a function of swept names"),
+        ('shift --over "n=[1]" --bytes "8 *"', 'write --bytes "lambda n: 8 * n".'),
+        ('shift --over "n=[1]" --rounds 0', "rounds is 0; expected a positive number"),
+        ('shift --over "n=[1]" --timeout -1', "timeout_s is -1.0; expected a positive number"),
+        ('shift --over "n=[1, 2]', "has a quote that is not closed"),
+        ("shift --over n=[1, 2]", "values with spaces, and launches with negative numbers, go in quotes"),
+        ('shift[grid](x, --over "n=[1]"', "'shift[grid](x,' is not valid Python: '(' was never closed"),
         ('nothing_known --over "n=[5]"', "No kernel is called 'nothing_known'"),
         ('shift[grid](x, out, 300, BLOCK=64) --over "m=[5]"', "over sweeps 'm'"),
     ],

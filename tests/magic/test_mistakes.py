@@ -138,6 +138,10 @@ def test_a_check_that_fails_raises_after_the_card(notebook: Notebook) -> None:
         ("--target cuda:91", errors.UnknownTarget, "cuda:90"),
         ("--show ptxx", errors.UsageError, "ptx"),
         ('--args "x, (("', errors.UsageError, "--args"),
+        ('--args "x, ["', errors.UsageError, "'[' was never closed; write --args \"x, out, n, BLOCK=1024\"."),
+        ('--check "x', errors.UsageError, "has a quote that is not closed"),
+        ("--timeout -1", errors.UsageError, "--timeout is -1; expected a positive number of seconds."),
+        ("-o 5x", errors.UsageError, "--output '5x': expected a name"),
         ('--args "x, out, BLOCK=64"', errors.LaunchError, "without n"),
         ('--args "x, out, 100, BLOCK=64, num_warps=3"', errors.UsageError, "power of 2"),
         ('--check "2 * x"', errors.UsageError, "launches no kernel"),
@@ -155,6 +159,11 @@ def test_a_check_that_cannot_be_evaluated_says_why(notebook: Notebook) -> None:
     ran = notebook.double("evaluated", launch=LAUNCH.format(name="evaluated"), options='--check "nowhere"')
     assert isinstance(ran.error, errors.UsageError)
     assert "'nowhere' is not defined" in str(ran.error)
+
+
+def test_a_check_that_is_no_python_shows_one(notebook: Notebook) -> None:
+    ran = notebook.double("unreadable", launch=LAUNCH.format(name="unreadable"), options='--check "[x"')
+    assert str(ran.error) == "--check '[x' is not valid Python: '[' was never closed; write --check \"x + y\"."
 
 
 def test_an_option_that_does_not_exist_is_refused(notebook: Notebook) -> None:

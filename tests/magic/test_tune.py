@@ -55,7 +55,9 @@ def test_the_line_magic_takes_configs_by_name(notebook: Notebook) -> None:
     [
         ("%triton_tune shift(x, out, 300)", "is no launch"),
         ("%triton_tune shift[grid](x, out, absent)", "name 'absent' is not defined"),
-        ("%triton_tune shift[grid](x, out", "is not valid Python"),
+        ("%triton_tune shift[grid](x, out", "is not valid Python: '(' was never closed; write kernel[grid](arguments)"),
+        ("%triton_tune", "There is no launch; write kernel[grid](arguments)."),
+        ("%triton_tune shift[grid](x, out, 300) --fresh", "options come before the launch"),
     ],
 )
 def test_what_is_no_launch_is_refused(notebook: Notebook, line: str, message: str) -> None:
@@ -89,6 +91,11 @@ def test_without_a_gpu_a_check_is_not_made_and_that_is_said(notebook: Notebook) 
         ("--devices 0", "devices has 0, and there is no GPU"),
         ("--devices first", "--devices is 'first'; expected GPU numbers"),
         ("--configs absent", "name 'absent' is not defined"),
+        ('--configs "[triton.Config("', "'(' was never closed; write --configs \"[triton.Config({'BLOCK': 64})]\"."),
+        ("--configs 2.5", "configs is 2.5; expected a list of triton.Config"),
+        ('--check "x +"', "check 'x +' is not valid Python: invalid syntax; write an expression"),
+        ('--check "x', "has a quote that is not closed"),
+        ("--timeout soon", "invalid float value: 'soon'; %triton_tune? shows all options."),
     ],
 )
 def test_options_that_make_no_sense_are_refused(notebook: Notebook, options: str, message: str) -> None:
