@@ -266,6 +266,8 @@ class Tuner:
         self._tell("final")
         self._compile_adopted(chosen)
         finalists = tuple(self._candidates[config] for config in chosen if config in self._candidates)
+        if not finalists:  # known from before, and cannot be compiled now: whoever launches it is told why
+            return Final(chosen[0], ())
         contest = self._rehearsals.contest(self.crew.judge, finalists)
         self._submitted += len(contest.finalists)
         try:

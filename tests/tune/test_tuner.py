@@ -229,6 +229,15 @@ def test_a_config_added_to_the_list_is_the_only_one_screened() -> None:
     assert tune([A, B, C], FakeBench({}), known=kept).winner == C
 
 
+def test_known_configs_that_cannot_be_compiled_now_are_ranked_as_they_were() -> None:
+    kept: dict[Config, Row] = {}
+    tune([A, B, C], FakeBench({A: 1.0, B: 1.02, C: 1.03}), record=lambda rows: kept.update({r.config: r for r in rows}))
+    full = dict.fromkeys([A, B, C], StoreError("No space left on device"))
+    outcome = tune([B, C], FakeBench({}), compiler=FakeCompiler(full), known=kept)
+    assert outcome.winner == B
+    assert outcome.rows[B].status is Status.OK
+
+
 def test_a_list_without_the_known_winner_is_settled_again() -> None:
     kept: dict[Config, Row] = {}
     record = lambda rows: kept.update({row.config: row for row in rows})  # noqa: E731
