@@ -26,7 +26,10 @@ Errors of other libraries are translated where they enter, with ``raise ... from
 from __future__ import annotations
 
 import linecache
+import textwrap
 from dataclasses import dataclass
+
+_WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,22 @@ class KernellabError(Exception):
         return shown
 
     def _render_traceback_(self) -> list[str]:
-        """Let IPython show those lines in place of a traceback through the lab and Triton."""
-        return self.lines(verbose=self.verbose)
+        """Let IPython show those lines in place of a traceback through the lab and Triton.
+
+        The message is broken between words; a notebook breaks long lines anywhere.
+        """
+        message, *others = self.lines(verbose=self.verbose)
+        return [_broken(message), *others]
+
+
+def _broken(text: str) -> str:
+    """Return a text with its long lines broken between words."""
+    lines = (_wrapped(line) if len(line) > _WIDTH else [line] for line in text.splitlines())
+    return "\n".join(line for broken in lines for line in broken)
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _pointed(place: Place) -> list[str]:

@@ -71,6 +71,9 @@ class Lab(Keeping):
         self.compiler = Compiler(self._pool, self._artifacts(folder), self.settings.timeout_s)
         self.kernels = Registry(Store(None if self._scratch else folder), self._revived)
 
+    def __repr__(self) -> str:
+        return f"<Lab for {self.target}, which keeps its kernels in {self.kernels.store.path or 'memory'}>"
+
     def start(self, wait: bool = False) -> None:
         """Start the workers and load the slow libraries in the background, or before returning if ``wait``."""
         self._pool.start()

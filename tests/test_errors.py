@@ -49,6 +49,15 @@ def test_an_error_with_a_place_is_four_lines_with_a_caret() -> None:
     ]
 
 
+def test_a_long_message_is_broken_between_words_where_a_notebook_shows_it() -> None:
+    error = CompileError("word " * 40 + "--end.", place=Place("In[5]", 3, 8, "y = 1"))
+    message, place, *_ = error._render_traceback_()
+    assert message.count("\n") == 2
+    assert max(map(len, message.splitlines())) <= 100
+    assert " ".join(message.splitlines()) == error.lines()[0]
+    assert place == "  In[5], line 3"
+
+
 def test_the_detail_is_shown_on_request_only() -> None:
     error = CompileError("no good.", detail="line one\nline two\n")
     assert error.lines() == ["CompileError: no good."]

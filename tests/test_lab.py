@@ -93,6 +93,11 @@ def test_a_grid_that_is_none_is_refused(lab: kernellab.Lab, shape: Any, message:
         lab.bind(samples.add_kernel)[shape](*tensors(), N, BLOCK=128)
 
 
+def test_a_lab_tells_its_target_and_its_store(tmp_path: Path) -> None:
+    with kernellab.Lab("cuda:80", store=tmp_path) as lab:
+        assert repr(lab).startswith(f"<Lab for cuda:80, which keeps its kernels in {tmp_path}")
+
+
 @pytest.mark.parametrize("shape", [(2**31,), (1, 70000), (1, 1, 65536)])
 def test_a_grid_that_no_gpu_launches_is_refused_without_one_too(lab: kernellab.Lab, shape: Any) -> None:
     with pytest.raises(LaunchError, match="CUDA launches at most"):

@@ -57,6 +57,22 @@ def test_a_name_of_its_own_is_used() -> None:
     assert table["plus"] is samples.add_kernel
 
 
+def test_a_misspelt_name_is_answered_with_those_like_it() -> None:
+    table = registry()
+    table.add(samples.add_kernel, name="softmax_kernel")
+    table.add(samples.add_kernel, name="matmul")
+    with pytest.raises(UnknownName, match=r"'sofmax_kernel@1'; known are softmax_kernel\."):
+        table["sofmax_kernel@1"]
+
+
+def test_of_many_kernels_an_error_names_some() -> None:
+    table = registry()
+    for number in range(20):
+        table.add(samples.add_kernel, name=f"k{number:02}")
+    with pytest.raises(UnknownName, match=r"k11 and 8 more, which %triton_ls lists\."):
+        table["nothing"]
+
+
 @pytest.mark.parametrize("key", ["nothing", "add_kernel@7", "add_kernel@x", 99])
 def test_an_unknown_name_is_a_key_error_that_lists_what_there_is(key: Any) -> None:
     table = registry()

@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from kernellab.errors import SourceError, UnknownName
@@ -19,6 +20,7 @@ from kernellab.source import Closure, decorated_closure_of, jsonable
 from kernellab.store import Store, Version
 
 Revive = Callable[[Version], Any]
+_NAMED_AT_MOST = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +172,17 @@ class Registry:
         elif number.isdigit():
             version = self.store.find(name, int(number))
         if version is None:
-            known = ", ".join(sorted({v.label for v in self if v.name == name} or {v.name for v in self}))
-            raise UnknownName(f"No kernel is called {label!r}; known are {known or 'none yet'}.")
+            raise UnknownName(f"No kernel is called {label!r}; {_known(name, [(v.name, v.label) for v in self])}.")
         return version
+
+
+def _known(name: str, kernels: list[tuple[str, str]]) -> str:
+    """Return what there is in place of an unknown kernel: versions of the name, names like it, or those of some."""
+    names = sorted({known for known, _ in kernels})
+    known = [label for kept, label in kernels if kept == name] or get_close_matches(name, names) or names
+    shown = ", ".join(sorted(known)[:_NAMED_AT_MOST])
+    more = len(known) - _NAMED_AT_MOST
+    return f"known are {shown or 'none yet'}" + (f" and {more} more, which %triton_ls lists" if more > 0 else "")
 
 
 def _layers(kernel: Any) -> Iterator[Any]:

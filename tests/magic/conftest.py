@@ -31,7 +31,7 @@ class Ran:
     @property
     def error_lines(self) -> list[str]:
         assert self.error is not None
-        return list(self.error._render_traceback_())  # type: ignore[attr-defined]
+        return [line.replace("\n", " ") for line in self.error._render_traceback_()]  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
