@@ -76,6 +76,14 @@ def failure_of(exc: BaseException, *, detail: str = "") -> Failure:
     return Failure("WorkerError", f"{type(exc).__name__}: {exc}", detail=detail)
 
 
+class Interrupted(KeyboardInterrupt):
+    """The user stopped what a worker did. Where the process stood in waiting for it tells nobody anything."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Let IPython show one line."""
+        return [f"KeyboardInterrupt: {self}"]
+
+
 @dataclass(slots=True)
 class Worker:
     """One process of a kind, started when first needed and again after it died; by ``server``, if there is one."""
@@ -157,6 +165,8 @@ class Worker:
         except BaseException as exc:
             if not isinstance(exc, KernellabError):
                 self.close()  # interrupted: whatever the process is at, its answer would come out of turn
+            if isinstance(exc, KeyboardInterrupt):
+                raise Interrupted(f"{job.subject} was interrupted.") from None
             raise
         self.close()
         raise WorkerTimeout(f"{job.subject} did not finish within {timeout_s:g} s and was stopped.")

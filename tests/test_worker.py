@@ -152,8 +152,10 @@ def test_an_interrupt_stops_the_job_and_the_next_one_runs(worker: Worker) -> Non
     worker.run(job(echo, 1), 30)
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as caught:
         worker.run(job(sleep, 60.0), 60)
+    [shown] = caught.value._render_traceback_()  # type: ignore[attr-defined]
+    assert shown == f"KeyboardInterrupt: {job(sleep, 60.0).subject} was interrupted."
     assert worker.run(job(echo, 3), 30) == 3
 
 
