@@ -35,7 +35,7 @@ class BenchMagics(Magics):  # type: ignore[misc]
     @argument("--check", action="store_true", help="Without a GPU, compare the outputs on the CPU.")
     @line_magic
     def triton_bench(self, line: str) -> Benchmark:
-        """Time a kernel over a sweep, beside peers: %triton_bench add[grid](x, y, out, n) --over "n=[...]"."""
+        """Time a kernel over a sweep, beside peers: %triton_bench add[grid](x, y, out, n) --over "n=[1024, 2048]"."""
         given, names = parsed(self.triton_bench, "%triton_bench", line), self.shell.user_ns
         launch = launch_or_kernel(" ".join(given.launch), names)
         over, versus = named(given.over, "--over", names), named(given.versus, "--versus", names)
