@@ -32,6 +32,8 @@ from kernellab.views.tuning import tuning_html, tuning_text
 
 SUMMARY_MIME = "application/vnd.kernellab.summary+json"
 
+_CONFIG = ("triton.runtime.autotuner", "Config")  # by name: loading the extension loads no Triton
+
 Bundle = dict[str, Any]
 
 
@@ -118,12 +120,23 @@ def register_formatters(shell: Any, on_show: Callable[[Any], None] = lambda resu
     bundles: dict[type, Callable[[Any], Bundle]] = {**_BUNDLES, Compiled: _CompiledBundle()}
     for kind, bundle in bundles.items():
         shell.display_formatter.mimebundle_formatter.for_type(kind, _formatter(bundle, on_show))
+    shell.display_formatter.formatters["text/plain"].for_type_by_name(*_CONFIG, _pretty_config)
 
 
 def unregister_formatters(shell: Any) -> None:
     """Take the formatters away again."""
     for kind in (*_BUNDLES, Compiled):
         shell.display_formatter.mimebundle_formatter.pop(kind, None)
+    shell.display_formatter.formatters["text/plain"].pop(".".join(_CONFIG), None)
+
+
+def _pretty_config(config: Any, printer: Any, cycle: bool) -> None:
+    """Print a `triton.Config` as it is written, in the place of its address, which Triton gives it."""
+    options = {name: value for name, value in vars(config).items() if name != "kwargs" and value is not None}
+    if options.get("num_ctas") == 1:
+        del options["num_ctas"]
+    words = [repr(config.kwargs), *(f"{name}={getattr(v, '__name__', repr(v))}" for name, v in options.items())]
+    printer.text(f"triton.Config({', '.join(words)})")
 
 
 def _formatter(bundle: Callable[[Any], Bundle], on_show: Callable[[Any], None]) -> Callable[..., Bundle]:

@@ -43,6 +43,17 @@ def test_the_line_magic_takes_a_launch(notebook: Notebook) -> None:
     assert tuning.best is notebook.names["shift"].configs[0]
 
 
+def test_the_best_config_shows_as_it_is_written(notebook: Notebook) -> None:
+    notebook.triton(TUNED)
+    notebook.run("tuning = %triton_tune shift[grid](x, out, 300)")
+    shown = notebook.run("tuning.best").printed.partition(": ")[2].strip()
+    assert shown == "triton.Config({'BLOCK': 64}, num_warps=4, num_stages=3)"
+    again = eval(shown, notebook.names)
+    assert str(again) == str(notebook.names["tuning"].best)
+    hooked = "[triton.Config({'BLOCK': 64}, num_warps=8, maxnreg=96, pre_hook=print)]"
+    assert "num_warps=8, num_stages=3, maxnreg=96, pre_hook=print" in notebook.run(hooked).printed.replace("\n", "")
+
+
 def test_the_line_magic_takes_configs_by_name(notebook: Notebook) -> None:
     notebook.triton(TUNED)
     notebook.run("some = [triton.Config({'BLOCK': 256}, num_warps=8)]")
