@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -29,7 +30,8 @@ class Device:
         return lambda: self.work(name, LAUNCH_S, host_s)
 
     def watch(self) -> Stopwatch:
-        return Stopwatch(lambda: self.work("flush", FLUSH_S), lambda: Event(self), self.synchronize)
+        flush, spin = partial(self.work, "flush", FLUSH_S), partial(self.work, "spin", FLUSH_S)
+        return Stopwatch(flush, lambda: Event(self), self.synchronize, spin)
 
     def synchronize(self) -> None:
         self.host_s = max(self.host_s, self.busy_until_s)
@@ -109,3 +111,10 @@ def test_something_may_be_looked_at_while_the_device_is_busy() -> None:
     seen: list[float] = []
     device.watch().turns([Turn(device.launch("a"))], 3, lambda: seen.append(device.busy_until_s - device.host_s))
     assert seen[0] > 0
+
+
+def test_a_warm_launch_follows_one_of_its_own_and_waits_for_no_host() -> None:
+    device = Device()
+    times = device.watch().warm(Turn(device.launch("a", host_s=60e-6)), 3)
+    assert times == pytest.approx([LAUNCH_S * 1e3] * 3)
+    assert device.log == ["a", "spin", "a"] * 3

@@ -67,7 +67,7 @@ class Workbench:
         late = self.watch.late
         try:
             if job.warm:
-                found = [[self._warm_ms(kernel, job.by_graph) for _ in range(job.rounds)] for kernel in job.kernels]
+                found = [self.watch.warm(self._turn(kernel, job.by_graph), job.rounds) for kernel in job.kernels]
             else:
                 found = self._times(job.kernels, job.rounds, job.by_graph)
         except LAUNCH_ERRORS as exc:
@@ -92,15 +92,6 @@ class Workbench:
     def _turn(self, kernel: BenchKernel, by_graph: bool) -> Turn:
         launch = partial(self._launched, kernel, self._timed(kernel, by_graph))
         return Turn(launch, partial(self._prepare, kernel), partial(self._finish, kernel))
-
-    def _warm_ms(self, kernel: BenchKernel, by_graph: bool) -> float:
-        turn = self._turn(kernel, by_graph)
-        for _ in range(2):
-            self._prepare(kernel)
-            begin, end = self.watch.bracketed(turn.launch)
-            self._finish(kernel)
-        self.watch.synchronize()
-        return float(begin.elapsed_time(end))
 
     def _prepare(self, kernel: BenchKernel) -> None:
         if kernel.hooks and kernel.digest not in self.hooks:

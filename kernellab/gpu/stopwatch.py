@@ -12,6 +12,7 @@ _LEAST_FLUSH_BYTES = 256 << 20
 _WARM_UP_FLUSHES = 100
 _HEAD_START_FLUSHES = 2
 _MOST_FLUSHES = 64
+_SPUN_CYCLES = 150_000  # some 80 microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Turn:
 class Stopwatch:
     """Times launches on one device: ``flush`` fills its L2, ``event`` makes an event, ``synchronize`` waits for it.
 
+    ``spin`` keeps it busy for longer than the host takes for a launch, and leaves the L2 as it is.
     A launch is late if the device got through the flush before the host had handed the launch over: its time would hold
     a wait for the host. It is made again behind twice as many flushes, up to `_MOST_FLUSHES`; ``late`` counts the times
     for which that was not enough.
@@ -35,6 +37,7 @@ class Stopwatch:
     flush: Callable[[], Any]
     event: Callable[[], Any]
     synchronize: Callable[[], Any]
+    spin: Callable[[], Any]
     late: int = 0
 
     def turns(self, work: Sequence[Turn], rounds: int, meanwhile: Callable[[], Any] | None = None) -> list[list[float]]:
@@ -55,6 +58,22 @@ class Stopwatch:
             meanwhile()
         self.synchronize()
         return [[begin.elapsed_time(end) for begin, end in each] for each in events]
+
+    def warm(self, turn: Turn, rounds: int) -> list[float]:
+        """Return the milliseconds of launches, each after another of its own: the L2 holds what that one left there."""
+        events = []
+        for _ in range(rounds):
+            for wait in (None, self.spin):
+                if turn.before is not None:
+                    turn.before()
+                if wait is not None:
+                    wait()
+                timed = self.bracketed(turn.launch)
+                if turn.after is not None:
+                    turn.after()
+            events.append(timed)
+        self.synchronize()
+        return [begin.elapsed_time(end) for begin, end in events]
 
     def bracketed(self, launch: Callable[[], Any]) -> tuple[Any, Any]:
         """Launch between two events, and return them."""
@@ -89,4 +108,9 @@ def gpu_stopwatch() -> Stopwatch:
     flushed = torch.empty(max(2 * l2_bytes, _LEAST_FLUSH_BYTES), dtype=torch.uint8, device="cuda")
     for _ in range(_WARM_UP_FLUSHES):  # some milliseconds of work
         flushed.zero_()
-    return Stopwatch(flushed.zero_, lambda: torch.cuda.Event(enable_timing=True), torch.cuda.synchronize)  # type: ignore[no-untyped-call]
+    return Stopwatch(
+        flush=flushed.zero_,
+        event=lambda: torch.cuda.Event(enable_timing=True),  # type: ignore[no-untyped-call]
+        synchronize=torch.cuda.synchronize,
+        spin=lambda: torch.cuda._sleep(_SPUN_CYCLES),  # type: ignore[no-untyped-call]
+    )
