@@ -56,8 +56,8 @@ def compile_kernel(request: BuildRequest, progress: Callable[[Any], None]) -> No
 def unwritable(folder: Path, exc: OSError) -> StoreError:
     """Return the error of a folder for compiled kernels that takes no files: a full disk, most of the time."""
     return StoreError(
-        f"A compiled kernel cannot be written to {folder}: {exc.strerror or exc}. Free space there, or set "
-        "KERNELLAB_STORE to a folder on another disk and restart; the kernels and results of this session stay."
+        f"A compiled kernel cannot be written to {folder}: {exc.strerror or exc}. Free space there and run it again: "
+        "nothing of this session is lost. Or restart with KERNELLAB_STORE set to a folder on another disk."
     )
 
 
