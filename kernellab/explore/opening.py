@@ -25,6 +25,7 @@ from kernellab.runtime import Launches as Runtime
 from kernellab.source import Closure, closure_of
 from kernellab.target import Target
 from kernellab.tune.gpu_bench import gpu_bench
+from kernellab.worker import Interrupted
 
 _TIMEOUT_S = 10.0  # of a point on the GPU
 _DTYPES = ("float16", "bfloat16", "float32")
@@ -102,7 +103,11 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, reference: Refe
     entry = closure.functions[0]
     source = (entry.text, entry.first_line, closure.label(entry.file))
     panel = Panel(site, plan, Keeper(kernels, kernel, requests), source, str(target))
-    panel.wait()
+    try:
+        panel.wait()
+    except KeyboardInterrupt:
+        panel.close()
+        raise Interrupted(f"Opening the sliders of {closure.name} was interrupted.") from None
     return panel
 
 

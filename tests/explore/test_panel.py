@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -236,3 +239,9 @@ def test_an_autotuned_kernel_is_explored_over_its_configs(lab: kernellab.Lab) ->
     assert panel.values == {"BLOCK": 64, "num_warps": 4}
     visit = panel.set(BLOCK=128, num_warps=8).wait()
     assert visit.verdict.equal is True
+
+
+def test_an_interrupt_while_the_first_point_is_worked_on_is_one_line(lab: kernellab.Lab) -> None:
+    threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt, match="Opening the sliders of endless_kernel was interrupted"):
+        lab.explore(samples.endless_kernel, (1,), torch.zeros(4))
