@@ -11,6 +11,7 @@ Tried with `ProcessPoolExecutor` (spawn), dask (``client.get_executor()``) and i
   in a notebook it may be broken then: Jupyter interrupts its processes as well.
 - A worker that dies costs dask nothing, which starts the compile anew, and ipyparallel the config at work, whose row
   says so; a process pool breaks, and what it had compiled counts.
+- A config that ends the compiler costs dask four workers, which its cluster starts again, before its row says so.
 - Of a cluster that is closed, what it had compiled counts, and the notes of the tuning say what became of the rest.
   Where all engines of ipyparallel die, that takes as long as a compile may take (``KERNELLAB_TIMEOUT``).
 """
