@@ -199,9 +199,10 @@ class ExecutorPool:
 
 
 def _broken(exc: BrokenExecutor) -> WorkerError:
+    text = f"The executor broke while configs compiled ({type(exc).__name__}: {exc})"
     return WorkerError(
-        f"The executor broke while configs compiled ({type(exc).__name__}: {exc}). A config may have ended the compiler, "
-        "or an interrupt a process of the pool; make a new one. Without executor=, each compiles in a worker of the lab."
+        f"{text}. A config may have ended the compiler, or an interrupt a process of the pool; make a new one. "
+        "Without executor=, each config compiles in a worker of the lab."
     )
 
 
