@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import kernellab
@@ -27,7 +28,18 @@ def load_ipython_extension(shell: Any) -> None:
     register_formatters(shell, live.replaced_by)
     if lab.settings.progress:
         lab.launches.report_to(live)
+    _take_over(shell.user_ns, lab)
     lab.start()
+
+
+def _take_over(namespace: Mapping[str, Any], lab: Lab) -> None:
+    """Bind the kernels of a closed lab, which ``%reload_ext`` leaves behind; cells would not see their launches."""
+    from kernellab._triton.bound import bind_in_place, is_bound
+
+    for value in list(namespace.values()):
+        if is_bound(value) and value.runtime.is_closed:
+            bind_in_place(value, lab.launches)
+            lab.kernels.add(value)
 
 
 def unload_ipython_extension(shell: Any) -> None:

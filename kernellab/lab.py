@@ -98,13 +98,9 @@ class Lab(Keeping):
         """Stop all workers and close the store."""
         self._pool.close()
         self._interpreter.close()
-        if self._launches is not None and self._launches.flights is not None:
-            self._launches.flights.close()
+        if self._launches is not None:
+            self._launches.close()
         self.kernels.store.close()
-        if self._launches is not None and self._launches.offline is not None:
-            from kernellab._triton.offline import deactivate  # keeps `import kernellab` light
-
-            deactivate(self._launches.offline)
         for folder in (self._scratch, self._spare):
             if folder is not None:
                 folder.cleanup()

@@ -54,11 +54,22 @@ class Launches:
     tuning_reporter: Callable[..., AbstractContextManager[Any]] | None = None
     benchmark_reporter: Callable[..., AbstractContextManager[Any]] | None = None
     compile_reporter: Callable[[str], AbstractContextManager[None]] | None = None
+    is_closed: bool = False
     _compiled: dict[str, Compiled] = field(default_factory=dict)
     _local: threading.local = field(default_factory=threading.local)
 
     def is_offline(self) -> bool:
         return self.offline is not None
+
+    def close(self) -> None:
+        """Stop the GPU workers, and take the offline driver away; a lab that comes may take the kernels over."""
+        self.is_closed = True
+        if self.flights is not None:
+            self.flights.close()
+        if self.offline is not None:
+            from kernellab._triton.offline import deactivate  # keeps `import kernellab` light
+
+            deactivate(self.offline)
 
     def best_config(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         """Tune an autotuned kernel for a launch on the GPU; None where none of its launches gets there."""

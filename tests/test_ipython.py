@@ -331,6 +331,17 @@ def test_unloading_takes_everything_away(shell: InteractiveShell) -> None:
     assert "triton" in shell.magics_manager.magics["cell"]
 
 
+def test_kernels_show_their_launches_after_the_extension_was_loaded_anew(
+    shell: InteractiveShell, run: Callable[[str], Any], shown: Callable[[str], Any]
+) -> None:
+    run("%%triton -q\n" + ADD + LAUNCH).raise_error()
+    shell.run_line_magic("reload_ext", "kernellab")
+    _, outputs = shown('%%triton --check "x + y"\n' + LAUNCH)
+    assert outputs[0].data["text/plain"].startswith("add_kernel@")
+    assert "out_ptr equals x + y" in outputs[0].data["text/plain"]
+    assert kernellab.current_lab().kernels["add_kernel"] is names(shell)["add_kernel"]
+
+
 def test_an_edited_kernel_compiles_without_a_launch_for_the_arguments_of_the_last_one(
     run: Callable[[str], Any], shown: Callable[[str], Any]
 ) -> None:
