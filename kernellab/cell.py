@@ -116,6 +116,10 @@ def _execute(cell: _Cell, source: str, show: Callable[[Any], None]) -> None:
             _bind_new(cell)
             if is_value and not _is_launch_result(value):
                 show(value)
+    except TypeError as exc:
+        if "'function' object is not subscriptable" in str(exc):
+            exc.add_note("A function is launched as a kernel only with @triton.jit above its def.")
+        raise
     finally:
         for kernel in cell.bound:
             cell.lab.kernels.add(kernel)
@@ -280,9 +284,10 @@ def require_checks(report: CellReport) -> None:
         check = kernel.check
         if check is not None and not check.equal:
             first = "".join(f" {difference}." for difference in check.differences)
+            cause = f" {check.cause}" if check.cause else ""
             raise CheckFailed(
                 f"{check.argument} of {kernel.compiled.kernel} differs from {check.expression}: "
-                f"{check.mismatched:,} of {check.elements:,} elements{_how(check)}{first}",
+                f"{check.mismatched:,} of {check.elements:,} elements{_how(check)}{first}{cause}",
                 kernel=kernel.compiled.kernel,
             )
 

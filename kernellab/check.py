@@ -112,7 +112,14 @@ def _compared(expression: str, name: str, got: Any, want: Any, unwritten: Any) -
         differences=_differences(unlike, a, b, tuple(got.shape)),
         extent=_extent(~same, tuple(got.shape)) if wrong else (),
         heat=_heat(~same, tuple(got.shape)) if wrong else (),
+        rounded_to=_rounded_to(got, want) if wrong else "",
     )
+
+
+def _rounded_to(got: Any, want: Any) -> str:
+    """Return the dtype of an output that holds whole numbers only beside a reference that does not, else ""."""
+    rounds = not (got.dtype.is_floating_point or got.dtype.is_complex) and want.dtype.is_floating_point
+    return str(got.dtype).removeprefix("torch.") if rounds else ""
 
 
 def _missing(values: Any, unwritten: Any) -> Any:

@@ -31,7 +31,7 @@ class Check:
     difference, ``tolerance`` the one allowed for the dtype, ``mismatched`` how many of ``elements`` exceed it,
     ``never_written`` of those how many the kernel did not write. ``differences`` are the first of them, ``extent`` the
     first and last wrong index along each dimension, ``heat`` the share of wrong elements in each cell of a coarse grid
-    over a matrix.
+    over a matrix. ``rounded_to`` is the dtype of an output of whole numbers where the reference is floating-point.
     """
 
     expression: str
@@ -45,6 +45,14 @@ class Check:
     differences: tuple[Difference, ...] = ()
     extent: tuple[tuple[int, int], ...] = ()
     heat: tuple[tuple[float, ...], ...] = ()
+    rounded_to: str = ""
+
+    @property
+    def cause(self) -> str:
+        """What explains a difference by itself, as a sentence; "" where nothing does."""
+        if not self.rounded_to:
+            return ""
+        return f"{self.argument} is {self.rounded_to}, and {self.expression} is floating-point."
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,8 @@ def _differing_words(check: Check) -> str:
     errors = f"are off by more than {check.tolerance:.2g}, the largest error is {check.max_error:.2g}"
     if check.never_written == check.mismatched:
         errors = "were never written"
-    return f"{check.argument} differs from {check.expression}: {count} {errors}{_places(check)}".strip()
+    cause = f". {check.cause}" if check.cause else ""
+    return f"{check.argument} differs from {check.expression}: {count} {errors}{_places(check)}{cause}".strip()
 
 
 def _places(check: Check) -> str:

@@ -207,6 +207,21 @@ def test_an_error_of_a_grid_function_comes_through_as_itself(notebook: Notebook)
     assert type(ran.error) is ZeroDivisionError
 
 
+def test_a_kernel_without_its_decorator_is_told_of_it(notebook: Notebook) -> None:
+    ran = notebook.triton("def plain(x_ptr):\n    tl.store(x_ptr, 1.0)\n\nplain[(1,)](x)")
+    assert type(ran.error) is TypeError
+    assert "@triton.jit" in " ".join(ran.error.__notes__)
+
+
+def test_an_output_of_whole_numbers_beside_a_reference_of_others_is_named_as_the_cause(notebook: Notebook) -> None:
+    notebook.names["out"] = torch.zeros(100, dtype=torch.int32)
+    options = '--check "1.5 * x"'
+    ran = notebook.double("rounded", launch=LAUNCH.format(name="rounded"), options=options)
+    assert isinstance(ran.error, errors.CheckFailed)
+    assert "out_ptr is int32, and 1.5 * x is floating-point" in str(ran.error)
+    assert "out_ptr is int32, and 1.5 * x is floating-point" in " ".join(ran.shown[0]["text/plain"].split())
+
+
 def test_a_syntax_error_points_into_the_cell(notebook: Notebook) -> None:
     ran = notebook.triton("y = 1\nx = = 3")
     assert isinstance(ran.error, errors.UsageError)
