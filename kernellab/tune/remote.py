@@ -7,8 +7,9 @@ has no kernellab says so, since what it is called with is a function of Python i
 Tried with `ProcessPoolExecutor` (spawn), dask (``client.get_executor()``) and ipyparallel
 (``client.load_balanced_view().executor``), from scripts and from cells:
 
-- An interrupt comes back within a second with what was compiled, and the executor can be used again. Of a process pool
-  in a notebook it may be broken then: Jupyter interrupts its processes as well.
+- An interrupt comes back within a second with what was compiled, and the executor can be used again. Jupyter, though,
+  interrupts the processes that a notebook started as well: that ends the workers of a ``LocalCluster`` of dask, and may
+  break a process pool, whatever the cell was at. Make a new one then; engines of ipyparallel survive.
 - A worker that dies costs dask nothing, which starts the compile anew, and ipyparallel the config at work, whose row
   says so; a process pool breaks, and what it had compiled counts.
 - A config that ends the compiler costs dask four workers, which its cluster starts again, before its row says so.
@@ -178,7 +179,10 @@ class ExecutorPool:
             if time.monotonic() - max(begin_s, self._last_s) > timeout_s:
                 future.cancel()
                 raise self._failed(
-                    WorkerTimeout(f"The executor finished no compile within {timeout_s:g} s; does it have workers?")
+                    WorkerTimeout(
+                        f"The executor finished no compile within {timeout_s:g} s; does it have workers? An interrupt "
+                        "of a notebook ends those that the notebook started, of a LocalCluster of dask for instance."
+                    )
                 )
         self._last_s = time.monotonic()
         return future.result()
