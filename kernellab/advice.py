@@ -213,6 +213,20 @@ RULES = (
 )
 
 
+# What Python and torch say of a cell's own statements, and what to add to it.
+_REMARKS = {
+    "'function' object is not subscriptable": "A function is launched as a kernel only with @triton.jit above its def.",
+    "Torch not compiled with CUDA enabled|No CUDA GPUs are available|Found no NVIDIA driver": (
+        'This machine has no GPU, and needs none here: leave device="cuda" out, and launches run on the CPU.'
+    ),
+}
+
+
+def remark_on(exc: BaseException) -> str | None:
+    """Return a sentence to go with an exception of the user's own Python, where one helps."""
+    return next((remark for pattern, remark in _REMARKS.items() if re.search(pattern, str(exc))), None)
+
+
 def in_plain_words(message: str) -> str:
     """Return the compiler's message in the lab's words, with advice where there is some."""
     text = _unwrapped(message)

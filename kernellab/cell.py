@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
+from kernellab.advice import remark_on
 from kernellab.check import compare, widened
 from kernellab.compile import Compiled
 from kernellab.errors import CheckFailed, Place, UsageError
@@ -116,9 +117,9 @@ def _execute(cell: _Cell, source: str, show: Callable[[Any], None]) -> None:
             _bind_new(cell)
             if is_value and not _is_launch_result(value):
                 show(value)
-    except TypeError as exc:
-        if "'function' object is not subscriptable" in str(exc):
-            exc.add_note("A function is launched as a kernel only with @triton.jit above its def.")
+    except (TypeError, AssertionError, RuntimeError) as exc:
+        if remark := remark_on(exc):
+            exc.add_note(remark)
         raise
     finally:
         for kernel in cell.bound:

@@ -213,6 +213,13 @@ def test_a_kernel_without_its_decorator_is_told_of_it(notebook: Notebook) -> Non
     assert "@triton.jit" in " ".join(ran.error.__notes__)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_tensor_for_a_gpu_that_is_not_there_is_told_of_the_cpu(notebook: Notebook) -> None:
+    ran = notebook.triton('y = torch.ones(4, device="cuda")')
+    assert isinstance(ran.error, AssertionError | RuntimeError)
+    assert "launches run on the CPU" in " ".join(ran.error.__notes__)
+
+
 def test_an_output_of_whole_numbers_beside_a_reference_of_others_is_named_as_the_cause(notebook: Notebook) -> None:
     notebook.names["out"] = torch.zeros(100, dtype=torch.int32)
     options = '--check "1.5 * x"'
