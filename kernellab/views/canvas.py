@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kernellab.views.style import minified
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -47,6 +49,18 @@ DARK = Theme(
     "#ff8a6b",
     ("#58a6ff", "#f0883e", "#4cd07d", "#bc8cff", "#d9b23c", "#ff7bbd"),
 )
+# The browser takes the version that the system prefers. Where the notebook's theme is the other one, colours are turned
+# round; hues stay.
+_THEMES = minified("""
+@media (prefers-color-scheme: light) {
+  [data-jp-theme-light=false] .kl-plot img, .vscode-dark .kl-plot img { filter: invert(.92) hue-rotate(180deg); }
+}
+@media (prefers-color-scheme: dark) {
+  [data-jp-theme-light=true] .kl-plot img, .vscode-light .kl-plot img {
+    filter: invert(1) hue-rotate(180deg) brightness(1.09);
+  }
+}
+""")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
@@ -94,7 +108,7 @@ def picture(draw: Callable[[bool], Figure | None], alt: str) -> str:
     light, dark = _data_uri(figure), _data_uri(draw(True))
     source = f'<source srcset="{dark}" media="(prefers-color-scheme: dark)">'
     image = f'<img src="{light}" style="max-width:100%" alt="{alt}">'
-    return f"<div><picture>{source}{image}</picture></div>"
+    return f'<div class="kl-plot"><style>{_THEMES}</style><picture>{source}{image}</picture></div>'
 
 
 def _data_uri(figure: Figure | None) -> str:

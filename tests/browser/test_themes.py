@@ -9,6 +9,8 @@ import pytest
 from matplotlib.image import imread
 
 from kernellab.views.benchmark import benchmark_html
+from kernellab.views.canvas import picture
+from kernellab.views.sweep import sweep_figure
 from tests.benchmark.frames import sweep
 
 pytestmark = pytest.mark.browser
@@ -31,12 +33,17 @@ def test_a_plot_on_a_page_without_a_theme_follows_the_system(chromium: Any, syst
     assert (_background(chromium, system, "") < 0.15) is is_dark
 
 
-def _background(chromium: Any, system: str, body: str) -> float:
+def test_a_plot_that_stands_alone_follows_the_theme_too(chromium: Any) -> None:
+    alone = picture(lambda dark: sweep_figure(sweep().frame, dark=dark), "alone")
+    assert _background(chromium, "dark", LIGHT, alone) > 0.9
+
+
+def _background(chromium: Any, system: str, body: str, html: str = "") -> float:
     """Return how light the corner of the first plot is, from 0 to 1."""
     page = chromium.new_page()
     try:
         page.emulate_media(color_scheme=system)
-        page.set_content(f"<body {body}>{benchmark_html(sweep())}</body>")
+        page.set_content(f"<body {body}>{html or benchmark_html(sweep())}</body>")
         image = imread(io.BytesIO(page.locator("picture img").first.screenshot()))
     finally:
         page.close()
