@@ -322,8 +322,13 @@ def _reference(cell: _Cell, expression: str) -> Any:
 
 
 def _remember(cell: _Cell, recorder: Recorder, options: CellOptions, checked: Container[int]) -> None:
-    """Keep the launches of a cell in the store, each with its reference in terms of the kernel's parameters."""
+    """Keep the launches of a cell in the store, each with its reference in terms of the kernel's parameters.
+
+    An empty grid launched nothing, and would not tell how grids follow from arguments.
+    """
     for record in recorder.records.values():
+        if record.grid is not None and 0 in record.grid:
+            continue
         check = ""
         if options.check is not None and id(record) in checked:
             check = rephrased(ast.parse(options.check, mode="eval").body, cell.namespace, record.arguments)

@@ -196,6 +196,13 @@ def test_a_grid_with_a_zero_launches_nothing_and_says_so(notebook: Notebook) -> 
     assert not notebook.names["out"].any()
 
 
+def test_an_empty_launch_does_not_keep_the_one_before_from_being_scaled(notebook: Notebook) -> None:
+    notebook.double("scaled", launch=LAUNCH.format(name="scaled"))
+    notebook.triton("scaled[(0,)](x, out, 100, BLOCK=64)")
+    ran = notebook.run('%triton_bench scaled --over "n=[64, 128]"')
+    assert ran.error is None
+
+
 def test_an_error_of_the_cells_own_python_comes_through_as_itself(notebook: Notebook) -> None:
     ran = notebook.triton("kept = 1\nnever = 1 / 0\nkept = 2")
     assert type(ran.error) is ZeroDivisionError
