@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from kernellab.both_ends import BothEnds
 from kernellab.build import GRAPH, SUMMARY, BuildRequest, unwritable
 from kernellab.compile import Compiled, CompileJob, Parameter, Resources
 from kernellab.errors import KernellabError, Place, StoreError
@@ -27,6 +28,7 @@ from kernellab.store.eviction import mark_used
 from kernellab.target import Target, limits_of, shared_bytes_limit
 from kernellab.worker import Job, Kind, Pool
 
+_SHORT_SHARE = 4
 COMPILE_WORKER = Kind("compile", preload=("kernellab.build", "kernellab._triton.preloaded"))
 
 
@@ -106,18 +108,31 @@ class Compiler:
         return known if known.labels == job.closure.labels else _relabelled(self._from_disk(digest, job), known)
 
     def stream(
-        self, jobs: Sequence[CompileJob], timeout_s: float | None = None, *, idle: Callable[[], bool] | None = None
+        self,
+        jobs: Sequence[CompileJob],
+        timeout_s: float | None = None,
+        *,
+        from_both_ends: bool = False,
+        idle: Callable[[], bool] | None = None,
     ) -> Iterator[tuple[int, Compiled | KernellabError]]:
         """Compile jobs side by side; yield index and result, or error, of each as it comes.
 
-        ``idle`` is called while there is nothing to yield, again and again as long as it returns True. Leaving the loop
-        early, or an interrupt, stops what is under way.
+        They are taken in their order; with ``from_both_ends``, a quarter of the workers, one at least, takes the last
+        that is left. ``idle`` is called while there is nothing to yield, again and again as long as it returns True.
+        Leaving the loop early, or an interrupt, stops what is under way.
         """
-        with ThreadPoolExecutor(len(self.pool.workers), thread_name_prefix="kernellab-compile") as threads:
-            futures = {threads.submit(self._result, job, timeout_s): index for index, job in enumerate(jobs)}
+        count = len(self.pool.workers)
+        line = BothEnds(len(jobs), max(1, count // _SHORT_SHARE) if from_both_ends else 0)
+
+        def work() -> tuple[int, Compiled | KernellabError]:
+            with line.taken() as index:
+                return index, self._result(jobs[index], timeout_s)
+
+        with ThreadPoolExecutor(count, thread_name_prefix="kernellab-compile") as threads:
+            futures = [threads.submit(work) for _ in jobs]
             try:
                 for future in _completed(futures, idle):
-                    yield futures[future], future.result()
+                    yield future.result()
             finally:
                 if not all(future.done() for future in futures):
                     threads.shutdown(wait=False, cancel_futures=True)

@@ -278,6 +278,11 @@ def test_a_stream_yields_every_job_and_a_failure_does_not_stop_the_others(fresh:
     assert all(isinstance(found[i], Compiled) for i in (0, 2, 3))
 
 
+def test_jobs_from_both_ends_are_all_compiled(fresh: kernellab.Lab) -> None:
+    found = dict(fresh.compiler.stream(jobs_of(fresh, [128, 64, 32]), from_both_ends=True))
+    assert [found[index].parameters[-1].specialization for index in range(3)] == ["128", "64", "32"]
+
+
 def test_leaving_a_stream_stops_what_is_under_way(fresh: kernellab.Lab) -> None:
     slow = compile_job(samples.slow_to_trace, fresh.target, (X,), {})
     for index, _ in fresh.compiler.stream([*jobs_of(fresh, [32]), slow]):

@@ -32,6 +32,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "ir",
             "compile",
             "build",
+            "both_ends",
             "compiler",
             "occupancy",
             "run",

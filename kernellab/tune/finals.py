@@ -22,7 +22,8 @@ class Policy:
     ``max_rounds`` or ``finals_s`` seconds; a batch of ``rehearsed_s`` seconds at most may be played while the last
     configs compile. A difference below ``tie_margin`` is a tie. ``budget_s`` and ``budget_configs`` bound the search.
     ``max_spill_bytes`` drops configs of generated spaces. ``reference`` identifies the values that outputs are compared
-    with; where it is "", they are compared with each other.
+    with; where it is "", they are compared with each other. With ``longest_first``, the order in which configs compile
+    is not that of the list: see `kernellab.tune.order`.
     """
 
     screen_runs: int = 4
@@ -39,12 +40,8 @@ class Policy:
     budget_configs: int | None = None
     max_spill_bytes: int | None = None
     reference: str = ""
+    longest_first: bool = False
     seed: int = 0
-
-    @property
-    def has_budget(self) -> bool:
-        """Whether the search may end early: then configs come in the order of the list."""
-        return self.budget_s is not None or self.budget_configs is not None
 
 
 @dataclass(frozen=True, slots=True)

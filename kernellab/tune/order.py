@@ -1,4 +1,4 @@
-"""The order in which configs compile: what takes long comes first, so that nobody waits for it alone at the end."""
+"""How long configs may take to compile: `kernellab.both_ends` takes them by that from a line."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from kernellab.tune.equipment import compiler_of, complaints, crew_of, take_refe
 from kernellab.tune.finals import Policy
 from kernellab.tune.launches import Launches, arithmetic, moved_bytes
 from kernellab.tune.options import Options, Workshop
-from kernellab.tune.order import longest_first
 from kernellab.tune.progress import unwatched
 from kernellab.tune.provenance import key_fields
 from kernellab.tune.records import Records, key_of
@@ -84,7 +83,6 @@ def tuned(
         name=uuid.uuid4().hex[:12],
         bytes_of=partial(_moved, launches),
         flops_of=lambda config, compiled: arithmetic(launches.of(config), compiled).dot_flops,
-        order=list if policy.has_budget else longest_first,
         known=known,
         record=(lambda rows: None) if crew is None else records.add,
         kernel=launches.name,
@@ -171,6 +169,7 @@ def _policy(options: Options, launches: Launches) -> Policy:
         max_spill_bytes=None if not is_generated or options.search == "exhaustive" else 256,
         seed=options.seed,
         reference="" if launches.reference is None else launches.reference.identity,
+        longest_first=options.budget_s is None and options.budget_configs is None,  # else the first of the list count
     )
 
 

@@ -6,7 +6,7 @@ Nothing here knows of GPUs, processes or databases: the compiler, the bench and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -17,6 +17,7 @@ from kernellab.tune.bench import Candidate, Measured
 from kernellab.tune.config import Config
 from kernellab.tune.crew import Crew, Taken
 from kernellab.tune.finals import Final, Policy, Rehearsals, qualified, settle
+from kernellab.tune.order import longest_first
 from kernellab.tune.outcomes import reason_of, row_before, status_of
 from kernellab.tune.progress import Stage, Watch, unwatched
 from kernellab.tune.result import Row, Status, with_resources
@@ -38,7 +39,11 @@ class Stream(Protocol):
     """Compiles jobs side by side: index and result of each as it comes. See `Compiler.stream`."""
 
     def __call__(
-        self, jobs: Sequence[CompileJob], *, idle: Callable[[], bool] | None = None
+        self,
+        jobs: Sequence[CompileJob],
+        *,
+        from_both_ends: bool = False,
+        idle: Callable[[], bool] | None = None,
     ) -> Iterator[tuple[int, Compiled | KernellabError]]: ...
 
 
@@ -55,7 +60,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Tuner:
-    """One tuning. ``known`` are rows of earlier ones, which are not measured again; ``order`` is that of compiling.
+    """One tuning. ``known`` are rows of earlier ones, which are not measured again.
 
     ``record`` takes each row as soon as it is known, ``bytes_of`` and ``flops_of`` give what a launch moves
     and computes, ``watch`` is told how far it has come. Without a crew, configs are compiled and not ranked.
@@ -70,7 +75,6 @@ class Tuner:
     name: str = ""
     bytes_of: Callable[[Config, Compiled], int | None] = lambda config, compiled: None
     flops_of: Callable[[Config, Compiled], int | None] = lambda config, compiled: None
-    order: Callable[[Iterable[Config]], list[Config]] = list
     known: Mapping[Config, Row] = field(default_factory=dict)
     record: Callable[[Sequence[Row]], None] = lambda rows: None
     kernel: str = ""
@@ -142,12 +146,12 @@ class Tuner:
     def _screen(self, configs: list[Config]) -> None:
         """Compile configs, and measure each as it comes; what was begun before a budget was spent is finished."""
         jobs = self._prepared(configs)
-        order = self.order(jobs)
+        order = longest_first(jobs) if self.policy.longest_first else list(jobs)
         if jobs and self.crew is not None and not self._submitted:
             self.crew.get_ready()
         rehearse = partial(self._rehearse, self._tally.compiled + math.ceil(len(order) * _REHEARSED_SHARE))
-        stream = self.stream([jobs[config] for config in order], idle=rehearse) if jobs else iter(())
-        for index, result in stream:
+        both_ends, waiting = self.policy.longest_first, [jobs[config] for config in order]
+        for index, result in self.stream(waiting, from_both_ends=both_ends, idle=rehearse) if jobs else ():
             self._tally.compiled += 1
             self._take(order[index], result)
             for taken in self.crew.finished() if self.crew else ():

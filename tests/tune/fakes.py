@@ -115,7 +115,7 @@ class FakeCompiler:
         return wanted  # type: ignore[return-value]  # a job stands for its config
 
     def stream(
-        self, jobs: Sequence[Any], *, idle: Callable[[], bool] | None = None
+        self, jobs: Sequence[Any], *, from_both_ends: bool = False, idle: Callable[[], bool] | None = None
     ) -> Iterator[tuple[int, Compiled | KernellabError]]:
         try:
             for index, job in enumerate(jobs):

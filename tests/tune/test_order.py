@@ -20,15 +20,9 @@ def test_equals_and_values_that_are_no_sizes_keep_their_order() -> None:
     assert longest_first(configs) == configs
 
 
-def test_configs_compile_in_their_order_and_the_rows_keep_that_of_the_list() -> None:
+def test_what_may_take_longest_compiles_first_and_the_rows_keep_the_order_of_the_list() -> None:
     compiler, bench = FakeCompiler(), FakeBench({FEW: 1.0, MANY: 2.0})
-    outcome = tune([FEW, MANY], bench, compiler=compiler, order=longest_first)
+    outcome = tune([FEW, MANY], bench, compiler=compiler, policy=Policy(longest_first=True))
     assert compiler.compiled == [MANY, FEW]
     assert list(outcome.rows) == [FEW, MANY]
     assert bench.ready == 1
-
-
-def test_a_budget_takes_the_list_from_its_start() -> None:
-    assert not Policy().has_budget
-    assert Policy(budget_configs=1).has_budget
-    assert Policy(budget_s=2.0).has_budget

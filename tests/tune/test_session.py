@@ -282,10 +282,16 @@ class Refusing:
 
     pool: None = None
     blocks: list[Any] = field(default_factory=list)
+    from_both_ends: bool = False
 
     def stream(
-        self, jobs: Sequence[CompileJob], *, idle: Callable[[], bool] | None = None
+        self,
+        jobs: Sequence[CompileJob],
+        *,
+        from_both_ends: bool = False,
+        idle: Callable[[], bool] | None = None,
     ) -> Iterator[tuple[int, KernellabError]]:
+        self.from_both_ends = from_both_ends
         for index, job in enumerate(jobs):
             self.blocks += [binding.value for _, binding in job.constants if isinstance(binding, Constant)]
             yield index, CompileError("It does not compile.")
@@ -303,4 +309,5 @@ def test_what_takes_long_compiles_first_and_with_a_budget_what_is_listed_first(
     options = Options(blocks(64, 512, 256), **budget)
     tuning = tuned(Workshop(compiler, lab.kernels, DEVICE, None), scale, grid, (X, OUT, N), {}, options)
     assert [block for block in compiler.blocks if block in order] == order
+    assert compiler.from_both_ends is not bool(budget)
     assert [dict(row.config.parameters)["BLOCK"] for row in tuning.rows] == [64, 512, 256]
