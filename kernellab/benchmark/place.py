@@ -34,6 +34,7 @@ from kernellab.tune.options import Workshop as TuneWorkshop
 from kernellab.tune.place import workshop_of
 from kernellab.tune.session import tuned
 from kernellab.tune.tuner import NO_GPU
+from kernellab.worker import Interrupted
 
 Bind = Callable[[Any], Any]
 
@@ -68,7 +69,7 @@ def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, question: Questio
     try:
         return benchmarked(workshop, question, parameter_names(kernel))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("The benchmark was interrupted before anything was measured.") from None
+        raise Interrupted("The benchmark was interrupted before anything was measured.") from None
 
 
 def ceilings(runtime: Runtime, kernels: Registry, *, fresh: bool = False) -> Ceilings:

@@ -24,6 +24,7 @@ from kernellab.tune.progress import Watch, unwatched
 from kernellab.tune.provenance import Device, device_of
 from kernellab.tune.result import Tuning
 from kernellab.tune.session import tuned
+from kernellab.worker import Interrupted
 
 if TYPE_CHECKING:
     from kernellab.tune.checking import Check
@@ -64,7 +65,7 @@ def tune_and_launch(
     try:
         tuning = tuned(workshop, kernel, grid, args, meta, options)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("The tuning was interrupted before anything was known.") from None
+        raise Interrupted("The tuning was interrupted before anything was known.") from None
     if tuning.winner is not None:
         launched = workshop.make_bench is not None
         if launched:

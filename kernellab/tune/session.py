@@ -121,7 +121,12 @@ def _planned(kernel: Any, launches: Launches, options: Options) -> _Plan:
     originals: dict[Config, Any] = {}
     for config in kept:
         originals.setdefault(values[id(config)], config)
-    return _Plan(tuple(dict.fromkeys(values.values())), originals, left_out)
+    listed = tuple(dict.fromkeys(values.values()))
+    if len(listed) < len(configs):
+        launches.notes.append(
+            f"{len(configs) - len(listed)} of the {len(configs)} configs are equal to another of them"
+        )
+    return _Plan(listed, originals, left_out)
 
 
 def _has_hooks(kernel: Any, plan: _Plan) -> bool:

@@ -102,8 +102,9 @@ def varying(frame: pandas.DataFrame) -> list[str]:
 
 
 def config_text(row: Any, names: Sequence[str]) -> str:
-    """Return what tells a row from the others: ``BLOCK=64 warps=4``."""
-    return " ".join(f"{name.removeprefix('num_')}={value_text(row[name])}" for name in names)
+    """Return what tells a row from the others: ``BLOCK=64 warps=4``; what is not set is left out."""
+    texts = {name.removeprefix("num_"): value_text(row[name]) for name in names}
+    return " ".join(f"{name}={text}" for name, text in texts.items() if text != "-")
 
 
 def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:

@@ -164,6 +164,12 @@ def test_a_check_that_cannot_be_computed_is_refused_without_a_gpu_too(lab: kerne
         lab.tune(scale, grid, X, OUT, N, configs=blocks(64), check=check)
 
 
+def test_equal_configs_are_one_row_and_counted(lab: kernellab.Lab) -> None:
+    tuning = lab.tune(scale, grid, X, OUT, N, configs=[*blocks(64, 128), *blocks(64), *blocks(128)])
+    assert len(tuning.rows) == 2
+    assert tuning.notes[0] == "2 of the 4 configs are equal to another of them"
+
+
 def test_a_tuning_in_which_nothing_compiles_promises_no_times(lab: kernellab.Lab) -> None:
     assert lab.tune(scale, grid, X, OUT, N, configs=blocks(63)).notes == ()
 
