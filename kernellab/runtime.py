@@ -61,6 +61,11 @@ class Launches:
     def is_offline(self) -> bool:
         return self.offline is not None
 
+    def interprets(self) -> bool:
+        """Tell whether the launches of this thread go to the interpreter: without a GPU all do, else on request."""
+        recorder = self._recorder
+        return self.is_offline() or (recorder is not None and recorder.interpret)
+
     def close(self) -> None:
         """Stop the GPU workers, and take the offline driver away; a lab that comes may take the kernels over."""
         self.is_closed = True
@@ -74,7 +79,7 @@ class Launches:
     def best_config(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         """Tune an autotuned kernel for a launch on the GPU; None where none of its launches gets there."""
         recorder = self._recorder
-        if self.tune is None or (recorder is not None and (recorder.interpret or not recorder.run)):
+        if self.tune is None or (recorder is not None and not recorder.run):
             return None
         timeout_s = None if recorder is None else recorder.timeout_s
         with self.observers.withheld():

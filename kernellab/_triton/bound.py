@@ -50,7 +50,10 @@ class Runtime(Protocol):
         """Launch ``kernel``, which finishes by calling its ``launch_with_triton``."""
 
     def is_offline(self) -> bool:
-        """Tell whether launches go to the interpreter."""
+        """Tell whether there is no GPU to launch on."""
+
+    def interprets(self) -> bool:
+        """Tell whether the launches of this thread go to the interpreter."""
 
     def best_config(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         """Return which config of an autotuned kernel to launch on the GPU; None leaves the choice to Triton."""
@@ -149,11 +152,22 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
 
     def run(self, *args: Any, **meta: Any) -> Any:
         self._chosen = False
-        return super().run(*args, **meta)
+        if self.runtime.is_offline() or not self.runtime.interprets():
+            return super().run(*args, **meta)
+        held, self.cache = self.cache, dict(self.cache)  # a choice without timings is none for the GPU
+        try:
+            return super().run(*args, **meta)
+        finally:
+            self.cache = held
+
+    def check_disk_cache(self, tuning_key: Any, configs: Any, bench_fn: Any) -> bool:
+        """Leave Triton's own cache of tunings alone: the lab's store has them, and some choices are not timed."""
+        bench_fn()
+        return False
 
     def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
         """Let the lab choose where Triton would time its configs: Triton is left with one of them."""
-        launches = not self.runtime.is_offline() and "grid" in kwargs and not kwargs.get("warmup")
+        launches = not self.runtime.interprets() and "grid" in kwargs and not kwargs.get("warmup")
         args = tuple(self.nargs.values())
         choice = self.runtime.best_config(self, args, dict(kwargs)) if launches else None
         self._tuned = choice is not None
@@ -168,7 +182,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
     def _bench(self, *args: Any, config: Any, **meta: Any) -> Any:
         if self._tuned:
             return [0.0] * 3
-        if not self.runtime.is_offline():
+        if not self.runtime.interprets():
             try:
                 return super()._bench(*args, config=config, **meta)
             except (CannotRun, CompileError):

@@ -58,6 +58,9 @@ class Recording:
     def is_offline(self) -> bool:
         return True
 
+    def interprets(self) -> bool:
+        return True
+
     def interpret(self, function: Any, arguments: Mapping[str, Any], grid: tuple[int, int, int]) -> None:
         self.launched.append((arguments, grid))
 

@@ -23,6 +23,9 @@ class Runtime:
     def is_offline(self) -> bool:
         return False
 
+    def interprets(self) -> bool:
+        return False
+
     def best_config(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         self.asked.append((args, meta))
         return kernel.configs[-1] if self.chooses else None
