@@ -144,6 +144,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
     runtime: Runtime
     launcher: Launcher
     front: Any
+    cache: dict[Any, Any]
     _chosen: bool = False
     _tuned: bool = False
 
