@@ -169,12 +169,22 @@ def _imported(module: str, attribute: str) -> Any:
 
 
 def _register_sources(closure: Closure) -> None:
-    """Let `inspect` and tracebacks find each text where it stood, on the same lines of the same file name."""
-    lines: dict[str, list[str]] = {}
+    """Let `inspect` and tracebacks find each text where it stood, on the same lines of the same file name.
+
+    A file that still has all of them there stays whole: this process may be the user's own. Else it has these alone,
+    since lines of another version, behind a text, could pass for its end.
+    """
+    texts: dict[str, dict[int, list[str]]] = {}
     for function in closure.functions:
-        text = function.text.splitlines(keepends=True)
-        file = lines.setdefault(function.file, [])
-        file += ["\n"] * (function.first_line - 1 + len(text) - len(file))
-        file[function.first_line - 1 : function.first_line - 1 + len(text)] = text
-    for name, content in lines.items():
-        linecache.cache[name] = (sum(map(len, content)), None, content, name)
+        texts.setdefault(function.file, {})[function.first_line - 1] = function.text.splitlines(keepends=True)
+    for name, parts in texts.items():
+        lines = linecache.getlines(name)
+        if not all(_stripped(lines[start : start + len(part)]) == _stripped(part) for start, part in parts.items()):
+            lines = ["\n"] * max(start + len(part) for start, part in parts.items())
+            for start, part in parts.items():
+                lines[start : start + len(part)] = part
+        linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+
+
+def _stripped(lines: list[str]) -> list[str]:
+    return [line.rstrip("\n") for line in lines]

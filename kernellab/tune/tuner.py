@@ -27,9 +27,8 @@ from kernellab.tune.tally import Tally
 from kernellab.tune.voting import outvoted
 
 _REHEARSED_SHARE = 0.75  # of the configs that compile side by side: so many are through before a final is rehearsed
-_NOT_OF_A_CONFIG = frozenset(
-    {KernellabError, WorkerError}
-)  # as such: no memory for the bench, a worker that cannot start
+# As such, and not of a class of their own: no memory for the bench, a worker that cannot start.
+_NOT_OF_A_CONFIG = frozenset({KernellabError, WorkerError})
 NO_GPU = "not measured: there is no GPU"
 SPENT = "not measured: the budget was spent"
 STOPPED = "not measured: the tuning was interrupted"
