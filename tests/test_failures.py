@@ -37,7 +37,7 @@ SAID = {
     "loop_variable_changes_type": ("total is int32 before the loop and fp32", "0.0", "for _ in range(n)"),
     "wrong_argument_count": ("load()", "", "tl.load("),
     "mask_of_wrong_type": ("dimension 0 has 32 elements in one and 16", "[:, None]", "tl.store("),
-    "returns_a_value": ("a compiler pass failed", "--verbose", "def returns_a_value"),
+    "returns_a_value": ("a kernel returns a value", "tl.store", "return 3"),
     "reshape_to_other_size": ("cannot change total number of elements", "as many elements", "tl.reshape("),
     "reduce_on_missing_axis": ("axis 2 does not exist: the block has 1 dimensions", "from 0", "tl.sum("),
     "condition_is_a_block": ("a block has no single truth value", "tl.where", "if tl.load("),
