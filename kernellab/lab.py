@@ -296,9 +296,19 @@ class Lab(Keeping):
         return ceilings(self.launches, self.kernels, fresh=fresh)
 
     @contextmanager
-    def recording(self, *, timeout_s: float | None = None, **options: bool) -> Iterator[Recorder]:
-        """Record the launches of this thread; the options are those of `Recorder`: ``run``, ``isolate``, ..."""
-        with self.launches.recording(timeout_s=timeout_s, **options) as recorder:  # type: ignore[arg-type]
+    def recording(
+        self,
+        *,
+        timeout_s: float | None = None,
+        run: bool = True,
+        isolate: bool = True,
+        interpret: bool = False,
+        poison: bool = False,
+    ) -> Iterator[Recorder]:
+        """Record the launches of this thread; what the options mean is told by `Recorder`."""
+        with self.launches.recording(
+            timeout_s=timeout_s, run=run, isolate=isolate, interpret=interpret, poison=poison
+        ) as recorder:
             yield recorder
 
     def capture(self) -> Capture:

@@ -31,14 +31,6 @@ def grid(meta: dict[str, Any]) -> tuple[int]:
     return (triton.cdiv(N, meta["BLOCK"]),)
 
 
-@triton.jit
-def greedy(x_ptr, out_ptr, N: tl.constexpr, M: tl.constexpr):
-    rows, columns, few = tl.arange(0, N), tl.arange(0, M), tl.arange(0, 16)
-    left = tl.load(x_ptr + rows[:, None] * M + columns[None, :])
-    right = tl.load(x_ptr + columns[:, None] * 16 + few[None, :])
-    tl.store(out_ptr + rows[:, None] * 16 + few[None, :], tl.dot(left, right))
-
-
 def test_a_bound_kernel_is_a_triton_kernel_and_leaves_the_original_alone(lab: kernellab.Lab) -> None:
     bound = lab.bind(samples.add_kernel)
     assert isinstance(bound, JITFunction)
@@ -213,12 +205,12 @@ def test_plain_triton_runs_while_a_lab_is_open(lab: kernellab.Lab) -> None:
 
 def test_too_much_shared_memory_is_refused_offline_as_on_the_device(lab: kernellab.Lab) -> None:
     x, out = torch.zeros(2**18, dtype=torch.float16), torch.zeros(2**18)
-    resources = lab.compile(greedy, x, out, N=128, M=1024, num_warps=8).resources
+    resources = lab.compile(samples.greedy, x, out, N=128, M=1024, num_warps=8).resources
     assert not resources.fits
     assert resources.why_not is not None
     assert "cuda:90 has 232,448" in resources.why_not
     with pytest.raises(kernellab.errors.CannotRun, match="shared memory"):
-        lab.run(greedy, (1,), x, out, N=128, M=1024, num_warps=8)
+        lab.run(samples.greedy, (1,), x, out, N=128, M=1024, num_warps=8)
 
 
 def test_the_target_can_be_chosen_and_changed() -> None:
@@ -235,12 +227,12 @@ def test_labs_of_two_targets_in_one_process_keep_their_own_limits() -> None:
     x, out = torch.zeros(2**16, dtype=torch.float16), torch.zeros(2**11)
     for target, fits in (("hip:gfx942", False), ("cuda:90", True)):
         with kernellab.Lab(target=target, store=":memory:") as lab:
-            assert lab.compile(greedy, x, out, N=128, M=512, num_warps=8).resources.shared_bytes > 65_536
+            assert lab.compile(samples.greedy, x, out, N=128, M=512, num_warps=8).resources.shared_bytes > 65_536
             if fits:
-                lab.run(greedy, (1,), x, out, N=128, M=512, num_warps=8)
+                lab.run(samples.greedy, (1,), x, out, N=128, M=512, num_warps=8)
                 continue
             with pytest.raises(kernellab.errors.CannotRun, match="65,536"):
-                lab.run(greedy, (1,), x, out, N=128, M=512, num_warps=8)
+                lab.run(samples.greedy, (1,), x, out, N=128, M=512, num_warps=8)
 
 
 def test_an_unknown_target_is_refused_at_once() -> None:

@@ -79,14 +79,6 @@ def trapping(x_ptr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def greedy(x_ptr, out_ptr, N: tl.constexpr, M: tl.constexpr):
-    rows, columns, few = tl.arange(0, N), tl.arange(0, M), tl.arange(0, 16)
-    left = tl.load(x_ptr + rows[:, None] * M + columns[None, :])
-    right = tl.load(x_ptr + columns[:, None] * 16 + few[None, :])
-    tl.store(out_ptr + rows[:, None] * 16 + few[None, :], tl.dot(left, right))
-
-
-@triton.jit
 def outer_product(a_ptr, b_ptr, out_ptr, N: tl.constexpr):
     rows = tl.arange(0, N)
     a = tl.load(a_ptr + rows)

@@ -12,6 +12,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
 from kernellab.errors import CannotRun, CompileError, KernellabError, LaunchError, OutOfBounds, RunError, WorkerTimeout
+from tests import samples
 from tests.gpu import bad_kernels as bad
 
 pytestmark = [
@@ -165,7 +166,7 @@ CASES: dict[str, Case] = {
     "device assert": (lambda n: n.launch(bad.asserting, (1,), n.x, n.out, BLOCK=128, debug=True), WILD, "asserting"),
     "trap": (lambda n: n.launch(bad.trapping, (1,), n.x, BLOCK=128), WILD, "trapping"),
     "too much shared memory": (
-        lambda n: n.launch(bad.greedy, (1,), n.tensors["half"], n.out, N=128, M=1024, num_warps=8),
+        lambda n: n.launch(samples.greedy, (1,), n.tensors["half"], n.out, N=128, M=1024, num_warps=8),
         (CannotRun,),
         "shared memory",
     ),

@@ -10,6 +10,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import CannotRun, CompileError, LaunchError
+from tests import samples
 from tests.kernels.cases import all_cases
 
 pytestmark = [
@@ -30,14 +31,6 @@ def add_into(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     tl.store(out_ptr + offsets, tl.load(out_ptr + offsets, mask=mask) + tl.load(x_ptr + offsets, mask=mask), mask=mask)
-
-
-@triton.jit
-def greedy(x_ptr, out_ptr, N: tl.constexpr, M: tl.constexpr):
-    rows, columns, few = tl.arange(0, N), tl.arange(0, M), tl.arange(0, 16)
-    left = tl.load(x_ptr + rows[:, None] * M + columns[None, :])
-    right = tl.load(x_ptr + columns[:, None] * 16 + few[None, :])
-    tl.store(out_ptr + rows[:, None] * 16 + few[None, :], tl.dot(left, right))
 
 
 @triton.autotune(configs=[triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256})], key=["n"])
@@ -77,10 +70,10 @@ def test_a_compile_error_points_at_the_line(lab: kernellab.Lab) -> None:
 
 def test_too_much_shared_memory_is_refused_before_the_launch(lab: kernellab.Lab) -> None:
     x, out = torch.ones(2**18, device="cuda", dtype=torch.float16), torch.zeros(2**18, device="cuda")
-    compiled = lab.compile(greedy, x, out, N=128, M=1024, num_warps=8)
+    compiled = lab.compile(samples.greedy, x, out, N=128, M=1024, num_warps=8)
     assert not compiled.resources.fits
     with pytest.raises(CannotRun, match="shared memory"):
-        lab.run(greedy, (1,), x, out, N=128, M=1024, num_warps=8)
+        lab.run(samples.greedy, (1,), x, out, N=128, M=1024, num_warps=8)
     assert float(x[:8].sum()) == 8
 
 
