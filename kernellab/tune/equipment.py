@@ -26,7 +26,7 @@ def take_reference(launches: Launches, config: Config, options: Options, *, time
         given = {n: v for n, v in launches.of(config).arguments.items() if n not in tuned}
         options.check.require(given)
     if options.check is not None and not times:
-        launches.notes.append("The check was not made: without a GPU, nothing is launched.")
+        launches.notes.append("The configs were not checked: without a GPU, a tuning launches none of them.")
     elif options.check is not None:
         from kernellab.tune.checking import reference_of  # most tunings need none of it
 
