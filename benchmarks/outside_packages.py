@@ -195,7 +195,7 @@ def facts(effects: Effects) -> set[tuple[str, str]]:
 def innermost(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = [line for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in str(getattr(error, "message", error)).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1].strip()[:100] if lines else ''}"
 
 

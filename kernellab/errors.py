@@ -67,17 +67,20 @@ class KernellabError(Exception):
         self.kernel = kernel
 
     def __str__(self) -> str:
-        return self.message
+        """Return the message, then file and line, the source line, and a caret."""
+        return "\n".join([self.message, *self._where()])
 
     def lines(self, *, verbose: bool = False) -> list[str]:
         """Return what a user is shown: the message, then file and line, the source line, and a caret."""
-        shown = [f"{type(self).__name__}: {self.message}"]
-        if self.place is not None:
-            shown.append(f"  {self.place.file}, line {self.place.line}")
-            shown += _pointed(self.place)
+        shown = [f"{type(self).__name__}: {self.message}", *self._where()]
         if verbose and self.detail:
             shown += ["", *self.detail.rstrip().splitlines()]
         return shown
+
+    def _where(self) -> list[str]:
+        if self.place is None:
+            return []
+        return [f"  {self.place.file}, line {self.place.line}", *_pointed(self.place)]
 
     def _render_traceback_(self) -> list[str]:
         """Let IPython show those lines in place of a traceback through the lab and Triton.

@@ -67,7 +67,7 @@ class Interpreter:
             try:
                 outcome: Outcome = self.worker.run(work, timeout_s or self.timeout_s, progress)
             except WorkerTimeout as exc:
-                raise WorkerTimeout(f"{exc} {_IF_SLOW}", kernel=closure.name) from exc
+                raise WorkerTimeout(f"{exc.message} {_IF_SLOW}", kernel=closure.name) from exc
             if outcome.failure is not None:
                 raise _shown(outcome, outcome.failure, closure).exception()
             changed = taken.unpack(outcome)

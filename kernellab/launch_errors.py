@@ -37,7 +37,7 @@ def launch_error(
             detail=str(exc),
         )
     if isinstance(exc, KeyError | AssertionError | ValueError):
-        return option_error(kernel, exc, target)
+        return option_error(kernel, meta, exc, target)
     if isinstance(exc, TypeError):
         return argument_error(kernel, args, meta, exc)
     return None

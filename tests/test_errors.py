@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+import traceback
 
 import pytest
 
@@ -36,7 +37,8 @@ def test_every_error_travels_between_processes_as_itself(name: str) -> None:
     error = CLASSES[name]("what failed", place=Place("In[1]", 2, 3, "text"), detail="all", kernel="k")
     again = pickle.loads(pickle.dumps(failure_of(error))).exception()
     assert type(again) is CLASSES[name]
-    assert (str(again), again.place, again.detail, again.kernel) == ("what failed", error.place, "all", "k")
+    assert (again.message, again.place, again.detail, again.kernel) == ("what failed", error.place, "all", "k")
+    assert str(again) == str(error)
 
 
 def test_an_error_with_a_place_is_four_lines_with_a_caret() -> None:
@@ -47,6 +49,18 @@ def test_an_error_with_a_place_is_four_lines_with_a_caret() -> None:
         "    y = tl.nothing(x)",
         "        ^",
     ]
+
+
+def test_a_plain_python_program_prints_the_place_of_an_error_too() -> None:
+    error = CompileError("no good.", place=Place("In[5]", 3, 8, "    y = tl.nothing(x)"))
+    assert str(error).splitlines() == ["no good.", *error.lines()[1:]]
+    assert traceback.format_exception_only(error) == [f"kernellab.errors.CompileError: {error}\n"]
+    assert str(CompileError("no good.")) == "no good."
+
+
+def test_a_notebook_shows_the_place_of_an_error_once() -> None:
+    shown = "\n".join(CompileError("no good.", place=Place("In[5]", 3, 8, "y = 1"))._render_traceback_())
+    assert (shown.count("In[5], line 3"), shown.count("y = 1"), shown.count("^")) == (1, 1, 1)
 
 
 def test_a_long_message_is_broken_between_words_where_a_notebook_shows_it() -> None:

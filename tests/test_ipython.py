@@ -308,6 +308,15 @@ def test_options_and_their_values_are_completed(shell: InteractiveShell, text: s
     assert found == expected
 
 
+def test_completion_goes_on_after_what_the_lab_has_no_part_in(shell: InteractiveShell) -> None:
+    """IPython's completer writes into what a matcher returns, and asserts that the next text ends with it."""
+    shell.run_cell("import math")
+    for text, expected in (("math.sq", "sqrt"), ("math.s", "sin"), ("y = mat", "math"), ("%%triton --ta", "--target")):
+        with provisionalcompleter():
+            found = {completion.text for completion in shell.Completer.completions(text, len(text))}
+        assert any(completion.endswith(expected) for completion in found), text
+
+
 def test_results_show_by_themselves(shown: Callable[[str], Any]) -> None:
     shown("%%triton -q\n" + ADD)
     setup = "import kernellab\nfrom IPython.display import display\n"

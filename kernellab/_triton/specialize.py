@@ -67,7 +67,7 @@ def specialize(function: Any, target: Target, args: tuple[Any, ...], meta: Mappi
     try:
         packed = function._pack_args(backend, keywords, bound, specialization, options)
     except (KeyError, AssertionError, ValueError, TypeError) as exc:
-        raise option_error(function, exc, target) from exc
+        raise option_error(function, meta, exc, target) from exc
     options, signature, constants, attributes = packed
     return Specialization(signature, constants, attributes, dict(options.__dict__), dict(bound))
 
@@ -135,8 +135,8 @@ def _is_odd(value: object) -> bool:
     return not plain and not type(value).__module__.startswith(("triton", "kernellab"))
 
 
-def option_error(function: Any, exc: Exception, target: Target) -> UsageError:
-    """Return the error for options that the backend refuses, from what it raised."""
+def option_error(function: Any, meta: Mapping[str, Any], exc: Exception, target: Target) -> UsageError:
+    """Return the error for options of ``meta`` that the backend refuses, from what it raised."""
     text = str(exc.args[0]) if exc.args else type(exc).__name__
     if isinstance(exc, KeyError) and "unrecognised" in text:
         unknown = text.split("Keyword argument ")[-1].split(" was ")[0]
@@ -145,7 +145,9 @@ def option_error(function: Any, exc: Exception, target: Target) -> UsageError:
             f"{function.__name__} has no parameter or option {unknown!r}; expected one of {choices}.",
             kernel=function.__name__,
         )
-    message = f"{function.__name__} cannot be compiled for {target}: {text.rstrip('.')}."
+    given = [name for name in option_names(target) if name in meta]
+    values = [f"{name} is {meta[name]!r}" for name in [n for n in given if n in text] or given]
+    message = f"{function.__name__} cannot be compiled for {target}: {'; '.join([text.rstrip('.'), *values])}."
     return UsageError(message, kernel=function.__name__)
 
 

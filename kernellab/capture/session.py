@@ -58,7 +58,7 @@ class Capture:
         assert self.scope is not None
         self._open.close()
         if kind is not None:
-            self._program.abandon(f"{kind.__name__} ended its block: {exc}")
+            self._program.abandon(f"{kind.__name__} ended its block: {getattr(exc, 'message', exc)}")
         elif self._unbound:
             names = ", ".join(self._unbound)
             message = (
@@ -77,7 +77,7 @@ class Capture:
             with self.launches.observers.withheld():
                 program.complete(dict(self.scope()))
         except KernellabError as exc:
-            program.abandon(str(exc))
+            program.abandon(exc.message)
             raise
 
 

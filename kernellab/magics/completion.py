@@ -18,7 +18,6 @@ from kernellab.target import known_targets
 _LINE = re.compile(r"^(?:[^'\"#]*[=(]\s*)?(?P<sigil>%%?)(?P<magic>triton\w*)\s(?P<given>.*)$", re.DOTALL)
 _KERNEL_PARAMETERS = {"kernel", "left", "right"}
 _CHOICES = {"--show": STAGES, ("triton_export", "--as"): KINDS}
-_NONE: SimpleMatcherResult = {"completions": []}
 
 
 @context_matcher(identifier="kernellab.options")
@@ -27,13 +26,18 @@ def complete_options(context: CompletionContext) -> SimpleMatcherResult:
     line = context.full_text.split("\n")[context.cursor_line]
     found = _LINE.match(line[: context.cursor_position])  # IPython's position is that in the line
     if found is None or (found["sigil"] == "%%" and context.cursor_line):
-        return _NONE
+        return _nothing()
     words = found["given"].split(" ")
     choices = _choices(found["sigil"], found["magic"], words[:-1], words[-1])
     if choices is None:
-        return _NONE
+        return _nothing()
     matching = [SimpleCompletion(choice, type="option") for choice in choices if choice.startswith(words[-1])]
     return {"completions": matching, "suppress": True, "matched_fragment": words[-1]}
+
+
+def _nothing() -> SimpleMatcherResult:
+    """Return a result without completions; a new one each time, since IPython writes the matched text into it."""
+    return {"completions": []}
 
 
 def _choices(sigil: str, magic: str, before: list[str], token: str) -> Iterable[str] | None:

@@ -143,7 +143,7 @@ def test_a_check_that_fails_raises_after_the_card(notebook: Notebook) -> None:
         ("--timeout -1", errors.UsageError, "--timeout is -1; expected a positive number of seconds."),
         ("-o 5x", errors.UsageError, "--output '5x': expected a name"),
         ('--args "x, out, BLOCK=64"', errors.LaunchError, "without n"),
-        ('--args "x, out, 100, BLOCK=64, num_warps=3"', errors.UsageError, "power of 2"),
+        ('--args "x, out, 100, BLOCK=64, num_warps=3"', errors.UsageError, "a power of 2; num_warps is 3."),
         ('--check "2 * x"', errors.UsageError, "launches no kernel"),
     ],
 )
@@ -167,7 +167,25 @@ def test_a_check_that_is_no_python_shows_one(notebook: Notebook) -> None:
 
 
 def test_an_option_that_does_not_exist_is_refused(notebook: Notebook) -> None:
-    assert "unrecognized" in str(notebook.double("unknown_option", options="--no-such-option").error)
+    error = notebook.double("unknown_option", options="--no-such-option").error
+    assert str(error) == "unrecognized arguments: --no-such-option; %%triton? shows all options."
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("%triton_tune --chek 2*x optioned[(2,)](x, out, 100, BLOCK=64)", "--check"),
+        ("%triton_bench --verus f=torch.add optioned[(2,)](x, out, 100, BLOCK=64)", "--versus"),
+        ("%triton_export optioned --ass report", "--as"),
+        ("%triton_tag optioned --remvoe good", "--remove"),
+        ("%%triton --chek 2*x\npass", "--check"),
+        ("%%triton --no-insulate\npass", "--no-isolate"),
+        ("%%triton --tagret=cuda:80\npass", "--target"),
+    ],
+)
+def test_a_misspelt_option_is_answered_with_the_one_that_was_meant(notebook: Notebook, line: str, option: str) -> None:
+    notebook.double("optioned")
+    assert f"did you mean {option}?" in str(notebook.run(line).error)
 
 
 @pytest.mark.parametrize(
