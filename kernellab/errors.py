@@ -26,6 +26,7 @@ Errors of other libraries are translated where they enter, with ``raise ... from
 from __future__ import annotations
 
 import linecache
+import reprlib
 import textwrap
 from dataclasses import dataclass
 
@@ -180,5 +181,25 @@ def first_line(foreign: object) -> str:
 
 def choice_message(parameter: str, got: object, choices: tuple[str, ...], *, owner: str = "") -> str:
     """Return the uniform message for a value that is not among its choices."""
+    return value_message(parameter, got, f"one of {', '.join(choices)}", owner=owner)
+
+
+def value_message(parameter: str, got: object, expected: str, *, owner: str = "") -> str:
+    """Return the uniform message for a value that is not what is expected; a long one is cut short."""
     of = f" of {owner}" if owner else ""
-    return f"{parameter}{of} is {got!r}; expected one of {', '.join(choices)}."
+    return f"{parameter}{of} is {_shown(got)}; expected {expected}."
+
+
+def _shown(value: object) -> str:
+    """Return a value in a few words: numbers and texts as they are, others with their type."""
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    if isinstance(value, int) and value.bit_length() > _WIDTH:
+        return f"an integer of {value.bit_length():,} bits"
+    if value is None or isinstance(value, int | float | str):
+        return _cut(repr(value))
+    plain = isinstance(value, list | tuple | dict | set | frozenset | bytes | complex | slice)
+    return f"{_cut(reprlib.repr(value))} ({kind})" if plain else f"a {kind}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}..."

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernellab.calls import verbs
 from kernellab.compile import Compiled
 from kernellab.registry.listing import Loaded
 from kernellab.registry.shelf import define
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kernellab.export.write import Exported
 
 
+@verbs
 class Keeping(ABC):
     """What a lab does with its side table, ``kernels``."""
 

@@ -6,22 +6,22 @@ import contextlib
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kernellab.calls import addresses_of, named_arguments, require_grid, require_kernel, variants_of
+from kernellab.calls import addresses_of, named_arguments, require_grid, require_kernel, variants_of, verbs
 from kernellab.compile import Compiled
 from kernellab.compiler import COMPILE_WORKER, Compiler, compile_job
-from kernellab.errors import LaunchError, StoreError
+from kernellab.errors import StoreError
 from kernellab.gpu.first_flight import Flights
 from kernellab.interpret import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.keeping import Keeping
-from kernellab.recording import LaunchRecord, Recorder
+from kernellab.recording import Recorder
 from kernellab.registry.launch_log import remember
 from kernellab.registry.table import Registry
 from kernellab.run import Run
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kernellab.tune.space import Space
 
 
+@verbs
 class Lab(Keeping):
     """A place to compile, explain and run kernels.
 
@@ -58,7 +59,7 @@ class Lab(Keeping):
     def __init__(self, target: str | None = None, store: str | Path | None = None) -> None:
         self.settings = read_settings()
         wanted = target or self.settings.target
-        self._wanted = parse_target(wanted) if wanted else None
+        self._wanted = parse_target(str(wanted)) if wanted else None
         self._scratch = tempfile.TemporaryDirectory(prefix="kernellab-") if store == ":memory:" else None
         folder = Path(self._scratch.name) if self._scratch else Path(store) if store else self.settings.store
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
@@ -198,10 +199,10 @@ class Lab(Keeping):
         require_grid(grid, "lab.run")
         unwritten = frozenset(uninitialised)
         with self.launches.recording(timeout_s=timeout_s, interpret=interpret, uninitialised=unwritten) as recorder:
-            bound[grid](*args, **meta)
+            bound.launcher.first(grid, *args, **meta)
         for record in recorder.records.values():
             remember(self.kernels, kernel, record)
-        return _last_run(recorder, bound)
+        return recorder.last_run(bound)
 
     def tune(
         self,
@@ -271,13 +272,29 @@ class Lab(Keeping):
         start = self._parsed(target)
         return opened(self.launches, self.kernels, self.bind(kernel), grid, args, ranges, check, start)
 
-    def bench(self, kernel: Any, grid: Any = None, /, *args: Any, over: Any, **given: Any) -> Benchmark:
+    def bench(
+        self,
+        kernel: Any,
+        grid: Any = None,
+        /,
+        *args: Any,
+        over: Any,
+        inputs: Any = None,
+        versus: Any = None,
+        where: Any = None,
+        flops: Any = None,
+        bytes: Any = None,
+        check: bool = False,
+        rounds: int = 30,
+        timeout_s: float = 60.0,
+        **meta: Any,
+    ) -> Benchmark:
         """Time a kernel over a sweep, beside others: ``over={"n": [...]}, versus={"torch": lambda x, y: x + y}``.
 
         ``inputs`` makes arguments by name from the swept names it takes; else swept values replace given arguments.
         Without grid and arguments, those of the latest recorded launch are scaled. Also swept: ``dtype``, ``config``,
         ``version``, ``num_warps``... ``versus`` has functions, kernels, ``name@version`` or (kernel, grid, meta).
-        Options: ``where``, ``flops`` and ``bytes`` (formulas), ``check`` (outputs on a CPU), ``rounds``, ``timeout_s``.
+        ``where`` says which points count, ``flops`` and ``bytes`` are formulas, ``check`` compares outputs on a CPU.
 
         Raises:
             UsageError, LaunchError: the question, or its first point, does not fit the kernel.
@@ -286,7 +303,9 @@ class Lab(Keeping):
         from kernellab.export.recorded import question_of
 
         kernel = kernel if isinstance(kernel, str | int) else self.bind(kernel)
-        question = question_of(self.kernels, self._device, kernel, grid, args, {"over": over, **given})
+        own = {"over": over, "inputs": inputs, "versus": versus, "where": where, "flops": flops, "bytes": bytes}
+        own |= {"check": check, "rounds": rounds, "timeout_s": timeout_s}
+        question = question_of(self.kernels, self._device, kernel, grid, args, {**meta, **own})
         return benchmark(self.launches, self.kernels, self.bind, question)
 
     def ceilings(self, *, fresh: bool = False) -> Ceilings:
@@ -295,21 +314,9 @@ class Lab(Keeping):
 
         return ceilings(self.launches, self.kernels, fresh=fresh)
 
-    @contextmanager
-    def recording(
-        self,
-        *,
-        timeout_s: float | None = None,
-        run: bool = True,
-        isolate: bool = True,
-        interpret: bool = False,
-        poison: bool = False,
-    ) -> Iterator[Recorder]:
-        """Record the launches of this thread; what the options mean is told by `Recorder`."""
-        with self.launches.recording(
-            timeout_s=timeout_s, run=run, isolate=isolate, interpret=interpret, poison=poison
-        ) as recorder:
-            yield recorder
+    def recording(self, **options: Any) -> AbstractContextManager[Recorder]:
+        """Record the launches of this thread; ``options`` are told by `Recorder`."""
+        return self.launches.recording(**options)
 
     def capture(self) -> Capture:
         """Record the launches and torch operations of a with statement as a program.
@@ -322,7 +329,7 @@ class Lab(Keeping):
         return Capture(self.launches, self.kernels)
 
     @contextmanager
-    def compiling_for(self, target: str | None) -> Iterator[None]:
+    def compiling_for(self, target: str | None = None) -> Iterator[None]:
         """Compile for ``target`` inside a with statement; None changes nothing."""
         before = self.target
         self.launches.use(self._parsed(target))
@@ -351,7 +358,7 @@ class Lab(Keeping):
         return "cpu" if self.launches.is_offline() else "cuda"
 
     def _parsed(self, target: str | None) -> Target:
-        return self.target if target is None else parse_target(target)
+        return self.target if target is None else parse_target(str(target))
 
     def _resolved(self) -> Launches:
         from kernellab._triton import offline
@@ -372,18 +379,6 @@ class Lab(Keeping):
         entered = enumerate(version.closure.functions)
         functions = (replace(f, file=f"<{version.label}: {f.name}{i or ''}>") for i, f in entered)
         return self.bind(load(replace(version.closure, functions=tuple(functions))).decorated)
-
-
-def _last_run(recorder: Recorder, kernel: Any) -> Run:
-    records = list(recorder.records.values())
-    if not records:
-        raise LaunchError(f"{kernel!r} launched nothing.")
-    record: LaunchRecord = records[-1]
-    if record.run is not None:
-        return record.run
-    name = record.compiled.kernel
-    empty = ("the grid is empty: nothing was launched",)
-    return Run(name, record.grid or (0, 1, 1), 0.0, {}, (), "nowhere", notes=empty)
 
 
 def _warm_views() -> None:

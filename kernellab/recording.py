@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.compile import Compiled
+from kernellab.errors import LaunchError
 from kernellab.grid import Grid3
 from kernellab.poison import Key
 from kernellab.run import Run
@@ -64,6 +65,20 @@ class Recorder:
         record.given_grid = given_grid or record.given_grid
         record.launches += grid is not None
         record.run = run or record.run
+
+    def last_run(self, kernel: Any) -> Run:
+        """Return what the last launch did.
+
+        Raises:
+            LaunchError: ``kernel`` launched nothing.
+        """
+        if not self.records:
+            raise LaunchError(f"{kernel!r} launched nothing.")
+        record = list(self.records.values())[-1]
+        if record.run is not None:
+            return record.run
+        empty = ("the grid is empty: nothing was launched",)
+        return Run(record.compiled.kernel, record.grid or (0, 1, 1), 0.0, {}, (), "nowhere", notes=empty)
 
 
 class Switch:

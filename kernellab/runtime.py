@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kernellab.calls import verb
 from kernellab.compile import Compiled
 from kernellab.compiler import Compiler, job_of, triton_files
 from kernellab.errors import KernellabError, OutOfBounds
@@ -186,6 +187,7 @@ class Launches:
             self.offline.use(target)
         return target
 
+    @verb
     @contextmanager
     def recording(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import triton
@@ -10,6 +11,8 @@ import triton.language as tl
 from triton._C.libtriton import get_cache_invalidating_env_vars
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITCallable, JITFunction
+
+from kernellab.errors import LaunchError
 
 
 def is_kernel(value: object) -> bool:
@@ -63,6 +66,28 @@ def kernel_name(function: Any, constants: dict[tuple[int, ...], object], signatu
 
 def parameter_names(kernel: Any) -> tuple[str, ...]:
     return tuple(jit_function(kernel).arg_names)
+
+
+def by_position(
+    kernel: Any, args: tuple[Any, ...], named: Mapping[str, Any], reserved: Collection[str]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a call whose keywords named in ``reserved``, which mean something else on the way, go by position.
+
+    Raises:
+        LaunchError: a parameter before one of them is given by nobody but a decorator, which does that by name.
+    """
+    named, names = dict(named), parameter_names(kernel)
+    last = max((names.index(name) for name in reserved if name in named and name in names), default=-1)
+    defaults = {p.name: p.default for p in jit_function(kernel).params if p.has_default}
+    given = list(args)
+    for name in names[len(given) : last + 1]:
+        if name not in named and name not in defaults:
+            raise LaunchError(
+                f"{names[last]} is a parameter of {jit_function(kernel).__name__} and an option of the call, and "
+                f"{name}, which comes before it, is not given. Give both by position, or rename the parameter."
+            )
+        given.append(named.pop(name) if name in named else defaults[name])
+    return tuple(given), named
 
 
 def source_lines(function: Any) -> tuple[list[str], int]:

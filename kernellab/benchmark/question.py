@@ -43,11 +43,6 @@ class Question:
     rounds: int = 30
     timeout_s: float = 60.0
 
-    def __post_init__(self) -> None:
-        for name, value in {"rounds": self.rounds, "timeout_s": self.timeout_s}.items():
-            if not value > 0:
-                raise UsageError(f"{name} is {value!r}; expected a positive number.")
-
     @cached_property
     def points(self) -> list[dict[str, Any]]:
         """The swept values of each point, in the order in which nested loops would give them."""
@@ -90,10 +85,6 @@ def swept(over: Any, kernel_parameters: Iterable[str], inputs: Inputs | None) ->
     """
     if isinstance(over, Space):
         over = over.values
-    if inputs is not None and not callable(inputs):
-        raise UsageError(
-            f"inputs is {inputs!r}; expected a function of swept names: lambda n: dict(x=torch.rand(n), n=n)."
-        )
     if not isinstance(over, Mapping) or not over:
         raise UsageError(f'over is {over!r}; expected the values of each swept name: over={{"n": [1024, 2048]}}.')
     known = [*kernel_parameters, *VARIANTS, *taken_by(inputs), *([] if inputs else ["dtype"])]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from kernellab.calls import verb
 from kernellab.errors import UsageError, choice_message
 from kernellab.registry.listing import listing
 from kernellab.store import Argument, Store
@@ -39,6 +40,7 @@ def frame(store: Store, table: str) -> Any:
     return found
 
 
+@verb
 def save_frame(found: Any, path: str | Path) -> Path:
     """Write a DataFrame as CSV, JSON or Parquet, by the ending of ``path``, so that `read_frame` gives it back whole.
 
@@ -67,6 +69,7 @@ def save_frame(found: Any, path: str | Path) -> Path:
     return path
 
 
+@verb
 def read_frame(path: str | Path) -> Any:
     """Return what `save_frame` wrote: with its dtypes and attributes.
 

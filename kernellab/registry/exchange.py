@@ -94,7 +94,7 @@ def read_measurements(store: Store, path: Path) -> int:
 def _versions(kernels: Registry, key: str | int | None) -> Sequence[Version]:
     if key is None:
         return kernels.store.versions()
-    if isinstance(key, int) or "@" in key:
+    if not isinstance(key, str) or "@" in key:
         return [kernels.version(key)]
     found = [version for version in kernels.store.versions() if version.name == key]
     if not found:

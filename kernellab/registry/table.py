@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from kernellab.errors import SourceError, UnknownName
+from kernellab.calls import require_kernel, verbs
+from kernellab.errors import SourceError, UnknownName, value_message
 from kernellab.source import Closure, decorated_closure_of, jsonable
 from kernellab.store import Store, Version
 
 Revive = Callable[[Version], Any]
 _NAMED_AT_MOST = 12
+_LARGEST = 2**63 - 1  # of SQLite's integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class _Entry:
 
 
 @dataclass(slots=True)
+@verbs
 class Registry:
     """Kernels by id, name and version. ``revive`` makes a launchable kernel of a version from the store."""
 
@@ -52,7 +55,9 @@ class Registry:
 
         Raises:
             SourceError: the source of the kernel cannot be found.
+            UsageError: ``kernel`` is none.
         """
+        require_kernel(kernel)
         closure = decorated_closure_of(kernel)
         version = self.store.add(closure, version_digest(closure), name or closure.name)
         self._enter(kernel, version)
@@ -105,6 +110,8 @@ class Registry:
         Raises:
             UnknownName: there is none.
         """
+        if isinstance(key, bool) or not isinstance(key, str | int):
+            raise UnknownName(value_message("key", key, "a name, name@version or id", owner="lab.kernels"))
         return self._by_id(key) if isinstance(key, int) else self._by_label(key)
 
     def remove(self, key: str | int) -> Version:
@@ -159,7 +166,7 @@ class Registry:
             self._entries[id(layer)] = _Entry(weakref.ref(layer), weakref.ref(kernel), version)
 
     def _by_id(self, number: int) -> Version:
-        version = self.store.by_id(number)
+        version = self.store.by_id(number) if number <= _LARGEST else None
         if version is None:
             raise UnknownName(f"No kernel has the id {number}; %triton_ls lists them.")
         return version
@@ -169,7 +176,7 @@ class Registry:
         version = None
         if not number:
             version = self._current.get(name) or self.store.find(name)
-        elif number.isdigit():
+        elif number.isdecimal() and int(number) <= _LARGEST:
             version = self.store.find(name, int(number))
         if version is None:
             raise UnknownName(f"No kernel is called {label!r}; {_known(name, [(v.name, v.label) for v in self])}.")

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernellab.compiler import Compiler
-from kernellab.errors import UsageError
 from kernellab.registry.table import Registry
 from kernellab.tune.bench import Bench
 from kernellab.tune.launches import Launches
@@ -45,12 +44,6 @@ class Options:
     check: Check | None = None
     executor: Executor | None = None
     devices: Sequence[int] | None = None
-
-    def __post_init__(self) -> None:
-        for name, expected in (("timeout_s", "seconds"), ("budget_s", "seconds"), ("budget_configs", "configs")):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int | float) or not value > 0):
-                raise UsageError(f"{name} is {value!r}; expected a positive number of {expected}.")
 
 
 MakeBench = Callable[[Launches, float], Bench]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernellab.calls import verb
 from kernellab.compile import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.effects import Effects
@@ -12,6 +13,7 @@ from kernellab.views.graph_widget import GraphView
 from kernellab.views.source import source_text
 
 
+@verb
 def explorer(subject: Compiled | KernelReport | CellReport, *, opened: str | None = None) -> Explorer:
     """Return the widget that links the source of a kernel, its stages and its graph.
 
@@ -29,6 +31,7 @@ def explorer(subject: Compiled | KernelReport | CellReport, *, opened: str | Non
     raise UsageError(f"explorer() shows a compiled kernel; got {_words(subject)}. {_REMEDY}")
 
 
+@verb
 def graph_view(
     subject: Compiled | Graph | KernelReport | CellReport,
     effects: Effects | None = None,

@@ -27,7 +27,9 @@ from kernellab._triton.launch.code import Layout, Slot, launch_source
 from kernellab._triton.launch.direct import direct_launch, style_of
 from kernellab._triton.launch.features import is_plain, layout_type, slots_of
 from kernellab._triton.launch.scope import Context, by_context, by_slot, context_of, scope_of
+from kernellab._triton.objects import by_position
 
+_OF_RUN = {"self", "grid", "warmup"}  # what `run` takes by name besides the arguments of the kernel
 _Types = tuple[type, ...]
 _READ_BY_TRITON = ("instrumentation_mode", "fpsan_homomorphic_casts")
 
@@ -65,6 +67,8 @@ class Launcher:
     def first(self, grid: Any, /, *args: Any, **meta: Any) -> Any:
         """Launch the slow way, and make a launch function for arguments of these types."""
         __tracebackhide__ = True
+        if not _OF_RUN.isdisjoint(meta):
+            args, meta = by_position(self.kernel, args, meta, _OF_RUN)
         handle = self.kernel.run(*args, grid=grid, warmup=False, **meta)
         chain = chain_of(self.kernel)
         if chain is not None and not self.switch.slow and not chain.function.pre_run_hooks:
@@ -88,6 +92,8 @@ class Launcher:
             if other is not None:
                 self.kernel.front = other  # first of all: a second miss must not come back here
                 return other(grid, *args, **meta)
+        if not _OF_RUN.isdisjoint(meta):
+            args, meta = by_position(self.kernel, args, meta, _OF_RUN)
         handle = self.kernel.run(*args, grid=grid, warmup=False, **meta)
         if self.switch.slow or rest or chain.function.pre_run_hooks:
             return handle
