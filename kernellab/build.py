@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,15 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 @dataclass(frozen=True, slots=True)
 class BuildRequest:
-    """A job and the folder, existing and empty, that takes its files."""
+    """A job and the folder, existing and empty, that takes its files.
+
+    ``temporary`` is a folder to be made for what the compiler keeps meanwhile. Whoever asks removes it as well: a
+    compiler that is killed cleans up nothing.
+    """
 
     job: CompileJob
     folder: Path
+    temporary: Path | None = None
 
 
 def compile_kernel(request: BuildRequest, progress: Callable[[Any], None]) -> None:
@@ -44,7 +50,7 @@ def compile_kernel(request: BuildRequest, progress: Callable[[Any], None]) -> No
     """
     job, folder = request.job, request.folder
     begin = time.perf_counter()
-    with _full_disk_told():
+    with _full_disk_told(), _temporary_files_in(request.temporary):
         built = build(_input(job), job.closure)
     seconds = time.perf_counter() - begin
     try:
@@ -59,6 +65,22 @@ def unwritable(folder: Path, exc: OSError) -> StoreError:
         f"A compiled kernel cannot be written to {folder}: {exc.strerror or exc}. Free space there and run it again: "
         "nothing of this session is lost. Or restart with KERNELLAB_STORE set to a folder on another disk."
     )
+
+
+@contextmanager
+def _temporary_files_in(folder: Path | None) -> Iterator[None]:
+    """Let the compiler keep its temporary files in a folder of its own, if that can be made."""
+    before = tempfile.tempdir
+    with suppress(OSError):
+        if folder is not None:
+            folder.mkdir(mode=0o700)
+            tempfile.tempdir = str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

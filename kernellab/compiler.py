@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import shutil
+import tempfile
 import threading
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from kernellab.settings import compiler_environment
 from kernellab.source import Closure, Constant, Constexpr, Dtype, FunctionRef, closure_of, plain_bindings
 from kernellab.store.eviction import mark_used
 from kernellab.target import Target, limits_of, shared_bytes_limit
+from kernellab.uninterrupted import Stop, held, side_by_side, uninterrupted
 from kernellab.worker import Job, Kind, Pool
 
 _SHORT_SHARE = 4
@@ -89,8 +92,8 @@ class Compiler:
     _building: dict[str, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def compile(self, job: CompileJob, timeout_s: float | None = None) -> Compiled:
-        """Return the compiled job: from memory, else from disk, else built by a worker.
+    def compile(self, job: CompileJob, timeout_s: float | None = None, stop: Stop | None = None) -> Compiled:
+        """Return the compiled job: from memory, else from disk, else built by a worker. ``stop`` ends that.
 
         Raises:
             CompileError: with kernel, target and source line.
@@ -100,12 +103,18 @@ class Compiler:
         digest = job.digest
         known = self._in_memory(digest)
         if known is None:
-            with self._lock:
-                building = self._building.setdefault(digest, threading.Lock())
-            with building:  # of two threads that want the same kernel, one waits for the other
-                known = self._in_memory(digest) or self._from_disk(digest, job) or self._build(digest, job, timeout_s)
-                self._done[digest] = replace(known, from_cache=True)
+            asked = stop or Stop()
+            known = uninterrupted(partial(self._made, digest, job, timeout_s, asked), asked, _subject(job))
         return known if known.labels == job.closure.labels else _relabelled(self._from_disk(digest, job), known)
+
+    def _made(self, digest: str, job: CompileJob, timeout_s: float | None, stop: Stop) -> Compiled:
+        with self._lock:
+            building = self._building.setdefault(digest, threading.Lock())
+        with held(building, stop, _subject(job)):  # of two threads that want the same kernel, one waits for the other
+            known = self._in_memory(digest) or self._from_disk(digest, job)
+            known = known or self._build(digest, job, timeout_s, stop)
+            self._done[digest] = replace(known, from_cache=True)
+        return known
 
     def stream(
         self,
@@ -123,24 +132,24 @@ class Compiler:
         """
         count = len(self.pool.workers)
         line = BothEnds(len(jobs), max(1, count // _SHORT_SHARE) if from_both_ends else 0)
+        tickets: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in jobs:
+            tickets.put(None)
 
-        def work() -> tuple[int, Compiled | KernellabError]:
-            with line.taken() as index:
-                return index, self._result(jobs[index], timeout_s)
+        def work(stop: Stop) -> Iterator[tuple[int, Compiled | KernellabError]]:
+            while not stop.why:
+                try:
+                    tickets.get_nowait()
+                except queue.Empty:
+                    return
+                with line.taken() as index:
+                    yield index, self._result(jobs[index], timeout_s, stop)
 
-        with ThreadPoolExecutor(count, thread_name_prefix="kernellab-compile") as threads:
-            futures = [threads.submit(work) for _ in jobs]
-            try:
-                for future in _completed(futures, idle):
-                    yield future.result()
-            finally:
-                if not all(future.done() for future in futures):
-                    threads.shutdown(wait=False, cancel_futures=True)
-                    self.pool.interrupt()
+        yield from side_by_side([work] * min(count, len(jobs)), idle)
 
-    def _result(self, job: CompileJob, timeout_s: float | None) -> Compiled | KernellabError:
+    def _result(self, job: CompileJob, timeout_s: float | None, stop: Stop) -> Compiled | KernellabError:
         try:
-            return self.compile(job, timeout_s)
+            return self.compile(job, timeout_s, stop)
         except KernellabError as exc:
             return exc
 
@@ -159,11 +168,12 @@ class Compiler:
         """Return what the kernel does to its arguments, from its TTIR."""
         return effects_of(self.graph(job, timeout_s))
 
-    def _build(self, digest: str, job: CompileJob, timeout_s: float | None) -> Compiled:
-        scratch = self.folder / f".{uuid.uuid4().hex}"
+    def _build(self, digest: str, job: CompileJob, timeout_s: float | None, stop: Stop) -> Compiled:
+        name = uuid.uuid4().hex
+        scratch, temporary = self.folder / f".{name}", Path(tempfile.gettempdir()) / f"kernellab-{name}"
         try:
             scratch.mkdir(parents=True)
-            self._ask("kernellab.build:compile_kernel", BuildRequest(job, scratch), job, timeout_s)
+            self._ask("kernellab.build:compile_kernel", BuildRequest(job, scratch, temporary), job, timeout_s, stop)
             final = self._path(digest)
             final.parent.mkdir(exist_ok=True)
             try:
@@ -175,12 +185,14 @@ class Compiler:
             raise unwritable(self.folder, exc) from exc
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
         return replace(_read(final, digest, job), from_cache=False)
 
-    def _ask(self, handler: str, payload: Any, job: CompileJob, timeout_s: float | None) -> Any:
-        subject = f"Compiling {job.closure.name} for {job.target}"
+    def _ask(
+        self, handler: str, payload: Any, job: CompileJob, timeout_s: float | None, stop: Stop | None = None
+    ) -> Any:
         try:
-            return self.pool.run(Job(handler, payload, subject), timeout_s or self.timeout_s)
+            return self.pool.run(Job(handler, payload, _subject(job)), timeout_s or self.timeout_s, stop=stop)
         except KernellabError as exc:
             exc.kernel = exc.kernel or job.closure.name
             if isinstance(exc, StoreError):
@@ -211,13 +223,8 @@ class Compiler:
         return self.folder / digest[:2] / digest
 
 
-def _completed(futures: Iterable[Future[Any]], idle: Callable[[], bool] | None) -> Iterator[Future[Any]]:
-    """Yield futures as they complete, calling ``idle`` in between as long as that has something to do."""
-    pending, busy = set(futures), idle is not None
-    while pending:
-        done, pending = wait(pending, 0 if busy else None, FIRST_COMPLETED)
-        yield from done
-        busy = idle is not None and (bool(done) or idle())
+def _subject(job: CompileJob) -> str:
+    return f"Compiling {job.closure.name} for {job.target}"
 
 
 def _relabelled(fresh: Compiled | None, known: Compiled) -> Compiled:

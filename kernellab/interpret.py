@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from kernellab.errors import Place, WorkerTimeout
@@ -11,6 +12,7 @@ from kernellab.packed import Finding, InterpretJob, Outcome
 from kernellab.packing import packed
 from kernellab.run import Run
 from kernellab.source import Closure, closure_of
+from kernellab.uninterrupted import uninterrupted
 from kernellab.worker import Failure, Job, Kind, Worker
 
 INTERPRET_WORKER = Kind(
@@ -70,7 +72,7 @@ class Interpreter:
                 raise WorkerTimeout(f"{exc.message} {_IF_SLOW}", kernel=closure.name) from exc
             if outcome.failure is not None:
                 raise _shown(outcome, outcome.failure, closure).exception()
-            changed = taken.unpack(outcome)
+            changed = uninterrupted(partial(taken.unpack, outcome))  # all of it, or nothing
         return Run(
             kernel=closure.name,
             grid=grid,

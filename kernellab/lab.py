@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from kernellab.settings import read_settings
 from kernellab.store import Store, Version
 from kernellab.store.eviction import evict
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
+from kernellab.uninterrupted import uninterrupted
 from kernellab.worker import Pool, Worker
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from kernellab.tune.result import Tuning
     from kernellab.tune.search import Search, Searching
     from kernellab.tune.space import Space
+
+_TEMPORARY = partial(tempfile.TemporaryDirectory[str], prefix="kernellab-")
 
 
 @verbs
@@ -60,7 +64,7 @@ class Lab(Keeping):
         self.settings = read_settings()
         wanted = target or self.settings.target
         self._wanted = parse_target(str(wanted)) if wanted else None
-        self._scratch = tempfile.TemporaryDirectory(prefix="kernellab-") if store == ":memory:" else None
+        self._scratch = uninterrupted(_TEMPORARY) if store == ":memory:" else None
         folder = Path(self._scratch.name) if self._scratch else Path(store) if store else self.settings.store
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
         self._interpreter = Interpreter(Worker(INTERPRET_WORKER), self.settings.timeout_s)
@@ -86,7 +90,7 @@ class Lab(Keeping):
         thread.start()
         threading.Thread(target=self.tidy, daemon=True).start()
         if wait:
-            thread.join()
+            thread.join(self.settings.timeout_s)
             self._pool.wait_ready(self.settings.timeout_s)
 
     def tidy(self) -> None:
@@ -96,15 +100,15 @@ class Lab(Keeping):
             self.kernels.store.history.trim(self.settings.cache_bytes)
 
     def close(self) -> None:
-        """Stop all workers and close the store."""
-        self._pool.close()
-        self._interpreter.close()
-        if self._launches is not None:
-            self._launches.close()
-        self.kernels.store.close()
-        for folder in (self._scratch, self._spare):
-            if folder is not None:
-                folder.cleanup()
+        """Stop all workers and close the store. An interrupt stops the waiting for that alone."""
+        uninterrupted(self._close)
+
+    def _close(self) -> None:
+        launches = () if self._launches is None else (self._launches.close,)
+        folders = [folder.cleanup for folder in (self._scratch, self._spare) if folder is not None]
+        with contextlib.ExitStack() as closing:  # one after the other, also where one fails
+            for close in (*folders, self.kernels.store.close, *launches, self._interpreter.close, self._pool.close):
+                closing.callback(close)
 
     def __enter__(self) -> Lab:
         return self
@@ -350,7 +354,7 @@ class Lab(Keeping):
             place.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=place):
                 return place
-        self._spare = tempfile.TemporaryDirectory(prefix="kernellab-")
+        self._spare = uninterrupted(_TEMPORARY)
         return Path(self._spare.name) / "artifacts"
 
     @property

@@ -2,12 +2,20 @@
 
 A fork server makes a pool cheap: its modules are imported once, and each worker is a fork of it, there within
 milliseconds. It must never hold a GPU context or threads, neither of which survives a fork.
+
+No process is ever known by its number alone. One that was started is signalled through its pidfd. A fork belongs to
+the server: it is held by a socket of its own, its lifeline, over which the server tells its number and how it ended.
+Once this end is shut or gone, whatever the reason, the server kills the fork. So an answer cannot be taken for that to
+another request, and a request that nobody waits for any more leaves nothing behind.
+
+Everything here waits up to a `Limit`, and belongs into threads that no interrupt reaches: see `uninterrupted`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import struct
@@ -17,15 +25,19 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from typing import IO, Protocol
 
+from kernellab.channel import Channel, Closed, Expired, Limit, limit_of
+from kernellab.errors import WorkerDied, WorkerTimeout
 from kernellab.settings import child_environment
+from kernellab.uninterrupted import Stop, held
 
 _LOG_TAIL_CHARS = 4000
-PID = struct.Struct("!i")
-STATUS = struct.Struct("!ii")
-FORK, WAIT = b"F", b"W"
+NUMBER = struct.Struct("!i")
+FORK, READY = b"F", b"R"
+
+_END_S = 5.0
+_LEAVE_S = 2.0
 
 
 class Child(Protocol):
@@ -34,18 +46,19 @@ class Child(Protocol):
     @property
     def pid(self) -> int: ...
 
-    def kill(self) -> None: ...
-
     def exit_code(self, timeout_s: float) -> int | None:
         """Return the exit status, or minus the signal that ended it; None while it runs."""
+
+    def end(self) -> int:
+        """Kill the process, and return how it ended."""
 
 
 @dataclass(slots=True)
 class WorkerProcess:
-    """A running worker: its process, the connection to it, and the file that holds what it printed."""
+    """A running worker: its process, the channel to it, and the file that holds what it printed."""
 
     child: Child
-    connection: Connection
+    channel: Channel
     log: IO[bytes]
 
     def printed_bytes(self) -> int:
@@ -53,51 +66,44 @@ class WorkerProcess:
 
     def tail(self, start: int) -> str:
         """Return the end of what was printed since byte ``start``."""
-        end = self.printed_bytes()
-        size = max(0, min(end - start, _LOG_TAIL_CHARS))
-        return os.pread(self.log.fileno(), size, end - size).decode(errors="replace")
+        return _tail(self.log, start)
 
     def stop(self) -> int:
         """End the process, whatever it does; return how it ended."""
-        self.child.kill()
-        code = self.child.exit_code(timeout_s=10.0)
-        self.connection.close()
+        code = self.child.end()
+        self.channel.close()
         self.log.close()
-        return -signal.SIGKILL if code is None else code
+        return code
 
 
 @dataclass(slots=True)
 class Spawned:
-    """A process of its own interpreter."""
+    """A process of its own interpreter. ``pidfd`` stands for it even if somebody else has waited for it."""
 
     popen: subprocess.Popen[bytes]
+    pidfd: int | None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def pid(self) -> int:
         return self.popen.pid
-
-    def kill(self) -> None:
-        self.popen.kill()
 
     def exit_code(self, timeout_s: float) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.popen.wait(timeout_s)
         return None
 
-
-@dataclass(slots=True)
-class Forked:
-    """A fork of a server, which alone can wait for it."""
-
-    pid: int
-    server: ForkServer
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-
-    def exit_code(self, timeout_s: float) -> int | None:
-        return self.server.wait(self.pid, timeout_s)
+    def end(self) -> int:
+        with self._lock:
+            if self.pidfd is None:
+                self.popen.kill()
+            else:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+                os.close(self.pidfd)
+                self.pidfd = None
+        code = self.exit_code(_END_S)
+        return -signal.SIGKILL if code is None else code
 
 
 def spawn(modules: Sequence[str], environment: dict[str, str]) -> WorkerProcess:
@@ -105,18 +111,103 @@ def spawn(modules: Sequence[str], environment: dict[str, str]) -> WorkerProcess:
     ours, theirs = socket.socketpair()
     log = tempfile.TemporaryFile(prefix="kernellab-")  # noqa: SIM115 - lives as long as the process
     with theirs:
-        popen = _popen(["worker", str(theirs.fileno()), *modules], environment, theirs, log)
-    return WorkerProcess(Spawned(popen), Connection(ours.detach()), log)
+        child = _spawned(["worker", *modules], environment, theirs, log)
+    return WorkerProcess(child, Channel(ours), log)
+
+
+@dataclass(slots=True)
+class Forked:
+    """A fork of a server, which alone may signal it and wait for it."""
+
+    pid: int
+    server: Spawned
+    lifeline: socket.socket
+    _code: int | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def exit_code(self, timeout_s: float) -> int | None:
+        with self._lock:
+            if self._code is None:
+                with contextlib.suppress(Expired):
+                    self._code = self._told(limit_of(timeout_s, "The end of a worker"))
+            return self._code
+
+    def end(self) -> int:
+        with contextlib.suppress(OSError):
+            self.lifeline.shutdown(socket.SHUT_WR)
+        code = self.exit_code(_END_S)
+        if code is None:  # the server answers no more, and its end is that of all its forks
+            self.server.end()
+            code = self.exit_code(_END_S)
+        self.lifeline.close()
+        self._code = -signal.SIGKILL if code is None else code
+        return self._code
+
+    def _told(self, limit: Limit) -> int:
+        """Return what the server says of the end of the fork; without a server, there is no fork."""
+        try:
+            return _number(self.lifeline, limit)
+        except Closed:
+            return -signal.SIGKILL
+
+
+@dataclass(slots=True)
+class _Server:
+    """A running fork server. Requests go through ``control``; the answer to each comes over its lifeline."""
+
+    child: Spawned
+    control: socket.socket
+    log: IO[bytes]
+    is_ready: bool = False
+
+    def fork(self, limit: Limit, answer_s: float) -> WorkerProcess:
+        """Return a new worker.
+
+        Raises:
+            Closed, Expired: the server is gone, or does not answer.
+            WorkerDied: it cannot fork, or nobody waits for it any more.
+        """
+        if not self.is_ready:
+            limit.wait(self.control.fileno(), select.POLLIN)
+            if self.control.recv(len(READY)) != READY:
+                raise Closed
+            self.is_ready = True
+        limit = limit.shorter(answer_s)
+        with contextlib.ExitStack() as held_here:  # what is not handed over is closed, and so the fork ended
+            ours, theirs = map(held_here.enter_context, socket.socketpair())
+            lifeline, its_end = map(held_here.enter_context, socket.socketpair())
+            log = held_here.enter_context(tempfile.TemporaryFile(prefix="kernellab-"))
+            limit.wait(self.control.fileno(), select.POLLOUT)
+            socket.send_fds(self.control, [FORK], [theirs.fileno(), log.fileno(), its_end.fileno()])
+            theirs.close()
+            its_end.close()
+            pid = _number(lifeline, limit)
+            if pid <= 0:
+                raise WorkerDied(f"{limit.subject} got no worker: {os.strerror(-pid)}.")
+            held_here.pop_all()
+        return WorkerProcess(Forked(pid, self.child, lifeline), Channel(ours), log)
+
+    def end(self) -> str:
+        """End the server, and with it its forks; return the last that it printed."""
+        self.control.close()
+        if self.is_ready:
+            self.child.exit_code(_LEAVE_S)  # by itself, it ends its forks with all that these have started
+        self.child.end()
+        with self.log:
+            return _tail(self.log, 0)
 
 
 @dataclass(slots=True)
 class ForkServer:
-    """A process that has imported ``modules`` and forks workers on demand. Started when the first one is wanted."""
+    """A process that has imported ``modules`` and forks workers on demand. Started when the first one is wanted.
+
+    One that does not answer within ``answer_s`` seconds, once it has imported everything, is replaced.
+    """
 
     modules: tuple[str, ...]
     environment: dict[str, str]
-    _popen: subprocess.Popen[bytes] | None = None
-    _control: socket.socket | None = None
+    answer_s: float = 10.0
+    _server: _Server | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self) -> None:
@@ -124,87 +215,85 @@ class ForkServer:
         with self._lock:
             self._running()
 
-    def fork(self) -> WorkerProcess:
-        """Return a new worker; a server that has died is replaced first."""
-        ours, theirs = socket.socketpair()
-        log = tempfile.TemporaryFile(prefix="kernellab-")  # noqa: SIM115 - lives as long as the process
-        with theirs, self._lock:
-            for last_try in (False, True):
-                control = self._running()
-                try:
-                    socket.send_fds(control, [FORK], [theirs.fileno(), log.fileno()])
-                    (pid,) = PID.unpack(received(control, PID.size))
-                    return WorkerProcess(Forked(pid, self), Connection(ours.detach()), log)
-                except (ConnectionError, EOFError):
-                    self._forget()
-                    if last_try:
-                        raise
-        raise AssertionError("unreachable")
+    def fork(self, start_s: float, subject: str, stop: Stop) -> WorkerProcess:
+        """Return a new worker for a subject; a server that has died, or does not answer, is replaced first.
 
-    def wait(self, pid: int, timeout_s: float) -> int | None:
-        """Return how the fork ``pid`` ended, waiting for it up to ``timeout_s`` seconds; None if it still runs."""
-        with self._lock:
-            if self._control is None:
-                return -signal.SIGKILL
+        Raises:
+            WorkerDied, WorkerTimeout: a second server failed as well, or took longer than ``start_s`` seconds to start,
+                or nobody waits for the worker any more.
+        """
+        with held(self._lock, stop, subject):
+            with contextlib.suppress(Closed, Expired, OSError):
+                return self._running().fork(limit_of(start_s, subject, stop), self.answer_s)
+            self._forget()
             try:
-                self._control.sendall(WAIT + STATUS.pack(pid, int(timeout_s * 1000)))
-                ended, code = STATUS.unpack(received(self._control, STATUS.size))
-            except (ConnectionError, EOFError):
-                return -signal.SIGKILL
-            return code if ended else None
+                return self._running().fork(limit_of(start_s, subject, stop), self.answer_s)
+            except Expired as exc:
+                self._forget()
+                raise WorkerTimeout(f"{subject} got no worker within {start_s:g} s.") from exc
+            except (Closed, OSError) as exc:
+                said = self._forget()
+                last = next((line for line in reversed(said.splitlines()) if line.strip()), str(exc))
+                raise WorkerDied(f"{subject} got no worker: {last.strip()}", detail=said) from exc
 
     def close(self) -> None:
-        """End the server; its forks end by themselves."""
+        """End the server, and with it its forks."""
         with self._lock:
             self._forget()
 
-    def _running(self) -> socket.socket:
-        if self._popen is not None and self._popen.poll() is not None:
+    def _running(self) -> _Server:
+        if self._server is not None and self._server.child.exit_code(0) is not None:
             self._forget()
-        if self._control is None:
+        if self._server is None:
             ours, theirs = socket.socketpair()
+            ours.setblocking(False)
+            log = tempfile.TemporaryFile(prefix="kernellab-")  # noqa: SIM115 - lives as long as the process
             with theirs:
-                self._popen = _popen(
-                    ["forkserver", str(theirs.fileno()), *self.modules], self.environment, theirs, None
-                )
-            self._control = ours
-        return self._control
+                child = _spawned(["forkserver", *self.modules], self.environment, theirs, log)
+            self._server = _Server(child, ours, log)
+        return self._server
 
-    def _forget(self) -> None:
-        if self._control is not None:
-            self._control.close()
-        if self._popen is not None:
-            self._popen.kill()
-            self._popen.wait()
-        self._control = self._popen = None
+    def _forget(self) -> str:
+        server, self._server = self._server, None
+        return "" if server is None else server.end()
 
 
-def received(control: socket.socket, size: int) -> bytes:
-    """Return exactly ``size`` bytes.
-
-    Raises:
-        EOFError: the other end was closed.
-    """
+def _number(connected: socket.socket, limit: Limit) -> int:
+    """Return the next number that the other end sends."""
     data = b""
-    while len(data) < size:
-        part = control.recv(size - len(data))
+    while len(data) < NUMBER.size:
+        limit.wait(connected.fileno(), select.POLLIN)
+        try:
+            part = connected.recv(NUMBER.size - len(data))
+        except OSError as exc:
+            raise Closed from exc
         if not part:
-            raise EOFError
+            raise Closed
         data += part
-    return data
+    return int(NUMBER.unpack(data)[0])
 
 
-def _popen(
-    arguments: list[str], environment: dict[str, str], inherited: socket.socket, log: IO[bytes] | None
-) -> subprocess.Popen[bytes]:
+def _tail(log: IO[bytes], start: int) -> str:
+    end = os.fstat(log.fileno()).st_size
+    size = max(0, min(end - start, _LOG_TAIL_CHARS))
+    return os.pread(log.fileno(), size, end - size).decode(errors="replace")
+
+
+def _spawned(
+    mode_and_modules: list[str], environment: dict[str, str], inherited: socket.socket, log: IO[bytes]
+) -> Spawned:
+    mode, *modules = mode_and_modules
     path = os.pathsep.join(p or os.getcwd() for p in sys.path)
-    output = subprocess.DEVNULL if log is None else log
-    return subprocess.Popen(
-        [sys.executable, "-m", "kernellab.serve", *arguments],
+    popen = subprocess.Popen(
+        [sys.executable, "-m", "kernellab.serve", mode, str(inherited.fileno()), str(os.getpid()), *modules],
         stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
+        stdout=log,
+        stderr=log,
         pass_fds=[inherited.fileno()],
         env=child_environment(**{"PYTHONPATH": path, **environment}),
         start_new_session=True,
     )
+    pidfd = None
+    with contextlib.suppress(AttributeError, OSError):  # an old kernel, or somebody else has waited for it
+        pidfd = os.pidfd_open(popen.pid)
+    return Spawned(popen, pidfd)

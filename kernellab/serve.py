@@ -7,103 +7,174 @@ worker for each request on FD.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import importlib
 import os
 import pickle
+import select
 import signal
 import socket
 import sys
 import threading
 import time
 import traceback
-from multiprocessing.connection import Connection
+from collections.abc import Sequence
+from typing import NoReturn
 
-from kernellab.process import FORK, PID, STATUS, received
+from kernellab.channel import Channel, Closed, packed
+from kernellab.process import FORK, NUMBER, READY
 from kernellab.worker import Job, failure_of
 
 _PARENT_POLL_S = 1.0
-_CHILD_POLL_S = 0.002
+_PR_SET_PDEATHSIG = 1
 
 
-def serve(connection: Connection) -> None:
+def serve(channel: Channel) -> None:
     """Answer jobs until the other end is closed."""
-    while True:
-        try:
-            job: Job = connection.recv()
-        except (EOFError, OSError):
-            return
-        _send(connection, _answer(job, connection))
+    with contextlib.suppress(Closed):
+        while True:
+            job: Job = channel.receive()
+            _send(channel, _answer(job, channel))
 
 
-def _send(connection: Connection, answer: tuple[str, object]) -> None:
+def _send(channel: Channel, answer: tuple[str, object]) -> None:
     try:
-        connection.send(answer)
+        message = packed(answer)
     except (pickle.PicklingError, AttributeError, TypeError) as exc:
-        connection.send(("failure", failure_of(exc, detail=traceback.format_exc())))
+        message = packed(("failure", failure_of(exc, detail=traceback.format_exc())))
+    channel.send(message)
 
 
 def ready(payload: object, progress: object) -> None:
     """Answer at once: the process has imported what it needs."""
 
 
-def _answer(job: Job, connection: Connection) -> tuple[str, object]:
+def _answer(job: Job, channel: Channel) -> tuple[str, object]:
     try:
         module, _, name = job.handler.partition(":")
         handler = getattr(importlib.import_module(module), name)
-        return "result", handler(job.payload, lambda value: connection.send(("progress", value)))
+        return "result", handler(job.payload, lambda value: channel.send(packed(("progress", value))))
     except Exception as exc:  # noqa: BLE001 - the one place where any failure becomes data
         return "failure", failure_of(exc, detail=traceback.format_exc())
 
 
-def fork_workers(control: socket.socket) -> None:
-    """Fork a worker for each request, and tell how one ended, until the other end is closed."""
-    gc.freeze()  # else a collection in a fork would write to every page that it shares with this process
-    while True:
-        request, descriptors, _, _ = socket.recv_fds(control, 1, 2)
-        if not request:
-            return
-        if request == FORK:
-            pid = os.fork()
-            if pid == 0:
-                control.close()
-                _become_worker(*descriptors)
-            for descriptor in descriptors:
-                os.close(descriptor)
-            control.sendall(PID.pack(pid))
-        else:
-            pid, timeout_ms = STATUS.unpack(received(control, STATUS.size))
-            control.sendall(STATUS.pack(*_ended(pid, timeout_ms / 1000)))
+class ForkServer:
+    """Forks a worker for each request, holds it by a lifeline, and tells over that how it ended.
 
+    A worker whose lifeline is shut at the other end is killed. Only processes that were forked here and not waited for
+    yet are ever signalled, with the groups that they lead: nothing else waits for them, and there is one thread.
+    """
 
-def _become_worker(connection: int, log: int) -> None:
-    """Turn this fork into a worker; does not return."""
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
-    _end_with_parent()
-    serve(Connection(connection))
-    os._exit(0)
+    def __init__(self, control: socket.socket, parent: int) -> None:
+        self._control = control
+        self._parent = parent
+        self._lifelines: dict[int, socket.socket] = {}
+        self._killed: set[int] = set()
+        self._woken, self._waker = socket.socketpair()
 
+    def run(self) -> None:
+        """Serve until the other end is closed, or the process that started this one is gone; then end all workers."""
+        for wakeable in (self._woken, self._waker):
+            wakeable.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        gc.freeze()  # else a collection in a fork would write to every page that it shares with this process
+        self._control.sendall(READY)
+        while os.getppid() == self._parent and self._step():
+            pass
+        for pid in self._lifelines:
+            _kill(pid)
 
-def _ended(pid: int, timeout_s: float) -> tuple[int, int]:
-    """Return (1, exit code) of a child once it has ended, or (0, 0) after the timeout."""
-    deadline = time.monotonic() + timeout_s
-    while True:
+    def _step(self) -> bool:
+        """Wait for something to do, and do it; tell whether to go on."""
+        held = {line.fileno(): pid for pid, line in self._lifelines.items() if pid not in self._killed}
+        poll = select.poll()
+        for descriptor in (self._control.fileno(), self._woken.fileno(), *held):
+            poll.register(descriptor, select.POLLIN)
+        awake = [descriptor for descriptor, _ in poll.poll(1e3 * _PARENT_POLL_S)]
+        for descriptor in awake:
+            if descriptor in held:
+                self._killed.add(held[descriptor])
+                _kill(held[descriptor])
+        if self._woken.fileno() in awake:
+            self._woken.recv(4096)
+        self._reap()
+        return self._control.fileno() not in awake or self._take_request()
+
+    def _take_request(self) -> bool:
+        request, descriptors, _, _ = socket.recv_fds(self._control, 1, 3)
+        if request == FORK and len(descriptors) == 3:
+            self._fork(*descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return bool(request)
+
+    def _fork(self, connection: int, log: int, lifeline: int) -> None:
+        held, server = socket.socket(fileno=os.dup(lifeline)), os.getpid()
+        held.setblocking(False)
         try:
-            found, status = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            return 1, -signal.SIGKILL  # asked before
-        if found:
-            return 1, os.waitstatus_to_exitcode(status)
-        if time.monotonic() >= deadline:
-            return 0, 0
-        time.sleep(_CHILD_POLL_S)
+            pid = os.fork()
+        except OSError as exc:
+            _tell(held, -(exc.errno or 0))
+            held.close()
+            return
+        if pid == 0:
+            held.close()
+            os.close(lifeline)
+            self._become_worker(connection, log, server)
+        _lead_a_group(pid)
+        self._lifelines[pid] = held
+        _tell(held, pid)
+
+    def _become_worker(self, connection: int, log: int, server: int) -> NoReturn:
+        """Turn this fork into a worker, which ends with the server, whatever it does."""
+        _lead_a_group(0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _end_with(server)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for inherited in (self._control, self._woken, self._waker, *self._lifelines.values()):
+            inherited.close()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        serve(Channel(socket.socket(fileno=connection)))
+        os._exit(0)
+
+    def _reap(self) -> None:
+        """Tell how those workers ended that have."""
+        while self._lifelines:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                return
+            _kill(ended.si_pid)  # what it had started goes on without it
+            _, status = os.waitpid(ended.si_pid, 0)
+            self._killed.discard(ended.si_pid)
+            with self._lifelines.pop(ended.si_pid) as lifeline:
+                _tell(lifeline, os.waitstatus_to_exitcode(status))
 
 
-def _end_with_parent() -> None:
-    """End this process soon after the one that started it."""
-    parent = os.getppid()
+def _lead_a_group(pid: int) -> None:
+    """Make a worker the leader of a process group, to which whatever it starts belongs (the assembler, for one)."""
+    with contextlib.suppress(OSError):  # server and worker both do it, so that it is done when either goes on
+        os.setpgid(pid, 0)
+
+
+def _kill(pid: int) -> None:
+    """End a worker that was not waited for yet, so that its number is still its own, with all that it started."""
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _tell(lifeline: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # nobody listens any more
+        lifeline.send(NUMBER.pack(number))
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after ``parent``, which started it."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -113,16 +184,17 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def main(arguments: list[str]) -> None:
-    mode, descriptor, *modules = arguments
+def main(arguments: Sequence[str]) -> None:
+    mode, descriptor, parent, *modules = arguments
     if mode == "worker":
-        _end_with_parent()
+        _end_with(int(parent))
     for module in modules:
         importlib.import_module(module)
+    connected = socket.socket(fileno=int(descriptor))
     if mode == "worker":
-        serve(Connection(int(descriptor)))
+        serve(Channel(connected))
     else:
-        fork_workers(socket.socket(fileno=int(descriptor)))
+        ForkServer(connected, int(parent)).run()
 
 
 if __name__ == "__main__":

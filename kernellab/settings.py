@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ from pathlib import Path
 from kernellab.errors import UsageError
 
 _COMPILER_PREFIXES = ("TRITON_", "MLIR_", "LLVM_", "NVPTX_", "AMDGCN_", "DISABLE_", "ALLOW_", "USE_IR_LOC")
+_ON, _OFF = frozenset({"1", "yes", "on", "true"}), frozenset({"0", "no", "off", "false"})
+_MOST_WORKERS = 1024
+_MOST_SECONDS = 10**6  # as for the time limit of a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +43,15 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     ``_PROGRESS``.
 
     Raises:
-        UsageError: a number is expected and something else is set.
+        UsageError: a variable has a value that it cannot have.
     """
     environ = os.environ if environ is None else environ
     store = environ.get("KERNELLAB_STORE")
     return Settings(
         store=Path(store).expanduser() if store else _default_store(),
         target=environ.get("KERNELLAB_TARGET") or None,
-        compile_workers=int(_number(environ, "KERNELLAB_WORKERS", min(16, len(os.sched_getaffinity(0))))),
-        timeout_s=_number(environ, "KERNELLAB_TIMEOUT", 60.0),
+        compile_workers=_count(environ, "KERNELLAB_WORKERS", min(16, len(os.sched_getaffinity(0)))),
+        timeout_s=_seconds(environ, "KERNELLAB_TIMEOUT", 60.0),
         cache_bytes=int(_number(environ, "KERNELLAB_CACHE_MB", 4096) * 2**20),
         isolate=_is_on(environ, "KERNELLAB_ISOLATE"),
         progress=_is_on(environ, "KERNELLAB_PROGRESS"),
@@ -86,7 +90,10 @@ def _default_store() -> Path:
 
 
 def _is_on(environ: Mapping[str, str], name: str) -> bool:
-    return environ.get(name, "1").lower() not in {"0", "no", "off", "false"}
+    text = environ.get(name) or "1"
+    if text.lower() not in _ON | _OFF:
+        raise UsageError(f"{name} is {text!r}; expected 1 or 0, yes or no, on or off, true or false.")
+    return text.lower() in _ON
 
 
 def _number(environ: Mapping[str, str], name: str, default: float) -> float:
@@ -97,6 +104,20 @@ def _number(environ: Mapping[str, str], name: str, default: float) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if value <= 0:
+    if not 0 < value < math.inf:
         raise UsageError(f"{name} is {text!r}; expected a positive number.")
     return value
+
+
+def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+    value = _number(environ, name, default)
+    if value > _MOST_SECONDS:
+        raise UsageError(f"{name} is {environ[name]!r}; expected seconds, {_MOST_SECONDS:,} at most.")
+    return value
+
+
+def _count(environ: Mapping[str, str], name: str, default: int) -> int:
+    value = float(_number(environ, name, default))
+    if not value.is_integer() or value > _MOST_WORKERS:
+        raise UsageError(f"{name} is {environ[name]!r}; expected a whole number from 1 to {_MOST_WORKERS:,}.")
+    return int(value)

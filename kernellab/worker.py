@@ -8,20 +8,23 @@ process that asks never loses more than the job.
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from typing import Any
 
 import kernellab.errors
-from kernellab.errors import KernellabError, Place, WorkerDied, WorkerTimeout
+from kernellab.channel import Closed, Expired, Limit, limit_of, packed
+from kernellab.errors import KernellabError, Place, UsageError, WorkerDied, WorkerTimeout
 from kernellab.process import ForkServer, WorkerProcess, spawn
+from kernellab.uninterrupted import TICK_S, AtWork, Stop, Told, held, uninterrupted, uninterrupted_with_progress
 
 _LAST_MOMENT_S = 5.0
+_CLOSE_S = 30.0
+_START_S = 20.0  # for the imports of a server, on a machine that has much else to do
 _KILLED_FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
 Progress = Callable[[Any], None]
@@ -76,22 +79,17 @@ def failure_of(exc: BaseException, *, detail: str = "") -> Failure:
     return Failure("WorkerError", f"{type(exc).__name__}: {exc}", detail=detail)
 
 
-class Interrupted(KeyboardInterrupt):
-    """The user stopped what a worker did. Where the process stood in waiting for it tells nobody anything."""
-
-    def _render_traceback_(self) -> list[str]:
-        """Let IPython show one line."""
-        return [f"KeyboardInterrupt: {self}"]
-
-
 @dataclass(slots=True)
 class Worker:
-    """One process of a kind, started when first needed and again after it died; by ``server``, if there is one."""
+    """One process of a kind, started when first needed and again after it died; by ``server``, if there is one.
+
+    All that touches the process happens in threads that no interrupt reaches.
+    """
 
     kind: Kind
     server: ForkServer | None = None
     _process: WorkerProcess | None = None
-    _interrupted: bool = False
+    _at_work: AtWork = field(default_factory=AtWork)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -102,85 +100,98 @@ class Worker:
 
     def start(self) -> None:
         """Start the process now, without waiting until it is ready."""
-        with self._lock:
-            self._running()
 
-    def run(self, job: Job, timeout_s: float, progress: Progress | None = None) -> Any:
+        def started() -> None:
+            stop, subject = Stop(), f"The {self.kind.name} worker"
+            with self._at_work.on(stop), held(self._lock, stop, subject):
+                self._running(_START_S, subject, stop)
+
+        uninterrupted(started)
+
+    def run(self, job: Job, timeout_s: float, progress: Progress | None = None, stop: Stop | None = None) -> Any:
         """Return what the handler returns.
 
-        A worker that was killed from outside is replaced and the job tried once more.
+        A worker that was killed from outside is replaced and the job tried once more. ``progress`` is called in this
+        thread; ``stop``, asked in another one, ends the job.
 
         Raises:
             KernellabError: the job failed, as an exception of the class it failed with.
             WorkerTimeout: it took longer than ``timeout_s`` seconds; the process was stopped.
-            WorkerDied: the process ended by itself, or was killed twice.
+            WorkerDied: the process ended by itself, was killed twice, or the job was stopped.
+            Interrupted: in the place of a KeyboardInterrupt; the process was stopped.
         """
-        with self._lock:
-            self._interrupted = False
-            try:
-                return self._attempt(job, timeout_s, progress)
-            except _Killed as exc:
-                if self._interrupted:
-                    raise WorkerDied(f"{job.subject} was interrupted.") from exc
-                try:
-                    return self._attempt(job, timeout_s, progress)
-                except _Killed as exc:
-                    raise WorkerDied(f"The worker of {job.subject} was killed twice ({exc.how}).") from exc
+        require_seconds(timeout_s)
+        message, asked = packed(job), stop or Stop()
+        return uninterrupted_with_progress(
+            lambda tell: self._run(job, message, timeout_s, tell, asked), asked, job.subject, progress
+        )
 
     def interrupt(self) -> None:
-        """Stop the job that another thread runs on this worker; that thread gets `WorkerDied`."""
-        process = self._process
-        if process is not None and self._lock.locked():
-            self._interrupted = True
-            process.child.kill()
+        """Stop the jobs that other threads run on this worker; these threads get `WorkerDied`."""
+        self._at_work.ask()
 
     def close(self) -> None:
         """Stop the process, whatever it does."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.stop()
 
-    def _running(self) -> WorkerProcess:
-        if self._process is not None and self._process.connection.poll():
-            self.close()  # it has nothing to say between jobs: the other end is gone
+        def closed() -> None:
+            self._at_work.ask("ended: its worker was closed")
+            if self._lock.acquire(timeout=_CLOSE_S):  # what is stopped ends sooner
+                try:
+                    self._drop()
+                finally:
+                    self._lock.release()
+
+        uninterrupted(closed)
+
+    def _run(self, job: Job, message: bytes, timeout_s: float, tell: Told, stop: Stop) -> Any:
+        with self._at_work.on(stop), held(self._lock, stop, job.subject):
+            try:
+                return self._attempt(job, message, timeout_s, tell, stop)
+            except _Killed:
+                try:
+                    return self._attempt(job, message, timeout_s, tell, stop)
+                except _Killed as exc:
+                    raise WorkerDied(f"The worker of {job.subject} was killed twice ({exc.how}).") from exc
+
+    def _running(self, start_s: float, subject: str, stop: Stop) -> WorkerProcess:
+        if self._process is not None and self._process.channel.has_news():
+            self._drop()  # it has nothing to say between jobs: the other end is gone
         if self._process is None:
-            self._process = self.server.fork() if self.server else spawn(self.kind.preload, self.kind.variables)
+            stop.check(subject)
+            server = self.server
+            self._process = (
+                spawn(self.kind.preload, self.kind.variables) if server is None else server.fork(start_s, subject, stop)
+            )
         return self._process
 
-    def _attempt(self, job: Job, timeout_s: float, progress: Progress | None) -> Any:
-        process = self._running()
-        start = process.printed_bytes()
-        deadline = time.monotonic() + timeout_s
-        try:
-            process.connection.send(job)
-            for kind, value in _answers(process.connection, deadline):
-                if kind == "progress" and progress is not None:
-                    progress(value)
-                elif kind == "result":
-                    return value
-                elif kind == "failure":
-                    raise value.exception()
-        except (EOFError, ConnectionError) as exc:
-            raise self._death(job, start) from exc
-        except BaseException as exc:
-            if not isinstance(exc, KernellabError):
-                self.close()  # interrupted: whatever the process is at, its answer would come out of turn
-            if isinstance(exc, KeyboardInterrupt):
-                raise Interrupted(f"{job.subject} was interrupted.") from None
-            raise
-        self.close()
-        raise WorkerTimeout(f"{job.subject} did not finish within {timeout_s:g} s and was stopped.")
-
-    def _death(self, job: Job, start: int) -> Exception:
+    def _drop(self) -> int | None:
         process, self._process = self._process, None
-        if process is None:
-            return WorkerDied(f"The worker of {job.subject} was closed.")
+        return None if process is None else process.stop()
+
+    def _attempt(self, job: Job, message: bytes, timeout_s: float, tell: Told, stop: Stop) -> Any:
+        process = self._running(max(_START_S, timeout_s), job.subject, stop)
+        start = process.printed_bytes()
+        try:
+            kind, value = _answer(process, message, limit_of(timeout_s, job.subject, stop), tell)
+        except Closed as exc:
+            raise self._death(process, job, start) from exc
+        except Expired as exc:
+            self._drop()
+            raise WorkerTimeout(f"{job.subject} did not finish within {timeout_s:g} s and was stopped.") from exc
+        except BaseException:
+            self._drop()  # whatever the process is at, its answer would come out of turn
+            raise
+        if kind == "failure":
+            raise value.exception()
+        return value
+
+    def _death(self, process: WorkerProcess, job: Job, start: int) -> Exception:
         code = process.child.exit_code(_LAST_MOMENT_S)
         printed = process.tail(start)
-        stopped = process.stop()
+        stopped = self._drop()
         code = stopped if code is None else code
-        if code in _KILLED_FROM_OUTSIDE:
-            return _Killed(signal.Signals(-code).name)
+        if code is None or code in _KILLED_FROM_OUTSIDE:
+            return _Killed(signal.Signals(-(code or -signal.SIGKILL)).name)
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         last = next((line for line in reversed(printed.splitlines()) if line.strip()), "")
         said = f": {last.strip()}" if last else "."
@@ -199,46 +210,76 @@ class Pool:
     """Workers of one kind, forked from a server that has imported everything once; each job takes a free one."""
 
     def __init__(self, kind: Kind, size: int) -> None:
+        if size < 1:
+            raise UsageError(f"A pool has {size} workers; expected at least 1.")
         self.server = ForkServer(kind.preload, kind.variables)
         self.workers = tuple(Worker(kind, self.server) for _ in range(size))
+        self._at_work = AtWork()
         self._free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in self.workers:
             self._free.put(worker)
 
     def start(self) -> None:
         """Start the server, without waiting for it; its workers are there within milliseconds once it is."""
-        self.server.start()
+        uninterrupted(self.server.start)
 
     def wait_ready(self, timeout_s: float) -> None:
         """Return once every process answers."""
         for worker in self.workers:
             worker.run(Job("kernellab.serve:ready", None, "Starting a worker"), timeout_s)
 
-    def run(self, job: Job, timeout_s: float, progress: Progress | None = None) -> Any:
+    def run(self, job: Job, timeout_s: float, progress: Progress | None = None, stop: Stop | None = None) -> Any:
         """Run a job on the next free worker; see `Worker.run`."""
-        with self._borrowed() as worker:
-            return worker.run(job, timeout_s, progress)
+        asked = stop or Stop()
+
+        def run(tell: Told) -> Any:
+            with self._at_work.on(asked), self._borrowed(asked, job.subject) as worker:
+                return worker.run(job, timeout_s, tell, asked)
+
+        return uninterrupted_with_progress(run, asked, job.subject, progress)
 
     def interrupt(self) -> None:
         """Stop all jobs that other threads run on this pool."""
-        for worker in self.workers:
-            worker.interrupt()
+        self._at_work.ask()
 
     def close(self) -> None:
-        for worker in self.workers:
-            worker.close()
-        self.server.close()
+        def closed() -> None:
+            self._at_work.ask("ended: its worker was closed")
+            for worker in self.workers:
+                worker.close()
+            self.server.close()
+
+        uninterrupted(closed)
 
     @contextlib.contextmanager
-    def _borrowed(self) -> Iterator[Worker]:
-        worker = self._free.get()
+    def _borrowed(self, stop: Stop, subject: str) -> Iterator[Worker]:
+        """Wait for a free worker: each is held no longer than its job may take."""
+        worker: Worker | None = None
+        while worker is None:
+            stop.check(subject)
+            with contextlib.suppress(queue.Empty):
+                worker = self._free.get(timeout=TICK_S)
         try:
             yield worker
         finally:
             self._free.put(worker)
 
 
-def _answers(connection: Connection, deadline: float) -> Iterator[tuple[str, Any]]:
-    """Yield what the child sends until the deadline."""
-    while connection.poll(max(0.0, deadline - time.monotonic())):
-        yield connection.recv()
+def require_seconds(timeout_s: float) -> None:
+    """Refuse what is no time to wait.
+
+    Raises:
+        UsageError: it is no number, or not above 0.
+    """
+    if not timeout_s > 0 or math.isinf(timeout_s):
+        raise UsageError(f"The time limit is {timeout_s!r}; expected seconds, more than 0.")
+
+
+def _answer(process: WorkerProcess, message: bytes, limit: Limit, tell: Told) -> tuple[str, Any]:
+    """Send a job, and return what comes back after the progress."""
+    process.channel.send(message, limit)
+    while True:
+        kind, value = process.channel.receive(limit)
+        if kind != "progress":
+            return kind, value
+        tell(value)

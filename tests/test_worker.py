@@ -1,15 +1,21 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernellab.errors import CompileError, KernellabError, Place, WorkerDied, WorkerTimeout
+from kernellab.channel import Channel, Closed, Expired, limit_of, packed
+from kernellab.errors import CompileError, KernellabError, Place, UsageError, WorkerDied, WorkerTimeout
+from kernellab.process import ForkServer, WorkerProcess
+from kernellab.uninterrupted import Stop
 from kernellab.worker import Job, Kind, Pool, Worker
 
 KIND = Kind("test", preload=())
@@ -185,3 +191,183 @@ def test_jobs_of_a_pool_run_side_by_side() -> None:
 def getpid_slowly(payload: float, progress: Callable[[Any], None]) -> int:
     time.sleep(payload)
     return os.getpid()
+
+
+@pytest.fixture
+def server() -> Iterator[ForkServer]:
+    server = ForkServer((), {}, answer_s=0.5)
+    yield server
+    server.close()
+
+
+def forked(server: ForkServer) -> WorkerProcess:
+    return server.fork(60.0, "the job", Stop())
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def ends(process: WorkerProcess) -> bool:
+    """Tell whether the process closes its end of the channel."""
+    with pytest.raises(Closed):
+        process.channel.receive(limit_of(30.0, "the end"))
+    return True
+
+
+def test_a_server_tells_how_its_fork_ended(server: ForkServer) -> None:
+    process = forked(server)
+    process.channel.send(packed(job(leave, 7)))
+    assert process.child.exit_code(30.0) == 7
+    assert process.stop() == 7
+
+
+def test_a_stopped_fork_is_ended_and_no_zombie_is_left(server: ForkServer) -> None:
+    process = forked(server)
+    os.kill(process.child.pid, signal.SIGSTOP)
+    assert process.child.exit_code(0) is None
+    assert process.stop() == -signal.SIGKILL
+    assert not is_alive(process.child.pid)
+
+
+def test_a_fork_that_nobody_holds_any_more_is_ended(server: ForkServer) -> None:
+    process = forked(server)
+    process.child.lifeline.close()  # type: ignore[attr-defined]
+    assert ends(process)
+    process.channel.close()
+    process.log.close()
+
+
+def test_a_request_that_is_stopped_leaves_no_answer_for_the_next(server: ForkServer) -> None:
+    forked(server).stop()
+    stop = Stop()
+    stop.ask()
+    with pytest.raises(WorkerDied, match=r"^the job was interrupted\.$"):
+        server.fork(60.0, "the job", stop)
+    first, second = forked(server), forked(server)
+    assert first.child.pid != second.child.pid
+    assert (first.stop(), second.stop()) == (-signal.SIGKILL, -signal.SIGKILL)
+    assert not is_alive(first.child.pid)
+    assert not is_alive(second.child.pid)
+
+
+def test_a_stopped_server_is_replaced(server: ForkServer) -> None:
+    first = forked(server)
+    [popen] = [server._server.child.popen] if server._server else []
+    os.kill(popen.pid, signal.SIGSTOP)
+    second = forked(server)
+    assert popen.returncode == -signal.SIGKILL
+    assert ends(first)  # a fork ends with its server
+    assert first.stop() == -signal.SIGKILL
+    second.channel.send(packed(job(echo, 5)))
+    assert second.channel.receive(limit_of(30.0, "the job")) == ("result", 5)
+    second.stop()
+
+
+def test_a_fork_of_a_stopped_server_can_be_ended(server: ForkServer) -> None:
+    process = forked(server)
+    assert server._server is not None
+    os.kill(server._server.child.pid, signal.SIGSTOP)
+    assert process.stop() == -signal.SIGKILL
+    assert not is_alive(server._server.child.pid)
+
+
+def test_a_server_that_cannot_start_says_why() -> None:
+    server = ForkServer(("kernellab.there_is_no_such",), {})
+    with pytest.raises(WorkerDied, match=r"got no worker: ModuleNotFoundError: No module named 'kernellab.there"):
+        forked(server)
+    server.close()
+
+
+def test_what_a_fork_has_started_ends_with_it(server: ForkServer, tmp_path: Path) -> None:
+    process = forked(server)
+    process.channel.send(packed(job(start_another, str(tmp_path / "pipe"))))
+    os.mkfifo(tmp_path / "pipe")
+    with open(tmp_path / "pipe", "rb") as pipe:
+        assert pipe.read(1) == b"."
+        process.stop()
+        assert pipe.read() == b""  # comes when the last that could write to it has ended
+
+
+def start_another(payload: str, progress: Callable[[Any], None]) -> None:
+    while not os.path.exists(payload):
+        pass
+    os.system(f"exec 3> {payload}; printf . >&3; sleep 600")
+
+
+def test_a_worker_that_reads_nothing_is_stopped_in_time(worker: Worker) -> None:
+    worker.run(job(echo, 1), 30)
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerTimeout):
+        worker.run(job(echo, b"x" * 10_000_000), 0.5)
+    assert worker.run(job(echo, 2), 30) == 2
+
+
+def test_half_a_message_keeps_nobody_waiting() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.sendall(packed("whatever")[:3])
+        channel = Channel(ours)
+        assert channel.has_news()
+        with pytest.raises(Expired):
+            channel.receive(limit_of(0.05, "the message"))
+        channel.close()
+
+
+def test_messages_arrive_whole_whatever_their_size() -> None:
+    ours, theirs = socket.socketpair()
+    one, other = Channel(ours), Channel(theirs)
+    text = "x" * 5_000_000
+    sender = threading.Thread(target=lambda: (one.send(packed(text)), one.send(packed("next"))))
+    sender.start()
+    assert other.receive() == text
+    assert other.receive() == "next"
+    sender.join()
+    one.close()
+    with pytest.raises(Closed):
+        other.receive()
+    other.close()
+
+
+def test_a_limit_ends_when_it_is_asked_to_stop() -> None:
+    stop = Stop()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        stop.ask("was closed")
+        with pytest.raises(WorkerDied, match=r"^the job was closed\.$"):
+            limit_of(1e6, "the job", stop).wait(ours.fileno(), select.POLLIN)
+
+
+def test_closing_a_worker_ends_the_job_of_another_thread() -> None:
+    worker, begun, errors = Worker(KIND), threading.Event(), []
+
+    def run() -> None:
+        try:
+            worker.run(job(begin_and_sleep, 600.0), 600.0, lambda told: begun.set())
+        except KernellabError as exc:
+            errors.append(exc.message)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    begun.wait()
+    worker.close()
+    thread.join()
+    assert errors == ["the job ended: its worker was closed."]
+    assert worker.pid is None
+
+
+def begin_and_sleep(payload: float, progress: Callable[[Any], None]) -> None:
+    progress("begun")
+    time.sleep(payload)
+
+
+def test_a_time_limit_is_a_number_of_seconds(worker: Worker) -> None:
+    for wrong in (float("nan"), float("inf"), 0.0, -1.0):
+        with pytest.raises(UsageError, match=r"^The time limit is .*; expected seconds, more than 0\.$"):
+            worker.run(job(echo, 1), wrong)
+
+
+def test_a_pool_has_workers() -> None:
+    with pytest.raises(UsageError, match=r"^A pool has 0 workers; expected at least 1\.$"):
+        Pool(KIND, 0)

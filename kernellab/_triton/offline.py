@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from triton.runtime.driver import driver
 from kernellab._triton.binary import read_resources
 from kernellab._triton.specialize import gpu_target, target_of
 from kernellab.target import Target, limits_of, shared_bytes_limit
+from kernellab.uninterrupted import uninterrupted
 
 Interpret = Callable[[Any, Mapping[str, Any], tuple[int, int, int]], None]
 
@@ -157,6 +158,10 @@ def _device_number(target: Target) -> int:
 
 @lru_cache(maxsize=4096)
 def _binary_usage(binary: bytes) -> tuple[int, int]:
+    return uninterrupted(partial(_read_usage, binary))
+
+
+def _read_usage(binary: bytes) -> tuple[int, int]:
     with tempfile.TemporaryDirectory(prefix="kernellab-") as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(binary)

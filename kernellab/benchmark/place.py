@@ -34,7 +34,7 @@ from kernellab.tune.options import Workshop as TuneWorkshop
 from kernellab.tune.place import workshop_of
 from kernellab.tune.session import tuned
 from kernellab.tune.tuner import NO_GPU
-from kernellab.worker import Interrupted
+from kernellab.uninterrupted import Interrupted
 
 Bind = Callable[[Any], Any]
 

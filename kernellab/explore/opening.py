@@ -25,7 +25,7 @@ from kernellab.runtime import Launches as Runtime
 from kernellab.source import Closure, closure_of
 from kernellab.target import Target
 from kernellab.tune.gpu_bench import gpu_bench
-from kernellab.worker import Interrupted
+from kernellab.uninterrupted import Interrupted
 
 _TIMEOUT_S = 10.0  # of a point on the GPU
 _DTYPES = ("float16", "bfloat16", "float32")

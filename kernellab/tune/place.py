@@ -24,7 +24,7 @@ from kernellab.tune.progress import Watch, unwatched
 from kernellab.tune.provenance import Device, device_of
 from kernellab.tune.result import Tuning
 from kernellab.tune.session import tuned
-from kernellab.worker import Interrupted
+from kernellab.uninterrupted import Interrupted
 
 if TYPE_CHECKING:
     from kernellab.tune.checking import Check

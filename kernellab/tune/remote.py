@@ -33,6 +33,7 @@ from typing import Any
 
 from kernellab.compile import CompileJob
 from kernellab.errors import KernellabError, StoreError, UsageError, WorkerDied, WorkerError, WorkerTimeout
+from kernellab.uninterrupted import AtWork, Stop
 from kernellab.worker import Failure, Job, Progress, failure_of
 
 _MOST_WAITING = 32
@@ -89,9 +90,8 @@ class ExecutorPool:
 
     executor: Executor
     failure: KernellabError | None = None
-    _futures: set[Future[Any]] = field(default_factory=set)
+    _at_work: AtWork = field(default_factory=AtWork)
     _last_s: float = field(default_factory=time.monotonic)
-    _interrupts: int = 0
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.executor, "submit", None)):
@@ -103,17 +103,22 @@ class ExecutorPool:
         count = getattr(self.executor, "_max_workers", None)
         return range(min(_MOST_WAITING, count + 1) if isinstance(count, int) else _MOST_WAITING)
 
-    def run(self, job: Job, timeout_s: float, progress: Progress | None = None) -> Any:
+    def run(self, job: Job, timeout_s: float, progress: Progress | None = None, stop: Stop | None = None) -> Any:
         """Compile the kernel of a `BuildRequest` and write its files where that says.
+
+        Where it is asked to stop, the executor forgets what it has not begun, and nothing of it is waited for.
 
         Raises:
             KernellabError: the kernel does not compile.
+            WorkerDied: it was asked to stop.
             WorkerError: the executor broke, finishes nothing, or has another Triton.
         """
         if self.failure is not None:
             raise self.failure
         request = job.payload
-        result = self._result(job, request.job, timeout_s)
+        asked = stop or Stop()
+        with self._at_work.on(asked):
+            result = self._result(job, request.job, timeout_s, asked)
         if isinstance(result, Failure):
             raise result.exception()
         if not isinstance(result, Built):
@@ -132,29 +137,22 @@ class ExecutorPool:
 
     def interrupt(self) -> None:
         """Let the executor forget what it has not begun, and wait for nothing of it."""
-        self._interrupts += 1
-        for future in list(self._futures):
-            future.cancel()
+        self._at_work.ask()
 
-    def _result(self, job: Job, payload: CompileJob, timeout_s: float) -> Any:
-        interrupts = self._interrupts
+    def _result(self, job: Job, payload: CompileJob, timeout_s: float, stop: Stop) -> Any:
+        stop.check(job.subject)
         future = self._submitted(payload)
-        self._futures.add(future)
         try:
-            return self._awaited(future, job, timeout_s, interrupts)
+            return self._awaited(future, job, timeout_s, stop)
         except KernellabError:
             raise
         except CancelledError as exc:
-            if self._interrupts != interrupts:
-                raise WorkerDied(f"{job.subject} was interrupted.") from exc
             text = "The executor dropped a compile: its cluster was closed, or lost its workers."
             raise self._failed(WorkerError(text)) from exc
         except KeyboardInterrupt as exc:  # of the worker: in a notebook, an interrupt reaches processes as well
             raise WorkerDied(f"{job.subject} was interrupted in the executor.") from exc
         except Exception as exc:
             raise self._told(exc, job) from exc
-        finally:
-            self._futures.discard(future)
 
     def _submitted(self, payload: CompileJob) -> Future[Any]:
         try:
@@ -169,13 +167,13 @@ class ExecutorPool:
             raise self._failed(UsageError(f"{text}; expected the future of a concurrent.futures.Executor{_SUCH_AS}."))
         return future
 
-    def _awaited(self, future: Future[Any], job: Job, timeout_s: float, interrupts: int) -> Any:
+    def _awaited(self, future: Future[Any], job: Job, timeout_s: float, stop: Stop) -> Any:
         """Wait as long as the executor finishes anything."""
         begin_s = time.monotonic()
         while not wait([future], _LOOK_S).done:
-            if self._interrupts != interrupts:
+            if stop.why:
                 future.cancel()
-                raise WorkerDied(f"{job.subject} was interrupted.")
+                stop.check(job.subject)
             if time.monotonic() - max(begin_s, self._last_s) > timeout_s:
                 future.cancel()
                 raise self._failed(
