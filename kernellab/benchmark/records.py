@@ -29,7 +29,7 @@ def measurements_of(rows: Sequence[Row], peers: Sequence[str], provenance: Mappi
             details=_details(row),
         )
         for row in sorted(rows, key=lambda row: row.implementation not in peers)
-        if row.status is not Status.PRUNED
+        if row.status is not Status.NOT_TIMED
     ]
 
 

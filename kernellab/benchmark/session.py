@@ -145,7 +145,7 @@ class _Session:
                 raise
             for case in self.question.cases[len(rows) :]:
                 left = entrants(self.question, case, self.workshop.kernel_of)
-                rows.append([_first_row(self.question, case, each, Status.PRUNED, STOPPED) for each in left])
+                rows.append([_first_row(self.question, case, each, Status.NOT_TIMED, STOPPED) for each in left])
             self.notes.append("The benchmark was interrupted; these are the points so far.")
         self.tell(stage="done", point="")
         return rows
@@ -204,7 +204,7 @@ class _Session:
         same = "" if check is None or len(ordered) < 2 else AGREE
         for place, problem in zip(ordered, problems, strict=True):
             why = explained(problem, place.compiled) or self.workshop.why_not + same
-            place.drop(Status.WRONG if problem else Status.PRUNED, why)
+            place.drop(Status.WRONG if problem else Status.NOT_TIMED, why)
 
 
 def benchmarked(workshop: Workshop, question: Question, parameters: tuple[str, ...]) -> Benchmark:

@@ -65,7 +65,7 @@ class Site:
     def _compiled(self, point: Point, request: Request, compiled: Compiled) -> Visit:
         launch, resources = request.launches.of(request.config), compiled.resources
         reason = WITHOUT_GPU if self.here is None else OTHER_TARGET
-        row = with_resources(request.config, compiled, Status.PRUNED, reason)
+        row = with_resources(request.config, compiled, Status.NOT_TIMED, reason)
         error = None
         if not resources.fits:
             row = replace(row, status=Status.CANNOT_RUN, reason=resources.why_not or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
@@ -24,6 +24,7 @@ class Config:
     num_ctas: int | None = 1
     maxnreg: int | None = None
     ir_override: str | None = None
+    _known_value: tuple[Any, ...] | None = field(default=None, init=False, repr=False)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Config) and self._value == other._value
@@ -51,7 +52,12 @@ class Config:
 
     @property
     def _value(self) -> tuple[Any, ...]:
-        return frozenset(self.parameters), *(getattr(self, name) for name in OPTIONS)
+        """What is compared; kept, since a list of thousands of configs is looked up again and again."""
+        value = self._known_value
+        if value is None:
+            value = (frozenset(self.parameters), *(getattr(self, name) for name in OPTIONS))
+            object.__setattr__(self, "_known_value", value)
+        return value
 
     @property
     def options(self) -> dict[str, Any]:

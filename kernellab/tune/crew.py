@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
@@ -40,7 +40,8 @@ class Crew:
     notes: list[str] = field(default_factory=list)
     _free: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
     _threads: ThreadPoolExecutor | None = None
-    _running: dict[Future[Taken], Candidate] = field(default_factory=dict)
+    _running: int = 0
+    _ended: queue.SimpleQueue[Future[Taken]] = field(default_factory=queue.SimpleQueue)
     _finished: list[Taken] = field(default_factory=list)
     _has_calibrated: bool = False
     _common_group: int = 0
@@ -68,22 +69,25 @@ class Crew:
             if not self._has_calibrated and isinstance(taken.result, Measured) and taken.result.times_ms:
                 self._calibrate(candidate, taken.result.group)
             return
-        self._running[self._threads.submit(self._on_a_free_one, candidate, runs, bound)] = candidate
+        self._running += 1
+        self._threads.submit(self._on_a_free_one, candidate, runs, bound).add_done_callback(self._ended.put)
 
     def finished(self) -> Iterator[Taken]:
         """Yield what is there, without waiting."""
-        for future in [future for future in self._running if future.done()]:
-            del self._running[future]
-            self._finished.append(future.result())
         found, self._finished = self._finished, []
         yield from found
+        while not self._ended.empty():
+            yield self._next()
 
     def rest(self) -> Iterator[Taken]:
         """Yield everything that is still to come, as it comes."""
         yield from self.finished()
         while self._running:
-            wait(self._running, return_when=FIRST_COMPLETED)
-            yield from self.finished()
+            yield self._next()
+
+    def _next(self) -> Taken:
+        self._running -= 1
+        return self._ended.get().result()
 
     def groups(self, found: Sequence[tuple[Candidate, int, int]]) -> list[int]:
         """Return the groups of outputs in the numbers of the first bench, from (candidate, place, group there).
@@ -102,7 +106,7 @@ class Crew:
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
             self._threads = None
-        self._running.clear()
+        self._running, self._ended = 0, queue.SimpleQueue()
 
     def close(self) -> None:
         self.drop()

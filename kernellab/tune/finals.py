@@ -140,15 +140,19 @@ class Rehearsals:
             return False
         if len(chosen) < 2 or not candidates.keys() >= set(chosen):
             return False
-        contest = self.contest(bench, tuple(candidates[config] for config in chosen))
-        if contest.is_decided:
+        self.contest(bench, tuple(candidates[config] for config in chosen))
+        return self.go_on()
+
+    def go_on(self) -> bool:
+        """Play a batch of the contest that is under way; tell whether more can be played."""
+        if self._contest is None or self._contest.is_decided:
             return False
         try:
-            contest.play()
+            self._contest.play()
         except KernellabError:
             self._contest, self._has_failed = None, True
             return False
-        return not contest.is_decided
+        return not self._contest.is_decided
 
 
 def settle(contest: Contest, rows: Mapping[Config, Row], name: str) -> tuple[Final, dict[Config, Row]]:

@@ -9,7 +9,7 @@ from kernellab.tune.result import Row, Status, with_resources
 
 
 def row_before(config: Config, result: Compiled | KernellabError, max_spill_bytes: int | None) -> Row:
-    """Return the row of a config before it is measured. One that can run is pruned for no reason so far."""
+    """Return the row of a config before it is measured. One that can run is not timed for no reason so far."""
     if isinstance(result, KernellabError):
         return Row(config, Status.COMPILE_ERROR, reason_of(result))
     resources = result.resources
@@ -18,7 +18,7 @@ def row_before(config: Config, result: Compiled | KernellabError, max_spill_byte
     if max_spill_bytes is not None and (resources.spill_bytes or 0) > max_spill_bytes:
         reason = f"it spills {resources.spill_bytes} bytes per thread"
         return with_resources(config, result, Status.PRUNED, reason)
-    return with_resources(config, result, Status.PRUNED)
+    return with_resources(config, result, Status.NOT_TIMED)
 
 
 def status_of(exc: KernellabError) -> Status:

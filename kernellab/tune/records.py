@@ -9,7 +9,7 @@ from typing import Any
 
 from kernellab.store import History, Measurement
 from kernellab.tune.config import Config
-from kernellab.tune.result import Row, Status
+from kernellab.tune.result import UNMEASURED, Row, Status
 
 SCHEMA = 1
 _OWN = {"config", "status", "time_ms"}
@@ -30,7 +30,7 @@ class Records:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Append rows; committed when this returns. Those that were not measured for want of time or a GPU are not."""
-        kept = [measurement_of(row, self.key, self.device) for row in rows if row.status is not Status.PRUNED]
+        kept = [measurement_of(row, self.key, self.device) for row in rows if row.status not in UNMEASURED]
         if kept:
             self.history.add_measurements(self.version_id, kept)
 

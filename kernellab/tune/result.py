@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 class Status(StrEnum):
     """What became of a config.
 
-    ``pruned`` is one that was not measured, for the reason given: a pruning function left it out, the budget was
-    spent, or there is no GPU. ``wrong`` is one whose outputs differ from those of most configs, or from a reference.
+    ``pruned`` is one that was left out for the reason given: by a pruning function, or since it spills. ``not_timed``
+    is one that was not measured for want of a GPU or of time. ``wrong`` is one whose outputs differ from those of most
+    configs, or from a reference.
     """
 
     OK = "ok"
     PRUNED = "pruned"
+    NOT_TIMED = "not_timed"
     CANNOT_RUN = "cannot_run"
     COMPILE_ERROR = "compile_error"
     FAULT = "fault"
@@ -32,6 +34,7 @@ class Status(StrEnum):
     WRONG = "wrong"
 
 
+UNMEASURED = frozenset({Status.PRUNED, Status.NOT_TIMED})
 OPTION_COLUMNS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 OUTCOME_COLUMNS = (
     "status",

@@ -58,6 +58,7 @@ class Random:
     rng: random.Random
     batch: int = 16
     _seen: set[int] = field(default_factory=set)
+    _rest: list[int] | None = None
     _given: int = 0
 
     def ask(self) -> list[Config]:
@@ -79,7 +80,10 @@ class Random:
             while (index := self.rng.randrange(self.space.size)) in self._seen:
                 pass
             return index
-        return self.rng.choice([index for index in range(self.space.size) if index not in self._seen])
+        if self._rest is None:
+            self._rest = [index for index in range(self.space.size) if index not in self._seen]
+            self.rng.shuffle(self._rest)
+        return self._rest.pop()
 
 
 @dataclass(slots=True)

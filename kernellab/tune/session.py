@@ -195,13 +195,14 @@ def _tuning(
     facts: Mapping[str, Any],
 ) -> Tuning:
     rows = {**outcome.rows, **plan.left_out}
-    order = [*(config for config in plan.listed if config in rows), *(c for c in rows if c not in plan.listed)]
+    order = list(dict.fromkeys([*(config for config in plan.listed if config in rows), *rows]))
+    places = {config: place for place, config in enumerate(order)}
     return Tuning(
         kernel=launches.name,
         rows=tuple(rows[config] for config in order),
         configs=tuple(plan.originals.get(config) or config.to_triton() for config in order),
-        winner=None if outcome.winner is None else order.index(outcome.winner),
-        ties=tuple(order.index(config) for config in outcome.ties),
+        winner=None if outcome.winner is None else places[outcome.winner],
+        ties=tuple(places[config] for config in outcome.ties),
         seconds=seconds,
         from_cache=outcome.from_cache,
         provenance={**workshop.device.facts, **facts, "key": key, "created": time.time()},

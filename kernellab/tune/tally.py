@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from kernellab.tune.config import Config
 from kernellab.tune.progress import Stage, TuningProgress
-from kernellab.tune.result import Row, Status
+from kernellab.tune.result import UNMEASURED, Row, Status
+
+_FINE = {Status.OK, *UNMEASURED}
 
 
 @dataclass(slots=True)
@@ -28,7 +30,7 @@ class Tally:
 
     def add(self, row: Row) -> None:
         """Count what became of a config."""
-        self._failed += row.status not in {Status.OK, Status.PRUNED}
+        self._failed += row.status not in _FINE
         if row.status is not Status.OK or row.time_ms is None:
             return
         self._times_ms.append(row.time_ms)
@@ -38,7 +40,7 @@ class Tally:
     def recount(self, rows: Mapping[Config, Row], winner: Config | None = None) -> None:
         """Count anew what failed, and what is best: a row that was good may be so no longer. A winner is the best."""
         good = [row for row in rows.values() if row.status is Status.OK and row.time_ms is not None]
-        self._failed = sum(row.status not in {Status.OK, Status.PRUNED} for row in rows.values())
+        self._failed = sum(row.status not in _FINE for row in rows.values())
         self._best = min(good, key=lambda row: (row.config != winner, row.time_ms), default=None)
 
     def progress(self, kernel: str, stage: Stage, total: int) -> TuningProgress:

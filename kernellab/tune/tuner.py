@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Protocol
 
 from kernellab.compile import Compiled, CompileJob
@@ -27,6 +26,8 @@ from kernellab.tune.tally import Tally
 from kernellab.tune.voting import outvoted
 
 _REHEARSED_SHARE = 0.75  # of the configs that compile side by side: so many are through before a final is rehearsed
+_REHEARSED_EACH = 64  # who meets in a rehearsal is looked up anew after one config in so many
+_FIRST_PART = 256
 # As such, and not of a class of their own: no memory for the bench, a worker that cannot start.
 _NOT_OF_A_CONFIG = frozenset({KernellabError, WorkerError})
 NO_GPU = "not measured: there is no GPU"
@@ -79,10 +80,12 @@ class Tuner:
     kernel: str = ""
     watch: Watch = unwatched
     _rows: dict[Config, Row] = field(default_factory=dict)
+    _places: dict[Config, int] = field(default_factory=dict)  # in the order of the asking
     _candidates: dict[Config, Candidate] = field(default_factory=dict)
     _groups: dict[Config, tuple[int, int]] = field(default_factory=dict)
     _tally: Tally = field(default_factory=Tally)
     _rehearsals: Rehearsals = field(init=False)
+    _rehearsed_at: int = 0
     _submitted: int = 0
     _start_s: float = 0.0
 
@@ -110,7 +113,7 @@ class Tuner:
                 raise
             final = Final(best, ())
         if self.crew is None:
-            fitting = (config for config, row in self._rows.items() if row.status is Status.PRUNED)
+            fitting = (config for config, row in self._rows.items() if row.status is Status.NOT_TIMED)
             final = Final(next((c for c in fitting if c in self._candidates), None), ())
         from_cache = bool(self._rows) and self._submitted == 0 and self.crew is not None
         self._tally.recount(self._rows, final.winner)
@@ -126,16 +129,30 @@ class Tuner:
 
     def _screen_all(self) -> None:
         while asked := self.search.ask():
-            self._rows.update({config: Row(config, Status.PRUNED, SPENT) for config in asked})
             for config in asked:
+                self._rows[config] = Row(config, Status.NOT_TIMED, SPENT)
+                self._places.setdefault(config, len(self._places))
                 if config in self.known:
                     self._adopt(config)
             self._tell("screening")
-            self._screen([config for config in asked if config not in self.known])
+            for part in self._parts([config for config in asked if config not in self.known]):
+                self._screen(part)
+                if self._is_spent():
+                    break
             for config in asked:
                 self.search.tell(config, self._rows[config].time_ms)
             if self._is_spent():
                 return
+
+    def _parts(self, configs: list[Config]) -> Iterator[list[Config]]:
+        """Yield configs in parts, each twice as large as the one before, where a budget may leave most of them out."""
+        if self.policy.budget_s is None and self.policy.budget_configs is None:
+            yield configs
+            return
+        begin, size = 0, _FIRST_PART
+        while begin < len(configs):
+            yield configs[begin : begin + size]
+            begin, size = begin + size, 2 * size
 
     def _adopt(self, config: Config) -> None:
         row = self._rows[config] = replace(self.known[config], config=config)
@@ -148,9 +165,9 @@ class Tuner:
         order = longest_first(jobs) if self.policy.longest_first else list(jobs)
         if jobs and self.crew is not None and not self._submitted:
             self.crew.get_ready()
-        rehearse = partial(self._rehearse, self._tally.compiled + math.ceil(len(order) * _REHEARSED_SHARE))
+        self._rehearsed_at = self._tally.compiled + math.ceil(len(order) * _REHEARSED_SHARE)
         both_ends, waiting = self.policy.longest_first, [jobs[config] for config in order]
-        for index, result in self.stream(waiting, from_both_ends=both_ends, idle=rehearse) if jobs else ():
+        for index, result in self.stream(waiting, from_both_ends=both_ends, idle=self._rehearse) if jobs else ():
             self._tally.compiled += 1
             self._take(order[index], result)
             for taken in self.crew.finished() if self.crew else ():
@@ -171,7 +188,9 @@ class Tuner:
             except KernellabError as exc:
                 problems.append(exc)
                 self._rows[config] = Row(config, Status.COMPILE_ERROR, exc.message)
-        if problems and not jobs and isinstance(problems[0], LaunchError):
+            if jobs and self._is_spent():
+                break
+        if problems and not jobs and not self._tally.compiled and isinstance(problems[0], LaunchError):
             raise problems[0]
         return jobs
 
@@ -181,7 +200,7 @@ class Tuner:
         if isinstance(result, KernellabError) or row.reason:
             candidate = None
         else:
-            candidate = self._candidates[config] = Candidate(list(self._rows).index(config), config, result)
+            candidate = self._candidates[config] = Candidate(self._places[config], config, result)
             self._rows[config] = replace(row, reason=NO_GPU if self.crew is None else STOPPED)
         if candidate is None or self.crew is None:
             self._tally.add(self._rows[config])
@@ -297,14 +316,18 @@ class Tuner:
         self.record([self._rows[config] for config in failures])
         self._tally.recount(self._rows)
 
-    def _rehearse(self, least: int) -> bool:
+    def _rehearse(self) -> bool:
         """Go on with the final of what is known while the last configs compile; tell whether more can be played.
 
-        That begins when ``least`` configs are through. It counts if none of those that are still to come belongs in it.
+        It counts if none of those that are still to come belongs in it. Who is in it is looked up anew once some share
+        of the configs has come since.
         """
-        if self.crew is None or self.crew.is_shared or self._tally.compiled < least:
+        if self.crew is None or self.crew.is_shared:
             return False
-        wrong, _ = self._outvoted()
+        if self._tally.compiled < self._rehearsed_at:
+            return self._rehearsals.go_on()
+        self._rehearsed_at = self._tally.compiled + self._tally.compiled // _REHEARSED_EACH
+        wrong = set(self._outvoted()[0])
         rows = {config: row for config, row in self._rows.items() if config not in wrong}
         return self._rehearsals.play(self.crew.judge, rows, self._candidates)
 
@@ -324,7 +347,7 @@ class Tuner:
         for index, result in self.stream(list(jobs.values())) if jobs else ():
             config = order[index]
             if not isinstance(result, KernellabError) and result.resources.fits:
-                self._candidates[config] = Candidate(list(self._rows).index(config), config, result)
+                self._candidates[config] = Candidate(self._places[config], config, result)
 
     def _good(self) -> list[Config]:
         return [config for config, row in self._rows.items() if row.status is Status.OK and row.time_ms is not None]

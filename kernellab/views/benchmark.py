@@ -166,7 +166,7 @@ def _failures(benchmark: Benchmark) -> list[str]:
     """Return a line for each way in which rows failed, with how many and the first of them."""
     failed: dict[tuple[str, str, str], list[Row]] = {}
     for row in benchmark.rows:
-        if row.status not in {Status.OK, Status.PRUNED}:
+        if row.status not in {Status.OK, Status.NOT_TIMED}:
             failed.setdefault((row.status, row.implementation, row.reason), []).append(row)
     lines = []
     for (status, name, reason), rows in failed.items():

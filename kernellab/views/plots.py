@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _MOST_LABELLED = 40
 _MOST_UNTIMED = 24
 _MOST_FAILURES = 6
+_MOST_TICKS = 24
 _MOST_CELLS = 144
 
 
@@ -172,7 +173,8 @@ def _draw_parameter(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame
     winner = frame.attrs.get("winner")
     if winner in timed.index:
         axes.plot(at.loc[winner], timed.loc[winner, "time_ms"], "*", color=theme.winner, markersize=9)
-    axes.set_xticks(range(len(values)), [value_text(value) for value in values])
+    ticks = range(0, len(values), -(-len(values) // _MOST_TICKS))
+    axes.set_xticks(ticks, [value_text(values[tick]) for tick in ticks])
     axes.set_title(name, color=theme.text, fontsize=9)
     if timed["time_ms"].max() > 8 * timed["time_ms"].min():
         use_logarithm(axes, "y", theme)
@@ -199,7 +201,7 @@ def _failure_lines(frame: pandas.DataFrame) -> list[str]:
     """Return a line per config that did not run well, or one per status where there are many."""
     failed = frame[frame["status"] != "ok"]
     if frame["rank"].isna().all():
-        failed = failed[failed["status"] != "pruned"]
+        failed = failed[~failed["status"].isin(["pruned", "not_timed"])]
     if len(failed) <= _MOST_FAILURES:
         names = varying(frame)
         return [shortened(f"{r['status']}  {config_text(r, names)}: {r['reason']}") for _, r in failed.iterrows()]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
-from kernellab.tune.result import Status, Tuning
+from kernellab.tune.result import UNMEASURED, Status, Tuning
 from kernellab.views import sections
 from kernellab.views.canvas import picture
 from kernellab.views.plots import config_text, parameters_figure, timings_figure, varying
@@ -14,14 +15,14 @@ from kernellab.views.roofline import roofline_figure
 
 _ROWS = 12
 _MOST_FAILURES = 6
-_FINE = {Status.OK, Status.PRUNED}
+_FINE = {Status.OK, *UNMEASURED}
 _HEAD = ("rank", "config", "ms", "interval", "registers", "spills", "shared", "occupancy", "status")
 
 
 def tuning_text(tuning: Tuning) -> str:
     """Return the summary and the best configs as a table for a terminal."""
     names = varying(tuning.frame)
-    lines = [_cells(tuning, index, names) for index in _order(tuning)[:_ROWS]]
+    lines = _lines(tuning, _order(tuning)[:_ROWS], names)
     shown = _filled(lines)
     lines = [tuple(line[i] for i in shown) for line in [_HEAD, *lines]]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -79,13 +80,19 @@ def _order(tuning: Tuning) -> list[int]:
     return sorted(range(len(tuning.rows)), key=lambda index: (ranks[index], went_wrong[index], index))
 
 
-def _cells(tuning: Tuning, index: int, names: Sequence[str]) -> tuple[str, ...]:
-    row, frame = tuning.rows[index], tuning.frame
-    rank = frame["rank"].iloc[index]
+def _lines(tuning: Tuning, order: Sequence[int], names: Sequence[str]) -> list[tuple[str, ...]]:
+    shown = tuning.frame[[*names, "rank"]]
+    shown.attrs = {}  # pandas copies them for every row that is taken
+    values = shown.to_dict("records")
+    return [_cells(tuning, index, values[index], names) for index in order]
+
+
+def _cells(tuning: Tuning, index: int, values: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:
+    row = tuning.rows[index]
     mark = " *" if index == tuning.winner and row.time_ms is not None else " =" if index in tuning.ties else ""
     return (
-        "" if row.time_ms is None or row.status != "ok" else f"{rank}{mark}",
-        config_text(frame.iloc[index], names) or row.config.text,
+        "" if row.time_ms is None or row.status != "ok" else f"{values['rank']}{mark}",
+        config_text(values, names) or row.config.text,
         _number(row.time_ms, "{:.4g}"),
         "" if row.low_ms is None or row.high_ms is None else f"{row.low_ms:.4g} - {row.high_ms:.4g}",
         _number(row.registers, "{}"),
@@ -98,7 +105,7 @@ def _cells(tuning: Tuning, index: int, names: Sequence[str]) -> tuple[str, ...]:
 
 def _table(tuning: Tuning) -> str:
     names, order = varying(tuning.frame), _order(tuning)
-    lines = [_cells(tuning, index, names) for index in order]
+    lines = _lines(tuning, order, names)
     shown = _filled(lines)
     head = "".join(f'<th scope="col" style="{_align(i)}">{escape(_HEAD[i])}</th>' for i in shown)
     rows = [
@@ -139,8 +146,9 @@ def _failures(tuning: Tuning) -> list[str]:
 
 def _left_out(tuning: Tuning) -> list[str]:
     """Return a line per reason for which configs were not measured; that there is no GPU, a note says."""
-    left = [row for row in tuning.rows if row.status is Status.PRUNED and row.compile_s is None and row.reason]
-    return [f"pruned: {_count(count)}: {reason}" for reason, count in Counter(row.reason for row in left).most_common()]
+    left = [row for row in tuning.rows if row.status in UNMEASURED and row.compile_s is None and row.reason]
+    counts = Counter((row.status, row.reason) for row in left).most_common()
+    return [f"{status}: {_count(count)}: {reason}" for (status, reason), count in counts]
 
 
 def _number(value: float | None, pattern: str) -> str:

@@ -106,7 +106,7 @@ def dtypes() -> Benchmark:
 def untimed() -> Benchmark:
     """Return what a machine without a GPU gives."""
     rows = [
-        Row((("n", n),), name, Status.PRUNED, "not measured: there is no GPU", bytes=12 * n, flops=0, fp_ops=n,
+        Row((("n", n),), name, Status.NOT_TIMED, "not measured: there is no GPU", bytes=12 * n, flops=0, fp_ops=n,
             registers=24 if name == "add" else None, created=1.7e9)
         for n in (1000, 2000) for name in ("add", "torch")
     ]  # fmt: skip

@@ -42,7 +42,7 @@ def test_rows_have_what_is_known_without_a_gpu_and_no_times(lab: kernellab.Lab) 
     over = {"n": [100, 200], "dtype": [torch.float32, torch.float16]}
     found = lab.bench(add_kernel, grid, over=over, inputs=inputs, BLOCK=64, versus={"torch": torch_add})
     frame = found.frame
-    assert set(frame.status) == {"pruned"}
+    assert set(frame.status) == {"not_timed"}
     assert set(frame.reason) == {"not measured: there is no GPU"}
     assert frame.time_ms.isna().all()
     assert frame.bytes.tolist() == [1200] * 2 + [600] * 2 + [2400] * 2 + [1200] * 2
@@ -54,7 +54,7 @@ def test_rows_have_what_is_known_without_a_gpu_and_no_times(lab: kernellab.Lab) 
 def test_outputs_are_compared_on_the_cpu_where_that_is_asked(lab: kernellab.Lab) -> None:
     versus = {"torch": torch_add, "first": lambda x_ptr: x_ptr, "none": lambda: 5}
     found = lab.bench(add_kernel, grid, over={"n": [100]}, inputs=inputs, BLOCK=64, versus=versus, check=True)
-    assert found.frame.status.tolist() == ["pruned", "pruned", "wrong", "wrong"]
+    assert found.frame.status.tolist() == ["not_timed", "not_timed", "wrong", "wrong"]
     assert "outputs agree" in found.frame.reason[0]
     assert found.frame.reason[2] == "out_ptr differs from that of torch"
     assert "expected a tensor" in found.frame.reason[3]
@@ -73,7 +73,7 @@ def test_that_all_outputs_agree_is_said(lab: kernellab.Lab) -> None:
 def test_a_peer_that_takes_other_names_is_a_row_that_lists_them(lab: kernellab.Lab) -> None:
     versus = {"torch": lambda a, b: a + b}
     frame = lab.bench(add_kernel, grid, over={"n": [100]}, inputs=inputs, BLOCK=64, versus=versus).frame
-    assert frame.status.tolist() == ["pruned", "cannot_run"]
+    assert frame.status.tolist() == ["not_timed", "cannot_run"]
     assert frame.reason[1].startswith("torch takes a, b; there are ")
 
 
@@ -153,7 +153,7 @@ def test_versions_and_other_kernels_are_compared(lab: kernellab.Lab) -> None:
         "add_kernel", grid, over={"n": [100], "version": [1]}, inputs=inputs, BLOCK=64, versus=versus, check=True
     ).frame
     assert frame.implementation.tolist() == ["add_kernel@1", "kept", "tuple"]
-    assert frame.status.tolist() == ["pruned"] * 3
+    assert frame.status.tolist() == ["not_timed"] * 3
     with pytest.raises(UnknownName, match="add_kernel@9"):
         lab.bench("add_kernel", grid, over={"version": [9]}, **inputs(8), BLOCK=64)
 
@@ -172,7 +172,7 @@ def test_a_recorded_launch_is_scaled(lab: kernellab.Lab) -> None:
         check=True,
     )  # fmt: skip
     assert found.frame.bytes.tolist() == [800] * 2 + [400] * 2 + [8000] * 2 + [4000] * 2
-    assert set(found.frame.status) == {"pruned"}
+    assert set(found.frame.status) == {"not_timed"}
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_inputs_that_fail_at_once_are_an_error(lab: kernellab.Lab) -> None:
 def test_an_interrupt_keeps_what_was_measured(lab: kernellab.Lab) -> None:
     gpu = FakeGpu(lab, lambda each, arguments: KeyboardInterrupt() if arguments["n"] == 128 else 1.0)
     found = gpu.bench(add_kernel, grid, over={"n": [64, 128, 256]}, inputs=inputs)
-    assert list(found.frame.status) == ["ok", "pruned", "pruned"]
+    assert list(found.frame.status) == ["ok", "not_timed", "not_timed"]
     assert "interrupted" in found.frame.reason[2]
     assert any("interrupted" in note for note in found.notes)
 
@@ -138,7 +138,7 @@ def test_an_interrupt_while_a_point_is_timed_keeps_its_rounds(lab: kernellab.Lab
 
     gpu = FakeGpu(lab, time_of)
     found = gpu.bench(add_kernel, grid, over={"n": [64, 128, 256]}, inputs=inputs)
-    assert list(found.frame.status) == ["ok", "ok", "pruned"]
+    assert list(found.frame.status) == ["ok", "ok", "not_timed"]
     assert found.frame.samples.tolist() == [30, 10, 0]
     assert any("interrupted" in note for note in found.notes)
 

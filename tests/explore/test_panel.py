@@ -128,7 +128,7 @@ def test_a_point_that_does_not_compile_leaves_the_last_good_figures(opened: Call
     assert "Figures of the last good point, BLOCK=64" in html
     assert "power of 2" in html
     good = panel.set(BLOCK=128).wait()
-    assert good.row.status == "pruned"
+    assert good.row.status == "not_timed"
     assert "Figures of the last good point" not in panel._repr_mimebundle_()["text/html"]
 
 
@@ -180,7 +180,7 @@ def test_the_history_is_a_frame_like_that_of_a_tuning(opened: Callable[..., Pane
     frame = panel.history
     assert set(OUTCOME_COLUMNS) <= set(frame.columns)
     assert frame["BLOCK"].tolist() == [64, 96, 128]
-    assert frame["status"].tolist() == ["pruned", "compile_error", "pruned"]
+    assert frame["status"].tolist() == ["not_timed", "compile_error", "not_timed"]
     assert frame["time_ms"].isna().all()
     assert frame["grid"].tolist() == [(47, 1, 1), None, (24, 1, 1)]
     assert frame.attrs["jobs"] == 3

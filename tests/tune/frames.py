@@ -50,7 +50,7 @@ def large_tuning() -> Tuning:
 def untimed_tuning() -> Tuning:
     """Return what a machine without a GPU gives."""
     configs = [Config.of({"BLOCK": block}) for block in (64, 128)]
-    rows = tuple(row(config, None, Status.PRUNED, "not measured: there is no GPU") for config in configs)
+    rows = tuple(row(config, None, Status.NOT_TIMED, "not measured: there is no GPU") for config in configs)
     found = _tuning(rows, 0, ())
     return replace(found, provenance={**PROVENANCE, "device": None}, notes=("There is no GPU, so nothing was timed.",))
 

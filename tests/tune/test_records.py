@@ -50,7 +50,7 @@ def test_the_latest_row_of_a_config_counts() -> None:
 
 def test_what_was_not_measured_is_not_kept() -> None:
     store = Store(None)
-    records(store).add([row(FAST, None, Status.PRUNED, "not measured: the budget was spent")])
+    records(store).add([row(FAST, None, Status.NOT_TIMED, "not measured: the budget was spent")])
     assert not records(store).known()
 
 

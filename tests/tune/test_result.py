@@ -66,6 +66,6 @@ def test_a_list_without_a_config_that_works_has_no_best() -> None:
 
 
 def test_a_parameter_that_only_some_configs_have_is_missing_in_the_others() -> None:
-    rows = (Row(Config.of({"A": 1}), Status.PRUNED), Row(Config.of({"B": 2}), Status.PRUNED))
+    rows = (Row(Config.of({"A": 1}), Status.NOT_TIMED), Row(Config.of({"B": 2}), Status.NOT_TIMED))
     frame = Tuning("k", rows, (None, None), None, (), 0.0, False).frame
     assert frame["A"].isna().tolist() == [False, True]

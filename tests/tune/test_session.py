@@ -139,7 +139,7 @@ def test_pruning_functions_leave_rows_with_their_reason(lab: kernellab.Lab) -> N
 
 def test_a_config_that_needs_too_much_has_its_reason_and_is_not_the_best(lab: kernellab.Lab) -> None:
     tuning = lab.tune(scale, grid, X, OUT, N, configs=[*blocks(63), *blocks(64, num_warps=64), *blocks(128)])
-    assert list(tuning.frame.status) == ["compile_error", "cannot_run", "pruned"]
+    assert list(tuning.frame.status) == ["compile_error", "cannot_run", "not_timed"]
     assert "2,048 threads" in tuning.frame.reason[1]
     assert tuning.best.kwargs == {"BLOCK": 128}
     assert OUT.tolist() == [0.0] * N

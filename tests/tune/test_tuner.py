@@ -132,7 +132,7 @@ def test_without_a_gpu_nothing_is_timed_and_the_first_that_fits_is_named() -> No
     compiler = FakeCompiler({A: compiled(fits=False), B: CompileError("no")})
     outcome = tune([A, B, C, D], None, compiler=compiler)
     assert outcome.winner == C
-    assert [row.status for row in outcome.rows.values()] == ["cannot_run", "compile_error", "pruned", "pruned"]
+    assert [row.status for row in outcome.rows.values()] == ["cannot_run", "compile_error", "not_timed", "not_timed"]
     assert "no GPU" in outcome.rows[C].reason
     assert all(row.time_ms is None for row in outcome.rows.values())
     assert outcome.rows[C].registers == 32
@@ -144,7 +144,7 @@ def test_the_budget_in_configs_stops_compiling_too() -> None:
     assert bench.measured == [A, B]
     assert compiler.stopped
     assert outcome.winner == B
-    assert outcome.rows[D].status is Status.PRUNED
+    assert outcome.rows[D].status is Status.NOT_TIMED
     assert "budget" in outcome.rows[D].reason
 
 

@@ -36,11 +36,11 @@ def test_without_a_gpu_the_text_claims_no_time() -> None:
 
 def test_configs_that_a_budget_left_out_are_told_from_those_that_were_compiled() -> None:
     tuning = untimed_tuning()
-    spent = replace(tuning.rows[-1], status=Status.PRUNED, compile_s=None, reason=SPENT)
+    spent = replace(tuning.rows[-1], status=Status.NOT_TIMED, compile_s=None, reason=SPENT)
     cut = replace(tuning, rows=(*tuning.rows[:-1], spent))
     count = len(tuning.rows)
     assert tuning_text(cut).startswith(f"{tuning.kernel}: {count - 1} of {count} configs compiled in")
-    assert "pruned: 1 config: not measured: the budget was spent" in tuning_text(cut)
+    assert "not_timed: 1 config: not measured: the budget was spent" in tuning_text(cut)
     assert "the budget was spent" in tuning_html(cut).split("</table>")[1]
 
 
@@ -67,5 +67,5 @@ def test_without_a_gpu_columns_without_numbers_are_left_out_and_what_cannot_run_
     refused = replace(tuning.rows[0], status=Status.CANNOT_RUN, reason="it needs too much shared memory")
     lines = tuning_text(replace(tuning, rows=(refused, *tuning.rows[1:]), winner=1)).splitlines()
     assert lines[1].split() == ["config", "registers", "spills", "shared", "occupancy", "status"]
-    assert [line.split()[-1] for line in lines[2:4]] == ["pruned", "cannot_run"]
+    assert [line.split()[-1] for line in lines[2:4]] == ["not_timed", "cannot_run"]
     assert "cannot_run: BLOCK=64, num_warps=4, num_stages=3: it needs too much shared memory" in lines
