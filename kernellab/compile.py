@@ -9,11 +9,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import UsageError
+from kernellab.forks import cached_property
 from kernellab.source import Binding, Closure, jsonable
 from kernellab.target import Target
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -20,6 +21,7 @@ from kernellab.both_ends import BothEnds
 from kernellab.build import GRAPH, SUMMARY, BuildRequest, unwritable
 from kernellab.compile import Compiled, CompileJob, Parameter, Resources
 from kernellab.errors import KernellabError, Place, StoreError
+from kernellab.forks import lock
 from kernellab.ir.effects import Effects, effects_of
 from kernellab.ir.graph import Graph
 from kernellab.ir.serial import graph_from_json
@@ -90,7 +92,7 @@ class Compiler:
     _done: dict[str, Compiled] = field(default_factory=dict)
     _graphs: dict[str, Graph] = field(default_factory=dict)
     _building: dict[str, threading.Lock] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=lock)
 
     def compile(self, job: CompileJob, timeout_s: float | None = None, stop: Stop | None = None) -> Compiled:
         """Return the compiled job: from memory, else from disk, else built by a worker. ``stop`` ends that.
@@ -109,7 +111,7 @@ class Compiler:
 
     def _made(self, digest: str, job: CompileJob, timeout_s: float | None, stop: Stop) -> Compiled:
         with self._lock:
-            building = self._building.setdefault(digest, threading.Lock())
+            building = self._building.setdefault(digest, lock())
         with held(building, stop, _subject(job)):  # of two threads that want the same kernel, one waits for the other
             known = self._in_memory(digest) or self._from_disk(digest, job)
             known = known or self._build(digest, job, timeout_s, stop)
@@ -171,18 +173,18 @@ class Compiler:
     def _build(self, digest: str, job: CompileJob, timeout_s: float | None, stop: Stop) -> Compiled:
         name = uuid.uuid4().hex
         scratch, temporary = self.folder / f".{name}", Path(tempfile.gettempdir()) / f"kernellab-{name}"
+        final = self._path(digest)
         try:
-            scratch.mkdir(parents=True)
+            with _writing(self.folder):
+                scratch.mkdir(parents=True)
             self._ask("kernellab.build:compile_kernel", BuildRequest(job, scratch, temporary), job, timeout_s, stop)
-            final = self._path(digest)
-            final.parent.mkdir(exist_ok=True)
-            try:
-                os.replace(scratch, final)
-            except OSError:
-                if not final.is_dir():  # a second process may have built the same job; its result stays
-                    raise
-        except OSError as exc:
-            raise unwritable(self.folder, exc) from exc
+            with _writing(self.folder):
+                final.parent.mkdir(exist_ok=True)
+                try:
+                    os.replace(scratch, final)
+                except OSError:
+                    if not final.is_dir():  # a second process may have built the same job; its result stays
+                        raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
             shutil.rmtree(temporary, ignore_errors=True)
@@ -221,6 +223,14 @@ class Compiler:
 
     def _path(self, digest: str) -> Path:
         return self.folder / digest[:2] / digest
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise unwritable(folder, exc) from exc
 
 
 def _subject(job: CompileJob) -> str:

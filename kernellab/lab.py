@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from kernellab.calls import addresses_of, named_arguments, require_grid, require
 from kernellab.compile import Compiled
 from kernellab.compiler import COMPILE_WORKER, Compiler, compile_job
 from kernellab.errors import StoreError
+from kernellab.forks import Scratch, rlock
 from kernellab.gpu.first_flight import Flights
 from kernellab.interpret import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from kernellab.tune.search import Search, Searching
     from kernellab.tune.space import Space
 
-_TEMPORARY = partial(tempfile.TemporaryDirectory[str], prefix="kernellab-")
-
 
 @verbs
 class Lab(Keeping):
@@ -64,15 +62,15 @@ class Lab(Keeping):
         self.settings = read_settings()
         wanted = target or self.settings.target
         self._wanted = parse_target(str(wanted)) if wanted else None
-        self._scratch = uninterrupted(_TEMPORARY) if store == ":memory:" else None
-        folder = Path(self._scratch.name) if self._scratch else Path(store) if store else self.settings.store
+        self._scratch = uninterrupted(Scratch) if store == ":memory:" else None
+        folder = self._scratch.path if self._scratch else Path(store) if store else self.settings.store
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
         self._interpreter = Interpreter(Worker(INTERPRET_WORKER), self.settings.timeout_s)
-        self._resolving = threading.RLock()
+        self._resolving = rlock()
         self._launches: Launches | None = None
         self._twins: dict[int, tuple[Any, Any]] = {}
         self.last_arguments: dict[str, dict[str, Any]] = {}
-        self._spare: tempfile.TemporaryDirectory[str] | None = None
+        self._spare: Scratch | None = None
         self.compiler = Compiler(self._pool, self._artifacts(folder), self.settings.timeout_s)
         self.kernels = Registry(Store(None if self._scratch else folder), self._revived)
 
@@ -105,7 +103,7 @@ class Lab(Keeping):
 
     def _close(self) -> None:
         launches = () if self._launches is None else (self._launches.close,)
-        folders = [folder.cleanup for folder in (self._scratch, self._spare) if folder is not None]
+        folders = [folder.close for folder in (self._scratch, self._spare) if folder is not None]
         with contextlib.ExitStack() as closing:  # one after the other, also where one fails
             for close in (*folders, self.kernels.store.close, *launches, self._interpreter.close, self._pool.close):
                 closing.callback(close)
@@ -354,8 +352,8 @@ class Lab(Keeping):
             place.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=place):
                 return place
-        self._spare = uninterrupted(_TEMPORARY)
-        return Path(self._spare.name) / "artifacts"
+        self._spare = uninterrupted(Scratch)
+        return self._spare.path / "artifacts"
 
     @property
     def _device(self) -> str:

@@ -15,6 +15,7 @@ from typing import IO, Any, Protocol
 from kernellab.benchmark.progress import BenchmarkProgress
 from kernellab.benchmark.progress import Watch as BenchmarkWatch
 from kernellab.benchmark.result import Benchmark
+from kernellab.forks import lock, rlock
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.result import Tuning
 from kernellab.views import progress as views
@@ -66,7 +67,7 @@ class Board:
     delay_s: float
     begin_s: float = field(init=False)
     handle: Handle | None = None
-    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _lock: threading.RLock = field(default_factory=rlock)
 
     def __post_init__(self) -> None:
         self.begin_s = self.clock()
@@ -141,7 +142,7 @@ class LiveProgress:
         self._compiles: _Compiles | None = None
         self._finished: dict[tuple[type, str], tuple[object, Board]] = {}
         self._open = 0
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def __call__(self, kernel: str) -> Report:
         """Return the function that a launch of ``kernel`` calls with (programs done, programs in all).

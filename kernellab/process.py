@@ -8,6 +8,8 @@ the server: it is held by a socket of its own, its lifeline, over which the serv
 Once this end is shut or gone, whatever the reason, the server kills the fork. So an answer cannot be taken for that to
 another request, and a request that nobody waits for any more leaves nothing behind.
 
+A fork of the user's process has copies of all of this, and no part in it: it closes them, and starts anew.
+
 Everything here waits up to a `Limit`, and belongs into threads that no interrupt reaches: see `uninterrupted`.
 """
 
@@ -25,10 +27,12 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Protocol
 
 from kernellab.channel import Channel, Closed, Expired, Limit, limit_of
 from kernellab.errors import WorkerDied, WorkerTimeout
+from kernellab.forks import at_fork, closed_in_child, lock, socketpair
 from kernellab.settings import child_environment
 from kernellab.uninterrupted import Stop, held
 
@@ -38,6 +42,18 @@ FORK, READY = b"F", b"R"
 
 _END_S = 5.0
 _LEAVE_S = 2.0
+_STARTING = lock(crossing=True)  # a fork amid that would keep the pipe open that tells `Popen` of its success
+_START = """\
+import sys
+own = [p for p in sys.path if p.startswith((sys.base_prefix, sys.base_exec_prefix)) and "-packages" not in p]
+sys.path[:] = own + {safe!r}
+from importlib.util import module_from_spec, spec_from_file_location
+spec = spec_from_file_location("kernellab", {package!r})
+sys.modules["kernellab"] = package = module_from_spec(spec)
+spec.loader.exec_module(package)
+from kernellab.serve import main
+main(sys.argv[1:], own + {path!r})
+"""
 
 
 class Child(Protocol):
@@ -76,13 +92,16 @@ class WorkerProcess:
         return code
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Spawned:
     """A process of its own interpreter. ``pidfd`` stands for it even if somebody else has waited for it."""
 
     popen: subprocess.Popen[bytes]
     pidfd: int | None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        at_fork(self, in_child=Spawned._disown)
 
     @property
     def pid(self) -> int:
@@ -105,11 +124,17 @@ class Spawned:
         code = self.exit_code(_END_S)
         return -signal.SIGKILL if code is None else code
 
+    def _disown(self) -> None:
+        self.popen.returncode = 0  # only its parent can wait for it
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
 
 def spawn(modules: Sequence[str], environment: dict[str, str]) -> WorkerProcess:
     """Start a worker in an interpreter of its own, which first imports ``modules``."""
-    ours, theirs = socket.socketpair()
-    log = tempfile.TemporaryFile(prefix="kernellab-")  # noqa: SIM115 - lives as long as the process
+    ours, theirs = socketpair()
+    log = _log()
     with theirs:
         child = _spawned(["worker", *modules], environment, theirs, log)
     return WorkerProcess(child, Channel(ours), log)
@@ -174,9 +199,9 @@ class _Server:
             self.is_ready = True
         limit = limit.shorter(answer_s)
         with contextlib.ExitStack() as held_here:  # what is not handed over is closed, and so the fork ended
-            ours, theirs = map(held_here.enter_context, socket.socketpair())
-            lifeline, its_end = map(held_here.enter_context, socket.socketpair())
-            log = held_here.enter_context(tempfile.TemporaryFile(prefix="kernellab-"))
+            ours, theirs = map(held_here.enter_context, socketpair())
+            lifeline, its_end = map(held_here.enter_context, socketpair())
+            log = held_here.enter_context(_log())
             limit.wait(self.control.fileno(), select.POLLOUT)
             socket.send_fds(self.control, [FORK], [theirs.fileno(), log.fileno(), its_end.fileno()])
             theirs.close()
@@ -197,7 +222,7 @@ class _Server:
             return _tail(self.log, 0)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class ForkServer:
     """A process that has imported ``modules`` and forks workers on demand. Started when the first one is wanted.
 
@@ -208,7 +233,10 @@ class ForkServer:
     environment: dict[str, str]
     answer_s: float = 10.0
     _server: _Server | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=lock)
+
+    def __post_init__(self) -> None:
+        at_fork(self, in_child=ForkServer._disown)
 
     def start(self) -> None:
         """Start the server, without waiting until it has imported everything."""
@@ -245,13 +273,16 @@ class ForkServer:
         if self._server is not None and self._server.child.exit_code(0) is not None:
             self._forget()
         if self._server is None:
-            ours, theirs = socket.socketpair()
+            ours, theirs = socketpair()
             ours.setblocking(False)
-            log = tempfile.TemporaryFile(prefix="kernellab-")  # noqa: SIM115 - lives as long as the process
+            log = _log()
             with theirs:
                 child = _spawned(["forkserver", *self.modules], self.environment, theirs, log)
             self._server = _Server(child, ours, log)
         return self._server
+
+    def _disown(self) -> None:
+        self._server = None
 
     def _forget(self) -> str:
         server, self._server = self._server, None
@@ -279,21 +310,45 @@ def _tail(log: IO[bytes], start: int) -> str:
     return os.pread(log.fileno(), size, end - size).decode(errors="replace")
 
 
+def _log() -> IO[bytes]:
+    return closed_in_child(tempfile.TemporaryFile(prefix="kernellab-"))
+
+
 def _spawned(
     mode_and_modules: list[str], environment: dict[str, str], inherited: socket.socket, log: IO[bytes]
 ) -> Spawned:
     mode, *modules = mode_and_modules
-    path = os.pathsep.join(p or os.getcwd() for p in sys.path)
-    popen = subprocess.Popen(
-        [sys.executable, "-m", "kernellab.serve", mode, str(inherited.fileno()), str(os.getpid()), *modules],
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        pass_fds=[inherited.fileno()],
-        env=child_environment(**{"PYTHONPATH": path, **environment}),
-        start_new_session=True,
-    )
-    pidfd = None
-    with contextlib.suppress(AttributeError, OSError):  # an old kernel, or somebody else has waited for it
-        pidfd = os.pidfd_open(popen.pid)
-    return Spawned(popen, pidfd)
+    variables = child_environment(**environment)
+    variables.pop("PYTHONPATH", None)  # it would come before the standard library; `sys.path` has it, too
+    arguments = mode, str(inherited.fileno()), str(os.getpid()), *modules
+    with _STARTING:
+        popen = subprocess.Popen(
+            [sys.executable, "-P", "-c", _start_code(), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[inherited.fileno()],
+            env=variables,
+            start_new_session=True,
+        )
+        pidfd = None
+        with contextlib.suppress(AttributeError, OSError):  # an old kernel, or somebody else has waited for it
+            pidfd = os.pidfd_open(popen.pid)
+        return Spawned(popen, pidfd)
+
+
+def _start_code() -> str:
+    """Return what a worker starts with: no file that lies about by chance stands in for a module that it needs.
+
+    While it starts, the current folder and that of the user's program come last, after the standard library and all
+    that is installed; ``kernellab`` is that of this process, wherever it came from. See `kernellab.serve.settle`.
+    """
+    here = ""
+    with contextlib.suppress(OSError):  # the current folder may be deleted
+        here = os.getcwd()
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    local = {here, os.path.dirname(program) if program else here}
+    path = [os.path.normpath(os.path.join(here, entry)) for entry in sys.path if isinstance(entry, str)]
+    path = [entry for entry in path if os.path.isabs(entry)]
+    safe = sorted(path, key=lambda entry: entry in local and "-packages" not in entry)
+    return _START.format(safe=safe, path=path, package=str(Path(__file__).with_name("__init__.py")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 from kernellab.compile import Compiled
 from kernellab.errors import LaunchError
+from kernellab.forks import lock
 from kernellab.grid import Grid3
 from kernellab.poison import Key
 from kernellab.run import Run
@@ -86,7 +86,7 @@ class Switch:
 
     def __init__(self) -> None:
         self.slow = 0
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     @contextmanager
     def on(self) -> Iterator[None]:

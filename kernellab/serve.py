@@ -1,4 +1,4 @@
-"""The inside of a worker process: ``python -m kernellab.serve worker FD MODULE...``.
+"""The inside of a worker process, which `kernellab.process` starts with ``worker FD PARENT MODULE...``.
 
 It takes jobs from the inherited socket FD, one at a time, and answers each with a result or a failure. It ends with
 the process that started it. Called with ``forkserver`` in the place of ``worker``, it imports the modules and forks a
@@ -11,6 +11,9 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import os
 import pickle
 import select
@@ -21,6 +24,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NoReturn
 
 from kernellab.channel import Channel, Closed, packed
@@ -29,6 +33,7 @@ from kernellab.worker import Job, failure_of
 
 _PARENT_POLL_S = 1.0
 _PR_SET_PDEATHSIG = 1
+_NEEDED = ("triton", "torch", "numpy")
 
 
 def serve(channel: Channel) -> None:
@@ -184,18 +189,37 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def main(arguments: Sequence[str]) -> None:
+class _Installed(importlib.abc.MetaPathFinder):
+    """Finds modules where they were found before."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._specs = {name: importlib.util.find_spec(name) for name in names}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return self._specs.get(name)
+
+
+def settle(path: Sequence[str]) -> None:
+    """Look for modules where the parent does from now on: jobs may name those of the user, such as hooks.
+
+    What workers themselves may import later comes from where it is installed, whatever lies in the user's folder.
+    """
+    sys.meta_path.insert(0, _Installed(_NEEDED))
+    sys.path[:] = path
+
+
+def main(arguments: Sequence[str], path: Sequence[str]) -> None:
+    """Be a worker or a fork server; ``path`` is the search path of the parent."""
     mode, descriptor, parent, *modules = arguments
     if mode == "worker":
         _end_with(int(parent))
     for module in modules:
         importlib.import_module(module)
+    settle(path)
     connected = socket.socket(fileno=int(descriptor))
     if mode == "worker":
         serve(Channel(connected))
     else:
         ForkServer(connected, int(parent)).run()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -19,6 +19,7 @@ from typing import Any
 import kernellab.errors
 from kernellab.channel import Closed, Expired, Limit, limit_of, packed
 from kernellab.errors import KernellabError, Place, UsageError, WorkerDied, WorkerTimeout
+from kernellab.forks import at_fork, lock
 from kernellab.process import ForkServer, WorkerProcess, spawn
 from kernellab.uninterrupted import TICK_S, AtWork, Stop, Told, held, uninterrupted, uninterrupted_with_progress
 
@@ -79,10 +80,11 @@ def failure_of(exc: BaseException, *, detail: str = "") -> Failure:
     return Failure("WorkerError", f"{type(exc).__name__}: {exc}", detail=detail)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Worker:
     """One process of a kind, started when first needed and again after it died; by ``server``, if there is one.
 
+    A fork of the process that has this object gets a worker of its own.
     All that touches the process happens in threads that no interrupt reaches.
     """
 
@@ -90,7 +92,10 @@ class Worker:
     server: ForkServer | None = None
     _process: WorkerProcess | None = None
     _at_work: AtWork = field(default_factory=AtWork)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=lock)
+
+    def __post_init__(self) -> None:
+        at_fork(self, in_child=Worker._start_anew)
 
     @property
     def pid(self) -> int | None:
@@ -153,6 +158,9 @@ class Worker:
                 except _Killed as exc:
                     raise WorkerDied(f"The worker of {job.subject} was killed twice ({exc.how}).") from exc
 
+    def _start_anew(self) -> None:
+        self._process, self._at_work = None, AtWork()
+
     def _running(self, start_s: float, subject: str, stop: Stop) -> WorkerProcess:
         if self._process is not None and self._process.channel.has_news():
             self._drop()  # it has nothing to say between jobs: the other end is gone
@@ -214,10 +222,10 @@ class Pool:
             raise UsageError(f"A pool has {size} workers; expected at least 1.")
         self.server = ForkServer(kind.preload, kind.variables)
         self.workers = tuple(Worker(kind, self.server) for _ in range(size))
-        self._at_work = AtWork()
-        self._free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
-        for worker in self.workers:
-            self._free.put(worker)
+        self._at_work: AtWork
+        self._free: queue.SimpleQueue[Worker]
+        self._start_anew()
+        at_fork(self, in_child=Pool._start_anew)
 
     def start(self) -> None:
         """Start the server, without waiting for it; its workers are there within milliseconds once it is."""
@@ -250,6 +258,11 @@ class Pool:
             self.server.close()
 
         uninterrupted(closed)
+
+    def _start_anew(self) -> None:
+        self._at_work, self._free = AtWork(), queue.SimpleQueue()
+        for worker in self.workers:
+            self._free.put(worker)
 
     @contextlib.contextmanager
     def _borrowed(self, stop: Stop, subject: str) -> Iterator[Worker]:

@@ -13,7 +13,7 @@ FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "advice", "settings", "target", "config", "uninterrupted"}),
+    frozenset({"errors", "advice", "settings", "target", "config", "uninterrupted", "forks"}),
     frozenset(
         {
             "source",

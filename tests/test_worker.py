@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import os
 import select
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import kernellab
 from kernellab.channel import Channel, Closed, Expired, limit_of, packed
 from kernellab.errors import CompileError, KernellabError, Place, UsageError, WorkerDied, WorkerTimeout
 from kernellab.process import ForkServer, WorkerProcess
@@ -371,3 +373,54 @@ def test_a_time_limit_is_a_number_of_seconds(worker: Worker) -> None:
 def test_a_pool_has_workers() -> None:
     with pytest.raises(UsageError, match=r"^A pool has 0 workers; expected at least 1\.$"):
         Pool(KIND, 0)
+
+
+NAMES = ("random", "json", "socket", "pickle", "torch", "triton", "numpy", "kernellab")
+
+
+@pytest.fixture
+def littered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current folder, first on the search path as in a notebook, whose files have the names of modules."""
+    for name in NAMES:
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('{name} ')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    return tmp_path
+
+
+@pytest.mark.parametrize("preload", [("kernellab.build", "kernellab._triton.preloaded"), ("torch",)])
+def test_files_of_the_current_folder_stand_in_for_no_module(littered: Path, preload: tuple[str, ...]) -> None:
+    pool, worker = Pool(Kind("test", preload), 1), Worker(Kind("test", preload))
+    assert [each.run(job(echo, 1), 60) for each in (pool, worker)] == [1, 1]
+    pool.close()
+    worker.close()
+    assert not (littered / "ran").exists()
+
+
+def test_a_worker_imports_from_the_folder_of_the_user(littered: Path, worker: Worker) -> None:
+    (littered / "my_own_module.py").write_text("def answer(payload, progress): return 42\n")
+    assert worker.run(Job("my_own_module:answer", None, "the job"), 30) == 42
+
+
+def test_a_worker_has_the_kernellab_of_its_parent(littered: Path, worker: Worker) -> None:
+    assert worker.run(job(where, "kernellab"), 30) == kernellab.__file__
+
+
+def where(payload: str, progress: Callable[[Any], None]) -> str | None:
+    return importlib.import_module(payload).__file__
+
+
+def test_a_deleted_current_folder_keeps_no_worker_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worker: Worker
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert worker.run(job(echo, 1), 30) == 1
+
+
+def test_a_pool_whose_processes_end_while_they_start_is_an_error_that_blames_no_disk(tmp_path: Path) -> None:
+    pool = Pool(Kind("test", ("no_such_module",)), 1)
+    with pytest.raises(WorkerDied, match=r"got no worker: ModuleNotFoundError"):
+        pool.run(job(echo, 1), 30)
+    pool.close()

@@ -8,7 +8,6 @@ order of the print, and any disagreement is an error, never a guess.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from kernellab._triton.assemble import RawBlock, RawModule, RawOperation, assemb
 from kernellab._triton.printed import read_printed
 from kernellab._triton.specialize import Specialization, gpu_target, source_of
 from kernellab.errors import CompileError, UsageError
+from kernellab.forks import Scratch
 from kernellab.ir.graph import Graph
 from kernellab.target import Target
 
@@ -46,8 +46,8 @@ def graph_of_file(path_or_text: str | Path, parameters: Parameters | None = None
         CompileError: Triton cannot parse the module.
     """
     if isinstance(path_or_text, str) and "\n" in path_or_text:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "module.ttir"
+        with Scratch() as folder:
+            path = folder / "module.ttir"
             path.write_text(path_or_text)
             return graph_of_file(path, parameters)
     path = Path(path_or_text)

@@ -7,11 +7,9 @@ of its own, the same in all labs of a process, because Triton keeps compiled ker
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 from triton.backends.driver import DriverBase
@@ -19,6 +17,7 @@ from triton.runtime.driver import driver
 
 from kernellab._triton.binary import read_resources
 from kernellab._triton.specialize import gpu_target, target_of
+from kernellab.forks import Scratch
 from kernellab.target import Target, limits_of, shared_bytes_limit
 from kernellab.uninterrupted import uninterrupted
 
@@ -162,8 +161,8 @@ def _binary_usage(binary: bytes) -> tuple[int, int]:
 
 
 def _read_usage(binary: bytes) -> tuple[int, int]:
-    with tempfile.TemporaryDirectory(prefix="kernellab-") as folder:
-        path = Path(folder) / "kernel.cubin"
+    with Scratch() as folder:
+        path = folder / "kernel.cubin"
         path.write_bytes(binary)
         usage = read_resources(path)
     return (usage.registers, usage.stack_bytes // 4) if usage else (0, 0)

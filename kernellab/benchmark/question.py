@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from kernellab.errors import UsageError
+from kernellab.forks import cached_property
 from kernellab.tune.config import OPTIONS, Config
 from kernellab.tune.space import Condition, Space, configs_of
 

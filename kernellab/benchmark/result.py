@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.benchmark.ceilings import Ceilings
+from kernellab.forks import cached_property
 from kernellab.tune.config import Config
 from kernellab.tune.result import OPTION_COLUMNS, OUTCOME_COLUMNS, Status
 

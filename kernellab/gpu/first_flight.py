@@ -20,6 +20,7 @@ from kernellab.errors import (
     WorkerTimeout,
     first_line,
 )
+from kernellab.forks import lock
 from kernellab.gpu.boarding import Boarding, CannotBoard
 from kernellab.gpu.damage import damage_text
 from kernellab.gpu.device import device_name, driver_version
@@ -69,7 +70,7 @@ class Flights:
     log: FlightLog | None = None
     _workers: dict[int, Worker] = field(default_factory=dict)
     _flown: set[tuple[str, int]] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=lock)
 
     def start(self, device: int = 0) -> None:
         """Start the worker of a device in the background, up to a CUDA context."""

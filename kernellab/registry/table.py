@@ -17,6 +17,7 @@ from typing import Any
 
 from kernellab.calls import require_kernel, verbs
 from kernellab.errors import SourceError, UnknownName, value_message
+from kernellab.forks import rlock
 from kernellab.source import Closure, decorated_closure_of, jsonable
 from kernellab.store import Store, Version
 
@@ -45,7 +46,7 @@ class Registry:
     _entries: dict[int, _Entry] = field(default_factory=dict)
     _current: dict[str, Version] = field(default_factory=dict)
     _constants: list[Mapping[str, Any]] = field(default_factory=list)
-    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _lock: threading.RLock = field(default_factory=rlock)
 
     def add(self, kernel: Any, name: str | None = None) -> Version:
         """Enter a kernel, under ``name`` or its own; it is in the store when this returns.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import Any, Literal
+
+from kernellab.forks import cached_property
 
 SCHEMA = 1
 CELL_PREFIX = "cell:"

@@ -7,9 +7,10 @@ at once, one may get ``SystemError: AST constructor recursion depth mismatch``.
 from __future__ import annotations
 
 import ast
-import threading
 
-_ONE_AT_A_TIME = threading.Lock()
+from kernellab.forks import lock
+
+_ONE_AT_A_TIME = lock(crossing=True)
 
 
 def parsed(text: str) -> ast.Module:

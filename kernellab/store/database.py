@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import sqlite3
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kernellab.errors import StoreError
+from kernellab.forks import LOCK_S, at_fork, closed_in_child
 from kernellab.store.schema import NewerSchema, migrate
 
 FILE = "kernellab.sqlite"
@@ -41,12 +43,17 @@ class Database:
 
     A broken file, or one of a later release, is set aside and a fresh one opened. Where the file cannot be written
     (read-only, full disk), its content is taken into memory and the work goes on there. Either is told by one warning.
+
+    No connection to a file crosses a fork (https://www.sqlite.org/howtocorrupt.html, 2.6): it is closed before, and
+    opened again in parent and child where they need it. A database in memory becomes one of each.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self.path = None if folder is None else folder / FILE
         self._lock = threading.RLock()
         self._connection = self._opened()
+        self._is_closed = self._is_shut = self._crosses = False
+        at_fork(self, before=Database._get_ready, in_parent=Database._go_on, in_child=Database._start_in_child)
 
     def write(self, work: Callable[[sqlite3.Cursor], T]) -> T:
         """Run ``work`` as one transaction; what it wrote is committed when this returns.
@@ -70,13 +77,32 @@ class Database:
 
     def close(self) -> None:
         with self._lock:
+            self._is_closed = True
             self._connection.close()
+
+    def _get_ready(self) -> bool:
+        """Hold the lock over a fork, and close a connection to a file; False if it is in use for too long."""
+        self._crosses = self._lock.acquire(timeout=LOCK_S)
+        if self._crosses and self.path is not None and not self._is_closed:
+            self._connection.close()
+            self._is_shut = True
+        return self._crosses
+
+    def _go_on(self) -> None:
+        self._lock.release()
+
+    def _start_in_child(self) -> None:
+        self._lock = threading.RLock()
+        if not self._crosses:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))  # it must not be closed here either, ever
+            self.path, self._connection = None, _connected(":memory:")
+            _warn("The kernel store was in use while this process was forked; the fork keeps its kernels in memory.")
 
     def _recovering(self, work: Callable[[], T]) -> T:
         with self._lock:
-            if self._was_moved():
+            if self._is_shut or self._was_moved():
                 self._connection.close()
-                self._connection = self._opened()
+                self._connection, self._is_shut = self._opened(), False
             try:
                 return work()
             except sqlite3.DatabaseError as exc:
@@ -199,7 +225,7 @@ def _locked(path: Path) -> Iterator[None]:
     """Let one process at a time open a store: two must not migrate it, or set it aside, at once."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # a folder that cannot be written has nothing to be protected
-            file = stack.enter_context(path.open("a"))
+            file = closed_in_child(stack.enter_context(path.open("a")))  # a copy would hold the lock as well
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

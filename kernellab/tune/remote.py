@@ -28,11 +28,11 @@ from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future,
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from kernellab.compile import CompileJob
 from kernellab.errors import KernellabError, StoreError, UsageError, WorkerDied, WorkerError, WorkerTimeout
+from kernellab.forks import Scratch, lock
 from kernellab.uninterrupted import AtWork, Stop
 from kernellab.worker import Failure, Job, Progress, failure_of
 
@@ -55,9 +55,9 @@ def built(job: CompileJob) -> Built | Failure:
 
     try:
         own = replace(job)  # the digest depends on the Triton and the TRITON_* variables of this process
-        with _one_at_a_time(), tempfile.TemporaryDirectory(prefix="kernellab-") as folder:
-            compile_kernel(BuildRequest(own, Path(folder)), lambda progress: None)
-            return Built(own.digest, {path.name: path.read_bytes() for path in Path(folder).iterdir()})
+        with _one_at_a_time(), Scratch() as folder:
+            compile_kernel(BuildRequest(own, folder), lambda progress: None)
+            return Built(own.digest, {path.name: path.read_bytes() for path in folder.iterdir()})
     except StoreError as exc:
         if not isinstance(exc.__cause__, OSError):
             return failure_of(exc)
@@ -215,7 +215,7 @@ def _lacks_a_module(exc: Exception) -> bool:
 
 @cache
 def _lock() -> threading.Lock:
-    return threading.Lock()
+    return lock()
 
 
 @contextmanager

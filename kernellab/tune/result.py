@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kernellab.compile import Compiled
 from kernellab.errors import CannotRun
+from kernellab.forks import cached_property
 from kernellab.tune.config import Config
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ import linecache
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 
 from kernellab.compile import Compiled
 from kernellab.errors import UsageError
+from kernellab.forks import cached_property
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import LineProfile, profiles_of
 from kernellab.ir.lines import StageLine, stage_lines

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import cached_property
 from typing import NamedTuple
 
 import traitlets
 
 from kernellab.errors import UsageError, choice_message
+from kernellab.forks import cached_property
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.views.diagram import Diagram, Node

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from kernellab.forks import lock
 
 Point = tuple[float, float]
 Engine = Callable[[str], bytes | None]
 
 _TIMEOUT_S = 60
-_WASM_LOCK = threading.Lock()  # one WebAssembly instance serves the process, and it is not re-entrant
+_WASM_LOCK = lock(crossing=True)  # one WebAssembly instance serves the process, and it is not re-entrant
 
 
 @dataclass(frozen=True, slots=True)
