@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any
 
 from kernellab.errors import Place, WorkerTimeout
+from kernellab.ir.effects import Effects
 from kernellab.packed import Finding, InterpretJob, Outcome
 from kernellab.packing import packed
+from kernellab.reached import apart, reached, tensors_at
 from kernellab.run import Run
 from kernellab.source import Closure, closure_of
 from kernellab.uninterrupted import uninterrupted
@@ -49,11 +51,15 @@ class Interpreter:
         *,
         uninitialised: frozenset[str] = frozenset(),
         progress: Progress | None = None,
+        effects: Effects | None = None,
+        follows: bool = False,
     ) -> Run:
         """Run a launch of a jit function on CPU tensors; ``arguments`` holds every parameter by name.
 
         The tensors change only after a clean run. ``uninitialised`` names arguments whose contents count as never
-        written; ``progress`` is called now and then with (programs done, programs in all).
+        written; ``progress`` is called now and then with (programs done, programs in all). With ``effects``, tensors
+        behind addresses that the arguments hold are taken along. A kernel that ``follows`` addresses to other tensors
+        that are alive is run again with these.
 
         Raises:
             LaunchError: an argument cannot be taken to another process.
@@ -63,16 +69,23 @@ class Interpreter:
         constants = {name: value for name, value in arguments.items() if _stays_constant(function, name, value)}
         closure, bindings = closure_of(function, tuple(constants.values()))
         values = {name: value for name, value in arguments.items() if name not in constants}
-        with packed(values, grid, uninitialised=uninitialised) as taken:
-            job = InterpretJob(closure, taken.launch, tuple(zip(constants, bindings, strict=True)))
-            work = Job(_HANDLER, job, f"kernel {closure.name}")
-            try:
-                outcome: Outcome = self.worker.run(work, timeout_s or self.timeout_s, progress)
-            except WorkerTimeout as exc:
-                raise WorkerTimeout(f"{exc.message} {_IF_SLOW}", kernel=closure.name) from exc
-            if outcome.failure is not None:
-                raise _shown(outcome, outcome.failure, closure).exception()
-            changed = uninterrupted(partial(taken.unpack, outcome))  # all of it, or nothing
+        if effects is not None and effects.through:
+            values |= apart(reached(arguments, effects, "cpu").tensors, arguments)
+        while True:
+            with packed(values, grid, uninitialised=uninitialised) as taken:
+                job = InterpretJob(closure, taken.launch, tuple(zip(constants, bindings, strict=True)))
+                work = Job(_HANDLER, job, f"kernel {closure.name}")
+                try:
+                    outcome: Outcome = self.worker.run(work, timeout_s or self.timeout_s, progress)
+                except WorkerTimeout as exc:
+                    raise WorkerTimeout(f"{exc.message} {_IF_SLOW}", kernel=closure.name) from exc
+                changed = uninterrupted(partial(taken.unpack, outcome))  # all of it, or nothing
+            found = tensors_at(outcome.strays, "cpu") if follows and outcome.strays else {}
+            if not found:
+                break
+            values |= found
+        if outcome.failure is not None:
+            raise _shown(outcome, outcome.failure, closure).exception()
         return Run(
             kernel=closure.name,
             grid=grid,

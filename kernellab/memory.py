@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+import numbers
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+_WORD_BYTES = 8
+
+Moves = Sequence[tuple[int, int, int]]
+"""Address and size in bytes of memories, and the addresses of their copies."""
 
 
 def memory_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,6 +25,60 @@ def memory_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
         elif hasattr(getattr(value, "base", None), "untyped_storage"):
             found[name] = value.base
     return found
+
+
+def numbers_of(arguments: Mapping[str, Any]) -> dict[str, int]:
+    """Return the integers among the arguments, by name; ``sizes[1]`` for a member of a tuple."""
+    found: dict[str, int] = {}
+    for name, value in arguments.items():
+        if isinstance(value, tuple):
+            found.update(numbers_of({f"{name}[{i}]": member for i, member in enumerate(value)}))
+        elif isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            found[name] = int(value)
+    return found
+
+
+def span_of(tensor: Any) -> tuple[int, int]:
+    """Return the address of the first element of a tensor, and that of the end of its last one."""
+    start = int(tensor.data_ptr())
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start
+
+
+def words_of(tensor: Any) -> Any:
+    """Return what lies between the first and the last element of a tensor as words of 64 bits, a view of its memory.
+
+    A word that is not aligned to its size, which no kernel can load, is left out.
+    """
+    import torch  # keeps `import kernellab` light
+
+    storage = tensor.untyped_storage()
+    base = storage.data_ptr()
+    begin, end = span_of(tensor)
+    first = -(-(begin - base) // _WORD_BYTES)
+    count = 0 if base % _WORD_BYTES else max(0, (end - base) // _WORD_BYTES - first)
+    return torch.empty(0, dtype=torch.int64, device=tensor.device).set_(storage, first, (count,), (1,))
+
+
+def moved_address(address: int, moves: Moves) -> int:
+    """Return where an address lies in the copy of its memory; one that lies in none stays what it is."""
+    return next((to + address - start for start, size, to in moves if start <= address < start + size), address)
+
+
+def move_addresses(words: Any, moves: Moves) -> None:
+    """Change every word that is an address in some memory to the same place in the copy of that memory."""
+    import torch  # keeps `import kernellab` light
+
+    if not moves or not words.numel():
+        return
+    ordered = sorted(moves)
+    starts, ends, shifts = (
+        torch.tensor(column, dtype=torch.int64, device=words.device)
+        for column in zip(*((start, start + size, to - start) for start, size, to in ordered), strict=True)
+    )
+    places = (torch.searchsorted(starts, words, right=True) - 1).clamp_(min=0)
+    inside = (words >= starts[places]) & (words < ends[places])
+    words += torch.where(inside, shifts[places], 0)
 
 
 def _cloned(storage: Any) -> Any:

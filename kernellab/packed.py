@@ -147,7 +147,8 @@ class InterpretJob:
 class Outcome:
     """What came of a launch in a worker.
 
-    ``written`` are the indices of the storages that were stored to. With a ``failure`` the memory counts for nothing.
+    ``written`` are the indices of the storages that were stored to. With a ``failure`` the memory counts for nothing;
+    ``strays`` are addresses in no argument that the kernel went to.
     """
 
     seconds: float
@@ -156,6 +157,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     written: frozenset[int] = field(default_factory=frozenset)
     failure: Failure | None = None
+    strays: tuple[int, ...] = ()
 
 
 def tensors_of(name: str, spec: ArgumentSpec) -> list[tuple[str, TensorSpec]]:

@@ -37,7 +37,7 @@ from kernellab.packed import (
 _ALIGNMENT = 256
 _CHUNK_BYTES = 1 << 24
 
-_TRITON_DTYPES = {
+TRITON_DTYPES = {
     "bool": "i1",
     "uint8": "u8",
     "int8": "i8",
@@ -216,9 +216,9 @@ class _Packer:
         _check_tensor(name, tensor)
         if dtype is None:
             torch_name = str(tensor.dtype).removeprefix("torch.")
-            if torch_name not in _TRITON_DTYPES:
+            if torch_name not in TRITON_DTYPES:
                 raise LaunchError(f"{name} is a tensor of {tensor.dtype}, which Triton has no type for.")
-            dtype = _TRITON_DTYPES[torch_name]
+            dtype = TRITON_DTYPES[torch_name]
         storage = tensor.untyped_storage()
         index = bisect.bisect_right(self.ranges, storage.data_ptr(), key=lambda found: found[0]) - 1
         spec = TensorSpec(

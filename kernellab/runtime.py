@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from kernellab.calls import verb
 from kernellab.compile import Compiled
@@ -16,6 +17,7 @@ from kernellab.compiler import Compiler, job_of, triton_files
 from kernellab.errors import KernellabError, OutOfBounds
 from kernellab.gpu.first_flight import Departure, Flights, Landing
 from kernellab.grid import CheckedGrid, Grid3, grid_errors, require_launchable
+from kernellab.ir.effects import Effects
 from kernellab.launch_errors import launch_error
 from kernellab.observers import Launched, Observers
 from kernellab.poison import Poison, key_of, poison
@@ -57,6 +59,7 @@ class Launches:
     compile_reporter: Callable[[str], AbstractContextManager[None]] | None = None
     is_closed: bool = False
     _compiled: dict[str, Compiled] = field(default_factory=dict)
+    _sources: MutableMapping[Any, Compiled] = field(default_factory=WeakKeyDictionary)
     _local: threading.local = field(default_factory=threading.local)
 
     def is_offline(self) -> bool:
@@ -98,6 +101,7 @@ class Launches:
         with self.compiling(job.closure.name):
             compiled = self.compiler.compile(job)
         self._compiled[compiled.digest] = compiled
+        self._sources[src] = compiled
         if getattr(self._local, "must_fly", False):
             raise NotFlown
         src.fn.untried.add(compiled.digest)
@@ -144,11 +148,14 @@ class Launches:
         """Return what a failed launch of a known kernel raises: an error in the user's words where there is one."""
         return launch_error(kernel, _bound_arguments(kernel, args, meta), args, meta, exc, self.target) or exc
 
-    def interpreted(self, function: Any, arguments: Mapping[str, Any], grid: Grid3) -> None:
-        """Run a launch that the offline driver was handed."""
-        self._local.run = self._interpreted(function, arguments, grid)
+    def interpreted(self, src: Any, arguments: Mapping[str, Any], grid: Grid3) -> None:
+        """Run a launch of an `ASTSource` that the offline driver was handed."""
+        compiled = self._sources.get(src)
+        self._local.run = self._interpreted(src.fn, arguments, grid, None if compiled is None else compiled.effects)
 
-    def _interpreted(self, function: Any, arguments: Mapping[str, Any], grid: Grid3) -> Run:
+    def _interpreted(
+        self, function: Any, arguments: Mapping[str, Any], grid: Grid3, effects: Effects | None = None
+    ) -> Run:
         require_launchable(grid, function.__name__, self.target)
         recorder = self._recorder or Recorder()
         progress = self.reporter(function.__name__) if self.reporter is not None else None
@@ -159,6 +166,8 @@ class Launches:
             recorder.timeout_s,
             uninitialised=recorder.uninitialised,
             progress=progress,
+            effects=effects,
+            follows=True,
         )
         if progress is not None:  # the last programs go by without a word of the worker
             progress((math.prod(grid), math.prod(grid)))
@@ -295,7 +304,8 @@ class Launches:
             grid.grid = extents = grid(arguments)
         if 0 in extents:
             return handle, None
-        return handle, run_on_cpu(arguments, lambda copies: self._interpreted(kernel, copies, extents))
+        effects = None if handle is None else self._compiled[handle.hash].effects
+        return handle, run_on_cpu(arguments, lambda copies: self._interpreted(kernel, copies, extents), effects)
 
     def _isolates(self, recorder: Recorder | None) -> bool:
         """Tell whether first launches fly in the GPU worker."""
@@ -341,18 +351,20 @@ class Launches:
             compiled,
             arguments,
             extents,
-            lambda: self._closer(kernel, arguments, extents),
+            lambda: self._closer(kernel, arguments, extents, compiled.effects),
         )
         landing = self.flights.fly(departure, None if recorder is None else recorder.timeout_s)
         kernel.untried.discard(handle.hash)
         return landing
 
-    def _closer(self, kernel: Any, arguments: Mapping[str, Any], grid: Grid3) -> KernellabError | None:
+    def _closer(
+        self, kernel: Any, arguments: Mapping[str, Any], grid: Grid3, effects: Effects
+    ) -> KernellabError | None:
         """Repeat a launch that faulted on the CPU, where every access is checked; return what that found."""
         from kernellab.gpu.on_cpu import on_cpu
 
         try:
-            self.interpret(kernel, on_cpu(arguments), grid, _CLOSER_LOOK_S)
+            self.interpret(kernel, on_cpu(arguments, effects), grid, _CLOSER_LOOK_S)
         except OutOfBounds as exc:
             return exc
         except KernellabError:

@@ -44,6 +44,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "grid",
             "memory",
             "poison",
+            "reached",
             "launch_errors",
             "calls",
             "observers",

@@ -73,14 +73,14 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
         return self._targets.get(device, self.target)
 
     def launcher_cls(self, src: Any, metadata: Any) -> Callable[..., None]:
-        function = src.fn
+        names = src.fn.arg_names
 
         def launch(*given: Any) -> None:
             x, y, z, _stream, _handle, _packed, info, enter, leave, *args = given
             if enter is not None:
                 enter(info)
             if min(x, y, z) > 0:
-                self._interpret(function, dict(zip(function.arg_names, args, strict=True)), (x, y, z))
+                self._interpret(src, dict(zip(names, args, strict=True)), (x, y, z))
             if leave is not None:
                 leave(info)
 

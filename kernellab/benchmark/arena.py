@@ -14,7 +14,9 @@ from kernellab.compile import Compiled
 from kernellab.errors import KernellabError, LaunchError, RunError, first_line
 from kernellab.gpu.bench_memory import equal
 from kernellab.gpu.stopwatch import Stopwatch, Turn
+from kernellab.ir.effects import Effects
 from kernellab.memory import memory_of
+from kernellab.reached import reached
 from kernellab.tune.bench_kernels import touched
 from kernellab.tune.launches import Launch
 
@@ -57,9 +59,18 @@ def outputs_of(arguments: Mapping[str, Any], contestants: Sequence[Contestant]) 
 
 def written_by(arguments: Mapping[str, Any], contestants: Sequence[Contestant]) -> dict[str, Any]:
     """Return the tensors that some of the kernels among the contestants may write."""
-    effects = [each.compiled.effects for each in contestants if each.compiled is not None]
-    mutated = frozenset[str]().union(*(touched(each)[0] for each in effects))
-    return {name: tensor for name, tensor in memory_of(arguments).items() if name in mutated}
+    found: dict[str, Any] = {}
+    for each in contestants:
+        if each.compiled is not None:
+            found |= _written(arguments, each.compiled.effects)
+    return found
+
+
+def _written(arguments: Mapping[str, Any], effects: Effects) -> dict[str, Any]:
+    memory = memory_of(arguments)
+    behind = reached(arguments, effects, next((tensor.device.type for tensor in memory.values()), "cpu"))
+    mutated = touched(effects, behind)[0]
+    return {name: tensor for name, tensor in {**memory, **behind.tensors}.items() if name in mutated}
 
 
 def difference(
@@ -209,10 +220,9 @@ class GpuArena:
         handle = handle.result() if hasattr(handle, "result") else handle
         relaunch = relauncher(handle, launch.grid, tuple(launch.arguments.values()))
         self._ready[id(contestant)] = Turn(relaunch, lambda: self._restore(launch))
-        mutated = (
-            touched(contestant.compiled.effects)[0] if contestant.compiled is not None else frozenset(self.outputs)
-        )
-        return [tensor for name, tensor in memory_of(launch.arguments).items() if name in mutated]
+        if contestant.compiled is None:
+            return [tensor for name, tensor in memory_of(launch.arguments).items() if name in self.outputs]
+        return list(_written(launch.arguments, contestant.compiled.effects).values())
 
     def _call(self, contestant: Contestant) -> list[Any]:
         """Call a function, on the arena's tensors; what it changes of the inputs is refused."""

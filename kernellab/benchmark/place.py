@@ -24,7 +24,9 @@ from kernellab.benchmark.session import Workshop, benchmarked
 from kernellab.errors import KernellabError, UsageError
 from kernellab.gpu.bench_memory import equal
 from kernellab.gpu.stopwatch import Stopwatch, gpu_stopwatch
+from kernellab.ir.effects import NO_EFFECTS
 from kernellab.memory import copied, memory_of
+from kernellab.reached import Copies, reached
 from kernellab.registry.table import Registry
 from kernellab.runtime import Launches as Runtime
 from kernellab.tune.bench_kernels import touched
@@ -114,7 +116,8 @@ def _arenas(runtime: Runtime, question: Question) -> Callable[[Mapping[str, Any]
         if not watches:
             watches.append(gpu_stopwatch())
         effects = [each.compiled.effects for each in contestants if each.compiled is not None]
-        read = frozenset[str]().union(*(touched(each)[1] for each in effects))
+        behind = [reached(arguments, each, "cuda") for each in effects]
+        read = frozenset[str]().union(*(touched(*pair)[1] for pair in zip(effects, behind, strict=True)))
         flying = partial(runtime.recording, timeout_s=question.timeout_s)
         outputs, written = outputs_of(arguments, contestants), written_by(arguments, contestants)
         return GpuArena(watches[0], flying, arguments, outputs, written, read)
@@ -148,9 +151,10 @@ def _run_on_cpu(
     if launch is None:
         taken = copied(arguments)
         memory = memory_of(taken)
-        return returned(run_function(contestant, taken), [memory[name] for name in names])
-    taken = copied(launch.arguments)
+        return returned(run_function(contestant, taken), [memory[name] for name in names if name in memory])
+    compiled = contestant.compiled
+    copies = Copies(launch.arguments, NO_EFFECTS if compiled is None else compiled.effects, "cpu")
     with runtime.recording(timeout_s=timeout_s):
-        launch.function[launch.grid](**taken, **launch.options)
-    memory = memory_of(taken)
+        launch.function[launch.grid](**copies.arguments, **launch.options)
+    memory = {**memory_of(copies.arguments), **copies.reached}
     return [memory[name] for name in names if name in memory]

@@ -12,7 +12,8 @@ from kernellab.explore.launching import Request
 from kernellab.explore.points import Verdict
 from kernellab.explore.verdicts import Reference, outputs_of
 from kernellab.grid import Grid3
-from kernellab.memory import copied, size_bytes
+from kernellab.memory import size_bytes
+from kernellab.reached import Copies
 from kernellab.run import Run
 from kernellab.runtime import Interpret
 from kernellab.tune.launches import Launch
@@ -61,17 +62,18 @@ class Interpreted:
             return Ran(None, Verdict(None, f"not run: the arguments hold {held / 1e6:,.0f} MB, too much for here"))
         if 0 in launch.grid:
             return Ran(None, Verdict(None, "not run: the grid is empty"))
-        arguments = {**launch.arguments, **copied(self.inputs)}
+        copies = Copies({**launch.arguments, **self.inputs}, compiled.effects, "cpu")
+        arguments = copies.arguments
         for name in self.zeroed:
             if arguments.get(name) is not None:
                 arguments[name].zero_()
         grid = bounded(launch.grid)
-        run = self.interpret(launch.function, arguments, grid, SECONDS_AT_MOST)
+        run = self.interpret(launch.function, arguments, grid, SECONDS_AT_MOST, effects=compiled.effects)
         if grid != launch.grid:
             ran, programs = prod(grid), prod(launch.grid)
             return Ran(run, Verdict(None, f"not compared: {ran:,} of {programs:,} programs ran"))
         before = {**launch.arguments, **self.inputs}
-        outputs = outputs_of(arguments, compiled.effects)
+        outputs = outputs_of(copies)
         return Ran(run, self.reference.verdict(request.sizes, text, before, outputs))
 
 

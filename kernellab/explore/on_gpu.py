@@ -10,7 +10,7 @@ from kernellab.compile import Compiled
 from kernellab.explore.launching import Request
 from kernellab.explore.points import Verdict, Visit
 from kernellab.explore.verdicts import Reference, agreement, first_verdict, outputs_of
-from kernellab.memory import copied
+from kernellab.reached import Copies
 from kernellab.runtime import Launches as Runtime
 from kernellab.tune.bench import Bench, Candidate
 from kernellab.tune.launches import Launch, Launches, arithmetic, moved_bytes
@@ -117,11 +117,11 @@ class OnGpu:
             return None
         assert visit.compiled is not None
         launch: Launch = request.launches.of(request.config)
-        arguments = {**launch.arguments, **copied(self.inputs)}
+        copies = Copies({**launch.arguments, **self.inputs}, visit.compiled.effects, "cuda")
         with self.runtime.recording(timeout_s=self.timeout_s):
-            launch.function[launch.grid](**arguments, **launch.options)
+            launch.function[launch.grid](**copies.arguments, **launch.options)
         before = {**launch.arguments, **self.inputs}
-        return self.reference.checked(before, outputs_of(arguments, visit.compiled.effects))
+        return self.reference.checked(before, outputs_of(copies))
 
 
 def rounds_for(together_ms: float) -> int:

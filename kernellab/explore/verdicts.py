@@ -12,6 +12,7 @@ from kernellab.errors import UsageError
 from kernellab.explore.points import Verdict
 from kernellab.gpu.bench_memory import equal
 from kernellab.memory import copied, memory_of
+from kernellab.reached import Copies
 
 Check = Callable[..., Any]
 _MOST_FIRSTS = 8  # first points whose outputs are held; after that, a size that comes back has a new first point
@@ -91,10 +92,13 @@ class Reference:
         return self.check(**copied({p.name: inputs[p.name] for p in parameters if p.name in inputs}))
 
 
-def outputs_of(arguments: Mapping[str, Any], effects: Any) -> dict[str, Any]:
+def outputs_of(copies: Copies) -> dict[str, Any]:
     """Return the tensors that a kernel may write, by name; all of them where an effect is unknown."""
-    tensors = memory_of(arguments)
-    return tensors if effects.unknown else {name: t for name, t in tensors.items() if name in effects.mutated}
+    tensors = {**memory_of(copies.arguments), **copies.reached}
+    if not copies.effects.is_followed:
+        return tensors
+    mutated = copies.effects.mutated | copies.behind.mutated
+    return {name: tensor for name, tensor in tensors.items() if name in mutated}
 
 
 def first_verdict() -> Verdict:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from kernellab.gpu.flight import Damage, Memory
+from kernellab.gpu.flight import Damage, Memory, Tables
 from kernellab.packed import ArgumentSpec, TensorSpec
 
 NO_GROUP = -1
@@ -60,7 +60,7 @@ class Setup:
 
     ``read`` are indices of memories that the kernel may read, ``outputs`` the views it may write, by name order of the
     arguments; ``zeroed`` are views that are set to zero before each launch. ``expected`` is the reference, whose values
-    lie in ``references``.
+    lie in ``references``. ``tables`` are the addresses among the arguments, which have to point into this memory.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Setup:
     zeroed: tuple[TensorSpec, ...] = ()
     expected: tuple[Expected, ...] = ()
     references: tuple[Memory, ...] = ()
+    tables: Tables = field(default_factory=Tables)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Setup) and other.name == self.name

@@ -11,7 +11,8 @@ from kernellab.gpu.arena import Arena, Span, arena_of, spans_of
 from kernellab.gpu.bench_jobs import Setup
 from kernellab.gpu.bench_reference import POISON
 from kernellab.gpu.flight import Damage
-from kernellab.gpu.unboarding import tensor_of
+from kernellab.gpu.unboarding import move_tables, moves_of, tensor_of
+from kernellab.memory import Moves
 
 _GUARD_BYTES = 4 << 20
 _MOST_GROUPS = 4
@@ -50,6 +51,11 @@ class BenchMemory:
     arena: Arena | None = None
     groups: list[list[Any]] = field(default_factory=list)
     free_bytes: Callable[[], int] = free_bytes_of_device
+
+    @property
+    def moves(self) -> Moves:
+        """Where the memories of the setup lie here."""
+        return moves_of(self.setup.memories, self.tensors)
 
     @property
     def restored(self) -> list[int]:
@@ -114,15 +120,19 @@ def copied(
     written = [is_filled and memory.is_mutated for is_filled, memory in zip(filled, setup.memories, strict=True)]
     mutated = [index for index, is_written in enumerate(written) if is_written]
     restored = [index for index in mutated if index in setup.read]
-    for own, twice in ((filled, [] if keeps_originals else restored), (written, [])):
+    tables = [memory.holds_addresses and memory.size_bytes > 0 for memory in setup.memories]
+    needed = [is_written or holds for is_written, holds in zip(written, tables, strict=True)]
+    changed = [index for index in restored if tables[index]]  # they are brought back with the addresses of the copies
+    for own, twice in ((filled, changed if keeps_originals else restored), (needed, changed)):
         spans, total_bytes = spans_of(setup.memories, own, _GUARD_BYTES)
         if total_bytes + sum(setup.memories[index].size_bytes for index in twice) <= free_bytes() * 3 // 4:
             break
     else:
         raise TooLarge("The GPU has no room for copies of what the kernel writes.")
-    held = {index: originals[index].clone() if index in twice else originals[index] for index in restored}
-    before = {index: held.get(index) for index in mutated}
     tensors, arena = _in_arena(setup, originals, spans, total_bytes)
+    sources = {index: (tensors if index in changed else originals)[index] for index in restored}
+    held = {index: source.clone() if index in twice else source for index, source in sources.items()}
+    before = {index: held.get(index) for index in mutated}
     return BenchMemory(setup, tensors, before, arena=arena)
 
 
@@ -135,8 +145,10 @@ def _in_arena(
     for index, span in enumerate(spans):
         if arena is not None and span is not None:
             tensors[index] = arena.copy_of(index).copy_(originals[index])
-            if not setup.memories[index].is_mutated:
-                arena.watch(index)
+    move_tables(setup.tables, tensors, moves_of(setup.memories, tensors))
+    for index, span in enumerate(spans):
+        if arena is not None and span is not None and not setup.memories[index].is_mutated:
+            arena.watch(index)
     return tensors, arena
 
 

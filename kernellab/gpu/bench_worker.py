@@ -15,7 +15,7 @@ from kernellab.gpu.bench_jobs import NO_GROUP, BenchKernel, Manner, MeasureJob, 
 from kernellab.gpu.bench_memory import BenchMemory, copied, equal
 from kernellab.gpu.bench_reference import mismatches
 from kernellab.gpu.stopwatch import Stopwatch, Turn, gpu_stopwatch
-from kernellab.gpu.unboarding import argument_of
+from kernellab.gpu.unboarding import argument_of, with_moved_numbers
 
 _MOST_RUNS = 10_000
 LATE = "some launches reached the GPU late, so their times may hold a wait for the host"
@@ -164,7 +164,9 @@ class Workbench:
     def _new_launcher(self, kernel: BenchKernel) -> Launcher:
         """Return what launches on the stream that is current now."""
         handle = compiled_from_files(dict(kernel.files), kernel.digest, dict(kernel.signature), kernel.constants)
-        arguments = tuple(argument_of(spec, self.memory.tensors) for _, spec in kernel.arguments)
+        tables, moves = self.memory.setup.tables, self.memory.moves
+        specs = (with_moved_numbers(name, spec, tables, moves) for name, spec in kernel.arguments)
+        arguments = tuple(argument_of(spec, self.memory.tensors) for spec in specs)
         return relauncher(handle, kernel.grid, arguments)
 
     def _timed(self, kernel: BenchKernel, by_graph: bool) -> Launcher:

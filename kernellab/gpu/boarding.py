@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.errors import LaunchError, first_line
-from kernellab.gpu.flight import Memory
+from kernellab.gpu.flight import Memory, Tables
 from kernellab.packed import ArgumentSpec, DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
+from kernellab.reached import NOTHING, Reached
 
 
 class CannotBoard(Exception):
@@ -20,16 +21,18 @@ class CannotBoard(Exception):
 class Boarding:
     """Collects the storages of the arguments of one launch on ``device``.
 
-    ``mutated`` are the names of what the kernel may write, None where that is not known. What another process maps is
-    to be let go there before this object goes.
+    ``mutated`` are the names of what the kernel may write, None where that is not known; ``behind`` is the memory that
+    it reaches through addresses among them. What another process maps is to be let go there before this object goes.
     """
 
     device: int
     mutated: frozenset[str] | None
     names: dict[int, list[str]] = field(default_factory=dict)
+    behind: Reached = NOTHING
     _storages: list[Any] = field(default_factory=list)
     _indices: dict[int, int] = field(default_factory=dict)
     _written: set[int] = field(default_factory=set)
+    _tables: dict[str, TensorSpec] = field(default_factory=dict)
     _shared: list[Any] = field(default_factory=list)
 
     def specs(self, arguments: Mapping[str, Any]) -> tuple[tuple[str, ArgumentSpec], ...]:
@@ -40,6 +43,11 @@ class Boarding:
             LaunchError: one has no data, or lies on a GPU that this one cannot reach.
         """
         return tuple((name, self._spec(name, value)) for name, value in arguments.items())
+
+    @property
+    def tables(self) -> Tables:
+        """The addresses among the arguments so far."""
+        return Tables(tuple(self._tables.values()), self.behind.numbers)
 
     @property
     def storages(self) -> tuple[Any, ...]:
@@ -70,6 +78,7 @@ class Boarding:
 
         if storage is None or not storage.nbytes():
             return Memory(None, 0, 0, index in self._written)
+        holds_addresses = any(view.storage == index for view in self._tables.values())
         tensor = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         try:
             # Torch counts who shares a storage for as long as that lives, and warns at exit where one still does. So
@@ -79,7 +88,7 @@ class Boarding:
         except RuntimeError as exc:
             raise CannotBoard(f"the memory of {self.names[index][0]} cannot be shared ({first_line(exc)})") from exc
         self._shared.append(shared)
-        return Memory(handle, storage.nbytes(), storage.data_ptr(), index in self._written)
+        return Memory(handle, storage.nbytes(), storage.data_ptr(), index in self._written, holds_addresses)
 
     def _spec(self, name: str, value: Any) -> ArgumentSpec:
         if isinstance(value, tuple):
@@ -115,7 +124,7 @@ class Boarding:
         self._check(name, tensor)
         storage = tensor.untyped_storage()
         index = self._index(name, storage.data_ptr(), storage)
-        return TensorSpec(
+        spec = TensorSpec(
             storage=index,
             offset_bytes=int(tensor.storage_offset()) * tensor.element_size(),
             shape=tuple(tensor.shape),
@@ -123,6 +132,9 @@ class Boarding:
             dtype=str(tensor.dtype).removeprefix("torch."),
             itemsize=tensor.element_size(),
         )
+        if name in self.behind.tables:
+            self._tables[name] = spec
+        return spec
 
     def _bare(self, name: str, value: Any) -> TensorSpec:
         """Take an object along that is no tensor and has an address: only where that is no address."""

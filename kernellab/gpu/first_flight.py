@@ -29,6 +29,7 @@ from kernellab.gpu.verdict import good_flight, is_lasting
 from kernellab.grid import MAX_GRID, Grid3
 from kernellab.ir.effects import Access, Site
 from kernellab.packed import ArgumentSpec
+from kernellab.reached import Reached, reached
 from kernellab.store import FlightLog, GoodFlight
 from kernellab.worker import Job, Kind, Worker
 
@@ -102,9 +103,13 @@ class Flights:
         device = torch.cuda.current_device()
         if torch.cuda.is_current_stream_capturing():
             return Landing(("the first launch was captured into a CUDA graph and not tried before",))
-        boarding = Boarding(device, _mutated(departure.compiled))
+        if departure.compiled.effects.lost is not None:
+            self._flown.add((departure.handle.hash, device))
+            return Landing((f"the first launch was not tried before: {departure.compiled.effects.lost}",))
+        behind = reached(departure.arguments, departure.compiled.effects, "cuda")
+        boarding = Boarding(device, _mutated(departure.compiled, behind), behind=behind)
         try:
-            specs = boarding.specs(departure.arguments)
+            specs = boarding.specs({**departure.arguments, **behind.tensors})
             record = _record(departure, boarding, specs)
             if self._is_logged(record):
                 self._flown.add((departure.handle.hash, device))
@@ -185,13 +190,14 @@ def _job(departure: Departure, boarding: Boarding, specs: Specs) -> FlightJob:
         constants=constants,
         device=boarding.device,
         grid=departure.grid,
-        arguments=specs,
+        arguments=specs[: len(departure.arguments)],
         memories=boarding.memories(),
+        tables=boarding.tables,
     )
 
 
-def _mutated(compiled: Compiled) -> frozenset[str] | None:
-    return None if compiled.effects.unknown else compiled.effects.mutated
+def _mutated(compiled: Compiled, behind: Reached) -> frozenset[str] | None:
+    return compiled.effects.mutated | behind.mutated if compiled.effects.is_followed else None
 
 
 def _landing(flight: Flight) -> Landing:
@@ -246,9 +252,10 @@ def _fault(departure: Departure, boarding: Boarding, flight: Flight) -> Kernella
 
 
 def _damage(departure: Departure, boarding: Boarding, flight: Flight) -> OutOfBounds:
-    argument, what = damage_text(flight.damages[0], boarding.names, departure.compiled.effects.mutated)
+    mutated = departure.compiled.effects.mutated | boarding.behind.mutated
+    argument, what = damage_text(flight.damages[0], boarding.names, mutated)
     sites = [site for site in departure.compiled.effects.sites if site.kind is not Access.READ]
-    site = _likely(tuple(site for site in sites if argument in {None, site.argument})) or _likely(tuple(sites))
+    site = _likely(tuple(site for site in sites if site.goes_to(argument))) or _likely(tuple(sites))
     text = f"{_subject(departure)} wrote out of bounds: {what}. {_UNTOUCHED}"
     place = None if site is None else _place(site)
     return OutOfBounds(text, place=place, kernel=departure.compiled.kernel)

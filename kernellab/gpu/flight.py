@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from kernellab.packed import ArgumentSpec
+from kernellab.packed import ArgumentSpec, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +17,23 @@ class Memory:
     """One storage on the GPU.
 
     ``handle`` is what ``torch.multiprocessing`` makes a tensor of its bytes from, None for no memory at all.
-    ``address`` is where it lies in its owner's process. ``is_mutated`` tells whether the kernel may write to it.
+    ``address`` is where it lies in its owner's process. ``is_mutated`` tells whether the kernel may write to it, and
+    ``holds_addresses`` whether it takes addresses out of it, which a copy has to hold others of.
     """
 
     handle: Any
     size_bytes: int
     address: int
     is_mutated: bool
+    holds_addresses: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The addresses among the arguments of a launch: ``views`` of its memories hold them, and ``numbers`` are them."""
+
+    views: tuple[TensorSpec, ...] = ()
+    numbers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,7 @@ class FlightJob:
     grid: tuple[int, int, int]
     arguments: tuple[tuple[str, ArgumentSpec], ...]
     memories: tuple[Memory, ...]
+    tables: Tables = Tables()
 
 
 class Ending(StrEnum):

@@ -7,6 +7,7 @@ from typing import Any
 
 from kernellab.compile import Compiled
 from kernellab.memory import memory_of
+from kernellab.reached import apart, reached
 from kernellab.run import Run
 
 
@@ -20,7 +21,9 @@ def observed(
     """
     import torch  # only where there is a GPU
 
-    tensors = {name: tensor for name, tensor in memory_of(arguments).items() if tensor.is_cuda}
+    behind = reached(arguments, compiled.effects, "cuda")
+    everything = {**memory_of(arguments), **apart(behind.tensors, arguments)}
+    tensors = {name: tensor for name, tensor in everything.items() if tensor.is_cuda}
     written = compiled.effects.mutated if not compiled.effects.unknown else frozenset(tensors)
     candidates = {name: tensor for name, tensor in tensors.items() if name in written}
     needed = sum(tensor.numel() * tensor.element_size() for tensor in candidates.values())

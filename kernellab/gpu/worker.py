@@ -13,8 +13,9 @@ from typing import Any
 
 from kernellab._triton.artifact import compiled_from_files, launch_compiled
 from kernellab.gpu.arena import Arena, Span, arena_of, spans_of
-from kernellab.gpu.flight import Ending, Flight, FlightJob, Memory, Placing
-from kernellab.gpu.unboarding import argument_of
+from kernellab.gpu.flight import Ending, Flight, FlightJob, Memory, Placing, Tables
+from kernellab.gpu.unboarding import argument_of, move_tables, moves_of, with_moved_numbers
+from kernellab.memory import Moves
 
 _WIDE_GUARD_BYTES = 32 << 20
 _NARROW_GUARD_BYTES = 1 << 20
@@ -39,13 +40,17 @@ def fly(job: FlightJob, progress: Callable[[Any], None]) -> Flight:
 
     torch.cuda.set_device(job.device)
     printed = _printed_bytes()
-    placed = _place(job.memories)
+    placed = _place(job.memories, job.tables)
     kernel = compiled_from_files(dict(job.files), job.digest, dict(job.signature), job.constants)
-    arguments = tuple(argument_of(spec, placed.tensors) for _, spec in job.arguments)
+    moves = moves_of(job.memories, placed.tensors)
+    specs = (with_moved_numbers(name, spec, job.tables, moves) for name, spec in job.arguments)
+    arguments = tuple(argument_of(spec, placed.tensors) for spec in specs)
     ending, message = _launched(kernel, job.grid, arguments)
     if ending is Ending.FAULT:
         return Flight(ending, placed.placing, message, output=_printed_since(printed))
     damages = () if placed.arena is None else tuple(placed.arena.damages())
+    if placed.placing is Placing.ORIGINALS and ending is Ending.CLEAN and not damages:
+        _write_tables_back(job, placed.tensors, moves)
     del arguments
     placing = placed.placing
     placed.free()
@@ -85,7 +90,16 @@ class _Placed:
         torch.cuda.empty_cache()
 
 
-def _place(memories: tuple[Memory, ...]) -> _Placed:
+def _write_tables_back(job: FlightJob, tensors: list[Any], moves: Moves) -> None:
+    """Let the notebook's tables hold what the launch left in their copies, which are all that was copied."""
+    back = tuple((to, size_bytes, address) for address, size_bytes, to in moves)
+    move_tables(job.tables, tensors, back)
+    for memory, tensor in zip(job.memories, tensors, strict=True):
+        if memory.holds_addresses and memory.is_mutated:
+            _mapped(memory).copy_(tensor)
+
+
+def _place(memories: tuple[Memory, ...], tables: Tables) -> _Placed:
     import torch
 
     free_bytes = torch.cuda.mem_get_info()[0] * 4 // 5
@@ -96,16 +110,17 @@ def _place(memories: tuple[Memory, ...]) -> _Placed:
             # The wide zones are a luxury: they take a tenth of the free memory at most.
             limit = free_bytes // 10 if guard_bytes == _WIDE_GUARD_BYTES else free_bytes
             if total < limit or placing is Placing.ORIGINALS:
-                return _filled(memories, placing, spans, total)
+                return _filled(memories, tables, placing, spans, total)
     raise AssertionError("unreachable")
 
 
 def _is_copied(memory: Memory, placing: Placing) -> bool:
-    return placing is Placing.COPIES or (placing is Placing.WRITTEN_COPIES and memory.is_mutated)
+    is_needed = placing is Placing.WRITTEN_COPIES and memory.is_mutated
+    return placing is Placing.COPIES or is_needed or memory.holds_addresses
 
 
 def _filled(
-    memories: tuple[Memory, ...], placing: Placing, spans: tuple[Span | None, ...], total_bytes: int
+    memories: tuple[Memory, ...], tables: Tables, placing: Placing, spans: tuple[Span | None, ...], total_bytes: int
 ) -> _Placed:
     import torch
 
@@ -119,8 +134,10 @@ def _filled(
         else:
             assert arena is not None
             tensors.append(arena.copy_of(index).copy_(_mapped(memory)))
-            if not memory.is_mutated:
-                arena.watch(index)
+    move_tables(tables, tensors, moves_of(memories, tensors))
+    for index, memory in enumerate(memories):
+        if arena is not None and spans[index] is not None and not memory.is_mutated:
+            arena.watch(index)
     return _Placed(placing, tensors, arena)
 
 

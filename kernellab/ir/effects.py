@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,14 +10,28 @@ from kernellab.ir.control import refuse_recursion
 from kernellab.ir.dataflow import Analysis, Touch
 from kernellab.ir.graph import Graph, Location
 from kernellab.ir.operations import Access
-from kernellab.ir.provenance import Opaque, argument_in, arguments_of
+from kernellab.ir.pointers import Origin, Origins
+from kernellab.ir.provenance import Alternative, Opaque, argument_in, arguments_of
 
-__all__ = ["Access", "Effects", "Site", "UnknownEffect", "effects_of", "union_of", "with_aliases"]
+__all__ = [
+    "NO_EFFECTS",
+    "REACHED",
+    "Access",
+    "Effects",
+    "Site",
+    "UnknownEffect",
+    "effects_of",
+    "union_of",
+    "with_aliases",
+]
+
+REACHED = "memory reached through "
+"""What stands before the name of an argument in the name of the memory that its values are addresses of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One operation that touches one argument.
+    """One operation that touches one argument, or memory that is reached through one: ``memory reached through ptrs``.
 
     ``operation`` is the name of the operation and ``index`` its index in the graph. ``masked`` tells whether a mask
     can switch it off lane by lane, ``conditional`` whether it stands in a branch or loop that may not be entered.
@@ -34,6 +49,15 @@ class Site:
     def line(self) -> int | None:
         return self.location.line
 
+    def goes_to(self, name: str | None) -> bool:
+        """Tell whether this may be an access to some memory of a launch, by its name; to any, where that is None."""
+        return name is None or name == self.argument or (self.is_reached and name.startswith(f"{self.argument}["))
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether this is memory that is reached through an argument."""
+        return self.argument.startswith(REACHED)
+
 
 @dataclass(frozen=True, slots=True)
 class UnknownEffect:
@@ -48,6 +72,9 @@ class UnknownEffect:
     location: Location
     reason: str
     arguments: frozenset[str] = frozenset()
+    through: frozenset[str] = frozenset()
+    is_nested: bool = False
+    is_lost: bool = False
 
     @property
     def line(self) -> int | None:
@@ -59,7 +86,8 @@ class Effects:
     """The memory effects of a kernel on its arguments, by name; ``outs[1]`` for the member of a tuple.
 
     ``arguments`` are all that name memory, touched or not. ``unknown`` is empty when the answer is complete.
-    ``aliases`` are groups of arguments that were the same tensor.
+    ``aliases`` are groups of arguments that were the same tensor. Memory that is reached through an argument has sites
+    under a name of its own, and stays unknown: which tensors it is, the arguments' among them, only a launch can tell.
     """
 
     arguments: tuple[str, ...]
@@ -87,8 +115,33 @@ class Effects:
         """Arguments whose memory may change: written or atomically updated."""
         return self.writes | self.atomics
 
+    @property
+    def through(self) -> frozenset[str]:
+        """Arguments whose values are addresses that the kernel goes to."""
+        return frozenset[str]().union(*(effect.through for effect in self.unknown))
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether all that is unknown is memory reached through arguments, which a launch can tell."""
+        return all(effect.through for effect in self.unknown)
+
+    @property
+    def lost(self) -> str | None:
+        """Which access goes where nobody can tell before it does, in words; None where there is none."""
+        lines = [f"{each.operation} in line {each.line}" for each in self.unknown if each.is_lost]
+        return f"the address of {lines[0]} cannot be followed to the memory that it is in" if lines else None
+
+    def reached(self, *kinds: Access) -> frozenset[str]:
+        """Return the arguments through which memory is reached that is touched in one of these ways."""
+        names = {site.argument for site in self.sites if site.kind in kinds and site.is_reached}
+        return frozenset(name.removeprefix(REACHED) for name in names)
+
     def _touched(self, kind: Access) -> frozenset[str]:
-        return frozenset(site.argument for site in self.sites if site.kind is kind)
+        return frozenset(site.argument for site in self.sites if site.kind is kind).intersection(self.arguments)
+
+
+NO_EFFECTS = Effects((), ())
+"""What is known of a kernel that nobody analysed, or that touches nothing."""
 
 
 def effects_of(graph: Graph) -> Effects:
@@ -106,27 +159,47 @@ def effects_of(graph: Graph) -> Effects:
     function = graph.kernel
     pointers = [graph.values[value].is_pointer for value in function.arguments]
     named = [name for name, is_pointer in zip(function.parameters, pointers, strict=True) if is_pointer]
+    origins = _origins(graph, touches)
     return Effects(
         arguments=tuple(dict.fromkeys(named)),
-        sites=_sites(graph, touches),
-        unknown=_unknown(graph, touches),
+        sites=_sites(graph, touches, origins),
+        unknown=_unknown(graph, touches, origins),
     )
 
 
-def _sites(graph: Graph, touches: Sequence[Touch]) -> tuple[Site, ...]:
-    """Return one site per operation, kind and argument; certain if some call of it is certain."""
-    found: dict[tuple[int, int, Access], Site] = {}
+def _origins(graph: Graph, touches: Sequence[Touch]) -> dict[int, Origin]:
+    """Return where the addresses come from that are made of numbers, by operation."""
+    stray = {touch.operation for touch in touches if touch.access is not None and _is_number(touch.target)}
+    if not stray:
+        return {}
+    targets: dict[int, set[Alternative]] = defaultdict(set)
     for touch in touches:
-        argument = argument_in(touch.target)
-        if argument is None or touch.access is None:
+        targets[touch.operation].add(touch.target)
+    origins = Origins(graph, targets)
+    return {index: origins.of(graph.operations[index]) for index in stray}
+
+
+def _is_number(target: Alternative) -> bool:
+    return not target.arguments if isinstance(target, Opaque) else target == ()
+
+
+def _sites(graph: Graph, touches: Sequence[Touch], origins: dict[int, Origin]) -> tuple[Site, ...]:
+    """Return one site per operation, kind and argument; certain if some call of it is certain."""
+    found: dict[tuple[int, bool, int, Access], Site] = {}
+    for touch in touches:
+        if touch.access is None:
             continue
-        key = (touch.operation, argument, touch.access)
+        argument = argument_in(touch.target)
+        is_reached = argument is None and _is_number(touch.target)
+        known = origins[touch.operation].roots if is_reached else () if argument is None else (argument,)
         operation = graph.operations[touch.operation]
-        name = graph.kernel.parameters[argument]
-        site = Site(
-            name, touch.access, operation.name, operation.index, operation.location, touch.masked, touch.conditional
-        )
-        found[key] = _surer(found[key], site) if key in found else site
+        for each in known:
+            key = (touch.operation, is_reached, each, touch.access)
+            name = REACHED * is_reached + graph.kernel.parameters[each]
+            site = Site(
+                name, touch.access, operation.name, operation.index, operation.location, touch.masked, touch.conditional
+            )
+            found[key] = _surer(found[key], site) if key in found else site
     return tuple(found[key] for key in sorted(found))
 
 
@@ -134,21 +207,35 @@ def _surer(one: Site, other: Site) -> Site:
     return replace(one, masked=one.masked and other.masked, conditional=one.conditional and other.conditional)
 
 
-def _unknown(graph: Graph, touches: Sequence[Touch]) -> tuple[UnknownEffect, ...]:
+def _unknown(graph: Graph, touches: Sequence[Touch], origins: dict[int, Origin]) -> tuple[UnknownEffect, ...]:
     found: dict[tuple[int, str, str], UnknownEffect] = {}
     for touch in touches:
         if touch.access is not None and argument_in(touch.target) is not None:
             continue
         operation = graph.operations[touch.operation]
         names = frozenset(graph.kernel.parameters[each] for each in arguments_of([frozenset({touch.target})]))
-        reason = _reason(graph, touch)
-        effect = UnknownEffect(touch.access, operation.name, operation.index, operation.location, reason, names)
-        found[touch.operation, str(touch.access), reason] = effect
+        is_number = touch.access is not None and _is_number(touch.target)
+        origin = origins[touch.operation] if is_number else Origin()
+        through = frozenset(graph.kernel.parameters[each] for each in origin.roots)
+        reason = _reason(graph, touch, through)
+        found[touch.operation, str(touch.access), reason] = UnknownEffect(
+            touch.access,
+            operation.name,
+            operation.index,
+            operation.location,
+            reason,
+            names,
+            through,
+            origin.is_nested,
+            origin.is_lost,
+        )
     return tuple(found[key] for key in sorted(found))
 
 
-def _reason(graph: Graph, touch: Touch) -> str:
+def _reason(graph: Graph, touch: Touch, through: frozenset[str]) -> str:
     target = touch.target
+    if through:
+        return f"the address is an integer that derives from no argument: {REACHED}{', '.join(sorted(through))}"
     if touch.access is None and isinstance(target, Opaque):
         return target.reason
     if isinstance(target, Opaque):

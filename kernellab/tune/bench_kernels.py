@@ -8,9 +8,11 @@ from types import MappingProxyType
 from kernellab.compiler import triton_files
 from kernellab.errors import LaunchError, OutOfBounds, Place, RunError, first_line
 from kernellab.gpu.bench_jobs import BenchKernel, Timing
+from kernellab.gpu.boarding import CannotBoard
 from kernellab.gpu.damage import damage_text
 from kernellab.ir.effects import Access, Effects
 from kernellab.packed import ArgumentSpec, DescriptorSpec, TensorSpec, TupleSpec
+from kernellab.reached import Reached
 from kernellab.tune.bench import Candidate
 from kernellab.tune.launches import Launch
 
@@ -38,18 +40,32 @@ def require_good(
 
 def _place_of_writes(effects: Effects, argument: str | None) -> Place | None:
     """Return the first line that writes to an argument, one without a mask before all others."""
-    sites = [site for site in effects.sites if site.kind is not Access.READ and argument in {None, site.argument}]
+    sites = [site for site in effects.sites if site.kind is not Access.READ and site.goes_to(argument)]
     site = min(sites, key=lambda site: (site.masked, site.line or 0), default=None)
     if site is None or site.location.file is None or site.line is None:
         return None
     return Place(site.location.file, site.line)
 
 
-def touched(effects: Effects) -> tuple[frozenset[str], frozenset[str]]:
-    """Return what a launch may write, and what it may read; everything where an effect is unknown."""
-    if effects.unknown:
-        return frozenset(effects.arguments), frozenset(effects.arguments)
-    return effects.mutated, effects.reads | effects.atomics
+def touched(effects: Effects, behind: Reached | None = None) -> tuple[frozenset[str], frozenset[str]]:
+    """Return what a launch may write, and what it may read; everything where an effect is unknown.
+
+    ``behind`` is the memory that it reaches through addresses among its arguments, if anybody has looked.
+    """
+    if behind is None or not effects.is_followed:
+        everything = frozenset(effects.arguments) | frozenset(behind.tensors if behind is not None else ())
+        return (everything, everything) if effects.unknown else (effects.mutated, effects.reads | effects.atomics)
+    return effects.mutated | behind.mutated, effects.reads | effects.atomics | behind.read
+
+
+def require_followed(effects: Effects) -> None:
+    """Raise where a launch changes memory that nobody can copy.
+
+    Raises:
+        CannotBoard: an address cannot be followed.
+    """
+    if effects.lost is not None:
+        raise CannotBoard(f"{effects.lost}; what the launches changed there was not brought back")
 
 
 def views_of(name: str, spec: ArgumentSpec) -> list[tuple[str, TensorSpec]]:

@@ -14,9 +14,9 @@ from kernellab.errors import KernellabError, LaunchError, WorkerDied, WorkerErro
 from kernellab.gpu.bench_jobs import BenchKernel, MeasureJob, Readiness, RoundsJob, Setup, Timing
 from kernellab.gpu.boarding import Boarding, CannotBoard
 from kernellab.gpu.first_flight import Flights
-from kernellab.ir.effects import Effects
+from kernellab.reached import NOTHING, Reached, reached
 from kernellab.tune.bench import Bench, Candidate, Measured
-from kernellab.tune.bench_kernels import bench_kernel, require_good, touched, views_of
+from kernellab.tune.bench_kernels import bench_kernel, require_followed, require_good, touched, views_of
 from kernellab.tune.checking import expected_of
 from kernellab.tune.hooks import IN_WORKER, shipped_hooks
 from kernellab.tune.launches import Launches
@@ -55,6 +55,7 @@ class WorkerBench:
     _values: Boarding | None = None
     _mutated: frozenset[str] = frozenset()
     _read: frozenset[str] = frozenset()
+    _behind: Reached = NOTHING
     _founders: list[Candidate] = field(default_factory=list)
     _names: Any = field(default_factory=itertools.count)
 
@@ -69,10 +70,11 @@ class WorkerBench:
         threading.Thread(target=run, name="kernellab-bench", daemon=True).start()
 
     def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
-        self._take_effects(candidate.compiled.effects)
+        self._take_effects(candidate)
         if self._local is not None:
             return self._local.measure(candidate, runs, stop_above_ms)
         try:
+            require_followed(candidate.compiled.effects)
             setup, kernel = self._ready(candidate), self._kernel(candidate)
             references = tuple(self._kernel(founder) for founder in self._founders)
             job = MeasureJob(setup, kernel, runs, stop_above_ms, references, self.launches.manner)
@@ -142,7 +144,7 @@ class WorkerBench:
 
     def _rounds(self, candidates: Sequence[Candidate], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
         for candidate in candidates:
-            self._take_effects(candidate.compiled.effects)
+            self._take_effects(candidate)
         setup = self._ready(candidates[0])
         by_graph = self.launches.manner.by_graph
         job = RoundsJob(setup, tuple(map(self._kernel, candidates)), rounds, warm, by_graph)
@@ -202,12 +204,13 @@ class WorkerBench:
         launch = self.launches.of(candidate.config)
         device = self._device
         self._await_worker(device)
-        boarding = Boarding(device, self._mutated)
-        specs = dict(boarding.specs(launch.arguments))
+        boarding = Boarding(device, self._mutated, behind=self._behind)
+        arguments = {**launch.arguments, **self._behind.tensors}
+        specs = dict(boarding.specs(arguments))
         views = {name: view for name, spec in specs.items() for name, view in views_of(name, spec)}
         outputs = {name: view for name, view in views.items() if name in self._mutated}
         reference, values = self.launches.reference, Boarding(device, frozenset())
-        expected = () if reference is None else expected_of(reference, launch.arguments, outputs, values)
+        expected = () if reference is None else expected_of(reference, arguments, outputs, values)
         torch.cuda.synchronize(device)
         self._boarding, self._values = boarding, values  # what they share has to stay until the worker lets go of it
         return Setup(
@@ -219,6 +222,7 @@ class WorkerBench:
             zeroed=tuple(view for name, view in views.items() if name in self.reset),
             expected=expected,
             references=values.memories(),
+            tables=boarding.tables,
         )
 
     def _kernel(self, candidate: Candidate) -> BenchKernel:
@@ -226,9 +230,14 @@ class WorkerBench:
         boarding = Boarding(self._device, self._mutated)
         return bench_kernel(candidate, launch, boarding.specs(launch.arguments), shipped_hooks(launch))
 
-    def _take_effects(self, effects: Effects) -> None:
+    def _take_effects(self, candidate: Candidate) -> None:
         """Widen what is known to be read and written by what one more config does."""
-        mutated, read = touched(effects)
+        effects = candidate.compiled.effects
+        if not effects.through <= self._behind.through:
+            arguments = self.launches.of(candidate.config).arguments
+            self._behind = self._behind.joined(reached(arguments, effects, "cuda"))
+            self._release()
+        mutated, read = touched(effects, self._behind)
         if not (mutated <= self._mutated and read <= self._read):
             self._mutated, self._read = self._mutated | mutated, self._read | read
             self._release()

@@ -16,6 +16,7 @@ from kernellab.gpu.bench_memory import TooLarge, copied, in_place
 from kernellab.gpu.bench_worker import Workbench
 from kernellab.gpu.boarding import Boarding
 from kernellab.gpu.flight import Memory
+from kernellab.reached import reached
 from kernellab.tune.bench import Candidate, Measured
 from kernellab.tune.bench_kernels import bench_kernel, require_good, touched, views_of
 from kernellab.tune.checking import expected_of
@@ -81,11 +82,14 @@ class LocalBench:
         import torch
 
         launch = self.launches.of(candidate.config)
-        mutated, read = touched(candidate.compiled.effects)
-        boarding = Boarding(torch.cuda.current_device(), mutated)
-        views = dict(pair for name, spec in boarding.specs(launch.arguments) for pair in views_of(name, spec))
+        behind = reached(launch.arguments, candidate.compiled.effects, "cuda")
+        mutated, read = touched(candidate.compiled.effects, behind)
+        boarding = Boarding(torch.cuda.current_device(), mutated, behind=behind)
+        arguments = {**launch.arguments, **behind.tensors}
+        views = dict(pair for name, spec in boarding.specs(arguments) for pair in views_of(name, spec))
         self._names = boarding.names
         originals = [_bytes_of(storage) for storage in boarding.storages]
+        tables = {view.storage for view in boarding.tables.views}
         written = {view.storage for name, view in views.items() if name in mutated}
         outputs = {name: view for name, view in views.items() if name in mutated}
         reference, values = self.launches.reference, Boarding(boarding.device, frozenset())
@@ -93,13 +97,14 @@ class LocalBench:
             name="local",
             device=boarding.device,
             memories=tuple(
-                Memory(None, original.numel(), original.data_ptr(), index in written)
+                Memory(None, original.numel(), original.data_ptr(), index in written, index in tables)
                 for index, original in enumerate(originals)
             ),
             read=frozenset(view.storage for name, view in views.items() if name in read),
             outputs=tuple(outputs.values()),
             zeroed=tuple(view for name, view in views.items() if name in self.reset),
-            expected=() if reference is None else expected_of(reference, launch.arguments, outputs, values),
+            expected=() if reference is None else expected_of(reference, arguments, outputs, values),
+            tables=boarding.tables,
         )
         try:
             memory = copied(setup, originals, keeps_originals=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernellab.compile import Compiled, Resources
-from kernellab.ir.effects import Access, Effects, UnknownEffect
+from kernellab.ir.effects import REACHED, Access, Effects, UnknownEffect
 from kernellab.report import ArgumentReport, Check, KernelReport
 from kernellab.run import Finding
 
@@ -150,6 +150,9 @@ def unknown_words(effect: UnknownEffect) -> str:
     """Return a sentence on an effect that the analysis could not pin to an argument."""
     what = {None: "touches", Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates"}[effect.kind]
     place = f" in line {effect.line}" if effect.line is not None else ""
+    if effect.through:
+        where = f"{REACHED}{', '.join(sorted(effect.through))}"
+        return f"{effect.operation}{place} {what} {where}: whose that is, the addresses of a launch tell"
     return f"{effect.operation}{place} {what} memory that no argument names: {effect.reason}"
 
 

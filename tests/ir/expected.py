@@ -17,6 +17,8 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from kernellab.ir.effects import REACHED
+
 MODULES = (
     "kernels_access",
     "kernels_address",
@@ -97,9 +99,12 @@ def expect(
     since: tuple[int, int] = (3, 0),
     until: tuple[int, int] = (4, 0),
 ) -> Callable[[Any], Case]:
-    """Return the decorator that states the facts of a kernel; names are separated by blanks."""
-    facts = {(kind, name) for kind, names in _kinds(reads, writes, atomics) for name in names.split()}
-    not_shown = {tuple(each.split(":", 1)) for each in may.split()}
+    """Return the decorator that states the facts of a kernel; names are separated by blanks.
+
+    ``@table`` is memory whose address the argument ``table`` holds.
+    """
+    facts = {(kind, name) for kind, names in _kinds(reads, writes, atomics) for name in _names(names)}
+    not_shown = {tuple(each.replace("@", REACHED).split(":", 1)) for each in may.split()}
     assert not_shown <= facts, f"may names {not_shown - facts}, which are no facts"
 
     def decorate(kernel: Any) -> Case:
@@ -118,6 +123,10 @@ def expect(
         )
 
     return decorate
+
+
+def _names(text: str) -> list[str]:
+    return [name.replace("@", REACHED) for name in text.split()]
 
 
 def _kinds(reads: str, writes: str, atomics: str) -> Iterator[tuple[str, str]]:

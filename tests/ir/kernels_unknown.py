@@ -1,4 +1,4 @@
-"""Addresses that no argument names: the answer says so, names the operation, and stays exact about the rest."""
+"""Addresses that no argument is: the answer names the operation, what holds them, and stays exact about the rest."""
 
 import torch
 import triton
@@ -13,7 +13,7 @@ TABLE = {"table": lambda: torch.full((16,), HIDDEN.data_ptr(), dtype=torch.int64
 ADDRESS = {"address": HIDDEN.data_ptr}
 
 
-@expect(reads="table x", unknown="tt.store", args=TABLE)
+@expect(reads="table x", writes="@table", unknown="tt.store", args=TABLE)
 @triton.jit
 def stores_where_a_table_says(table, x, B: tl.constexpr = 16):
     p = tl.load(table + 3).to(tl.pointer_type(tl.float32))
@@ -21,7 +21,7 @@ def stores_where_a_table_says(table, x, B: tl.constexpr = 16):
     tl.store(p + offs, tl.load(x + offs))
 
 
-@expect(reads="table", writes="y", unknown="tt.load", args=TABLE)
+@expect(reads="table @table", writes="y", unknown="tt.load", args=TABLE)
 @triton.jit
 def loads_where_a_table_says(table, y, B: tl.constexpr = 16):
     p = tl.load(table + 3).to(tl.pointer_type(tl.float32))
@@ -29,14 +29,14 @@ def loads_where_a_table_says(table, y, B: tl.constexpr = 16):
     tl.store(y + offs, tl.load(p + offs))
 
 
-@expect(reads="table", unknown="tt.atomic_rmw", args=TABLE)
+@expect(reads="table", atomics="@table", unknown="tt.atomic_rmw", args=TABLE)
 @triton.jit
 def adds_where_a_table_says(table, B: tl.constexpr = 16):
     p = tl.load(table + 3).to(tl.pointer_type(tl.float32))
     tl.atomic_add(p + tl.arange(0, B), 1.0)
 
 
-@expect(reads="table x", unknown="tt.store", args=TABLE)
+@expect(reads="table x", writes="@table", unknown="tt.store", args=TABLE)
 @triton.jit
 def takes_a_block_of_addresses_from_a_table(table, x, B: tl.constexpr = 16):
     offs = tl.arange(0, B)
@@ -44,7 +44,7 @@ def takes_a_block_of_addresses_from_a_table(table, x, B: tl.constexpr = 16):
     tl.store(p, tl.load(x + offs))
 
 
-@expect(reads="table x", writes="y", unknown="tt.store", args={**TABLE, "flag": 2}, may="write:y")
+@expect(reads="table x", writes="y @table", unknown="tt.store", args={**TABLE, "flag": 2}, may="write:y")
 @triton.jit
 def chooses_between_an_argument_and_a_table(table, x, y, flag, B: tl.constexpr = 16):
     p = tl.where(flag > 0, tl.load(table).to(tl.pointer_type(tl.float32)), y)
@@ -52,7 +52,7 @@ def chooses_between_an_argument_and_a_table(table, x, y, flag, B: tl.constexpr =
     tl.store(p + offs, tl.load(x + offs))
 
 
-@expect(reads="x", unknown="tt.store", args=ADDRESS)
+@expect(reads="x", writes="@address", unknown="tt.store", args=ADDRESS)
 @triton.jit
 def gets_an_address_as_a_number(address, x, B: tl.constexpr = 16):
     p = address.to(tl.pointer_type(tl.float32))
@@ -76,7 +76,7 @@ def divides_the_distance_of_two_tensors(x, y, B: tl.constexpr = 16):
     tl.store(x + distance + offs, tl.load(x + offs))
 
 
-@expect(reads="long_out", writes="long_out", unknown="tt.store")
+@expect(reads="long_out", writes="long_out @long_out", unknown="tt.store", may="write:@long_out")
 @triton.jit
 def keeps_an_address_in_memory(long_out, y):
     tl.store(long_out, y.to(tl.int64))
@@ -84,7 +84,7 @@ def keeps_an_address_in_memory(long_out, y):
     tl.store(tl.load(long_out).to(tl.pointer_type(tl.float32)), 1.0)
 
 
-@expect(reads="table", writes="y", unknown="tt.load", args=TABLES)
+@expect(reads="table @table", writes="y", unknown="tt.load", args=TABLES)
 @triton.jit
 def follows_two_tables(table, y):
     inner = tl.load(table).to(tl.pointer_type(tl.int64))
@@ -92,7 +92,7 @@ def follows_two_tables(table, y):
     tl.store(y, tl.load(p))
 
 
-@expect(reads="table x", writes="y", unknown="tt.store", args={**TABLE, "k": 3})
+@expect(reads="table x", writes="y @table", unknown="tt.store", args={**TABLE, "k": 3})
 @triton.jit
 def mixes_known_and_unknown_in_a_loop(table, x, y, k, B: tl.constexpr = 16):
     p = y
@@ -100,3 +100,20 @@ def mixes_known_and_unknown_in_a_loop(table, x, y, k, B: tl.constexpr = 16):
     for _ in range(k):
         tl.store(p + offs, tl.load(x + offs))
         p = tl.load(table).to(tl.pointer_type(tl.float32))
+
+
+@expect(reads="table", unknown="tt.store", args={"table": lambda: torch.full((16,), HIDDEN.data_ptr() >> 4)})
+@triton.jit
+def widens_an_address_from_a_table(table):
+    tl.store((tl.load(table) << 4).to(tl.pointer_type(tl.float32)), 1.0)
+
+
+@expect(reads="table x", writes="@table", unknown="tt.store", args={**TABLE, "k": 3})
+@triton.jit
+def picks_an_address_in_a_noinline_helper(table, x, k):
+    tl.store(_address_in(table, k).to(tl.pointer_type(tl.float32)), tl.load(x))
+
+
+@triton.jit(noinline=True)
+def _address_in(table, k):
+    return tl.load(table + k) + 4

@@ -71,6 +71,32 @@ def test_address_from_memory_says_that_no_argument_names_it() -> None:
         assert "derives from no argument" in unknown.reason
 
 
+def test_address_from_memory_says_what_holds_it() -> None:
+    for graph in graphs_of_case(kernels_unknown.follows_two_tables):
+        effects = effects_of(graph)
+        assert effects.through == {"table"}
+        assert effects.reached(Access.READ) == {"table"}
+        assert [each.is_nested for each in effects.unknown] == [False, True]
+        assert (effects.reads, effects.is_followed, effects.lost) == ({"table"}, True, None)
+
+
+def test_address_that_was_computed_from_memory_is_lost() -> None:
+    for graph in graphs_of_case(kernels_unknown.widens_an_address_from_a_table):
+        effects = effects_of(graph)
+        (unknown,) = effects.unknown
+        assert (unknown.through, unknown.is_lost, effects.is_followed) == (frozenset(), True, False)
+        assert (
+            effects.lost
+            == f"the address of tt.store in line {unknown.line} cannot be followed to the memory that it is in"
+        )
+
+
+def test_address_that_was_computed_from_an_argument_is_not_lost() -> None:
+    for graph in graphs_of_case(kernels_unknown.scrambles_an_address):
+        effects = effects_of(graph)
+        assert (effects.through, effects.lost) == (frozenset(), None)
+
+
 def test_recursion_is_refused_by_name() -> None:
     graph = graphs_of_case(kernels_calls.nests_noinline_helpers)[1]
     inner = next(function.name for function in graph.functions if "store_one_apart" in function.name)

@@ -50,6 +50,17 @@ class CheckedBuilder(Arithmetic):
             self.low_precision_used.add(element.name)
         return element
 
+    # pointers that are made of numbers, and numbers of pointers
+
+    def create_int_to_ptr(self, src: Handle, dst_type: Any) -> Handle:
+        pointer = self.create_bitcast(src, dst_type)
+        pointer.data = self._checked().adopted(pointer.data)
+        return pointer
+
+    def create_ptr_to_int(self, src: Handle, dst_type: Any) -> Handle:
+        self._checked().hands_out_addresses = True
+        return self.create_bitcast(src, dst_type)
+
     # loads and stores; the arguments between value and volatility are cache hints, which differ between versions
 
     def create_load(self, ptr: Handle, *hints: Any) -> Handle:
@@ -72,10 +83,14 @@ class CheckedBuilder(Arithmetic):
             rest = encode(other.data, element.name) if low else other.data.astype(raw_dtype(element))
         lanes = _lanes(mask, ptr)
         data = self._checked().load(ptr, lanes, rest, raw_dtype(element), volatile=volatile)
+        if isinstance(element, tl.pointer_type):
+            data = self._checked().adopted(data)
         return Handle(decode(data, element.name) if low else data, element)
 
     def _store(self, ptr: Handle, value: Handle, mask: Handle | None) -> None:
         element = self._element(ptr)
+        if isinstance(element, tl.pointer_type):
+            self._checked().hands_out_addresses = True
         if is_low_precision(element.name):
             data = encode(value.data, element.name)
         else:

@@ -88,9 +88,6 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
         bits = data.view(raw_dtype(target))
         return Handle(decode(bits, target.name) if is_low_precision(target.name) else bits, target)
 
-    create_int_to_ptr = create_bitcast
-    create_ptr_to_int = create_bitcast
-
     # elementwise operations
 
     def binary_op(self, lhs: Handle, rhs: Handle, op: Operation) -> Handle:
@@ -233,7 +230,7 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
     # pointers
 
     def create_addptr(self, ptr: Handle, offset: Handle) -> Handle:
-        itemsize = max(1, ptr.get_element_ty().primitive_bitwidth // 8)
+        itemsize = raw_dtype(ptr.get_element_ty()).itemsize
         steps = offset.data.astype(np.uint64)
         result = Handle(ptr.data + (steps * np.uint64(itemsize) if itemsize > 1 else steps), ptr.dtype)
         if ptr.wrapped is not None or offset.wrapped is not None:

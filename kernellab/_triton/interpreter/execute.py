@@ -85,6 +85,7 @@ def execute(
         started = time.perf_counter()
         try:
             failure = _run(kernel, launch, memory, progress, constants or {})
+            memory.take_back_addresses()
         finally:
             _set_alarm(0)
             builder.memory = None
@@ -96,6 +97,7 @@ def execute(
         notes=_notes(builder.low_precision_used),
         written=frozenset(i for i, storage in enumerate(memory.storages) if storage.shadow.touched),
         failure=failure,
+        strays=tuple(sorted(memory.strays)),
     )
 
 

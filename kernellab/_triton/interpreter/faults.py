@@ -83,7 +83,8 @@ def stray_pointer(address: int, lanes: int, access: str, program: Program) -> Ac
     """Return the fault of an access at an address that comes from no argument."""
     message = (
         f"{access} at address {address:#x}, which lies in no argument of the launch. Program {program}, "
-        f"{counted(lanes, 'active lane')}. A tensor whose address the kernel computes or reads must also be an argument"
+        f"{counted(lanes, 'active lane')}. A tensor whose address the kernel computes or reads must be alive, or an "
+        "argument"
     )
     return AccessFault(None, lanes, lambda line: message)
 

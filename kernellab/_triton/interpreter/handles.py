@@ -39,10 +39,9 @@ class Handle:
         return bool(self.data.all())
 
     def get_element_ty(self) -> Any:
-        dtype = self.dtype
-        while hasattr(dtype, "element_ty"):
-            dtype = dtype.element_ty
-        return dtype
+        """Return the type of one element: of what a pointer points to, which may be a pointer again."""
+        dtype = self.dtype.scalar
+        return dtype.element_ty.scalar if dtype.is_ptr() else dtype
 
     def clone(self) -> Handle:
         return Handle(self.data.copy(), self.dtype)

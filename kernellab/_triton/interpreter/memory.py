@@ -6,6 +6,7 @@ finding; one outside the storage, or inside another argument, is a fault, and no
 
 from __future__ import annotations
 
+import ctypes
 import time
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,6 +22,8 @@ from kernellab._triton.interpreter.hazards import Hazards
 from kernellab._triton.interpreter.regions import TAG_SHIFT, Region, regions_of
 from kernellab._triton.interpreter.shadow import Order
 from kernellab.packed import FindingKind, Launch, Severity
+
+_MOST_STRAYS = 1 << 12
 
 
 class Access(StrEnum):
@@ -48,6 +51,10 @@ class CheckedMemory:
         self.findings = Findings()
         self.hazards = Hazards(self.findings, launch.grid)
         self.deadline: float | None = None
+        self.strays: set[int] = set()
+        self.hands_out_addresses = False
+        self._starts = np.array([storage.notebook_address for storage in self.storages], np.uint64)
+        self._ends = np.array([storage.notebook_address + storage.size_bytes for storage in self.storages], np.uint64)
 
     @property
     def program(self) -> Program:
@@ -56,6 +63,43 @@ class CheckedMemory:
 
     def begin_program(self, number: int, program: Program) -> None:
         self.hazards.begin_program(number, program)
+
+    def adopted(self, addresses: Array) -> Array:
+        """Return addresses in the kernel's numbering: those of the notebook, as numbers and tables hold them, anew.
+
+        Each is taken for the argument that it lies in; one that lies in none stays what it is.
+        """
+        places = np.searchsorted(self._starts, addresses, side="right").astype(np.int64) - 1
+        inside = (places >= 0) & (addresses < self._ends[places]) if places.size and self._starts.size else np.False_
+        if not np.any(inside):
+            return addresses
+        result = addresses.astype(np.int64)
+        for place in np.unique(places[inside]).tolist():
+            storage = self.storages[place]
+            offsets = (addresses - self._starts[place]).astype(np.int64)
+            result = np.where(inside & (places == place), offsets + storage.regions[0].storage_start, result)
+            for region in reversed(storage.regions):  # the first whose view holds an address counts
+                begin = region.spec.offset_bytes
+                lanes = inside & (places == place) & (offsets >= begin) & (offsets < begin + region.spec.span_bytes)
+                result = np.where(lanes, offsets + region.storage_start, result)
+        return result.astype(np.uint64)
+
+    def take_back_addresses(self) -> None:
+        """Give addresses that the kernel stored their place in the notebook's memory again."""
+        if not self.hands_out_addresses:
+            return
+        for storage in self.storages:
+            if not storage.shadow.touched:
+                continue
+            skipped = -storage.address % 8
+            count = max(0, storage.size_bytes - skipped) // 8
+            memory = (ctypes.c_uint64 * count).from_address(storage.address + skipped)
+            words = np.ctypeslib.as_array(memory)
+            for number in np.unique(words >> np.uint64(TAG_SHIFT)).tolist():
+                region = self.regions.get(number)
+                if region is not None:
+                    held = (words >= np.uint64(region.storage_start)) & (words <= np.uint64(region.storage_end))
+                    words[held] += np.uint64((region.storage.notebook_address - region.storage_start) % (1 << 64))
 
     def load(self, pointer: Handle, mask: Array | None, other: Array | None, dtype: Any, *, volatile: bool) -> Array:
         """Return the elements behind the active lanes, ``other`` (or zero) in the rest."""
@@ -135,9 +179,10 @@ class CheckedMemory:
         numbers = active >> np.uint64(TAG_SHIFT)
         for number in np.unique(numbers).tolist():
             lanes = numbers == number
-            region, addresses = self._region_of(int(number), active[lanes], access)
+            addresses = active[lanes]
+            region = self._region_of(int(number), addresses, access)
             self._check_extent(region, addresses, itemsize, access, active.size, mask)
-            deltas[lanes] = region.delta + (addresses - active[lanes])
+            deltas[lanes] = region.delta
             parts.append((region, addresses, lanes))
         if mask is None:
             return Located(data + deltas.reshape(data.shape), tuple(parts))
@@ -145,21 +190,13 @@ class CheckedMemory:
         moved[mask] += deltas
         return Located(moved, tuple(parts))
 
-    def _region_of(self, number: int, addresses: Array, access: Access) -> tuple[Region, Array]:
-        """Return the argument of a number, and the addresses in its numbering.
-
-        Addresses of the notebook, such as a table of ``data_ptr()`` holds, are taken for the argument they lie in.
-        """
+    def _region_of(self, number: int, addresses: Array, access: Access) -> Region:
+        """Return the argument of a number."""
         region = self.regions.get(number)
         if region is not None:
-            return region, addresses
-        first = int(addresses[0])
-        for storage in self.storages:
-            start = storage.notebook_address
-            if storage.regions and start <= first < start + storage.size_bytes:
-                region = _region_at(storage.regions, first - start)
-                return region, addresses + np.uint64((region.storage_start - start) % (1 << 64))
-        raise stray_pointer(first, addresses.size, access, self.program)
+            return region
+        self.strays.update(np.unique(addresses)[:_MOST_STRAYS].tolist())
+        raise stray_pointer(int(addresses[0]), addresses.size, access, self.program)
 
     def _check_extent(
         self, region: Region, addresses: Array, itemsize: int, access: Access, active: int, mask: Array | None
@@ -210,10 +247,3 @@ class CheckedMemory:
             int(lanes.sum()),
             wrapped.place,
         )
-
-
-def _region_at(regions: list[Region], offset_bytes: int) -> Region:
-    for region in regions:
-        if region.spec.offset_bytes <= offset_bytes < region.spec.offset_bytes + region.spec.span_bytes:
-            return region
-    return regions[0]
