@@ -6,6 +6,7 @@ that is alive, or on a GPU in a block that torch's allocator has given out, or n
 
 from __future__ import annotations
 
+import bisect
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,10 +35,12 @@ class Reached:
     ``tensors`` hold all of each storage, under the name of the first address that leads there: of element 3 of ptrs, it
     is ``memory reached through ptrs[3]``. ``tables`` names the tensors whose elements are addresses, there and among
     the arguments, ``numbers`` the arguments that are addresses themselves. ``mutated`` and ``read`` are what of
-    ``tensors`` the kernel may write and read. ``through`` are the arguments that were looked at.
+    ``tensors`` the kernel may write and read. ``through`` are the arguments that were looked at, ``owners`` the live
+    tensors that the storages were found by.
     """
 
     tensors: Mapping[str, Any] = field(default_factory=dict)
+    owners: Mapping[str, Any] = field(default_factory=dict)
     tables: frozenset[str] = frozenset()
     numbers: frozenset[str] = frozenset()
     mutated: frozenset[str] = frozenset()
@@ -47,7 +50,20 @@ class Reached:
     def joined(self, other: Reached) -> Reached:
         """Return what two forms of a kernel reach on the same arguments."""
         sets = (getattr(self, name) | getattr(other, name) for name in _SETS)
-        return Reached({**self.tensors, **other.tensors}, *sets)
+        return Reached({**self.tensors, **other.tensors}, {**self.owners, **other.owners}, *sets)
+
+    def addresses_in(self, name: str, value: Any) -> list[tuple[int, Any, int]]:
+        """Return the addresses in an argument: the position of the word, who owns it, and the distance in bytes."""
+        if name not in self.tables | self.numbers:
+            return []
+        words = [value] if name in self.numbers else words_of(value).tolist()
+        spans = [(*span_of(tensor), self.owners[each]) for each, tensor in self.tensors.items()]
+        return [
+            (position, owner, word - owner.data_ptr())
+            for position, word in enumerate(words)
+            for owner in [next((owner for start, end, owner in spans if start <= word < end), None)]
+            if owner is not None
+        ]
 
 
 _SETS = ("tables", "numbers", "mutated", "read", "through")
@@ -87,12 +103,21 @@ def reached(arguments: Mapping[str, Any], effects: Effects, device: str) -> Reac
     written, loaded = effects.reached(Access.WRITE, Access.ATOMIC), effects.reached(Access.READ, Access.ATOMIC)
     return Reached(
         tensors={name: tensor for name, (_, tensor) in found.items()},
+        owners={name: owners.of(tensor) for name, (_, tensor) in found.items()},
         tables=frozenset(tables) | inner,
         numbers=frozenset(numbers),
         mutated=frozenset(name for name, (root, _) in found.items() if root in written),
         read=frozenset(name for name, (root, _) in found.items() if root in loaded),
         through=effects.through,
     )
+
+
+def device_of(arguments: Mapping[str, Any]) -> str:
+    """Return the type of the device that a launch on these arguments runs on."""
+    import torch
+
+    found = {tensor.device.type for tensor in memory_of(arguments).values()}
+    return "cuda" if "cuda" in found or (not found and torch.cuda.is_initialized()) else "cpu"  # type: ignore[no-untyped-call]
 
 
 def apart(tensors: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,6 +191,10 @@ class _Owners:
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     tensors: tuple[Any, ...]
+
+    def of(self, tensor: Any) -> Any:
+        """Return the live tensor that owns the memory of ``tensor``."""
+        return self.tensors[bisect.bisect_right(self.starts, tensor.data_ptr()) - 1]
 
     def behind(self, addresses: Any) -> Iterator[tuple[int, Any]]:
         """Yield the memory of each owner of some of the addresses, with the position of the first that it owns."""

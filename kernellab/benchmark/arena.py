@@ -14,9 +14,9 @@ from kernellab.compile import Compiled
 from kernellab.errors import KernellabError, LaunchError, RunError, first_line
 from kernellab.gpu.bench_memory import equal
 from kernellab.gpu.stopwatch import Stopwatch, Turn
-from kernellab.ir.effects import Effects
+from kernellab.ir.effects import REACHED, Effects
 from kernellab.memory import memory_of
-from kernellab.reached import reached
+from kernellab.reached import device_of, reached
 from kernellab.tune.bench_kernels import touched
 from kernellab.tune.launches import Launch
 
@@ -68,7 +68,7 @@ def written_by(arguments: Mapping[str, Any], contestants: Sequence[Contestant]) 
 
 def _written(arguments: Mapping[str, Any], effects: Effects) -> dict[str, Any]:
     memory = memory_of(arguments)
-    behind = reached(arguments, effects, next((tensor.device.type for tensor in memory.values()), "cpu"))
+    behind = reached(arguments, effects, device_of(arguments))
     mutated = touched(effects, behind)[0]
     return {name: tensor for name, tensor in {**memory, **behind.tensors}.items() if name in mutated}
 
@@ -147,8 +147,8 @@ def poison(tensors: Sequence[Any]) -> None:
 class GpuArena:
     """The arena on a GPU: first launches fly through the lab, the timed ones happen in this process.
 
-    ``arguments`` belong to the arena: their tensors are written to. ``outputs`` are compared; ``written`` is all that
-    some kernel writes, and ``read`` names what some kernel reads.
+    ``arguments`` belong to the arena: their tensors are written to; what they reach is the user's. ``outputs`` are
+    compared; ``written`` is all that some kernel writes, and ``read`` names what some kernel reads.
     """
 
     watch: Stopwatch
@@ -163,7 +163,8 @@ class GpuArena:
     _ready: dict[int, Turn] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._before = [(tensor, tensor.clone()) for name, tensor in self.written.items() if name in self.read]
+        kept = [t for name, t in self.written.items() if name in self.read or name.startswith(REACHED)]
+        self._before = [(tensor, tensor.clone()) for tensor in kept]
 
     def try_out(self, contestant: Contestant) -> str:
         try:

@@ -10,7 +10,19 @@ import dataclasses
 
 from kernellab.capture.finish import compacted
 from kernellab.capture.naming import unique
-from kernellab.capture.tape import COPY, LAUNCH, Layout, Ref, Step, Tape, Value, window_step, with_refs
+from kernellab.capture.tape import (
+    COPY,
+    LAUNCH,
+    Addresses,
+    Layout,
+    Ref,
+    Step,
+    Tape,
+    Value,
+    members_of,
+    window_step,
+    with_refs,
+)
 
 
 def functionalised(tape: Tape) -> Tape:
@@ -84,7 +96,7 @@ class _Rewriter:
             number = len(self.storages)
             self.storages.append(held.span * held.itemsize)
             copies.append(self._value(self.values[holder].name, number, held, storage))
-        if step.operation == LAUNCH:
+        if step.operation == LAUNCH and not any(isinstance(each, Addresses) for each in members_of(step.kwargs)):
             taken = self._refs(step)
             kwargs = tuple((name, with_refs(value, taken)) for name, value in step.kwargs)
             self.steps.append(

@@ -16,7 +16,7 @@ import torch.fx
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from kernellab.capture import launching
-from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Descriptor, Ref, Step, Tape, Value, with_refs
+from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Addresses, Descriptor, Ref, Step, Tape, Value, with_refs
 
 _OWN: dict[str, Callable[..., Any]] = {WINDOW: launching.window, COPY: launching.layout_copy}
 SIDE_TABLE = "side_table"
@@ -94,10 +94,12 @@ def operation_named(name: str) -> Any:
 
 
 def _with_descriptors(graph: torch.fx.Graph, replaced: Any, value: Any, nodes: dict[int, Any]) -> Any:
-    """Return an argument with each descriptor as a node of its own, which a graph cannot hold as a value."""
+    """Return an argument with each descriptor or address as a node of its own, which a graph cannot hold as a value."""
     if isinstance(value, Descriptor):
         given = (nodes[value.base.index], value.shape, value.strides, value.block_shape, value.padding)
         return graph.call_function(launching.descriptor, given)
+    if isinstance(value, Addresses):
+        return graph.call_function(launching.addressed, (replaced.table, list(replaced.entries)))
     if isinstance(value, tuple) and not isinstance(value, Ref):
         members = [_with_descriptors(graph, r, v, nodes) for r, v in zip(replaced, value, strict=True)]
         return type(value)(*members) if hasattr(value, "_fields") else tuple(members)

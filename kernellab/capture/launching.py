@@ -77,6 +77,20 @@ def layout_copy(tensor: torch.Tensor) -> torch.Tensor:
     return flat.as_strided(tensor.shape, tensor.stride(), 0)
 
 
+def addressed(table: torch.Tensor | None, entries: Sequence[tuple[int, torch.Tensor, int]]) -> Any:
+    """Return a copy of a table with addresses in tensors, a number of bytes from their start, at some of its words.
+
+    Without a table, return the only address.
+    """
+    if table is None:
+        return entries[0][1].data_ptr() + entries[0][2]
+    copy = layout_copy(table)
+    words = copy.as_strided((copy.untyped_storage().nbytes() // copy.element_size(),), (1,), 0).view(torch.int64)
+    for position, tensor, offset in entries:
+        words[position] = tensor.data_ptr() + offset
+    return copy
+
+
 def descriptor(
     base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], block_shape: Sequence[int], padding: str
 ) -> Any:

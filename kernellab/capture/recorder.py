@@ -19,10 +19,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernellab.capture.entering import Seen
 from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, user_frame
 from kernellab.capture.operations import given_for, layout_of, tensors_in, versions_of, with_dtype
-from kernellab.capture.tape import Descriptor, Layout, Ref, Step, refs_in, window_step
+from kernellab.capture.tape import Addresses, Descriptor, Layout, Ref, Step, refs_in, window_step
 from kernellab.errors import UsageError
 from kernellab.memory import memory_of
 from kernellab.observers import Launched, Observers
+from kernellab.reached import Reached, device_of, reached
 from kernellab.registry.launch_log import argument_of
 from kernellab.store import Argument
 
@@ -94,18 +95,32 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def launched(self, launched: Launched) -> None:
         """Record a launch."""
+        name, effects = launched.compiled.kernel, launched.compiled.effects
         memory = memory_of(launched.arguments)
-        effects = launched.compiled.effects
-        changed = set(memory) if effects.unknown else effects.mutated
-        if effects.unknown:
-            name = launched.compiled.kernel
+        behind = reached(launched.arguments, effects, device_of(launched.arguments))
+        memory |= behind.owners
+        changed = effects.mutated | behind.mutated if effects.is_followed else set(memory)
+        if not effects.is_followed:
             self.note(f"the effects of {name} are not fully known: all its tensors count as changed")
+        if effects.lost or behind.tables & behind.tensors.keys():
+            self.note(f"{name} goes to addresses in memory that the program does not make anew: they are the recorded")
         constants = {parameter.name for parameter in launched.kernel.params if parameter.is_constexpr}
-        given = tuple((n, self._taken(v)) for n, v in launched.arguments.items() if n not in constants)
+        given = tuple((n, self._given(n, v, behind)) for n, v in launched.arguments.items() if n not in constants)
         mutated = tuple(dict.fromkeys(self.value_of(t) for n, t in memory.items() if n in changed))
         recording = self.recording
         recording.launched[len(recording.steps)] = self.keep(launched)
         self._append(Step("launch", (), given, mutated=mutated))
+
+    def _given(self, name: str, value: Any, behind: Reached) -> Any:
+        """Return an argument of a launch with values in place of tensors, and of the addresses of tensors."""
+        if isinstance(value, tuple):
+            members = [self._given(f"{name}[{i}]", member, behind) for i, member in enumerate(value)]
+            return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
+        entries = behind.addresses_in(name, value)
+        if not entries:
+            return self._taken(value)
+        places = tuple((position, Ref(self.value_of(owner)), offset) for position, owner, offset in entries)
+        return Addresses(None if isinstance(value, int) else Ref(self.value_of(value)), places)
 
     def value_of(self, tensor: Any) -> int:
         """Return the value that a tensor is; one that was never seen becomes an input."""

@@ -11,7 +11,19 @@ import torch
 
 from kernellab.capture.lifetimes import COPIED, EMPTY, FILLED, FILLED_WITH, out_variant
 from kernellab.capture.plan import Plan
-from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Descriptor, KernelUse, Layout, Ref, Step, Tape
+from kernellab.capture.tape import (
+    COPY,
+    LAUNCH,
+    WINDOW,
+    Addresses,
+    Descriptor,
+    KernelUse,
+    Layout,
+    Ref,
+    Step,
+    Tape,
+    members_of,
+)
 from kernellab.errors import UsageError
 from kernellab.export.literal import literal
 
@@ -165,6 +177,8 @@ class _Writer:
             layout = ", ".join(map(repr, map(list, (value.shape, value.strides, value.block_shape))))
             padding = "" if value.padding == "zero" else f", padding={value.padding!r}"
             return f"TensorDescriptor({self._text(value.base, place)}, {layout}{padding})"
+        if isinstance(value, Addresses):
+            return f"addressed({self._text(value.table, place)}, {self._text(list(value.entries), place)})"
         if isinstance(value, tuple):
             members = ", ".join(self._text(member, place) for member in value)
             return f"({members}{',' if len(value) == 1 else ''})"
@@ -210,12 +224,4 @@ def uses_of(tape: Tape) -> list[KernelUse]:
 
 
 def takes_descriptors(tape: Tape) -> bool:
-    return any(isinstance(v, Descriptor) for step in tape.steps for _, value in step.kwargs for v in _flat(value))
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, tuple | list):
-        for member in value:
-            yield from _flat(member)
-    else:
-        yield value
+    return any(isinstance(value, Descriptor) for step in tape.steps for value in members_of(step.kwargs))

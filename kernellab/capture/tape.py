@@ -34,6 +34,17 @@ class Descriptor:
 
 
 @dataclass(frozen=True, slots=True)
+class Addresses:
+    """Addresses of values: a copy of ``table`` with them among its words, or without a table a number, which is one.
+
+    An entry gives the position of a word, the value, and how many bytes from its first element the address lies.
+    """
+
+    table: Ref | None
+    entries: tuple[tuple[int, Ref, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """How a tensor lies in its storage. ``dtype`` is torch's name without ``torch.``; all but bytes counts elements."""
 
@@ -156,11 +167,22 @@ def refs_in(value: Any) -> Iterator[Ref]:
         yield value
     elif isinstance(value, Descriptor):
         yield value.base
+    elif isinstance(value, Addresses):
+        yield from refs_in([value.table, *(ref for _, ref, _ in value.entries)])
     elif isinstance(value, list | tuple):
         for member in value:
             yield from refs_in(member)
     elif isinstance(value, dict):
         yield from refs_in(list(value.values()))
+
+
+def members_of(value: Any) -> Iterator[Any]:
+    """Yield what nested tuples and lists hold."""
+    if isinstance(value, tuple | list):
+        for member in value:
+            yield from members_of(member)
+    else:
+        yield value
 
 
 def with_refs(value: Any, new: Mapping[int, Any]) -> Any:
@@ -169,6 +191,9 @@ def with_refs(value: Any, new: Mapping[int, Any]) -> Any:
         return new[value.index]
     if isinstance(value, Descriptor):
         return Descriptor(new[value.base.index], value.shape, value.strides, value.block_shape, value.padding)
+    if isinstance(value, Addresses):
+        entries = tuple((position, new[ref.index], offset) for position, ref, offset in value.entries)
+        return Addresses(with_refs(value.table, new), entries)
     if isinstance(value, list):
         return [with_refs(member, new) for member in value]
     if isinstance(value, tuple):

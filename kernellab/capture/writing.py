@@ -92,8 +92,10 @@ def _functions(tape: Tape, body: list[str]) -> Iterator[str]:
     text = "\n".join(body)
     if "window(" in text:
         yield _source(launching.window)
-    if "layout_copy(" in text or tape.constants:
+    if "layout_copy(" in text or "addressed(" in text or tape.constants:
         yield _source(launching.layout_copy)
+    if "addressed(" in text:
+        yield _source(launching.addressed)
 
 
 def _layouts(tape: Tape) -> str:

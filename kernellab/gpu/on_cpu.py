@@ -8,7 +8,7 @@ from typing import Any
 from kernellab.errors import RunError
 from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.memory import Copier, memory_of, size_bytes
-from kernellab.reached import Copies, apart
+from kernellab.reached import Copies, apart, device_of
 from kernellab.run import Run
 
 _MOST_BYTES_TO_COPY = 256 << 20
@@ -45,9 +45,8 @@ def run_on_cpu(
 
 
 def _copies(arguments: Mapping[str, Any], effects: Effects | None) -> Copies:
-    is_on_gpu = any(tensor.device.type == "cuda" for tensor in memory_of(arguments).values())
     copier = Copier(lambda storage: storage.cpu())
-    return Copies(arguments, effects or NO_EFFECTS, "cuda" if is_on_gpu else "cpu", copier)
+    return Copies(arguments, effects or NO_EFFECTS, device_of(arguments), copier)
 
 
 def _taken(copies: Copies) -> dict[str, Any]:
