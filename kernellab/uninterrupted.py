@@ -91,7 +91,7 @@ def uninterrupted_with_progress(
     taken = progress or _nothing
     if threading.current_thread() is not threading.main_thread():
         return call(taken)  # no signal comes here
-    work = _Work(call)
+    work = Work(call)
     try:
         work.begin()
         while (told := work.told.get()) is not None:  # ends with the call
@@ -117,7 +117,7 @@ def side_by_side(sources: Sequence[Source[T]], idle: Callable[[], bool] | None =
     """
     stop = Stop()
     found: queue.SimpleQueue[tuple[T] | BaseException | None] = queue.SimpleQueue()
-    threads = [_Work(partial(_drained, source, stop, found)) for source in sources]
+    threads = [Work(partial(_drained, source, stop, found)) for source in sources]
     running, busy = len(threads), idle is not None
     try:
         for thread in threads:
@@ -167,10 +167,14 @@ def held(lock: threading.Lock, stop: Stop, subject: str) -> Iterator[None]:
         lock.release()
 
 
-class _Work(Generic[T]):
-    """A call in a thread of its own. What it tells comes through ``told``, with None at the end."""
+class Work(Generic[T]):
+    """A call in a thread of its own. What it tells comes through ``told``, with None at the end.
 
-    def __init__(self, call: Callable[[Told], T]) -> None:
+    The process ends only after it, unless it is a ``daemon``, which may wait for ever.
+    """
+
+    def __init__(self, call: Callable[[Told], T], *, daemon: bool = False) -> None:
+        self._daemon = daemon
         self.told: queue.SimpleQueue[tuple[Any] | None] = queue.SimpleQueue()
         self._call = call
         self._context = contextvars.copy_context()
@@ -180,7 +184,7 @@ class _Work(Generic[T]):
         self._error: BaseException | None = None
 
     def begin(self) -> None:
-        thread = threading.Thread(target=self._run, name="kernellab-uninterrupted")
+        thread = threading.Thread(target=self._run, name="kernellab-uninterrupted", daemon=self._daemon)
         try:
             thread.start()
         except RuntimeError:  # no more threads, or the interpreter is ending

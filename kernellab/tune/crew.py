@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 
 from kernellab.errors import KernellabError
 from kernellab.tune.bench import Bench, Candidate, Measured
+from kernellab.uninterrupted import Stop, Told, Work
 
 AGREEMENT = 0.03
 _AGREEMENT_RUNS = 16
+_END_S = 300.0  # longer than a bench takes to start its worker and to give a config up
+
+_Task = tuple[Candidate, int, Callable[[], float | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,11 @@ class Crew:
     benches: Sequence[Bench]
     devices: Sequence[int | None] = (None,)
     notes: list[str] = field(default_factory=list)
-    _free: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
-    _threads: ThreadPoolExecutor | None = None
+    _tasks: queue.SimpleQueue[_Task | None] = field(default_factory=queue.SimpleQueue)
+    _taken: queue.SimpleQueue[Taken | BaseException] = field(default_factory=queue.SimpleQueue)
+    _threads: list[Work[None]] = field(default_factory=list)
+    _stop: Stop = field(default_factory=Stop)
     _running: int = 0
-    _ended: queue.SimpleQueue[Future[Taken]] = field(default_factory=queue.SimpleQueue)
     _finished: list[Taken] = field(default_factory=list)
     _has_calibrated: bool = False
     _common_group: int = 0
@@ -53,7 +58,7 @@ class Crew:
     @property
     def is_shared(self) -> bool:
         """Whether configs are measured by several threads, so that the judge may be at work at any time."""
-        return self._threads is not None
+        return bool(self._threads)
 
     def get_ready(self) -> None:
         """Let all benches load what they need. One that fails says so when it is to measure something."""
@@ -63,31 +68,34 @@ class Crew:
 
     def submit(self, candidate: Candidate, runs: int, bound: Callable[[], float | None]) -> None:
         """Measure a candidate: now, or as soon as a device is free. ``bound`` is asked when it starts."""
-        if not self._has_calibrated or self._threads is None:
+        if not self._has_calibrated or not self._threads:
             taken = self._measured(0, candidate, runs, bound)
             self._finished.append(taken)
             if not self._has_calibrated and isinstance(taken.result, Measured) and taken.result.times_ms:
                 self._calibrate(candidate, taken.result.group)
             return
         self._running += 1
-        self._threads.submit(self._on_a_free_one, candidate, runs, bound).add_done_callback(self._ended.put)
+        self._tasks.put((candidate, runs, bound))
 
     def finished(self) -> Iterator[Taken]:
         """Yield what is there, without waiting."""
         found, self._finished = self._finished, []
         yield from found
-        while not self._ended.empty():
+        while not self._taken.empty():
             yield self._next()
 
     def rest(self) -> Iterator[Taken]:
         """Yield everything that is still to come, as it comes."""
         yield from self.finished()
         while self._running:
-            yield self._next()
+            yield self._next()  # each that is begun comes, since a bench gives up by itself
 
     def _next(self) -> Taken:
         self._running -= 1
-        return self._ended.get().result()
+        taken = self._taken.get()
+        if isinstance(taken, BaseException):
+            raise taken
+        return taken
 
     def groups(self, found: Sequence[tuple[Candidate, int, int]]) -> list[int]:
         """Return the groups of outputs in the numbers of the first bench, from (candidate, place, group there).
@@ -103,22 +111,25 @@ class Crew:
 
     def drop(self) -> None:
         """Start nothing more; what is running ends, and is waited for."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
-            self._threads = None
-        self._running, self._ended = 0, queue.SimpleQueue()
+        self._stop.why = "was interrupted"
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.await_end(_END_S)
+        self._threads, self._running = [], 0
 
     def close(self) -> None:
         self.drop()
         for bench in self.benches:
             bench.close()
 
-    def _on_a_free_one(self, candidate: Candidate, runs: int, bound: Callable[[], float | None]) -> Taken:
-        index = self._free.get()
-        try:
-            return self._measured(index, candidate, runs, bound)
-        finally:
-            self._free.put(index)
+    def _measure_all(self, index: int, tell: Told) -> None:
+        """Measure on one bench, in a thread of its own, whatever comes, until there is nothing more."""
+        while (task := self._tasks.get()) is not None and not self._stop.why:
+            try:
+                self._taken.put(self._measured(index, *task))
+            except BaseException as exc:  # noqa: BLE001 - whoever takes the results gets it
+                self._taken.put(exc)
 
     def _measured(self, index: int, candidate: Candidate, runs: int, bound: Callable[[], float | None]) -> Taken:
         try:
@@ -138,9 +149,9 @@ class Crew:
         self._has_calibrated, self._common_group = True, group
         agreeing = [0, *(i for i in range(1, len(self.benches)) if self._agrees(i, candidate, expected))]
         if len(agreeing) > 1:
-            self._threads = ThreadPoolExecutor(len(agreeing), thread_name_prefix="kernellab-measure")
-            for index in agreeing:
-                self._free.put(index)
+            self._threads = [Work(partial(self._measure_all, index), daemon=True) for index in agreeing]
+            for thread in self._threads:
+                thread.begin()
 
     def _agrees(self, index: int, candidate: Candidate, expected_ms: float) -> bool:
         names = f"device {self.devices[index]}", f"device {self.devices[0]}"
