@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import queue
 import shutil
 import sys
 import threading
@@ -24,6 +25,7 @@ _DELAY_S = 1.0
 _SOON_S = 0.3  # for what the user asked to see
 _INTERVAL_S = 0.2
 _TICK_S = 0.5
+_END_S = 5.0  # for a display that takes no more
 
 Report = Callable[[tuple[int, int]], None]
 
@@ -249,21 +251,25 @@ def _how_it_ended(exc: BaseException) -> str:
 @contextmanager
 def in_background(tick: Callable[[], None]) -> Iterator[None]:
     """Call ``tick`` twice a second in a thread, which sees the context variables of this one (ipykernel's cell)."""
-    stop = threading.Event()
+    stop: queue.SimpleQueue[None] = queue.SimpleQueue()  # to put into it is one step, which nothing interrupts
 
     def run() -> None:
         wait_s = _SOON_S
-        while not stop.wait(wait_s):
-            wait_s = _TICK_S
-            tick()
+        while True:
+            try:
+                return stop.get(timeout=wait_s)
+            except queue.Empty:
+                wait_s = _TICK_S
+                tick()
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True)
-    thread.start()
     try:
+        thread.start()
         yield
     finally:
-        stop.set()
-        thread.join()
+        stop.put(None)
+        if thread.ident is not None:
+            thread.join(_END_S)
 
 
 @dataclass(slots=True)

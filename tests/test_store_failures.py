@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shutil
@@ -251,3 +252,16 @@ def test_a_full_disk_of_temporary_files_is_no_error_of_the_kernel(
     told = pytest.raises(StoreError, match=r"temporary files to .*: No space left on device.*TMPDIR")
     with kernellab.Lab(target="cuda:90", store=tmp_path / "store") as lab, told:
         lab.compile(samples.endless_kernel, torch.zeros(16))
+
+
+def test_a_store_that_another_process_keeps_locked_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store(tmp_path).close()
+    monkeypatch.setattr("kernellab.store.database._LOCK_S", 0.05)
+    with (tmp_path / FILE).with_suffix(".lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.warns(UserWarning, match=r"another process has kept .* locked for 0\.05 s.*kept in memory"):
+            store = Store(tmp_path)
+    assert store.path is None
+    store.close()

@@ -8,11 +8,12 @@ import fcntl
 import os
 import sqlite3
 import threading
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from kernellab.errors import StoreError
 from kernellab.forks import LOCK_S, at_fork, closed_in_child
@@ -20,6 +21,7 @@ from kernellab.store.schema import NewerSchema, migrate
 
 FILE = "kernellab.sqlite"
 _BUSY_MS = 30_000
+_LOCK_S, _LOOK_S = 30.0, 0.02
 _QUICK_CHECK_BYTES = 64 * 2**20
 
 # https://www.sqlite.org/rescode.html: a file that is broken, and one that cannot be used as things are.
@@ -222,12 +224,31 @@ def _set_aside(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time open a store: two must not migrate it, or set it aside, at once."""
+    """Let one process at a time open a store: two must not migrate it, or set it aside, at once.
+
+    Raises:
+        TimeoutError: another process has been at it for too long; it may be stopped.
+    """
     with contextlib.ExitStack() as stack:
+        file = None
         with contextlib.suppress(OSError):  # a folder that cannot be written has nothing to be protected
             file = closed_in_child(stack.enter_context(path.open("a")))  # a copy would hold the lock as well
-            fcntl.flock(file, fcntl.LOCK_EX)
+        end_s = time.monotonic() + _LOCK_S
+        while file is not None and not _is_locked(file):
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"another process has kept {path} locked for {_LOCK_S:g} s")
+            time.sleep(_LOOK_S)
         yield
+
+
+def _is_locked(file: IO[str]) -> bool:
+    """Lock a file, and tell whether that is done, or cannot be done at all."""
+    with contextlib.suppress(OSError):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def _code(exc: sqlite3.DatabaseError) -> int:
