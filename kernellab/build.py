@@ -133,7 +133,7 @@ def _input(job: CompileJob) -> Input:
     return Input(
         function=loaded.kernel,
         signature=dict(job.signature),
-        constants={path: loaded.value(binding) for path, binding in job.constants},
+        constants=loaded.arguments(job.constants),
         attributes=dict(job.attributes),
         options=dict(job.options),
         target=job.target,

@@ -27,7 +27,20 @@ from kernellab.ir.graph import Graph
 from kernellab.ir.serial import graph_from_json
 from kernellab.occupancy import occupancy
 from kernellab.settings import compiler_environment
-from kernellab.source import Closure, Constant, Constexpr, Dtype, FunctionRef, closure_of, plain_bindings
+from kernellab.source import (
+    Call,
+    Closure,
+    Constant,
+    Constexpr,
+    Dtype,
+    FunctionRef,
+    Import,
+    Items,
+    closure_of,
+    plain_bindings,
+    require_taken,
+)
+from kernellab.source.values import portable_type
 from kernellab.store.eviction import mark_used
 from kernellab.target import Target, limits_of, shared_bytes_limit
 from kernellab.uninterrupted import Stop, held, side_by_side, uninterrupted
@@ -70,16 +83,23 @@ def job_of(
     bindings = None if closure is None else plain_bindings(values)
     if closure is None or bindings is None:
         closure, bindings = closure_of(function, values)
+    names = [_path_text(function.arg_names, path) for path in paths]
+    require_taken(function.__name__, zip(names, bindings, strict=True))
     return CompileJob(
         closure=closure,
         symbol=kernel_name(function, dict(constants), dict(signature)),
-        signature=tuple(signature.items()),
+        signature=tuple((name, portable_type(kind)) for name, kind in signature.items()),
         constants=tuple(zip(paths, bindings, strict=True)),
         attributes=tuple(sorted((path, tuple(map(tuple, value))) for path, value in attributes.items())),
         options=tuple(sorted(options.items())),
         target=target,
         variables=compiler_environment(),
     )
+
+
+def _path_text(names: Sequence[str], path: tuple[int, ...]) -> str:
+    """Return an index path as the user writes it: ``pair[1]``."""
+    return names[path[0]] + "".join(f"[{index}]" for index in path[1:])
 
 
 @dataclass(slots=True)
@@ -325,7 +345,9 @@ def _why_not(shared: int, threads: int, target: Target) -> str | None:
 
 def parameters_of(job: CompileJob) -> tuple[Parameter, ...]:
     """Return the parameters of a job with what Triton assumed of each argument, in words."""
-    constants, attributes = dict(job.constants), dict(job.attributes)
+    called = tuple(f.name if f.kind == "class" else "a function" for f in job.closure.functions)
+    constants = {path: _constant_text(binding, called) for path, binding in job.constants}
+    attributes = dict(job.attributes)
     found = []
     for index, (name, kind) in enumerate(job.signature):
         words = _words((index,), kind, constants, attributes)
@@ -342,7 +364,7 @@ def _words(path: tuple[int, ...], kind: Any, constants: Mapping[Any, Any], attri
         parts = [_words((*path, i), k, constants, attributes) for i, k in enumerate(kind)]
         return "; ".join(f"[{i}] {part}" for i, part in enumerate(parts) if part)
     if path in constants:
-        return _constant_text(constants[path])
+        return str(constants[path])
     assumed = [
         f"divisible by {value}" if key == "tt.divisibility" else f"{key.removeprefix('tt.')} {value}"
         for key, value in attributes.get(path, ())
@@ -350,16 +372,29 @@ def _words(path: tuple[int, ...], kind: Any, constants: Mapping[Any, Any], attri
     return ", ".join(assumed)
 
 
-def _constant_text(binding: Any) -> str:
+def _constant_text(binding: Any, called: tuple[str, ...]) -> str:
+    """Return a constant as a user would write it; ``called`` are the functions of its closure, in words."""
+
+    def text(part: Any) -> str:
+        return _constant_text(part, called)
+
     match binding:
         case Constant(value):
             return repr(value)
         case Constexpr(inner):
-            return _constant_text(inner)
+            return text(inner)
         case Dtype(name):
             return f"tl.{name}"
-        case FunctionRef():
-            return "a function"
+        case FunctionRef(index):
+            return called[index]
+        case Items(kind, members):
+            return f"{kind}({', '.join(map(text, members))})"
+        case Call(Import("builtins", "getattr"), (owner, Constant(name))):
+            return f"{text(owner)}.{name}"
+        case Call(Import("copyreg"), (cls, *_)):
+            return f"{text(cls)}(...)"
+        case Call(function, arguments):
+            return f"{text(function)}({', '.join(map(text, arguments))})"
         case _:
             return str(getattr(binding, "attribute", "") or binding)
 

@@ -13,7 +13,7 @@ from kernellab.packed import Finding, InterpretJob, Outcome
 from kernellab.packing import packed
 from kernellab.reached import apart, reached, tensors_at
 from kernellab.run import Run
-from kernellab.source import Closure, closure_of
+from kernellab.source import Closure, closure_of, require_taken
 from kernellab.uninterrupted import uninterrupted
 from kernellab.worker import Failure, Job, Kind, Worker
 
@@ -68,6 +68,7 @@ class Interpreter:
         """
         constants = {name: value for name, value in arguments.items() if _stays_constant(function, name, value)}
         closure, bindings = closure_of(function, tuple(constants.values()))
+        require_taken(closure.name, zip(constants, bindings, strict=True))
         values = {name: value for name, value in arguments.items() if name not in constants}
         if effects is not None and effects.through:
             values |= apart(reached(arguments, effects, "cpu").tensors, arguments)

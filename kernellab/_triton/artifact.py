@@ -11,6 +11,8 @@ from triton.compiler import CompiledKernel
 from triton.runtime.driver import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from kernellab.source.values import portable_type
+
 
 @dataclass(frozen=True, slots=True)
 class _Function:
@@ -45,7 +47,7 @@ def specialization_of(kernel: Any) -> tuple[dict[str, Any], tuple[tuple[int, ...
     """Return the types of a compiled kernel's parameters, and the index paths of those that are constants."""
     names = list(kernel.src.fn.arg_names)
     paths = (path if isinstance(path, tuple) else (names.index(path),) for path in kernel.src.constants)
-    return dict(kernel.src.signature), tuple(paths)
+    return {name: portable_type(kind) for name, kind in kernel.src.signature.items()}, tuple(paths)
 
 
 def descriptor(base: Any, shape: Any, strides: Any, block_shape: Any, padding: str, **more: bool) -> Any:

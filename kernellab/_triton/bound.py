@@ -19,15 +19,28 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
+from kernellab._triton.launch.features import has_own_text, leaves
 from kernellab._triton.launch.launcher import Launcher, Switch
 from kernellab.errors import CannotRun, CompileError, LaunchError
+from kernellab.source import value_key
 
 # What Triton counts, and in which units.
 _RESOURCES = {"shared memory": "bytes of shared memory", "tensor memory": "columns of tensor memory"}
 
 
-class _KeptOut(dict[Any, Any]):
-    """Triton's shortcut from a specialization to its key, kept empty: it takes ``1``, ``1.0`` and ``True`` for one."""
+class _Keys(dict[Any, Any]):
+    """What Triton keys a specialization by: its text, or more where values that differ have one text.
+
+    It keeps nothing, since Triton's shortcut to that text takes ``1``, ``1.0`` and ``True`` for one.
+    """
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        specialization, options = super().get(key, key)  # raises for a constant without a hash, as in Triton
+        values = list(leaves(specialization))
+        if all(map(has_own_text, values)):
+            return default
+        told = [(id(type(value)), value_key(value)) for value in values if value is not None]
+        return f"{[*map(str, specialization)]}{options}{told}"
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Keep nothing."""
@@ -77,7 +90,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
     def create_binder(self) -> Any:
         kernels, _, *others = super().create_binder()
         self.compile = self._compile
-        return kernels, _KeptOut(), *others
+        return kernels, _Keys(), *others
 
     def __call__(self, *args: Any, **meta: Any) -> Any:
         raise LaunchError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import linecache
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -11,8 +12,11 @@ import triton
 import triton.language as tl
 
 from kernellab._triton.decorators import wrapped
+from kernellab.errors import LaunchError
 from kernellab.source import (
+    LOADED,
     Binding,
+    Call,
     Closure,
     Constant,
     Constexpr,
@@ -20,37 +24,69 @@ from kernellab.source import (
     Function,
     FunctionRef,
     Import,
+    Items,
     JitOptions,
     Members,
     Opaque,
+    referred,
 )
+from kernellab.source.collect import untaken
+from kernellab.source.values import made
+
+UNWRAPPED = "_kernellab_constants"  # where a namespace has the names of its constexprs that are the values in them
+_KEPT_WRAPPED = {bool, int, float, str, type(None), tl.dtype}
+_CONTAINERS: dict[str, Any] = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset, "dict": dict}
 
 
 class _Untaken:
-    """Stands for a value that stayed behind. An annotation may name it; Triton refuses it anywhere else."""
+    """Stands for a value that stayed behind. An annotation may name it; any use in a kernel is an error.
+
+    While functions are being defined (``is_named``), so that annotations and defaults are evaluated, its attributes and
+    items stand for it.
+    """
+
+    def __init__(self, name: str, found: Opaque, *, is_named: bool) -> None:
+        self._message = f"{name} is {untaken(found)}"
+        self._is_named = is_named
+
+    def __repr__(self) -> str:
+        return f"<{self._message}>"
 
     def __getattr__(self, name: str) -> _Untaken:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self
+        return self._named()
 
     def __getitem__(self, item: object) -> _Untaken:
-        return self
+        return self._named()
 
     def __or__(self, other: object) -> _Untaken:
-        return self
+        return self._named()
 
     __ror__ = __or__
 
+    def _named(self) -> _Untaken:
+        return self if self._is_named else self._refuse()
 
-def load(closure: Closure, *, name: str | None = None) -> Loaded:
+    def _refuse(self, *_: object, **__: object) -> Any:
+        raise LaunchError(self._message)
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __bool__ = __call__ = _refuse
+    __len__ = __iter__ = __contains__ = __int__ = __float__ = __index__ = __neg__ = __invert__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __and__ = __rand__ = _refuse
+    __xor__ = __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __instancecheck__ = _refuse
+
+
+def load(closure: Closure, *, name: str | None = None, unwraps: bool = False) -> Loaded:
     """Return the functions of ``closure``, decorated as in the notebook and with the same file names and lines.
 
     In a process that was started with ``TRITON_INTERPRET=1`` they are interpreted functions. ``name`` is the symbol of
-    the compiled kernel, where it differs from the Python name.
+    the compiled kernel, where it differs from the Python name. With ``unwraps``, a ``tl.constexpr`` that is no number,
+    string or dtype is the value in it, with the attributes and operators of that, as the compiler has it.
     """
     _register_sources(closure)
-    loaded = Loaded(closure, name)
+    loaded = Loaded(closure, name, unwraps=unwraps)
     loaded.load_all()
     return loaded
 
@@ -58,11 +94,15 @@ def load(closure: Closure, *, name: str | None = None) -> Loaded:
 class Loaded:
     """The live functions of a closure, by index."""
 
-    def __init__(self, closure: Closure, name: str | None) -> None:
+    def __init__(self, closure: Closure, name: str | None, *, unwraps: bool = False) -> None:
         self.closure = closure
         self.name = name
+        self._unwraps = unwraps
         self.functions: dict[int, Any] = {}
-        self._namespaces: list[dict[str, Any]] = [{"__name__": "__kernel__"} for _ in closure.functions]
+        self._objects: dict[int, Any] = {}
+        self._own_objects: dict[int, Any] = {}
+        self._is_defining = True
+        self._namespaces: list[dict[str, Any]] = [{"__name__": LOADED} for _ in closure.functions]
 
     @property
     def kernel(self) -> Any:
@@ -74,13 +114,19 @@ class Loaded:
         """The kernel with the autotuners and heuristics of its closure."""
         return wrapped(self.kernel, self.closure.wrappers, self.value)
 
-    def value(self, binding: Binding) -> Any:
-        """Return the live value that a binding stands for."""
+    def arguments(self, bindings: Iterable[tuple[Any, Binding]]) -> dict[Any, Any]:
+        """Return the live values of the arguments of one launch; objects among them are those of this launch alone."""
+        self._objects = dict(self._own_objects)
+        return {name: self.value(binding, str(name)) for name, binding in bindings}
+
+    def value(self, binding: Binding, name: str = "A value") -> Any:
+        """Return the live value that a binding stands for; ``name`` is what a kernel calls it."""
         match binding:
             case Constant(value):
                 return value
             case Constexpr(inner):
-                return tl.constexpr(self.value(inner))
+                value = self.value(inner, name)
+                return value if self._unwraps and type(value) not in _KEPT_WRAPPED else tl.constexpr(value)
             case Dtype(name):
                 return tl.dtype(name)
             case FunctionRef(index):
@@ -89,16 +135,34 @@ class Loaded:
                 return _imported(module, attribute)
             case Members(module, members):
                 return self._module(module, members)
+            case Items(kind, members):
+                return _CONTAINERS[kind](self.value(member, name) for member in members)
+            case Call():
+                return self._made(binding, name)
             case Opaque():
-                return _Untaken()
+                return _Untaken(name, binding, is_named=self._is_defining)
+
+    def _made(self, call: Call, name: str) -> Any:
+        if call.identity is not None and call.identity in self._objects:
+            return self._objects[call.identity]
+        parts = [self.value(part, name) for part in (call.function, *call.arguments)]
+        value = made(parts[0], tuple(parts[1:]), None if call.state is None else self.value(call.state, name))
+        if call.identity is not None:
+            self._objects[call.identity] = value
+        return value
 
     def load_all(self) -> None:
         """Define every function, those that others use first; a recursive one sees itself afterwards."""
         for index in reversed(range(len(self.closure.functions))):
             self._define(index, frozenset())
+        self._is_defining = False
         for function, namespace in zip(self.closure.functions, self._namespaces, strict=True):
             for name, binding in function.bindings:
-                namespace[name] = self.value(binding)
+                namespace[name] = self.value(binding, name)
+            if self._unwraps:
+                wrapped_in = {name for name, binding in function.bindings if isinstance(binding, Constexpr)}
+                namespace[UNWRAPPED] = frozenset(n for n in wrapped_in if not isinstance(namespace[n], tl.constexpr))
+        self._own_objects = dict(self._objects)
 
     def _define(self, index: int, entered: frozenset[int]) -> None:
         if index in self.functions or index in entered:
@@ -108,8 +172,8 @@ class Loaded:
             self._define(needed, entered | {index})
         namespace = self._namespaces[index]
         for name, binding in function.bindings:
-            if all(i in self.functions for i in _referenced(binding)):
-                namespace[name] = self.value(binding)
+            if all(i in self.functions for i in referred(binding)):
+                namespace[name] = self.value(binding, name)
         text = "\n" * (function.first_line - 1) + function.text
         if function.kind == "lambda":
             code = compile(f"({text})", function.file, "eval", dont_inherit=True)
@@ -119,7 +183,7 @@ class Loaded:
         self.functions[index] = self._decorated(index, function, namespace[function.name])
 
     def _decorated(self, index: int, function: Function, python: Any) -> Any:
-        if function.kind == "python":
+        if function.kind in {"python", "class"}:
             return python
         if function.kind == "constexpr_function":
             return triton.constexpr_function(python)
@@ -133,7 +197,7 @@ class Loaded:
 
     def _module(self, name: str, members: tuple[tuple[str, Binding], ...]) -> ModuleType:
         module = ModuleType(name)
-        vars(module).update({key: self.value(binding) for key, binding in members})
+        vars(module).update({key: self.value(binding, f"{name}.{key}") for key, binding in members})
         if not members:
             vars(module)["__getattr__"] = _any_type
         return module
@@ -146,19 +210,7 @@ def _any_type(name: str) -> type:
 
 
 def _references(function: Function) -> list[int]:
-    return [index for _, binding in function.bindings for index in _referenced(binding)]
-
-
-def _referenced(binding: Binding) -> list[int]:
-    match binding:
-        case FunctionRef(index):
-            return [index]
-        case Constexpr(inner):
-            return _referenced(inner)
-        case Members(_, members):
-            return [index for _, member in members for index in _referenced(member)]
-        case _:
-            return []
+    return [index for _, binding in function.bindings for index in referred(binding)]
 
 
 def _imported(module: str, attribute: str) -> Any:

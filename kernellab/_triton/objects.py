@@ -51,6 +51,17 @@ def dtype_name(value: object) -> str | None:
     return str(value.name) if isinstance(value, tl.dtype) and type(value) is tl.dtype else None
 
 
+def aggregate() -> Any:
+    """Return the decorator of classes whose instances are values of a kernel."""
+    return getattr(triton, "aggregate", None) or tl.core._aggregate
+
+
+def aggregate_init(cls: Any) -> Any:
+    """Return the ``__init__`` that a user wrote for an aggregate; None where there is only Triton's."""
+    init = cls.hash_attrs[0]
+    return None if getattr(init, "__triton_builtin__", False) or init is object.__init__ else init
+
+
 class _SpecializationProxy(NamedTuple):
     """What Triton hands to ``repr=``."""
 

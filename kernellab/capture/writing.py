@@ -72,19 +72,17 @@ def _imports(flat: Flat, tape: Tape) -> Iterator[str]:
 
 def _definitions(flat: Flat, options: dict[int, tuple[tuple[str, Any], ...]], closure: Closure) -> Iterator[str]:
     """Yield the constants, then the functions, those that others use first."""
-    if flat.constants:
-        yield "\n".join(f"{name} = {text}" for name, text in flat.constants.items())
-    for index in reversed(range(len(closure.functions))):
-        function = closure.functions[index]
-        if function.kind == "lambda":
-            continue
-        given = dict(options.get(index, ()))
-        if given:
-            given |= {"noinline": True} if function.noinline else {}
-            decorator = f"@triton.jit({', '.join(f'{n}={literal(v)}' for n, v in given.items())})\n"
-        else:
-            decorator = decorator_of(function)
-        yield f"{decorator}{flat.texts[index]}"
+
+    def decorator(index: int) -> str:
+        function, given = closure.functions[index], dict(options.get(index, ()))
+        if not given:
+            return decorator_of(function)
+        given |= {"noinline": True} if function.noinline else {}
+        return f"@triton.jit({', '.join(f'{n}={literal(v)}' for n, v in given.items())})\n"
+
+    if constants := flat.first_constants():
+        yield constants
+    yield from flat.functions(decorator)
 
 
 def _functions(tape: Tape, body: list[str]) -> Iterator[str]:

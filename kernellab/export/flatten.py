@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kernellab.export.literal import binding_literal
 from kernellab.source import (
     Binding,
+    Call,
     Closure,
     Constant,
     Constexpr,
@@ -21,9 +22,11 @@ from kernellab.source import (
     Function,
     FunctionRef,
     Import,
+    Items,
     Members,
     Opaque,
     is_installed,
+    referred,
 )
 
 # What the rest of an exported module calls its own.
@@ -42,32 +45,62 @@ Span = tuple[int, int, int, int]  # line and column, from and to; columns count 
 class Flat:
     """The parts of a module, in order: import statements, constants, and the text of each function by its index.
 
-    ``names`` gives the global name of each function; ``missing`` what its code names and could not be taken along.
+    ``needs`` are the functions that a constant is made of, ``names`` gives the global name of each function;
+    ``missing`` what its code names and could not be taken along.
     """
 
     closure: Closure
     imports: dict[str, str] = field(default_factory=dict)
     constants: dict[str, str] = field(default_factory=dict)
+    needs: dict[str, frozenset[int]] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     reserved: frozenset[str] = RESERVED
 
+    def first_constants(self) -> str:
+        """Return the constants that need no function, as statements."""
+        return "\n".join(f"{name} = {text}" for name, text in self.constants.items() if name not in self.needs)
+
+    def functions(self, decorator: Callable[[int], str], *, kernels: bool = True) -> Iterator[str]:
+        """Yield the functions with their decorators, those that others use first, and constants as they can be made.
+
+        Function 0 comes only with ``kernels``.
+        """
+        pending = dict(self.needs)
+        for index in reversed(range(0 if kernels else 1, len(self.closure.functions))):
+            if self.closure.functions[index].kind != "lambda":
+                yield f"{decorator(index)}{self.texts[index]}"
+            for name in [name for name, needed in pending.items() if min(needed) >= index]:
+                yield f"{name} = {self.constants[name]}"
+                del pending[name]
+
     def helpers(self) -> Iterator[str]:
         """Yield the helpers with their decorators, those that others use first."""
-        for index in reversed(range(1, len(self.closure.functions))):
-            function = self.closure.functions[index]
-            if function.kind != "lambda":
-                yield f"{decorator_of(function)}{self.texts[index]}"
+        return self.functions(lambda index: decorator_of(self.closure.functions[index]), kernels=False)
 
     def expression(self, binding: Binding) -> str:
-        """Return what a binding of a decorator stands for, as an expression of the module."""
-        if isinstance(binding, FunctionRef):
-            lambda_ = self.closure.functions[binding.index].kind == "lambda"
-            return self.texts[binding.index] if lambda_ else self.names[binding.index]
-        if isinstance(binding, Import):
-            return self._import(binding.attribute.split(".")[-1] or binding.module.split(".")[-1], binding)
-        return binding_literal(binding)
+        """Return what a binding stands for, as an expression of the module.
+
+        Raises:
+            UsageError: it is a value that only `pickle` can make again.
+        """
+        match binding:
+            case FunctionRef(index):
+                return self.texts[index] if self.closure.functions[index].kind == "lambda" else self.names[index]
+            case Import(module, attribute):
+                return self._import(attribute.split(".")[-1] or module.split(".")[-1], binding)
+            case Constexpr(inner):
+                return f"tl.constexpr({self.expression(inner)})"
+            case Items(kind, members):
+                inside = ", ".join(map(self.expression, members))
+                return f"({inside},)" if kind == "tuple" else f"[{inside}]" if kind == "list" else f"{kind}([{inside}])"
+            case Call(Import("builtins", "getattr"), (owner, Constant(name))):
+                return f"{self.expression(owner)}.{name}"
+            case Call(function, arguments, None):
+                return f"{self.expression(function)}({', '.join(map(self.expression, arguments))})"
+            case _:
+                return binding_literal(binding)
 
     def kernel_text(self) -> str:
         return self.texts[0]
@@ -95,8 +128,11 @@ class Flat:
                 return self._import(name, binding)
             case Members(module, ()) if is_installed(module):
                 return self._import(name, Import(module))
-            case Constant() | Constexpr() | Dtype():
-                return self._named(name, binding_literal(binding), self.constants)
+            case Constant() | Constexpr() | Dtype() | Items() | Call():
+                chosen = self._named(name, self.expression(binding), self.constants)
+                if needed := referred(binding):
+                    self.needs[chosen] = frozenset(needed)
+                return chosen
             case Opaque(type_):
                 self.missing[name] = type_
         return None
@@ -152,7 +188,8 @@ def _rewritten(function: Function, flat: Flat, name: str) -> str:
     text = _edited(f"({function.text})" if is_lambda else function.text, edits)
     if is_lambda:
         return text[1:-1]
-    return re.sub(rf"\bdef\s+{re.escape(function.name)}\b", f"def {name}", text, count=1)
+    keyword = "class" if function.kind == "class" else "def"
+    return re.sub(rf"\b{keyword}\s+{re.escape(function.name)}\b", f"{keyword} {name}", text, count=1)
 
 
 def _references(tree: ast.AST, bindings: dict[str, Binding]) -> Iterator[tuple[ast.expr, Binding]]:

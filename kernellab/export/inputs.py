@@ -80,13 +80,9 @@ def _given(launch: Launch) -> list[Argument]:
 def meta_of(launch: Launch, functions: Mapping[Argument, str]) -> dict[str, str]:
     """Return the constexprs and options of a launch, by name, each as an expression.
 
-    ``functions`` gives what arguments that are functions are called.
+    ``functions`` gives the expressions of arguments that are functions, or values without a literal.
     """
-    constexprs = {
-        a.name: functions[a] if a.kind == "function" and a in functions else scalar_text(a)
-        for a in launch.arguments
-        if a.constexpr
-    }
+    constexprs = {a.name: functions[a] if a in functions else scalar_text(a) for a in launch.arguments if a.constexpr}
     return {**constexprs, **{name: literal(value) for name, value in options_of(launch).items()}}
 
 

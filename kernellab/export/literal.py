@@ -45,7 +45,9 @@ def binding_literal(binding: Binding) -> str:
         case Dtype(name):
             return f'tl.dtype("{name}")'
         case _:
-            raise UsageError(f"{binding} cannot be written as a Python expression.")
+            raise UsageError(
+                f"{binding} cannot be written as a Python expression; use a NamedTuple or frozen dataclass."
+            )
 
 
 def docstring(text: str) -> str:

@@ -100,9 +100,8 @@ def finished(sections: Sequence[str], parts: Parts) -> str:
 def head(parts: Parts) -> Iterator[str]:
     """Yield what comes before the functions."""
     yield 'INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, by Triton\'s interpreter'
-    constants = [f"{name} = {text}" for name, text in parts.flat.constants.items()]
-    if constants:
-        yield "\n".join(constants)
+    if constants := parts.flat.first_constants():
+        yield constants
 
 
 def definitions(parts: Parts, tuner: Autotune | None, *, heuristics: bool = True) -> Iterator[str]:

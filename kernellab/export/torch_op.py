@@ -80,7 +80,9 @@ def _base(argument: Argument) -> Argument:
 
 def _is_opaque(plan: Plan) -> bool:
     """Tell whether the kernel takes tuples, descriptors or functions, which the compilers of PyTorch do not pass on."""
-    return any(a.kind in ("tuple", "function") or a.block or type(a.value) is tuple for a in plan.launch.arguments)
+    return any(
+        a.kind in ("tuple", "function", "value") or a.block or type(a.value) is tuple for a in plan.launch.arguments
+    )
 
 
 def _heuristics(parts: Parts) -> Iterator[str]:

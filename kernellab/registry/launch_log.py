@@ -11,7 +11,7 @@ from kernellab.recording import LaunchRecord
 from kernellab.registry.rephrase import rephrased_grid
 from kernellab.registry.table import Registry
 from kernellab.source import is_plain
-from kernellab.source.wrapping import function_closure_of
+from kernellab.source.wrapping import value_closure_of
 from kernellab.store import Argument, Launch, Result
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
@@ -96,13 +96,20 @@ def argument_of(name: str, value: Any) -> Argument:
     if (dtype := dtype_name(value)) is not None:
         return Argument(name, "dtype", value=dtype)
     if is_jit_function(value):
-        return Argument(name, "function", value=value.__name__, source=function_closure_of(value))
+        return Argument(name, "function", value=value.__name__, source=value_closure_of(value))
     if hasattr(value, "untyped_storage"):
         return _tensor(name, value)
     if hasattr(getattr(value, "base", None), "untyped_storage") and hasattr(value, "block_shape"):
         member = _tensor(f"{name}.base", value.base)
         return Argument(name, "descriptor", members=(member,), block=tuple(value.block_shape))
-    return Argument(name, "other", value=type(value).__name__)
+    source = value_closure_of(value)
+    if source is None:
+        return Argument(name, "other", value=type(value).__name__)
+    return Argument(name, "value", value=_short(value), source=source)
+
+
+def _short(value: Any) -> str:
+    return value.__name__ if hasattr(value, "__name__") else str(value)
 
 
 def _alias(name: str, arguments: Mapping[str, Any]) -> str:

@@ -5,12 +5,23 @@ namespace that its code names: helpers, constexprs, modules. Each function keeps
 of one name, or the kernels of a factory, do not meet.
 """
 
-from kernellab.source.collect import closure_of, definition, is_cell_file, is_installed, is_plain, plain_bindings
+from kernellab.source.collect import (
+    closure_of,
+    definition,
+    is_cell_file,
+    is_installed,
+    is_plain,
+    plain_bindings,
+    require_taken,
+    value_key,
+)
 from kernellab.source.model import (
     CELL_PREFIX,
+    LOADED,
     SCHEMA,
     Autotune,
     Binding,
+    Call,
     Closure,
     ConfigText,
     Constant,
@@ -21,22 +32,29 @@ from kernellab.source.model import (
     FunctionRef,
     Heuristics,
     Import,
+    Items,
     JitOptions,
     Members,
     Opaque,
     Wrapper,
     closure_from_jsonable,
     closure_to_jsonable,
+    content_key,
     from_jsonable,
     jsonable,
+    lost,
+    referred,
+    with_functions,
 )
 from kernellab.source.wrapping import decorated_closure_of
 
 __all__ = [
     "CELL_PREFIX",
+    "LOADED",
     "SCHEMA",
     "Autotune",
     "Binding",
+    "Call",
     "Closure",
     "ConfigText",
     "Constant",
@@ -47,6 +65,7 @@ __all__ = [
     "FunctionRef",
     "Heuristics",
     "Import",
+    "Items",
     "JitOptions",
     "Members",
     "Opaque",
@@ -54,6 +73,7 @@ __all__ = [
     "closure_from_jsonable",
     "closure_of",
     "closure_to_jsonable",
+    "content_key",
     "decorated_closure_of",
     "definition",
     "from_jsonable",
@@ -61,5 +81,10 @@ __all__ = [
     "is_installed",
     "is_plain",
     "jsonable",
+    "lost",
     "plain_bindings",
+    "referred",
+    "require_taken",
+    "value_key",
+    "with_functions",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -11,8 +12,9 @@ from kernellab.forks import cached_property
 
 SCHEMA = 1
 CELL_PREFIX = "cell:"
+LOADED = "__kernel__"  # the module that functions and classes made of a closure call theirs
 
-FunctionKind = Literal["jit", "constexpr_function", "python", "lambda"]
+FunctionKind = Literal["jit", "constexpr_function", "python", "lambda", "class"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +69,94 @@ class Members:
 
 
 @dataclass(frozen=True, slots=True)
+class Items:
+    """A tuple, list, set or dict (of pairs) whose members are bindings."""
+
+    type: Literal["tuple", "list", "set", "frozenset", "dict"]
+    members: tuple[Binding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A value as `pickle` would make it again: what a call returns, with ``state`` set on it afterwards.
+
+    ``identity`` numbers, within a closure, the objects that are equal to nothing but themselves.
+    """
+
+    function: Binding
+    arguments: tuple[Binding, ...]
+    state: Binding | None = None
+    identity: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Opaque:
-    """A value that cannot be taken along. Triton refuses it by name if the kernel really uses it."""
+    """A value that cannot be taken along, and why. Any use of it in a kernel is an error."""
 
     type: str
+    reason: str = ""
 
 
-Binding = Constant | Constexpr | Dtype | FunctionRef | Import | Members | Opaque
+Binding = Constant | Constexpr | Dtype | FunctionRef | Import | Members | Items | Call | Opaque
+
+
+def referred(binding: Binding) -> list[int]:
+    """Return the indices of the functions that a binding needs."""
+    match binding:
+        case FunctionRef(index):
+            return [index]
+        case _:
+            return [index for part in _parts(binding) for index in referred(part)]
+
+
+def lost(binding: Binding) -> Opaque | None:
+    """Return what of a value cannot be taken along; None where all of it can."""
+    if isinstance(binding, Opaque):
+        return binding
+    return next((found for part in _parts(binding) if (found := lost(part)) is not None), None)
+
+
+def _parts(binding: Binding) -> list[Binding]:
+    match binding:
+        case Constexpr(inner):
+            return [inner]
+        case Members(_, members):
+            return [member for _, member in members]
+        case Items(_, members):
+            return list(members)
+        case Call(function, arguments, state):
+            return [function, *arguments, *(() if state is None else (state,))]
+        case _:
+            return []
+
+
+def with_functions(binding: Binding, replaced: Callable[[int], Binding]) -> Binding:
+    """Return a binding with each reference to a function replaced."""
+
+    def inside(part: Binding) -> Binding:
+        return with_functions(part, replaced)
+
+    match binding:
+        case FunctionRef(index):
+            return replaced(index)
+        case Constexpr(inner):
+            return Constexpr(inside(inner))
+        case Members(module, members):
+            return Members(module, tuple((name, inside(member)) for name, member in members))
+        case Items(kind, parts):
+            return Items(kind, tuple(map(inside, parts)))
+        case Call(function, arguments, state, identity):
+            state = None if state is None else inside(state)
+            return Call(inside(function), tuple(map(inside, arguments)), state, identity)
+        case _:
+            return binding
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
     """One function: its text from ``def`` on (or the whole ``lambda``), dedented, and what its global names stand for.
+
+    A class is one as well: its text is a class statement, decorators included.
 
     ``file`` and ``first_line`` tell where ``text`` starts. A function of a notebook cell has a file of its own,
     ``cell:NAME``, so that re-running a cell under another number changes nothing.
@@ -175,7 +253,7 @@ def _digest(closure: Closure, *, position: bool) -> str:
 _BINDINGS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        *(Constant, Constexpr, Dtype, FunctionRef, Import, Members, Opaque),
+        *(Constant, Constexpr, Dtype, FunctionRef, Import, Members, Items, Call, Opaque),
         *(Function, Closure, ConfigText, Autotune, Heuristics, JitOptions),
     )
 }
@@ -187,7 +265,8 @@ def jsonable(value: object) -> object:
     if _BINDINGS.get(type(value).__name__) is type(value):
         return [type(value).__name__, *(jsonable(getattr(value, field.name)) for field in fields(value))]  # type: ignore[arg-type]
     if isinstance(value, tuple | list):
-        return [type(value).__name__, *map(jsonable, value)]
+        names = [",".join(value._fields)] if hasattr(value, "_fields") else []
+        return [type(value).__name__, *names, *map(jsonable, value)]
     if isinstance(value, dict):
         return ["dict", *sorted(([jsonable(k), jsonable(v)] for k, v in value.items()), key=repr)]
     if isinstance(value, float | bytes):
@@ -216,3 +295,16 @@ def closure_to_jsonable(closure: Closure) -> object:
 def closure_from_jsonable(value: dict[str, Any]) -> Closure:
     closure: Closure = from_jsonable(value["closure"])
     return closure
+
+
+def content_key(functions: Sequence[Function], index: int, above: tuple[int, ...] = ()) -> str:
+    """Return what two functions have in common that are the same: text, and what their global names stand for."""
+    if index in above:
+        return f"recursion {len(above) - above.index(index)}"
+    function = functions[index]
+
+    def inner(used: int) -> Binding:
+        return Constant(content_key(functions, used, (*above, index)))
+
+    bindings = [(name, jsonable(with_functions(binding, inner))) for name, binding in function.bindings]
+    return json.dumps([function.name, function.kind, function.text, function.noinline, bindings])

@@ -18,6 +18,7 @@ from kernellab.source.model import (
     JitOptions,
     Opaque,
     Wrapper,
+    lost,
 )
 
 
@@ -39,16 +40,18 @@ def decorated_closure_of(kernel: Any) -> Closure:
     return Closure(tuple(collector.done), decorators_text(function), tuple(sorted(collector.labels.items())), wrappers)
 
 
-def function_closure_of(function: Any) -> tuple[Closure, Binding] | None:
-    """Return a jit function that is passed as a value, as a closure and the binding in it that stands for the function.
+def value_closure_of(value: Any) -> tuple[Closure, Binding] | None:
+    """Return a value that is no literal, as a closure and the binding in it that stands for the value.
 
-    None where its source, or that of a helper, cannot be found.
+    None where it cannot be taken along, or its source or that of a helper cannot be found.
     """
     collector = Collector()
     try:
-        binding = collector.bind(function)
+        binding = collector.used(value)
         collector.resolve()
     except SourceError:
+        return None
+    if lost(binding) is not None:
         return None
     return Closure(tuple(collector.done), "", tuple(sorted(collector.labels.items()))), binding
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from kernellab.source import Binding, Closure
 
-ArgumentKind = Literal["tensor", "scalar", "dtype", "function", "tuple", "descriptor", "other"]
+ArgumentKind = Literal["tensor", "scalar", "dtype", "function", "value", "tuple", "descriptor", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Argument:
     without ``torch.``, ``shape`` and ``stride`` count elements, ``alias`` names an earlier argument that is the same
     memory, ``low`` and ``high`` bound the finite values it held, and ``values`` holds all of a small one of integers.
     ``members`` are those of a tuple; a descriptor has the tensor it describes, and ``block`` as its block shape. Of a
-    function, ``source`` is a closure with the binding in it that stands for the function.
+    function, and of a value that is no literal, ``source`` is a closure with the binding in it that stands for it.
     """
 
     name: str

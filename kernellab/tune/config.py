@@ -7,7 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kernellab.source import value_key
+
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
+
+
+_IN_JSON = {bool, int, float, str, type(None)}
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A value that JSON has no form for, an enum's member say, as the store has it: its text, and a key of its own."""
+
+    text: str
+    key: str
+
+    def __repr__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +55,11 @@ class Config:
         return cls(tuple((name, value) for name, value in values.items() if name not in OPTIONS), **options)
 
     @classmethod
+    def from_stored(cls, values: Mapping[str, Any]) -> Config:
+        """Return a config equal to the one that has these `stored` values."""
+        return cls.of({name: Kept(**value) if isinstance(value, Mapping) else value for name, value in values.items()})
+
+    @classmethod
     def from_triton(cls, config: Any) -> Config:
         """Return the value of a `triton.Config`."""
         options = {name: getattr(config, name, None) for name in OPTIONS}
@@ -55,7 +76,8 @@ class Config:
         """What is compared; kept, since a list of thousands of configs is looked up again and again."""
         value = self._known_value
         if value is None:
-            value = (frozenset(self.parameters), *(getattr(self, name) for name in OPTIONS))
+            told = frozenset((name, type(v) if type(v) in _IN_JSON else Kept, _told(v)) for name, v in self.parameters)
+            value = (told, *(getattr(self, name) for name in OPTIONS))
             object.__setattr__(self, "_known_value", value)
         return value
 
@@ -78,10 +100,26 @@ class Config:
     @property
     def key(self) -> str:
         """A text that equal configs share, across sessions."""
-        return json.dumps(self.values, sort_keys=True, separators=(",", ":"), default=str)
+        return json.dumps(self.stored, sort_keys=True, separators=(",", ":"))
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """Its `values` as JSON has them."""
+        return {name: _stored(value) for name, value in self.values.items()}
 
     def with_values(self, values: Mapping[str, Any]) -> Config:
         """Return the config with some values replaced."""
         options = {name: value for name, value in values.items() if name in OPTIONS}
         parameters = tuple((name, values.get(name, value)) for name, value in self.parameters)
         return replace(self, parameters=parameters, **options)
+
+
+def _told(value: Any) -> Any:
+    """Return what tells a value from others: a key of an object, since 1 equals ``Mode.A`` of an `enum.IntEnum`."""
+    if type(value) in _IN_JSON:
+        return value
+    return value.key if isinstance(value, Kept) else value_key(value)
+
+
+def _stored(value: Any) -> Any:
+    return value if type(value) in _IN_JSON else {"text": str(value), "key": _told(value)}

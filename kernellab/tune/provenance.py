@@ -11,7 +11,7 @@ from typing import Any
 from kernellab.gpu.device import device_name, driver_version
 from kernellab.grid import checked_grid
 from kernellab.memory import memory_of
-from kernellab.source import jsonable
+from kernellab.source import jsonable, value_key
 from kernellab.target import Target
 from kernellab.tune.config import Config
 from kernellab.tune.launches import Launches
@@ -105,4 +105,6 @@ def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
 
 
 def _text(value: Any) -> str:
-    return str(tuple(value.shape)) if hasattr(value, "shape") else repr(value)
+    if hasattr(value, "data_ptr") or hasattr(value, "block_shape"):
+        return str(tuple(value.shape))
+    return repr(value) if isinstance(value, int | float | str | None) else value_key(value)

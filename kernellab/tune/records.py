@@ -51,7 +51,7 @@ def key_of(fields_: Mapping[str, Any]) -> str:
 
 def measurement_of(row: Row, key: str, device: str) -> Measurement:
     details = {f.name: getattr(row, f.name) for f in fields(row) if f.name not in _OWN}
-    return Measurement(key, row.config.values, device, str(row.status), row.time_ms, details)
+    return Measurement(key, row.config.stored, device, str(row.status), row.time_ms, details)
 
 
 def row_of(measurement: Measurement) -> Row | None:
@@ -60,5 +60,5 @@ def row_of(measurement: Measurement) -> Row | None:
     if "standing" not in measurement.details:
         return None
     details = {name: value for name, value in measurement.details.items() if name in names}
-    config = Config.of({"num_warps": None, "num_stages": None, "num_ctas": None, **measurement.config})
+    config = Config.from_stored({"num_warps": None, "num_stages": None, "num_ctas": None, **measurement.config})
     return Row(config, Status(measurement.status), time_ms=measurement.time_ms, **details)

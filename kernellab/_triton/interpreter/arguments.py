@@ -39,9 +39,9 @@ def kernel_arguments(
     for name, spec in launch.arguments:
         if name in signature.parameters:
             parameter = signature.parameters[name]
-            if tensors_of(name, spec) and _is_constexpr(parameter):
+            if tensors_of(name, spec) and is_constexpr(parameter):
                 raise LaunchError(f"{name} is a tl.constexpr parameter of {python.__name__} and got a tensor.")
-            values[name] = _constant(spec) if _is_constexpr(parameter) else _value(name, spec, parameter, pointers)
+            values[name] = _constant(spec) if is_constexpr(parameter) else _value(name, spec, parameter, pointers)
     values |= {name: value for name, value in constants.items() if name in signature.parameters}
     for name, parameter in signature.parameters.items():
         if name in values or name in specs:
@@ -49,11 +49,11 @@ def kernel_arguments(
         if parameter.default is inspect.Parameter.empty:
             raise LaunchError(f"{python.__name__} lacks a value for its parameter {name}.")
         default = parameter.default.value if isinstance(parameter.default, tl.constexpr) else parameter.default
-        values[name] = default if _is_constexpr(parameter) else _value(name, ScalarSpec(default), parameter, pointers)
+        values[name] = default if is_constexpr(parameter) else _value(name, ScalarSpec(default), parameter, pointers)
     return values
 
 
-def _is_constexpr(parameter: inspect.Parameter) -> bool:
+def is_constexpr(parameter: inspect.Parameter) -> bool:
     annotation = parameter.annotation
     if annotation is inspect.Parameter.empty:
         return False

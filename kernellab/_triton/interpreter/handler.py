@@ -23,7 +23,7 @@ def interpret(job: InterpretJob, progress: Any) -> Outcome:
     """Run a launch. ``progress`` is called with (programs done, programs of the launch)."""
     loaded = _loaded(_Source(job.closure.compile_digest, job.closure))
     _register_sources(job.closure)  # another version of a cell may have taken its file name in between
-    constants = {name: _plain(loaded.value(binding)) for name, binding in job.constants}
+    constants = {name: _plain(value) for name, value in loaded.arguments(job.constants).items()}
     report: Progress | None = None if progress is None else lambda done, total: progress((done, total))
     return execute(loaded.kernel, job.launch, report, constants=constants)
 
@@ -38,7 +38,7 @@ class _Source:
 
 @lru_cache(_KERNELS_KEPT)
 def _loaded(source: _Source) -> Loaded:
-    loaded = load(source.closure)
+    loaded = load(source.closure, unwraps=True)
     for function in loaded.functions.values():
         if hasattr(function, "rewrite"):
             prepare(function)  # now, while the source that it reads is the right one

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -21,8 +22,10 @@ from triton.runtime import interpreter as upstream
 
 from kernellab._triton.interpreter import constants, reductions, syntax, types
 from kernellab._triton.interpreter.access import CheckedBuilder
+from kernellab._triton.interpreter.arguments import is_constexpr
 from kernellab._triton.interpreter.dtypes import numpy_dtype
 from kernellab._triton.interpreter.handles import Handle
+from kernellab._triton.loading import UNWRAPPED
 
 _CUDA_LIBRARY = "triton.language.extra.cuda.libdevice"
 _LIBRARY_STUBS = "triton.language.extra.libdevice"
@@ -146,6 +149,11 @@ _transform_as_triton_does = upstream.FunctionRewriter._transform_ast
 
 def _transformed(rewriter: Any, source: str) -> ast.AST:
     """Rewrite a function. Names of builtins that its module defines itself are left alone."""
-    rewriter.ast_transformer = syntax.Transformer(frozenset(syntax.CALLED) - rewriter.fn.__globals__.keys())
+    function = rewriter.fn
+    parameters = inspect.signature(function).parameters.values()
+    constants = {parameter.name for parameter in parameters if is_constexpr(parameter)}
+    constants |= function.__globals__.get(UNWRAPPED, frozenset())
+    builtins = frozenset(syntax.CALLED) - function.__globals__.keys()
+    rewriter.ast_transformer = syntax.Transformer(builtins, frozenset(constants))
     tree: ast.AST = _transform_as_triton_does(rewriter, source)
     return tree

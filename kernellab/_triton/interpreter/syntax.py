@@ -122,6 +122,11 @@ def decided(condition: Any) -> Any:
     return condition
 
 
+def same(one: Any, other: Any) -> bool:
+    """``is``, which the compiler asks of the values in constexprs."""
+    return plain(one) is plain(other)
+
+
 def plain(value: Any) -> Any:
     """Return the value of a ``tl.constexpr``, anything else as it is."""
     return value.value if isinstance(value, tl.constexpr) else value
@@ -134,6 +139,8 @@ SYNTAX: dict[str, Callable[..., Any]] = {
     "negated": negated,
     "asserted": asserted,
     "decided": decided,
+    "same": same,
+    "plain": plain,
 }
 
 
@@ -145,12 +152,26 @@ def names() -> dict[str, Callable[..., Any]]:
 class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
     """Triton's rewriting of a kernel, and ours.
 
-    ``builtins`` are the names of `CALLED` that mean Python's builtins in the kernel's module.
+    ``builtins`` are the names of `CALLED` that mean Python's builtins in the kernel's module, ``constants`` those of
+    constexprs: what is asked for the ``value`` of one is what the compiler gives, the constant itself.
     """
 
-    def __init__(self, builtins: frozenset[str]) -> None:
+    def __init__(self, builtins: frozenset[str], constants: frozenset[str] = frozenset()) -> None:
         super().__init__()
         self.builtins = builtins
+        self.constants = constants
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        is_constant = isinstance(node.value, ast.Name) and node.value.id in self.constants
+        return _call("plain", node, node.value) if is_constant and node.attr == "value" else node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        if len(node.ops) != 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot):
+            return node
+        found = _call("same", node, node.left, node.comparators[0])
+        return found if isinstance(node.ops[0], ast.Is) else _call("negated", node, found)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:  # noqa: N802 - the names that ast looks for
         node.targets = [self.visit(target) for target in node.targets]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
+from enum import Enum
 from typing import Any
 
 import triton.language as tl
@@ -59,20 +62,42 @@ def constant_feature(value: Any) -> Any:
     Raises:
         TypeError: constants of this type have no key.
     """
+    import torch
+
     kind = type(value)
     if kind in _PLAIN:
         return kind, value
     if kind is float:
         return kind, value.hex()
-    if kind is tuple:
-        return kind, tuple(map(constant_feature, value))
     if kind is tl.dtype:
         return kind, value.name
     if kind is tl.constexpr:
         return kind, constant_feature(value.value)
     if isinstance(value, JITFunction):
         return id(value), value, value.cache_key
+    if isinstance(value, Enum) or kind is torch.dtype:
+        return kind, value  # one object per value
+    if isinstance(value, tuple):
+        return kind, tuple(map(constant_feature, value))
+    if dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return kind, *(constant_feature(getattr(value, each.name)) for each in dataclasses.fields(kind))
     raise TypeError(f"a constant of type {kind.__qualname__}")
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield the members of nested tuples and lists."""
+    if isinstance(value, tuple | list):
+        for member in value:
+            yield from leaves(member)
+    else:
+        yield value
+
+
+def has_own_text(value: Any) -> bool:
+    """Tell whether the text of a value, as part of Triton's key, is that of no other value."""
+    if type(value) is tl.constexpr:
+        return type(value.value) in {int, bool, float, type(None)}
+    return type(value) in {*_PLAIN, float, bytes, tl.dtype} or isinstance(value, JITFunction)
 
 
 def argument_feature(backend: type, value: Any) -> Any:
