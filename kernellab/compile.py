@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import UsageError
 from kernellab.forks import cached_property
-from kernellab.source import Binding, Closure, jsonable
+from kernellab.source import (
+    Binding,
+    Call,
+    Closure,
+    Constant,
+    Constexpr,
+    Dtype,
+    FunctionRef,
+    Import,
+    Items,
+    jsonable,
+)
 from kernellab.target import Target
 
 if TYPE_CHECKING:  # compile workers load this module and need neither
@@ -195,3 +206,59 @@ class Compiled:
             if file != label:  # quoted in IR, before line and column in the comments of assembly
                 text = text.replace(f'{file}"', f'{label}"').replace(f"{file}:", f"{label}:")
         return text
+
+
+def parameters_of(job: CompileJob) -> tuple[Parameter, ...]:
+    """Return the parameters of a job with what Triton assumed of each argument, in words."""
+    called = tuple(f.name if f.kind == "class" else "a function" for f in job.closure.functions)
+    constants = {path: _constant_text(binding, called) for path, binding in job.constants}
+    attributes = dict(job.attributes)
+    found = []
+    for index, (name, kind) in enumerate(job.signature):
+        words = _words((index,), kind, constants, attributes)
+        found.append(Parameter(name, _type_text(kind), words))
+    return tuple(found)
+
+
+def _type_text(kind: Any) -> str:
+    return f"({', '.join(map(_type_text, kind))})" if isinstance(kind, tuple) else str(kind)
+
+
+def _words(path: tuple[int, ...], kind: Any, constants: Mapping[Any, Any], attributes: Mapping[Any, Any]) -> str:
+    if isinstance(kind, tuple):
+        parts = [_words((*path, i), k, constants, attributes) for i, k in enumerate(kind)]
+        return "; ".join(f"[{i}] {part}" for i, part in enumerate(parts) if part)
+    if path in constants:
+        return str(constants[path])
+    assumed = [
+        f"divisible by {value}" if key == "tt.divisibility" else f"{key.removeprefix('tt.')} {value}"
+        for key, value in attributes.get(path, ())
+    ]
+    return ", ".join(assumed)
+
+
+def _constant_text(binding: Any, called: tuple[str, ...]) -> str:
+    """Return a constant as a user would write it; ``called`` are the functions of its closure, in words."""
+
+    def text(part: Any) -> str:
+        return _constant_text(part, called)
+
+    match binding:
+        case Constant(value):
+            return repr(value)
+        case Constexpr(inner):
+            return text(inner)
+        case Dtype(name):
+            return f"tl.{name}"
+        case FunctionRef(index):
+            return called[index]
+        case Items(kind, members):
+            return f"{kind}({', '.join(map(text, members))})"
+        case Call(Import("builtins", "getattr"), (owner, Constant(name))):
+            return f"{text(owner)}.{name}"
+        case Call(Import("copyreg"), (cls, *_)):
+            return f"{text(cls)}(...)"
+        case Call(function, arguments):
+            return f"{text(function)}({', '.join(map(text, arguments))})"
+        case _:
+            return str(getattr(binding, "attribute", "") or binding)

@@ -19,7 +19,7 @@ from typing import Any
 
 from kernellab.both_ends import BothEnds
 from kernellab.build import GRAPH, SUMMARY, BuildRequest, unwritable
-from kernellab.compile import Compiled, CompileJob, Parameter, Resources
+from kernellab.compile import Compiled, CompileJob, Resources, parameters_of
 from kernellab.errors import KernellabError, Place, StoreError
 from kernellab.forks import lock
 from kernellab.ir.effects import Effects, effects_of
@@ -27,19 +27,7 @@ from kernellab.ir.graph import Graph
 from kernellab.ir.serial import graph_from_json
 from kernellab.occupancy import occupancy
 from kernellab.settings import compiler_environment
-from kernellab.source import (
-    Call,
-    Closure,
-    Constant,
-    Constexpr,
-    Dtype,
-    FunctionRef,
-    Import,
-    Items,
-    closure_of,
-    plain_bindings,
-    require_taken,
-)
+from kernellab.source import Closure, closure_of, plain_bindings, require_taken
 from kernellab.source.values import portable_type
 from kernellab.store.eviction import mark_used
 from kernellab.target import Target, limits_of, shared_bytes_limit
@@ -341,62 +329,6 @@ def _why_not(shared: int, threads: int, target: Target) -> str | None:
     if limits is not None and threads > limits.threads_per_block:
         return f"it needs {threads:,} threads per block and {target} has {limits.threads_per_block:,}; use fewer warps"
     return None
-
-
-def parameters_of(job: CompileJob) -> tuple[Parameter, ...]:
-    """Return the parameters of a job with what Triton assumed of each argument, in words."""
-    called = tuple(f.name if f.kind == "class" else "a function" for f in job.closure.functions)
-    constants = {path: _constant_text(binding, called) for path, binding in job.constants}
-    attributes = dict(job.attributes)
-    found = []
-    for index, (name, kind) in enumerate(job.signature):
-        words = _words((index,), kind, constants, attributes)
-        found.append(Parameter(name, _type_text(kind), words))
-    return tuple(found)
-
-
-def _type_text(kind: Any) -> str:
-    return f"({', '.join(map(_type_text, kind))})" if isinstance(kind, tuple) else str(kind)
-
-
-def _words(path: tuple[int, ...], kind: Any, constants: Mapping[Any, Any], attributes: Mapping[Any, Any]) -> str:
-    if isinstance(kind, tuple):
-        parts = [_words((*path, i), k, constants, attributes) for i, k in enumerate(kind)]
-        return "; ".join(f"[{i}] {part}" for i, part in enumerate(parts) if part)
-    if path in constants:
-        return str(constants[path])
-    assumed = [
-        f"divisible by {value}" if key == "tt.divisibility" else f"{key.removeprefix('tt.')} {value}"
-        for key, value in attributes.get(path, ())
-    ]
-    return ", ".join(assumed)
-
-
-def _constant_text(binding: Any, called: tuple[str, ...]) -> str:
-    """Return a constant as a user would write it; ``called`` are the functions of its closure, in words."""
-
-    def text(part: Any) -> str:
-        return _constant_text(part, called)
-
-    match binding:
-        case Constant(value):
-            return repr(value)
-        case Constexpr(inner):
-            return text(inner)
-        case Dtype(name):
-            return f"tl.{name}"
-        case FunctionRef(index):
-            return called[index]
-        case Items(kind, members):
-            return f"{kind}({', '.join(map(text, members))})"
-        case Call(Import("builtins", "getattr"), (owner, Constant(name))):
-            return f"{text(owner)}.{name}"
-        case Call(Import("copyreg"), (cls, *_)):
-            return f"{text(cls)}(...)"
-        case Call(function, arguments):
-            return f"{text(function)}({', '.join(map(text, arguments))})"
-        case _:
-            return str(getattr(binding, "attribute", "") or binding)
 
 
 def triton_files(compiled: Compiled) -> dict[str, str]:
