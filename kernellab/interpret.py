@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from kernellab.errors import Place, WorkerTimeout
+from kernellab.gpu.device import multiprocessors
 from kernellab.ir.effects import Effects
 from kernellab.packed import Finding, InterpretJob, Outcome
 from kernellab.packing import packed
@@ -53,13 +54,14 @@ class Interpreter:
         progress: Progress | None = None,
         effects: Effects | None = None,
         follows: bool = False,
+        warps: int | None = None,
     ) -> Run:
         """Run a launch of a jit function on CPU tensors; ``arguments`` holds every parameter by name.
 
         The tensors change only after a clean run. ``uninitialised`` names arguments whose contents count as never
         written; ``progress`` is called now and then with (programs done, programs in all). With ``effects``, tensors
         behind addresses that the arguments hold are taken along. A kernel that ``follows`` addresses to other tensors
-        that are alive is run again with these.
+        that are alive is run again with these. ``warps`` are those of a program, which it may ask for.
 
         Raises:
             LaunchError: an argument cannot be taken to another process.
@@ -74,7 +76,8 @@ class Interpreter:
             values |= apart(reached(arguments, effects, "cpu").tensors, arguments)
         while True:
             with packed(values, grid, uninitialised=uninitialised) as taken:
-                job = InterpretJob(closure, taken.launch, tuple(zip(constants, bindings, strict=True)))
+                bound = tuple(zip(constants, bindings, strict=True))
+                job = InterpretJob(closure, taken.launch, bound, warps, multiprocessors())
                 work = Job(_HANDLER, job, f"kernel {closure.name}")
                 try:
                     outcome: Outcome = self.worker.run(work, timeout_s or self.timeout_s, progress)

@@ -16,7 +16,8 @@ from kernellab.calls import addresses_of, named_arguments, require_grid, require
 from kernellab.compile import Compiled
 from kernellab.compiler import COMPILE_WORKER, Compiler, compile_job
 from kernellab.errors import StoreError
-from kernellab.forks import Scratch, rlock
+from kernellab.forks import Scratch, at_fork, rlock
+from kernellab.gpu.device import is_lost_to_fork, leave_gpu
 from kernellab.gpu.first_flight import Flights
 from kernellab.interpret import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
@@ -67,6 +68,7 @@ class Lab(Keeping):
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
         self._interpreter = Interpreter(Worker(INTERPRET_WORKER), self.settings.timeout_s)
         self._resolving = rlock()
+        at_fork(self, in_child=Lab._leave_lost_gpu)
         self._launches: Launches | None = None
         self._twins: dict[int, tuple[Any, Any]] = {}
         self.last_arguments: dict[str, dict[str, Any]] = {}
@@ -374,6 +376,10 @@ class Lab(Keeping):
         launches.offline = offline.OfflineDriver(target, launches.interpreted)
         launches.activate()
         return launches
+
+    def _leave_lost_gpu(self) -> None:
+        if self._launches is not None and self._launches.flights is not None and is_lost_to_fork():
+            leave_gpu(self._launches)
 
     def _revived(self, version: Version) -> Any:
         from kernellab._triton.loading import load

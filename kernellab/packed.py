@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kernellab.source import Binding, Closure
+from kernellab.target import MULTIPROCESSORS
 from kernellab.worker import Failure
 
 Scalar = bool | int | float | str | None
@@ -136,11 +137,16 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class InterpretJob:
-    """A launch together with the kernel and the values of its constexprs, as the interpreter worker gets it."""
+    """A launch together with the kernel and the values of its constexprs, as the interpreter worker gets it.
+
+    ``warps`` of a program, if they are known, and ``multiprocessors`` are what kernels can ask the device for.
+    """
 
     closure: Closure
     launch: Launch
     constants: tuple[tuple[str, Binding], ...] = ()
+    warps: int | None = None
+    multiprocessors: int = MULTIPROCESSORS
 
 
 @dataclass(frozen=True, slots=True)

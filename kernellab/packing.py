@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from kernellab.errors import LaunchError
+from kernellab.forks import is_fork
 from kernellab.packed import (
     ArgumentSpec,
     Block,
@@ -280,6 +281,11 @@ def _check_tensor(name: str, tensor: Any) -> None:
     device = getattr(getattr(tensor, "device", None), "type", None)
     if device == "meta" or type(tensor).__name__ == "FakeTensor":
         raise LaunchError(f"{name} is a tensor without data (device {device}); give it data with torch.empty_like.")
+    if device != "cpu" and is_fork():
+        raise LaunchError(
+            f"{name} is a tensor on {device}, which cannot be used in a fork of a process that uses it. "
+            "Start the process with multiprocessing's spawn, or pass tensors of the CPU."
+        )
     if device != "cpu":
         raise LaunchError(f"{name} is a tensor on {device}, and the kernel runs on the CPU; pass {name}.cpu().")
     layout = str(getattr(tensor, "layout", "torch.strided"))

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -151,10 +152,11 @@ class Launches:
     def interpreted(self, src: Any, arguments: Mapping[str, Any], grid: Grid3) -> None:
         """Run a launch of an `ASTSource` that the offline driver was handed."""
         compiled = self._sources.get(src)
-        self._local.run = self._interpreted(src.fn, arguments, grid, None if compiled is None else compiled.effects)
+        effects = None if compiled is None else compiled.effects
+        self._local.run = self._interpreted(src.fn, arguments, grid, compiled, effects)
 
     def _interpreted(
-        self, function: Any, arguments: Mapping[str, Any], grid: Grid3, effects: Effects | None = None
+        self, function: Any, arguments: Any, grid: Grid3, compiled: Compiled | None, effects: Effects | None
     ) -> Run:
         require_launchable(grid, function.__name__, self.target)
         recorder = self._recorder or Recorder()
@@ -168,6 +170,7 @@ class Launches:
             progress=progress,
             effects=effects,
             follows=True,
+            warps=None if compiled is None else compiled.options["num_warps"],
         )
         if progress is not None:  # the last programs go by without a word of the worker
             progress((math.prod(grid), math.prod(grid)))
@@ -304,8 +307,9 @@ class Launches:
             grid.grid = extents = grid(arguments)
         if 0 in extents:
             return handle, None
-        effects = None if handle is None else self._compiled[handle.hash].effects
-        return handle, run_on_cpu(arguments, lambda copies: self._interpreted(kernel, copies, extents), effects)
+        compiled = None if handle is None else self._compiled[handle.hash]
+        run = lambda copies: self._interpreted(kernel, copies, extents, compiled, None)  # noqa: E731
+        return handle, run_on_cpu(arguments, run, None if compiled is None else compiled.effects)
 
     def _isolates(self, recorder: Recorder | None) -> bool:
         """Tell whether first launches fly in the GPU worker."""
@@ -345,14 +349,8 @@ class Launches:
         kernel.load(handle)
         compiled = self._compiled[handle.hash]
         recorder = self._recorder
-        departure = Departure(
-            handle,
-            triton_files(compiled),
-            compiled,
-            arguments,
-            extents,
-            lambda: self._closer(kernel, arguments, extents, compiled.effects),
-        )
+        closer = partial(self._closer, kernel, arguments, extents, compiled.effects)
+        departure = Departure(handle, triton_files(compiled), compiled, arguments, extents, closer)
         landing = self.flights.fly(departure, None if recorder is None else recorder.timeout_s)
         kernel.untried.discard(handle.hash)
         return landing

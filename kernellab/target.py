@@ -145,6 +145,10 @@ def known_targets() -> tuple[str, ...]:
     return (*(f"cuda:{arch}" for arch in _CUDA_LIMITS), *(f"hip:{arch}" for arch in _HIP_SHARED_KIB))
 
 
+# Where there is no device to ask: those of an H100.
+MULTIPROCESSORS = 132
+
+
 def limits_of(target: Target) -> DeviceLimits | None:
     """Return the limits of a target, or None where the tables lack its architecture (or its registers, for AMD)."""
     return _CUDA_LIMITS.get(int(target.arch)) if target.backend == "cuda" else None

@@ -20,6 +20,11 @@ import triton
 import triton.language as tl
 
 from kernellab import Lab, forks
+from kernellab._triton.bound import bound_copy
+from kernellab.errors import LaunchError
+from kernellab.gpu.device import leave_gpu
+from kernellab.gpu.first_flight import Flights
+from kernellab.runtime import Launches
 from kernellab.store.database import Database
 from kernellab.worker import Kind, Pool, Worker
 from tests.test_worker import count, echo, job
@@ -173,6 +178,36 @@ def test_a_fork_compiles_what_other_threads_of_the_parent_are_compiling() -> Non
 
 def compiles(lab: Lab, block: int) -> bool:
     return lab.compile(scale_kernel, torch.zeros(8), torch.zeros(8), 8, 2.0, BLOCK=block).resources.fits
+
+
+@pytest.mark.gpu
+def test_a_fork_of_a_process_that_uses_cuda_compiles_and_runs_on_the_cpu() -> None:
+    with Lab(store=":memory:") as lab:
+        kernel = lab.bind(scale_kernel)
+        on_gpu = torch.ones(8, device="cuda")
+        kernel[(1,)](on_gpu, on_gpu, 8, 2.0, BLOCK=8)
+
+        def launch() -> bool:
+            on_cpu = torch.ones(8)
+            kernel[(1,)](on_cpu, on_cpu, 8, 3.0, BLOCK=8)
+            with pytest.raises(LaunchError, match="cannot be used in a fork"):
+                kernel[(1,)](on_gpu, on_gpu, 8, 2.0, BLOCK=8)
+            return on_cpu.tolist() == [3.0] * 8 and compiles(lab, 64)
+
+        assert in_fork(launch) == 0
+        kernel[(1,)](on_gpu, on_gpu, 8, 2.0, BLOCK=8)
+        assert on_gpu.tolist() == [4.0] * 8
+
+
+def test_a_lab_that_leaves_its_gpu_runs_on_the_cpu() -> None:
+    with Lab(store=":memory:") as lab:
+        launches = Launches(lab.compiler, lab._interpreter.run, lab.target, flights=Flights(10.0))
+        kernel = bound_copy(scale_kernel, launches)
+        leave_gpu(launches)
+        x = torch.ones(8)
+        kernel[(1,)](x, x, 8, 3.0, BLOCK=8)
+        assert x.tolist() == [3.0] * 8
+        launches.close()
 
 
 def test_a_fork_that_closes_the_lab_leaves_workers_folder_and_store_to_the_parent() -> None:

@@ -18,7 +18,7 @@ from triton.runtime.driver import driver
 from kernellab._triton.binary import read_resources
 from kernellab._triton.specialize import gpu_target, target_of
 from kernellab.forks import Scratch
-from kernellab.target import Target, limits_of, shared_bytes_limit
+from kernellab.target import MULTIPROCESSORS, Target, limits_of, shared_bytes_limit
 from kernellab.uninterrupted import uninterrupted
 
 Interpret = Callable[[Any, Mapping[str, Any], tuple[int, int, int]], None]
@@ -134,8 +134,8 @@ class _Utils:
         return {
             "max_shared_mem": shared_bytes_limit(target) or _UNLIMITED,
             "max_num_regs": limits.registers_per_multiprocessor if limits else 65536,
-            # There is no device to ask. Code that sizes a persistent grid by these gets the numbers of an H100.
-            "multiprocessor_count": 132,
+            # Code that sizes a persistent grid by these gets the numbers of an H100.
+            "multiprocessor_count": MULTIPROCESSORS,
             "warpSize": target.warp_size,
             "sm_clock_rate": 1_000_000,
             "mem_clock_rate": 1_000_000,

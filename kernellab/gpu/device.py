@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
+from typing import Any
+
+from kernellab.target import MULTIPROCESSORS
 
 
 def device_name(device: int | None = None) -> str:
@@ -23,3 +27,27 @@ def driver_version() -> str:
         import torch
 
         return str(torch.version.cuda or torch.version.hip or "")
+
+
+def multiprocessors() -> int:
+    """Return how many the current GPU has, if this process uses one, else how many a launch is told that there are."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return MULTIPROCESSORS
+    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
+
+
+def is_lost_to_fork() -> bool:
+    """Tell whether this process is a fork of one that used CUDA, which it cannot use itself."""
+    import torch
+
+    return bool(torch.cuda._is_in_bad_fork())
+
+
+def leave_gpu(launches: Any) -> None:
+    """Let a runtime of launches go on without the GPU that there was."""
+    from kernellab._triton.offline import OfflineDriver  # keeps `import kernellab` light
+
+    launches.flights = launches.tune = None
+    launches.offline = OfflineDriver(launches.target, launches.interpreted)
+    launches.activate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from triton.runtime import interpreter as upstream
 
 from kernellab._triton.interpreter.builder import Arithmetic, wrap
 from kernellab._triton.interpreter.descriptors import Descriptor, block_pointers, descriptor_block
-from kernellab._triton.interpreter.dtypes import raw_dtype
+from kernellab._triton.interpreter.device import register_value
+from kernellab._triton.interpreter.dtypes import numpy_dtype, raw_dtype
 from kernellab._triton.interpreter.external import external_function
 from kernellab._triton.interpreter.faults import Unsupported
 from kernellab._triton.interpreter.handles import Array, Handle
@@ -245,8 +247,17 @@ class CheckedBuilder(Arithmetic):
             raise Unsupported(f"the external function {symbol}")
         return wrap(function(*(argument.data for argument in arguments)), ret_type.scalar)
 
-    def create_inline_asm(self, *operands: Any) -> Handle:
-        raise Unsupported("inline assembly")
+    def create_inline_asm(
+        self, assembly: str, constraints: str, operands: list[Handle], types: list[Any], is_pure: bool, pack: int
+    ) -> Any:
+        x, y, z = self.grid_idx
+        program = x + self.grid_dim[0] * (y + self.grid_dim[1] * z)
+        value = np.array([register_value(assembly, program, self.options.device)])
+        self.asks_the_device = True
+        kind = types[0]
+        shape = kind.shape if kind.is_block() else (1,)
+        result = Handle(np.broadcast_to(value.astype(numpy_dtype(kind.scalar)), shape), kind.scalar)
+        return SimpleNamespace(get_result=lambda index: result)
 
     def create_barrier(self) -> None:
         """Wait for the threads of a program: there is one."""

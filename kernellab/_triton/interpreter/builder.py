@@ -14,6 +14,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
+from kernellab._triton.interpreter.device import Device, Options
 from kernellab._triton.interpreter.dtypes import numpy_dtype, raw_dtype
 from kernellab._triton.interpreter.faults import CheckFailed, Unsupported
 from kernellab._triton.interpreter.handles import Array, Bounds, Handle, Wrapped, bounds_of, joined_wraps, moved
@@ -41,9 +42,9 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        # device_assert is checked; overflow is found here, at a fraction of the cost of Triton's 64-bit shadow sums.
-        self.options = upstream.InterpreterOptions(debug=True, sanitize_overflow=False)
+        self.options = Options(Device())
         self.low_precision_used: set[str] = set()
+        self.asks_the_device = False
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("create_"):

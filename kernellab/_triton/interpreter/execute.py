@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernellab._triton.interpreter.arguments import kernel_arguments
+from kernellab._triton.interpreter.device import Device, Options
 from kernellab._triton.interpreter.faults import AccessFault, CheckFailed, DeadlinePassed, Unsupported
 from kernellab._triton.interpreter.findings import Program, counted
 from kernellab._triton.interpreter.language import checked_builder, prepare
@@ -60,13 +61,18 @@ class _Output:
 
 
 def execute(
-    kernel: Any, launch: Launch, progress: Progress | None = None, *, constants: Mapping[str, object] | None = None
+    kernel: Any,
+    launch: Launch,
+    progress: Progress | None = None,
+    *,
+    constants: Mapping[str, object] | None = None,
+    device: Device = Device(),  # noqa: B008 - frozen
 ) -> Outcome:
     """Run an interpreted kernel on a launch.
 
     ``kernel`` is what ``triton.jit`` gives in a process started with ``TRITON_INTERPRET=1``, or an autotuner around
     it. ``progress`` is called with the number of programs done and of all. ``constants`` are values of constexprs
-    that are no plain data: functions, types.
+    that are no plain data: functions, types. ``device`` is what a kernel may ask of the GPU that there is not.
 
     A program with an access out of bounds is stopped at it. The others still run, for a short while, to tell how many
     programs are affected.
@@ -76,7 +82,9 @@ def execute(
     builder = checked_builder()
     output = _Output()
     builder.print_line = output.add
+    builder.options = Options(device)
     builder.low_precision_used.clear()
+    builder.asks_the_device = False
     with _mapped(launch) as address, np.errstate(all="ignore"):
         memory = CheckedMemory(launch, address)
         builder.memory = memory
@@ -94,7 +102,7 @@ def execute(
         seconds=seconds,
         findings=memory.findings.finished(),
         output=output.text(),
-        notes=_notes(builder.low_precision_used),
+        notes=_notes(builder.low_precision_used, asks_the_device=builder.asks_the_device),
         written=frozenset(i for i, storage in enumerate(memory.storages) if storage.shadow.touched),
         failure=failure,
         strays=tuple(sorted(memory.strays)),
@@ -217,10 +225,10 @@ def _said(exc: Exception) -> str:
     return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
 
 
-def _notes(used: set[str]) -> tuple[str, ...]:
-    if not used:
-        return ()
-    return (f"{', '.join(sorted(used))} arithmetic is emulated in float32 and rounded after each operation",)
+def _notes(used: set[str], *, asks_the_device: bool) -> tuple[str, ...]:
+    arithmetic = f"{', '.join(sorted(used))} arithmetic is emulated in float32 and rounded after each operation"
+    registers = "no GPU: multiprocessors are counted through program by program, clocks are those of this machine"
+    return ((arithmetic,) if used else ()) + ((registers,) if asks_the_device else ())
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 
 import triton.language as tl
 
+from kernellab._triton.interpreter.device import Device
 from kernellab._triton.interpreter.execute import Progress, execute
 from kernellab._triton.interpreter.language import checked_builder, prepare
 from kernellab._triton.loading import Loaded, _register_sources, load
@@ -25,7 +26,8 @@ def interpret(job: InterpretJob, progress: Any) -> Outcome:
     _register_sources(job.closure)  # another version of a cell may have taken its file name in between
     constants = {name: _plain(value) for name, value in loaded.arguments(job.constants).items()}
     report: Progress | None = None if progress is None else lambda done, total: progress((done, total))
-    return execute(loaded.kernel, job.launch, report, constants=constants)
+    device = Device(job.warps, job.multiprocessors)
+    return execute(loaded.kernel, job.launch, report, constants=constants, device=device)
 
 
 @dataclass(frozen=True, slots=True)

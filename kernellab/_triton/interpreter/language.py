@@ -12,6 +12,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from kernellab._triton.interpreter.handles import Handle
 from kernellab._triton.loading import UNWRAPPED
 
 _CUDA_LIBRARY = "triton.language.extra.cuda.libdevice"
+_EXTRA = tuple(f"triton.language.extra.{name}" for name in ("cuda", "cuda.utils", "cuda.gdc", "hip", "hip.utils"))
 _LIBRARY_STUBS = "triton.language.extra.libdevice"
 
 
@@ -81,6 +83,11 @@ def _patch_language(builder: CheckedBuilder) -> None:
 
 def _patch_library(builder: CheckedBuilder, scope: Any) -> None:
     """Make the functions of libdevice callable, those of the target-independent module too, which are stubs."""
+    for name in _EXTRA:
+        with suppress(ImportError):  # of another version of Triton
+            upstream._patch_builtin(importlib.import_module(name), builder, scope)
+    for backend in ("cuda", "hip"):  # which Triton imports twice: this one is no module of `sys.modules`
+        upstream._patch_builtin(getattr(tl.extra, backend), builder, scope)
     library, stubs = importlib.import_module(_CUDA_LIBRARY), importlib.import_module(_LIBRARY_STUBS)
     upstream._patch_builtin(library, builder, scope)
     for name in vars(stubs):
