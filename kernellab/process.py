@@ -42,6 +42,7 @@ FORK, READY = b"F", b"R"
 
 _END_S = 5.0
 _LEAVE_S = 2.0
+_LEAST_ANSWER_S = 1.0
 _STARTING = lock(crossing=True)  # a fork amid that would keep the pipe open that tells `Popen` of its success
 _START = """\
 import sys
@@ -226,12 +227,14 @@ class _Server:
 class ForkServer:
     """A process that has imported ``modules`` and forks workers on demand. Started when the first one is wanted.
 
-    One that does not answer within ``answer_s`` seconds, once it has imported everything, is replaced.
+    It has ``start_s`` seconds for its imports, or as long as the job may take, whichever is more. Once it has imported
+    everything, it is replaced where it does not answer within ``answer_s`` seconds, or the time of the job.
     """
 
     modules: tuple[str, ...]
     environment: dict[str, str]
     answer_s: float = 10.0
+    start_s: float = 20.0  # on a machine that has much else to do
     _server: _Server | None = None
     _lock: threading.Lock = field(default_factory=lock)
 
@@ -243,19 +246,20 @@ class ForkServer:
         with self._lock:
             self._running()
 
-    def fork(self, start_s: float, subject: str, stop: Stop) -> WorkerProcess:
-        """Return a new worker for a subject; a server that has died, or does not answer, is replaced first.
+    def fork(self, timeout_s: float, subject: str, stop: Stop) -> WorkerProcess:
+        """Return a new worker for a job that may take so long; a server that died or does not answer is replaced first.
 
         Raises:
-            WorkerDied, WorkerTimeout: a second server failed as well, or took longer than ``start_s`` seconds to start,
-                or nobody waits for the worker any more.
+            WorkerDied, WorkerTimeout: a second server failed as well, or took too long to start, or nobody waits for
+                the worker any more.
         """
+        start_s, answer_s = max(self.start_s, timeout_s), min(self.answer_s, max(_LEAST_ANSWER_S, timeout_s))
         with held(self._lock, stop, subject):
             with contextlib.suppress(Closed, Expired, OSError):
-                return self._running().fork(limit_of(start_s, subject, stop), self.answer_s)
+                return self._running().fork(limit_of(start_s, subject, stop), answer_s)
             self._forget()
             try:
-                return self._running().fork(limit_of(start_s, subject, stop), self.answer_s)
+                return self._running().fork(limit_of(start_s, subject, stop), answer_s)
             except Expired as exc:
                 self._forget()
                 raise WorkerTimeout(f"{subject} got no worker within {start_s:g} s.") from exc

@@ -25,7 +25,7 @@ from kernellab.uninterrupted import TICK_S, AtWork, Stop, Told, held, uninterrup
 
 _LAST_MOMENT_S = 5.0
 _CLOSE_S = 30.0
-_START_S = 20.0  # for the imports of a server, on a machine that has much else to do
+_START_S = 20.0
 _KILLED_FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
 Progress = Callable[[Any], None]
@@ -161,15 +161,15 @@ class Worker:
     def _start_anew(self) -> None:
         self._process, self._at_work = None, AtWork()
 
-    def _running(self, start_s: float, subject: str, stop: Stop) -> WorkerProcess:
+    def _running(self, timeout_s: float, subject: str, stop: Stop) -> WorkerProcess:
         if self._process is not None and self._process.channel.has_news():
             self._drop()  # it has nothing to say between jobs: the other end is gone
         if self._process is None:
             stop.check(subject)
-            server = self.server
-            self._process = (
-                spawn(self.kind.preload, self.kind.variables) if server is None else server.fork(start_s, subject, stop)
-            )
+            if self.server is None:
+                self._process = spawn(self.kind.preload, self.kind.variables)
+            else:
+                self._process = self.server.fork(timeout_s, subject, stop)
         return self._process
 
     def _drop(self) -> int | None:
@@ -177,7 +177,7 @@ class Worker:
         return None if process is None else process.stop()
 
     def _attempt(self, job: Job, message: bytes, timeout_s: float, tell: Told, stop: Stop) -> Any:
-        process = self._running(max(_START_S, timeout_s), job.subject, stop)
+        process = self._running(timeout_s, job.subject, stop)
         start = process.printed_bytes()
         try:
             kind, value = _answer(process, message, limit_of(timeout_s, job.subject, stop), tell)
