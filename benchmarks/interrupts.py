@@ -6,16 +6,15 @@ python benchmarks/interrupts.py [--moments 200] [--seed 0]
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from tests.interrupted import session
+
 RESULT = Path(__file__).parent / "results" / "interrupts.txt"
 VERBS = ("start", "first", "compile", "run", "tune", "close")
 
@@ -26,21 +25,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = session(given.moments, given.seed, folder)
+        found = session(given.moments, given.seed, Path(folder), CUDA_VISIBLE_DEVICES="")
         text = told(found, len(os.listdir(folder)))
     RESULT.write_text(text, encoding="utf-8")
     sys.stdout.write(text)
     assert not found["faults"]
-
-
-def session(moments: int, seed: int, folder: str) -> dict[str, Any]:
-    environment = {**os.environ, "TMPDIR": folder, "KERNELLAB_WORKERS": "2", "KERNELLAB_PROGRESS": "0"}
-    command = [sys.executable, "-m", "tests.interrupted", str(moments), str(seed)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, start_new_session=True, check=False)
-    if done.returncode:
-        sys.exit(f"The session ended with status {done.returncode}:\n{done.stderr.decode()}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def told(found: dict[str, Any], files: int) -> str:

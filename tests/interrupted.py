@@ -14,6 +14,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -22,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 import triton
@@ -110,7 +112,8 @@ class Session:
             self.faults.append(f"{verb} at {share:.3f}: {type(exc).__name__}: {exc}")
         for timer in timers:
             with _absorbed():
-                timer.join()
+                if timer.ident is not None:  # the first may come before the second is started
+                    timer.join()
         self.counts["longest_ms"] = max(self.counts["longest_ms"], int(1e3 * (time.monotonic() - begin_s)))
 
     def is_right(self, after: str) -> None:
@@ -153,6 +156,23 @@ def _left() -> list[str]:
             marked = f"{_MARK}={os.environ[_MARK]}".encode() in (process / "environ").read_bytes().split(b"\0")
             if process.name != str(os.getpid()) and (marked or int(parent) == os.getpid()):
                 found.append(f"process {process.name} ({state}): {(process / 'cmdline').read_bytes()[:80]!r}")
+    return found
+
+
+def session(moments: int, seed: int, folder: Path, **environment: str) -> dict[str, Any]:
+    """Return what a new process, in a process session of its own, tells; its temporary files go to ``folder``."""
+    variables = {"TMPDIR": str(folder), "KERNELLAB_WORKERS": "2", "KERNELLAB_PROGRESS": "0", **environment}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.interrupted", str(moments), str(seed)],
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"status {done.returncode}: {done.stderr}"
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,17 +10,11 @@ import pytest
 
 from kernellab.errors import WorkerDied
 from kernellab.uninterrupted import Interrupted, Stop, held, side_by_side, uninterrupted, uninterrupted_with_progress
+from tests.interrupted import session
 
 
 def test_interrupts_at_forty_moments_leave_the_process_the_next_results_and_no_trace(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.interrupted", "40", "1"]
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "KERNELLAB_WORKERS": "2", "KERNELLAB_PROGRESS": "0"}
-    root = Path(__file__).parents[1]
-    done = subprocess.run(
-        command, cwd=root, env=environment, capture_output=True, text=True, start_new_session=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = session(40, 1, tmp_path, CUDA_VISIBLE_DEVICES="")
     assert found["faults"] == []
     assert found["moments"] == 40
     assert found["descriptors"] <= 0

@@ -93,7 +93,10 @@ class LatestOnly(Generic[Item]):
             self._start()
 
     def drain(self) -> None:
-        """Work on what waits, in turn, and return when it is shown; called in the thread of the moves."""
+        """Work on what waits, in turn, and return when it is shown; called in the thread of the moves.
+
+        What is worked on has limits of its own, so that it ends.
+        """
         self._stop_timer()
         while not self.is_idle:
             if self._running is not None:
