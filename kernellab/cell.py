@@ -11,19 +11,20 @@ from types import CodeType
 from typing import Any
 
 from kernellab.advice import remark_on
-from kernellab.check import compare, widened
 from kernellab.compile import Compiled
 from kernellab.errors import CheckFailed, Place, UsageError
 from kernellab.lab import Lab
+from kernellab.measure.comparison import Check, compare, fill_of
+from kernellab.measure.functions import no_python
+from kernellab.measure.poison import key_of
+from kernellab.measure.reference import ReferenceFunction, check_in, expression_in, reference_of
 from kernellab.memory import memory_of
-from kernellab.poison import key_of
 from kernellab.recording import LaunchRecord, Recorder
 from kernellab.registry.launch_log import remember
 from kernellab.registry.rephrase import rephrased
-from kernellab.report import CellReport, Check, KernelReport, argument_reports
+from kernellab.report import CellReport, KernelReport, argument_reports
 from kernellab.source import closure_of
 from kernellab.standin import from_annotations, stand_ins
-from kernellab.tune.expression import no_python
 
 Namespace = dict[str, Any]
 
@@ -196,9 +197,9 @@ def _explored(cell: _Cell, recorder: Recorder, options: CellOptions) -> Any:
         raise UsageError("--explore: the cell launches no kernel; launch one, or call lab.explore(kernel, grid, ...).")
     effects = launched[-1].compiled.effects
     reads = effects.mutated & (effects.reads | effects.atomics)
-    check = None if options.check is None or reads else _reference(cell, options.check)
+    check = None if options.check is None or reads else reference_of(_reference(cell, options.check), {})
     with cell.lab.compiling_for(options.target):
-        return opened_on_launch(cell.lab.launches, cell.lab.kernels, launched[-1], check, options.check or "")
+        return opened_on_launch(cell.lab.launches, cell.lab.kernels, launched[-1], check)
 
 
 def _tunings(cell: _Cell, recorder: Recorder, check: str | None) -> list[Any]:
@@ -207,7 +208,6 @@ def _tunings(cell: _Cell, recorder: Recorder, check: str | None) -> list[Any]:
     Raises:
         UsageError: the cell launches no kernel that has configs.
     """
-    from kernellab.tune.checking import check_in  # keeps `import kernellab` light
     from kernellab.tune.place import tunings_of
 
     reference = None if check is None else check_in(check, cell.namespace)
@@ -238,8 +238,7 @@ def _evaluated(option: str, text: str, expression: str, namespace: Namespace) ->
     try:
         return eval(expression, dict(namespace))
     except SyntaxError as exc:
-        example = '--args "x, out, n, BLOCK=1024"' if option == "--args" else '--check "x + y"'
-        raise no_python(text, exc, f"write {example}", option) from exc
+        raise no_python(text, exc, 'write --args "x, out, n, BLOCK=1024"', option) from exc
     except Exception as exc:
         raise UsageError(f"{option} {text!r} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
 
@@ -297,7 +296,11 @@ def _how(check: Check) -> str:
     if check.never_written == check.mismatched:
         return " were never written."
     missing = f" {check.never_written:,} of them were never written." if check.never_written else ""
-    return f", by at most {check.max_error:.3g} where {check.tolerance:.3g} is allowed.{missing}"
+    worst = check.worst
+    if worst is None:
+        return f".{missing}"
+    off = abs(worst.got - worst.expected)
+    return f". {worst.place} is off by {off:.3g} where {worst.allowed:.3g} is allowed.{missing}"
 
 
 def _checked(cell: _Cell, recorder: Recorder, options: CellOptions) -> Mapping[int, tuple[Check, ...]]:
@@ -308,17 +311,14 @@ def _checked(cell: _Cell, recorder: Recorder, options: CellOptions) -> Mapping[i
         raise UsageError(f"--check {options.check!r}: the cell launches no kernel.")
     record = launched[-1]
     outputs = {name: t for name, t in memory_of(record.arguments).items() if name in record.compiled.effects.mutated}
-    unwritten = {name: recorder.unwritten.get(key_of(tensor)) for name, tensor in outputs.items()}
-    return {id(record): tuple(compare(options.check, _reference(cell, options.check), outputs, unwritten))}
+    masks = {name: recorder.unwritten.get(key_of(tensor)) for name, tensor in outputs.items()}
+    fills = {name: fill_of(outputs[name][mask]) for name, mask in masks.items() if mask is not None}
+    values = reference_of(_reference(cell, options.check), {}).of(outputs)
+    return {id(record): tuple(compare(options.check, values, outputs, masks, fills))}
 
 
-def _reference(cell: _Cell, expression: str) -> Any:
-    """Return the value of --check, computed in float64 where its operations exist in float64."""
-    with contextlib.suppress(Exception):  # whatever is wrong with it is told by the plain evaluation
-        namespace = widened(expression, cell.namespace)
-        if namespace is not None:
-            return eval(expression, namespace)
-    return _evaluated("--check", expression, expression, cell.namespace)
+def _reference(cell: _Cell, expression: str) -> ReferenceFunction:
+    return expression_in(expression, cell.namespace, "--check")
 
 
 def _remember(cell: _Cell, recorder: Recorder, options: CellOptions, checked: Container[int]) -> None:

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from kernellab.check import compare
 from kernellab.compile import Compiled
 from kernellab.errors import UsageError
 from kernellab.export.grids import grid_text
 from kernellab.export.inputs import made_inputs
 from kernellab.export.subject import subject_of, values_of
 from kernellab.gpu.stopwatch import Turn, gpu_stopwatch
+from kernellab.measure.comparison import Check, Value, compare
+from kernellab.measure.functions import called
+from kernellab.measure.poison import Poison, held_in, poison
+from kernellab.measure.reference import Reference, bounded_values
 from kernellab.memory import copied, memory_of
 from kernellab.registry.table import Registry
-from kernellab.report import Check
 from kernellab.store import Launch, Version
 
 Verdict = Literal["faster", "slower", "no difference"]
@@ -75,12 +77,16 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a comparison. ``launch`` takes the arguments by name, and returns the outputs by name."""
+    """One side of a comparison. ``launch`` takes the arguments by name, and returns the outputs by name.
+
+    ``bounded`` returns those of a function with their bounds.
+    """
 
     name: str
     source: str
     launch: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     compiled: Callable[[Mapping[str, Any]], Compiled | None]
+    bounded: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,39 +169,62 @@ def _grid(own: Launch, shared: Launch, launches: tuple[Launch, ...], given: Mapp
 
 
 def _function_side(function: Any, kernel: Side) -> Side:
-    taken = inspect.signature(function).parameters
-
     def launched(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        named = {name: value for name, value in arguments.items() if name in taken}
-        missing = [name for name in taken if name not in named]
-        if missing:
-            raise UsageError(f"The function takes {', '.join(missing)}; {kernel.name} has {', '.join(arguments)}.")
-        result = function(**named)
-        return {str(i): value for i, value in enumerate(result if isinstance(result, tuple) else (result,))}
+        return _numbered(called(function, arguments, "The function", f"{kernel.name} has"))
+
+    def bounded(arguments: Mapping[str, Any]) -> Mapping[str, Value]:
+        def taken(given: Mapping[str, Any]) -> Any:
+            return called(function, given, "The function", f"{kernel.name} has")
+
+        return _numbered(bounded_values(taken, arguments))
 
     name = getattr(function, "__name__", "the function")
     try:
         source = inspect.getsource(function)
     except (OSError, TypeError):
         source = ""
-    return Side("the expression" if name == "<lambda>" else name, source, launched, lambda arguments: None)
+    return Side("the expression" if name == "<lambda>" else name, source, launched, lambda arguments: None, bounded)
+
+
+def _numbered(result: Any) -> dict[str, Any]:
+    return {str(i): value for i, value in enumerate(result if isinstance(result, tuple) else (result,))}
 
 
 def _compared(left: Side, right: Side, arguments: Mapping[str, Any], device: str) -> Comparison:
     pair = left.compiled(arguments), right.compiled(arguments)
     known = [compiled for compiled in pair if compiled is not None]
     mutated = frozenset[str]().union(*(compiled.effects.mutated for compiled in known))
-    results = [side.launch(copied(arguments)) for side in (left, right)]
-    got, want = ({n: t for n, t in memory_of(each).items() if n in mutated} for each in results)
-    if pair[1] is None:
-        want, got = got, dict(zip(got, results[1].values(), strict=False))
-    else:
-        want, got = got, want
-    checks = tuple(compare(left.name, tuple(want.values()), got)) if want else ()
+    checks = tuple(_checks(left, right, pair, arguments, mutated))
     timing, why = (None, "there is no GPU") if device == "cpu" else (_timed(left, right, arguments), "")
     return Comparison(
         (left.name, right.name), (left.source, right.source), pair, tuple(_effects(pair)), checks, timing, why
     )
+
+
+def _checks(
+    left: Side,
+    right: Side,
+    pair: tuple[Compiled | None, Compiled | None],
+    arguments: Mapping[str, Any],
+    mutated: frozenset[str],
+) -> list[Check]:
+    """Compare the outputs of both, on copies that hold a pattern wherever a kernel only writes."""
+    want, poisoned = _launched(left, pair[0], arguments, mutated)
+    if right.bounded is not None:
+        poisoned.lift()
+        values = Reference(right.name, tuple(right.bounded(arguments).values()), "").of(want)
+        return compare(right.name, values, want, poisoned.unwritten, poisoned.fills)
+    got, poisoned = _launched(right, pair[1], arguments, mutated)
+    never = {each.name: held_in(got[each.name]) & ~held_in(want[each.name]) for each in poisoned.filled}
+    return compare(left.name, {name: Value(each) for name, each in want.items()}, got, never)
+
+
+def _launched(
+    side: Side, compiled: Compiled | None, arguments: Mapping[str, Any], mutated: frozenset[str]
+) -> tuple[dict[str, Any], Poison]:
+    own = copied(arguments)
+    poisoned = Poison() if compiled is None else poison(own, compiled.effects, copies=True)
+    return {name: each for name, each in memory_of(side.launch(own)).items() if name in mutated}, poisoned
 
 
 def _effects(pair: tuple[Compiled | None, Compiled | None]) -> list[str]:

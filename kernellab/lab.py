@@ -249,7 +249,7 @@ class Lab(Keeping):
         require_kernel(kernel)
         require_grid(grid, "lab.tune")
         if check is not None:
-            from kernellab.tune.checking import check_of  # most tunings have none
+            from kernellab.measure.reference import check_of  # most tunings have none
 
             check = check_of(check)
         options = Options(configs, timeout_s, search, budget_configs or 64, budget_s, budget_configs, fresh)

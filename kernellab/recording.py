@@ -11,7 +11,7 @@ from kernellab.compile import Compiled
 from kernellab.errors import LaunchError
 from kernellab.forks import lock
 from kernellab.grid import Grid3
-from kernellab.poison import Key
+from kernellab.measure.poison import Key
 from kernellab.run import Run
 
 

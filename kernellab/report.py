@@ -7,52 +7,8 @@ from dataclasses import dataclass
 
 from kernellab.compile import Compiled, Parameter
 from kernellab.ir.effects import Access, Effects
+from kernellab.measure.comparison import Check
 from kernellab.run import Run
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One element of an output that differs from its reference."""
-
-    index: tuple[int, ...]
-    got: float
-    expected: float
-
-    def __str__(self) -> str:
-        place = f"[{', '.join(map(str, self.index))}]" if self.index else "the value"
-        return f"{place} is {self.got:.6g}, not {self.expected:.6g}"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """An output compared with a reference.
-
-    ``expression`` is the reference as the user wrote it, ``argument`` the output; ``max_error`` is the largest absolute
-    difference, ``tolerance`` the one allowed for the dtype, ``mismatched`` how many of ``elements`` exceed it,
-    ``never_written`` of those how many the kernel did not write. ``differences`` are the first of them, ``extent`` the
-    first and last wrong index along each dimension, ``heat`` the share of wrong elements in each cell of a coarse grid
-    over a matrix. ``rounded_to`` is the dtype of an output of whole numbers where the reference is floating-point.
-    """
-
-    expression: str
-    argument: str
-    equal: bool
-    max_error: float
-    tolerance: float
-    mismatched: int
-    elements: int
-    never_written: int = 0
-    differences: tuple[Difference, ...] = ()
-    extent: tuple[tuple[int, int], ...] = ()
-    heat: tuple[tuple[float, ...], ...] = ()
-    rounded_to: str = ""
-
-    @property
-    def cause(self) -> str:
-        """What explains a difference by itself, as a sentence; "" where nothing does."""
-        if not self.rounded_to:
-            return ""
-        return f"{self.argument} is {self.rounded_to}, and {self.expression} is floating-point."
 
 
 @dataclass(frozen=True, slots=True)

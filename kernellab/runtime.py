@@ -20,8 +20,8 @@ from kernellab.gpu.first_flight import Departure, Flights, Landing
 from kernellab.grid import CheckedGrid, Grid3, grid_errors, require_launchable
 from kernellab.ir.effects import Effects
 from kernellab.launch_errors import launch_error
+from kernellab.measure.poison import Poison, key_of, poison
 from kernellab.observers import Launched, Observers
-from kernellab.poison import Poison, key_of, poison
 from kernellab.recording import Recorder, Switch
 from kernellab.run import Run
 from kernellab.target import Target

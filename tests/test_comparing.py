@@ -76,6 +76,16 @@ def test_versions_that_differ_say_where_and_by_how_much(lab: kernellab.Lab) -> N
     assert "out_ptr of scale@2 DIFFERS" in comparison_text(comparison)
 
 
+def test_elements_that_only_one_of_them_writes_are_told(lab: kernellab.Lab) -> None:
+    launch(lab, SCALE.replace("tl.store(out_ptr + offsets", "tl.store(out_ptr + offsets % 150"))
+    (check,) = lab.compare("scale@1", "scale@2").outputs
+    assert (check.mismatched >= 150, check.never_written) == (True, 150)
+    (check,) = lab.compare("scale@2", "scale@2").outputs
+    assert check.equal
+    (check,) = lab.compare("scale@2", lambda x_ptr: 3 * x_ptr).outputs
+    assert not check.equal
+
+
 def test_a_changed_helper_is_a_difference_of_the_source(lab: kernellab.Lab) -> None:
     helper = "@triton.jit\ndef times(x):\n    return {} * x\n\n"
     body = SCALE.replace(

@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any, Protocol
 
 from kernellab.benchmark.device_state import DeviceState, device_state
-from kernellab.benchmark.question import called, taken_of
 from kernellab.compile import Compiled
 from kernellab.errors import KernellabError, LaunchError, RunError, first_line
-from kernellab.gpu.bench_memory import equal
 from kernellab.gpu.stopwatch import Stopwatch, Turn
 from kernellab.ir.effects import REACHED, Effects
+from kernellab.measure.comparison import Value, agree
+from kernellab.measure.functions import called, taken_of
+from kernellab.measure.poison import fill
+from kernellab.measure.reference import bounded_values
 from kernellab.memory import memory_of
 from kernellab.reached import device_of, reached
 from kernellab.tune.bench_kernels import touched
@@ -73,9 +75,7 @@ def _written(arguments: Mapping[str, Any], effects: Effects) -> dict[str, Any]:
     return {name: tensor for name, tensor in {**memory, **behind.tensors}.items() if name in mutated}
 
 
-def difference(
-    outputs: Sequence[Any], reference: Sequence[Any], names: Sequence[str], subject: str, close: Callable[..., bool]
-) -> str:
+def difference(outputs: Sequence[Any], reference: Sequence[Value], names: Sequence[str], subject: str) -> str:
     """Return in words how outputs differ from those of a reference, "" where they agree."""
     if len(outputs) != len(reference):
         written = ", ".join(names) or "nothing"
@@ -83,9 +83,9 @@ def difference(
     # Where no kernel compiled, or another one writes more, the names are not those of the outputs.
     labels = names if len(names) == len(outputs) else [f"output {number}" for number in range(len(outputs))]
     for name, got, want in zip(labels, outputs, reference, strict=True):
-        if got.numel() != want.numel():
-            return f"{name} has the shape {tuple(got.shape)}, and {subject} has {tuple(want.shape)}"
-        if not close(got.reshape(-1), want.reshape(-1).to(got.device)):
+        if got.numel() != want.value.numel():
+            return f"{name} has the shape {tuple(got.shape)}, and {subject} has {tuple(want.value.shape)}"
+        if not agree(got, want):
             return f"{name} differs from that of {subject}"
     return ""
 
@@ -119,6 +119,22 @@ def run_function(contestant: Contestant, arguments: Mapping[str, Any]) -> Any:
         raise RunError(f"{contestant.name} raised {type(exc).__name__}: {first_line(exc)}") from exc
 
 
+def values_of(contestant: Contestant, arguments: Mapping[str, Any], outputs: Sequence[Any]) -> list[Value]:
+    """Return what others are to give beside the outputs of the first one: with bounds, where that is a function.
+
+    It is called anew, in float64; where that is not the same, or changes its arguments, its outputs count as they are.
+    """
+    plain = [Value(output.clone()) for output in outputs]
+    if contestant.function is None:
+        return plain
+    with suppress(Exception):  # it has been called and has its outputs: what the other call raises is nobody's concern
+        found = bounded_values(partial(called, contestant.function, what=contestant.name), arguments)
+        bounds = list(found) if isinstance(found, tuple) else [found]
+        if all(agree(got, want) for got, want in zip(outputs, bounds, strict=True)):
+            return bounds
+    return plain
+
+
 def call_hooks(launch: Launch) -> None:
     """Call what a config wants to be called before its launch.
 
@@ -130,17 +146,6 @@ def call_hooks(launch: Launch) -> None:
             hook({**launch.arguments, **launch.options})
         except Exception as exc:
             raise RunError(f"The pre_hook of a config raised {type(exc).__name__}: {first_line(exc)}.") from exc
-
-
-def poison(tensors: Sequence[Any]) -> None:
-    """Fill what is only written, so that an element left out shows."""
-    import torch  # keeps `import kernellab` light
-
-    for tensor in tensors:
-        if tensor.is_floating_point() or tensor.is_complex():
-            tensor.fill_(float("nan"))
-        else:
-            tensor.fill_(True if tensor.dtype == torch.bool else torch.iinfo(tensor.dtype).max)
 
 
 @dataclass(slots=True)
@@ -159,7 +164,7 @@ class GpuArena:
     read: frozenset[str]
     state: DeviceState = field(default_factory=DeviceState)
     _before: list[tuple[Any, Any]] = field(default_factory=list)
-    _reference: tuple[str, list[Any]] | None = None
+    _reference: tuple[str, list[Value]] | None = None
     _ready: dict[int, Turn] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -173,14 +178,16 @@ class GpuArena:
             raise RunError(f"{contestant.name} cannot be tried: {first_line(exc)}.") from exc
 
     def _tried(self, contestant: Contestant) -> str:
-        poison([tensor for name, tensor in self.written.items() if name not in self.read])
+        for name, tensor in self.written.items():
+            if name not in self.read:
+                fill(tensor)
         self._restore(contestant.launch)
         outputs = self._fly(contestant) if contestant.launch is not None else self._call(contestant)
         if self._reference is None:
-            self._reference = (contestant.name, [output.clone() for output in outputs])
+            self._reference = (contestant.name, values_of(contestant, self.arguments, outputs))
             return ""
         name, reference = self._reference
-        return difference(outputs, reference, list(self.outputs), name, equal)
+        return difference(outputs, reference, list(self.outputs), name)
 
     def interleave(self, contestants: Sequence[Contestant], rounds: int) -> list[tuple[float, ...]]:
         try:

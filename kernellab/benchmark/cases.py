@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.benchmark.question import Question, called
+from kernellab.benchmark.question import Question
 from kernellab.errors import KernellabError, UsageError, first_line
+from kernellab.measure.functions import called
 from kernellab.memory import copied, memory_of, with_tensors
 from kernellab.tune.config import OPTIONS, Config
 from kernellab.tune.launches import Launch, Launches

@@ -8,11 +8,12 @@ from numbers import Real
 from typing import Any, Protocol
 
 from kernellab.benchmark.ceilings import Ceilings
-from kernellab.benchmark.question import Formula, Question, called
+from kernellab.benchmark.question import Formula, Question
 from kernellab.benchmark.result import Bound, Row
 from kernellab.compile import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.arithmetic import Arithmetic
+from kernellab.measure.functions import called
 from kernellab.tune.launches import Launch, arithmetic, moved_bytes
 from kernellab.tune.result import Status
 from kernellab.tune.statistics import interval, ratio_interval

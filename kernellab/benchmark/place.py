@@ -15,6 +15,7 @@ from kernellab.benchmark.arena import (
     outputs_of,
     returned,
     run_function,
+    values_of,
     written_by,
 )
 from kernellab.benchmark.ceilings import Ceilings, keep_ceilings, kept_ceilings, measured_ceilings
@@ -22,9 +23,10 @@ from kernellab.benchmark.question import Question
 from kernellab.benchmark.result import Benchmark
 from kernellab.benchmark.session import Workshop, benchmarked
 from kernellab.errors import KernellabError, UsageError
-from kernellab.gpu.bench_memory import equal
 from kernellab.gpu.stopwatch import Stopwatch, gpu_stopwatch
 from kernellab.ir.effects import NO_EFFECTS
+from kernellab.measure.comparison import Value
+from kernellab.measure.poison import poison
 from kernellab.memory import copied, memory_of
 from kernellab.reached import Copies, reached
 from kernellab.registry.table import Registry
@@ -130,7 +132,7 @@ def _checked(
 ) -> list[str]:
     """Run all contestants on the CPU; return for each how its outputs differ from those of the first, or ""."""
     names = list(outputs_of(arguments, contestants))
-    reference: tuple[str, list[Any]] | None = None
+    reference: tuple[str, list[Value]] | None = None
     problems = []
     for contestant in contestants:
         try:
@@ -139,8 +141,8 @@ def _checked(
             problems.append(" ".join(exc.message.split()))
             continue
         if reference is None:
-            reference = (contestant.name, outputs)
-        problems.append(difference(outputs, reference[1], names, reference[0], equal))
+            reference = (contestant.name, values_of(contestant, arguments, outputs))
+        problems.append(difference(outputs, reference[1], names, reference[0]))
     return problems
 
 
@@ -154,6 +156,8 @@ def _run_on_cpu(
         return returned(run_function(contestant, taken), [memory[name] for name in names if name in memory])
     compiled = contestant.compiled
     copies = Copies(launch.arguments, NO_EFFECTS if compiled is None else compiled.effects, "cpu")
+    if compiled is not None:
+        poison(copies.arguments, compiled.effects, copies=True)
     with runtime.recording(timeout_s=timeout_s):
         launch.function[launch.grid](**copies.arguments, **launch.options)
     memory = {**memory_of(copies.arguments), **copies.reached}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.errors import UsageError
 from kernellab.forks import cached_property
+from kernellab.measure.functions import taken_by, takes_all
 from kernellab.tune.config import OPTIONS, Config
 from kernellab.tune.space import Condition, Space, configs_of
 
@@ -90,7 +90,7 @@ def swept(over: Any, kernel_parameters: Iterable[str], inputs: Inputs | None) ->
     known = [*kernel_parameters, *VARIANTS, *taken_by(inputs), *([] if inputs else ["dtype"])]
     found: dict[str, tuple[Any, ...]] = {}
     for name, values in over.items():
-        if name not in known and not _takes_all(inputs):
+        if name not in known and not takes_all(inputs):
             names = ", ".join(dict.fromkeys(known))
             raise UsageError(f"over sweeps {name!r}, which neither the kernel nor inputs takes; known are {names}.")
         if isinstance(values, str) or not isinstance(values, Iterable):
@@ -117,46 +117,6 @@ def peers(versus: Any) -> dict[str, Any]:
     return named
 
 
-def taken_by(function: Any) -> list[str]:
-    """Return the names that a function takes; of None, nothing."""
-    if function is None:
-        return []
-    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return [name for name, each in _parameters(function).items() if each.kind not in kinds]
-
-
-def called(function: Any, available: Mapping[str, Any], what: str) -> Any:
-    """Call a function of the user with what it takes by name; what has a default need not be there.
-
-    Raises:
-        UsageError: it takes something else.
-    """
-    require_names(function, available, what)
-    return function(**taken_of(function, available))
-
-
-def require_names(function: Any, available: Mapping[str, Any], what: str) -> None:
-    """Raise where a function of the user takes by name what is not there.
-
-    Raises:
-        UsageError: it does, or does not tell what it takes.
-    """
-    parameters = _parameters(function)
-    missing = [
-        name
-        for name in taken_by(function)
-        if name not in available and parameters[name].default is inspect.Parameter.empty
-    ]
-    if missing:
-        raise UsageError(f"{what} takes {', '.join(missing)}; there are {', '.join(available)}.")
-
-
-def taken_of(function: Any, available: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of some values that a function takes by name."""
-    taken = taken_by(function)
-    return {name: value for name, value in available.items() if name in taken or _takes_all(function)}
-
-
 def shown(value: Any) -> Any:
     """Return a swept value as a table holds it: numbers, texts and truth values as they are, others as text."""
     if value is None or isinstance(value, bool | int | float | str):
@@ -166,21 +126,6 @@ def shown(value: Any) -> Any:
     if hasattr(value, "all_kwargs"):
         return Config.from_triton(value).text
     return str(value).removeprefix("torch.")
-
-
-def _takes_all(function: Any) -> bool:
-    return function is not None and any(
-        each.kind is inspect.Parameter.VAR_KEYWORD for each in _parameters(function).values()
-    )
-
-
-def _parameters(function: Any) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(function).parameters
-    except (TypeError, ValueError) as exc:
-        raise UsageError(
-            f"{function!r} does not tell what it takes; wrap it: lambda x: {_name_of(function)}(x)."
-        ) from exc
 
 
 def _name_of(peer: Any) -> str:

@@ -15,12 +15,13 @@ from kernellab.benchmark.ceilings import Ceilings
 from kernellab.benchmark.contest import Contest, Place, explained
 from kernellab.benchmark.figures import rated, with_work
 from kernellab.benchmark.progress import BenchmarkProgress, Progress, Watch, outcome_words, point_words, unwatched
-from kernellab.benchmark.question import Question, require_names, shown
+from kernellab.benchmark.question import Question, shown
 from kernellab.benchmark.records import measurements_of
 from kernellab.benchmark.result import Benchmark, Row
 from kernellab.compile import Compiled, CompileJob
 from kernellab.compiler import Compiler
 from kernellab.errors import KernellabError, LaunchError, UsageError
+from kernellab.measure.functions import require_names
 from kernellab.store import History
 from kernellab.target import Target
 from kernellab.tune.config import Config

@@ -195,9 +195,8 @@ def _check_text(tape: Tape, expected: tuple[Expected, ...]) -> str:
     lines += ["    outputs = run(**make_inputs(device))"]
     if not expected:
         return "\n".join([*lines, '    return "runs; nothing is known to compare its outputs with"'])
-    tolerance = tolerance_over(value.layout.dtype for value in tape.values)
-    if any("tl.dot" in function.text for use in uses_of(tape) for function in use.closure.functions):
-        tolerance = max(tolerance, 1e-2)  # in TF32 on a GPU, which keeps ten bits
+    has_dot = any("tl.dot" in function.text for use in uses_of(tape) for function in use.closure.functions)
+    tolerance = tolerance_over((value.layout.dtype for value in tape.values), has_dot=has_dot)
     return "\n".join([*lines, *compared(tolerance)])
 
 

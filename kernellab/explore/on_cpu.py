@@ -10,8 +10,9 @@ from typing import Any
 from kernellab.compile import Compiled
 from kernellab.explore.launching import Request
 from kernellab.explore.points import Verdict
-from kernellab.explore.verdicts import Reference, outputs_of
+from kernellab.explore.verdicts import Verdicts, outputs_of
 from kernellab.grid import Grid3
+from kernellab.measure.poison import poison
 from kernellab.memory import size_bytes
 from kernellab.reached import Copies
 from kernellab.run import Run
@@ -41,7 +42,7 @@ class Interpreted:
 
     interpret: Interpret
     inputs: Mapping[str, Any]
-    reference: Reference
+    verdicts: Verdicts
     zeroed: tuple[str, ...] = ()
     _ran: dict[Any, Ran] = field(default_factory=dict)
 
@@ -67,6 +68,7 @@ class Interpreted:
         for name in self.zeroed:
             if arguments.get(name) is not None:
                 arguments[name].zero_()
+        poisoned = poison(arguments, compiled.effects, copies=True)
         grid = bounded(launch.grid)
         run = self.interpret(launch.function, arguments, grid, SECONDS_AT_MOST, effects=compiled.effects)
         if grid != launch.grid:
@@ -74,7 +76,7 @@ class Interpreted:
             return Ran(run, Verdict(None, f"not compared: {ran:,} of {programs:,} programs ran"))
         before = {**launch.arguments, **self.inputs}
         outputs = outputs_of(copies)
-        return Ran(run, self.reference.verdict(request.sizes, text, before, outputs))
+        return Ran(run, self.verdicts.verdict(request.sizes, text, before, outputs, poisoned))
 
 
 def bounded(grid: Grid3, most: int = PROGRAMS_AT_MOST) -> Grid3:

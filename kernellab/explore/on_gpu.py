@@ -9,7 +9,8 @@ from typing import Any
 from kernellab.compile import Compiled
 from kernellab.explore.launching import Request
 from kernellab.explore.points import Verdict, Visit
-from kernellab.explore.verdicts import Reference, agreement, first_verdict, outputs_of
+from kernellab.explore.verdicts import Verdicts, agreement, first_verdict, outputs_of
+from kernellab.measure.poison import poison
 from kernellab.reached import Copies
 from kernellab.runtime import Launches as Runtime
 from kernellab.tune.bench import Bench, Candidate
@@ -41,7 +42,7 @@ class OnGpu:
     runtime: Runtime
     make_bench: Callable[[Launches], Bench]
     inputs: Mapping[str, Any]
-    reference: Reference
+    verdicts: Verdicts
     device: int
     timeout_s: float
     _benches: dict[Any, Bench] = field(default_factory=dict)
@@ -113,15 +114,16 @@ class OnGpu:
 
     def _checked(self, request: Request, visit: Visit) -> Verdict | None:
         """Launch on copies after a first flight, and compare with the user's reference, where there is one."""
-        if self.reference.check is None:
+        if self.verdicts.check is None:
             return None
         assert visit.compiled is not None
         launch: Launch = request.launches.of(request.config)
         copies = Copies({**launch.arguments, **self.inputs}, visit.compiled.effects, "cuda")
+        poisoned = poison(copies.arguments, visit.compiled.effects, copies=True)
         with self.runtime.recording(timeout_s=self.timeout_s):
             launch.function[launch.grid](**copies.arguments, **launch.options)
         before = {**launch.arguments, **self.inputs}
-        return self.reference.checked(before, outputs_of(copies))
+        return self.verdicts.checked(before, outputs_of(copies), poisoned)
 
 
 def rounds_for(together_ms: float) -> int:

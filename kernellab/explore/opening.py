@@ -16,8 +16,9 @@ from kernellab.explore.panel import Panel
 from kernellab.explore.points import Trail
 from kernellab.explore.proposals import OPTIONS, Subject, planned
 from kernellab.explore.site import Site
-from kernellab.explore.verdicts import Reference
+from kernellab.explore.verdicts import Verdicts
 from kernellab.grid import checked_grid
+from kernellab.measure.reference import Reference, check_of
 from kernellab.memory import copied, memory_of, size_bytes
 from kernellab.recording import LaunchRecord
 from kernellab.registry.table import Registry
@@ -49,11 +50,12 @@ def opened(
     from kernellab._triton.objects import parameter_names
 
     given = dict(zip(parameter_names(kernel), args, strict=False))
-    return _panel(runtime, kernels, _Launch(kernel, grid, given, ranges), Reference(check), target)
+    verdicts = Verdicts(None if check is None else check_of(check))
+    return _panel(runtime, kernels, _Launch(kernel, grid, given, ranges), verdicts, target)
 
 
 def opened_on_launch(
-    runtime: Runtime, kernels: Registry, record: LaunchRecord, check: Any = None, check_text: str = ""
+    runtime: Runtime, kernels: Registry, record: LaunchRecord, check: Reference | None = None
 ) -> Panel:
     """Return the panel of a launch that was recorded, with the arguments, the options and the grid that it had."""
     kernel = kernels.owner_of(record.kernel)
@@ -62,7 +64,7 @@ def opened_on_launch(
     given = {name: value for name, value in record.arguments.items() if name not in supplied}
     given |= {name: value for name, value in options.items() if value is not None and name not in supplied}
     grid = record.given_grid if record.given_grid is not None else record.grid or (1,)
-    return _panel(runtime, kernels, _Launch(kernel, grid, given, {}), Reference(check, check_text), runtime.target)
+    return _panel(runtime, kernels, _Launch(kernel, grid, given, {}), Verdicts(check), runtime.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class _Launch:
     ranges: Mapping[str, Any]
 
 
-def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, reference: Reference, target: Target) -> Panel:
+def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdicts, target: Target) -> Panel:
     from kernellab._triton.offline import gpu_target_of_machine
     from kernellab._triton.tuning import declared
 
@@ -96,9 +98,9 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, reference: Refe
     interpreted = on_gpu = None
     if here is None:
         held = inputs if size_bytes(inputs) > BYTES_AT_MOST else copied(inputs)  # what is too large is not run
-        interpreted = Interpreted(runtime.interpret, held, reference, tuple(stated.reset_to_zero))
+        interpreted = Interpreted(runtime.interpret, held, verdicts, tuple(stated.reset_to_zero))
     else:
-        on_gpu = _on_gpu(runtime, inputs, reference, frozenset(stated.reset_to_zero))
+        on_gpu = _on_gpu(runtime, inputs, verdicts, frozenset(stated.reset_to_zero))
     site = Site(runtime.compiler, requests, Trail(closure.name), here, interpreted, on_gpu)
     entry = closure.functions[0]
     source = (entry.text, entry.first_line, closure.label(entry.file))
@@ -111,11 +113,11 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, reference: Refe
     return panel
 
 
-def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], reference: Reference, reset: frozenset[str]) -> OnGpu:
+def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts, reset: frozenset[str]) -> OnGpu:
     import torch  # only where there is a GPU
 
     try:
-        held = inputs if reference.check is None else copied(inputs)
+        held = inputs if verdicts.check is None else copied(inputs)
     except torch.OutOfMemoryError as exc:
         raise UsageError(
             f"check works on copies of the arguments, and the GPU has no room for their {size_bytes(inputs) / 1e9:.1f} "
@@ -125,7 +127,7 @@ def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], reference: Reference, r
         runtime=runtime,
         make_bench=lambda launches: gpu_bench(launches, runtime.flights, _TIMEOUT_S, reset),
         inputs=held,
-        reference=reference,
+        verdicts=verdicts,
         device=torch.cuda.current_device(),
         timeout_s=_TIMEOUT_S,
     )

@@ -9,10 +9,9 @@ from typing import Any
 
 from kernellab.export.launcher import Plan
 from kernellab.export.literal import literal
+from kernellab.measure.rounding import share_of_largest, unit_named
 from kernellab.store import Argument, Launch
 
-# As in `kernellab.check`; and more for sums in another order.
-_TOLERANCES = {"float64": 1e-6, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 _ROUNDED = ("bfloat16", "float8")  # Triton's own interpreter computes these as integers
 
 
@@ -59,7 +58,7 @@ def check_text(plan: Plan, expected: Sequence[Expected], *, has_dot: bool) -> It
         comment = "# Mean magnitude and samples of the outputs, as they were when this file was written."
         yield "\n".join([comment, "EXPECTED = {", *rows, "}"])
         yield inspect.getsource(summary).replace("(tensor: Any) -> tuple[float, list[float]]:", "(tensor):")
-    yield _check(plan, expected, _TOLERANCES["float16"] if has_dot else 0.0)
+    yield _check(plan, expected, has_dot=has_dot)
     yield _main(plan)
     yield 'if __name__ == "__main__":\n    main()\n'
 
@@ -80,14 +79,30 @@ def held(launch: Launch, name: str) -> tuple[str, Argument]:
     return expression, argument
 
 
-def tolerance_over(dtypes: Iterable[str]) -> float:
-    """Return the tolerance of the coarsest of some dtypes; 0 where none is of floating point."""
-    return max((_TOLERANCES.get(dtype, 0.3) for dtype in dtypes if "float" in dtype), default=0.0)
+def tolerance_over(dtypes: Iterable[str], *, has_dot: bool = False) -> float:
+    """Return how far outputs may differ that come from some dtypes, as a share of the largest element.
+
+    0 where none of them is floating-point.
+    """
+    unit = max((unit_named(dtype) for dtype in dtypes), default=0.0)
+    return share_of_largest(unit, has_dot=has_dot) if unit else 0.0
 
 
 def compared(tolerance: float) -> list[str]:
     """Return the lines of ``check`` that compare ``outputs`` with what they held."""
     return _COMPARED.replace("TOLERANCE", str(tolerance)).splitlines()
+
+
+_EQUALS = '''\
+    for output, value, share in zip(outputs, wanted, shares, strict=True):
+        if value is None:
+            continue
+        got = output.double()
+        value = torch.as_tensor(value, device=got.device).double()
+        value = value.reshape(got.shape) if value.dim() else value.expand(got.shape)
+        allowed = share * value.nan_to_num(0, 0, 0).abs().max().item() if value.numel() else 0.0
+        torch.testing.assert_close(got, value, rtol=0, atol=allowed, equal_nan=True)
+    return "equals its reference"'''
 
 
 _COMPARED = '''\
@@ -100,9 +115,11 @@ _COMPARED = '''\
     return "gives what it gave when it was exported"'''
 
 
-def _check(plan: Plan, expected: Sequence[Expected], least: float) -> str:
-    outputs = [held(plan.launch, name)[1] for name in plan.mutated]
-    tolerance = max(tolerance_over(argument.dtype for argument in outputs), least)
+def _check(plan: Plan, expected: Sequence[Expected], *, has_dot: bool) -> str:
+    outputs = [held(plan.launch, name)[1].dtype for name in plan.mutated]
+    given = [argument.dtype for argument in plan.given if argument.kind == "tensor"]
+    # whole numbers are exact, whatever they come from
+    shares = [tolerance_over([each, *given], has_dot=has_dot) if "float" in each else 0.0 for each in outputs]
     lines = [
         "def check(device):",
         '    """Launch once; raise AssertionError if an output is wrong."""',
@@ -114,17 +131,14 @@ def _check(plan: Plan, expected: Sequence[Expected], least: float) -> str:
             "    wanted = reference(**arguments)  # after the launch, as --check is",
             "    wanted = wanted if isinstance(wanted, tuple) else (wanted,)",
             f"    outputs = [{', '.join(held(plan.launch, name)[0] for name in plan.mutated)}]",
-            "    for output, value in zip(outputs, wanted, strict=True):",
-            "        got = output.double()",
-            "        value = value.double().reshape(got.shape)",
-            f"        torch.testing.assert_close(got, value, rtol={tolerance}, atol={tolerance}, equal_nan=True)",
-            '    return "equals its reference"',
+            f"    shares = {shares}  # of the largest element, by which others may differ",
+            *_EQUALS.splitlines(),
         ]
     elif expected:
         lines += [
             f"    {launched(plan)}",
             f"    outputs = {{{', '.join(f'{literal(e.name)}: {held(plan.launch, e.name)[0]}' for e in expected)}}}",
-            *compared(tolerance),
+            *compared(max(shares, default=0.0)),
         ]
     else:
         lines += [f"    {launched(plan)}", '    return "runs; nothing is known to compare its outputs with"']

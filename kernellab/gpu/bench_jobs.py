@@ -26,15 +26,16 @@ class Manner:
 class Expected:
     """What an output is to hold: ``output`` is a view of the bench's memory, ``value`` one of the reference's.
 
-    ``relative`` and ``absolute`` are tolerances. An element that no launch wrote counts as ``fill``, which all elements
-    held before; None where they held different values.
+    ``error`` is the view of its bounds, None where it has none but those that follow from ``unit``, as a `Value`. An
+    element that no launch wrote counts as ``fill``, which all elements held before; None where they held different
+    values.
     """
 
     name: str
     output: TensorSpec
     value: TensorSpec
-    relative: float
-    absolute: float
+    error: TensorSpec | None = None
+    unit: float = 0.0
     fill: float | None = None
 
 

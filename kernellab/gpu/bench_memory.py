@@ -8,19 +8,16 @@ from typing import Any
 
 from kernellab.errors import RunError
 from kernellab.gpu.arena import Arena, Span, arena_of, spans_of
-from kernellab.gpu.bench_jobs import Setup
-from kernellab.gpu.bench_reference import POISON
+from kernellab.gpu.bench_jobs import Expected, Setup
 from kernellab.gpu.flight import Damage
 from kernellab.gpu.unboarding import move_tables, moves_of, tensor_of
+from kernellab.measure import poison
+from kernellab.measure.comparison import Check, Value, agree, compared
 from kernellab.memory import Moves
+from kernellab.packed import TensorSpec
 
 _GUARD_BYTES = 4 << 20
 _MOST_GROUPS = 4
-_CHUNK = 1 << 24
-
-# How far outputs of two configs may differ, relative to the largest of them: block sizes change the order of sums.
-_TOLERANCES = {"float64": 1e-7, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
-_FLOAT8 = 0.25
 
 
 class TooLarge(RunError):
@@ -71,14 +68,16 @@ class BenchMemory:
 
     def poison(self) -> None:
         """Fill what is only written, so that an element left out shows."""
-        for index in self.before.keys() - set(self.restored):
-            self.tensors[index].fill_(POISON)
+        kept = set(self.restored)
+        for spec in self.setup.outputs:
+            if spec.storage in self.before and spec.storage not in kept:
+                poison.fill(tensor_of(spec, self.tensors[spec.storage]))
 
     def group_of_outputs(self) -> int | None:
         """Return the group that the outputs belong to; None where they start one that there is no room for."""
         outputs = [tensor_of(spec, self.tensors[spec.storage]) for spec in self.setup.outputs]
         for number, group in enumerate(self.groups):
-            if all(equal(got, want) for got, want in zip(outputs, group, strict=True)):
+            if all(agree(got, want) for got, want in zip(outputs, group, strict=True)):
                 return number
         size_bytes = sum(output.numel() * output.element_size() for output in outputs)
         if len(self.groups) == _MOST_GROUPS or 2 * size_bytes > self.free_bytes():
@@ -89,7 +88,19 @@ class BenchMemory:
     def repeats_itself(self, group: int) -> bool:
         """Tell whether the outputs of a second launch are those of the first one, which founded ``group``."""
         outputs = [tensor_of(spec, self.tensors[spec.storage]) for spec in self.setup.outputs]
-        return all(equal(got, want) for got, want in zip(outputs, self.groups[group], strict=True))
+        return all(agree(got, want) for got, want in zip(outputs, self.groups[group], strict=True))
+
+    def checks(self, references: Sequence[Any]) -> list[Check]:
+        """Compare the outputs with what they are to hold, the values of which lie in ``references``."""
+        return [self._check(each, references) for each in self.setup.expected]
+
+    def _check(self, expected: Expected, references: Sequence[Any]) -> Check:
+        storage = expected.output.storage
+        output, value = tensor_of(expected.output, self.tensors[storage]), _viewed(expected.value, references)
+        error = None if expected.error is None else _viewed(expected.error, references)
+        missing = None if storage in self.restored else poison.held_in(output)
+        want = Value(value, error, expected.unit)
+        return compared("the reference", expected.name, output, want, missing, expected.fill)
 
     def damages(self) -> tuple[Damage, ...]:
         """Return what was written outside the copies, or to one that the kernel only reads."""
@@ -163,32 +174,5 @@ def in_place(setup: Setup, originals: Sequence[Any]) -> BenchMemory:
     return BenchMemory(setup, list(originals), before, is_in_place=True)
 
 
-def equal(got: Any, want: Any) -> bool:
-    """Tell whether two outputs agree: floating ones up to the rounding of the coarser dtype, all others exactly."""
-    import torch
-
-    if got.shape != want.shape:
-        return False
-    if torch.equal(got, want):
-        return True
-    if not (got.is_floating_point() or got.is_complex()):
-        return False
-    a, b = (torch.view_as_real(t) if t.is_complex() else t for t in (got, want))
-    tolerance = max(map(_tolerance_of, (a, b)))
-    wide = torch.float64 if a.dtype == torch.float64 else torch.float32
-    pairs = [
-        (x.to(wide), y.to(wide)) for x, y in zip(a.flatten().split(_CHUNK), b.flatten().split(_CHUNK), strict=True)
-    ]
-    scale = max(float(torch.where(y.isfinite(), y.abs(), 0).max()) for _, y in pairs)
-    return all(_close(x, y, tolerance * scale) for x, y in pairs)
-
-
-def _tolerance_of(tensor: Any) -> float:
-    """Return the tolerance of a tensor's dtype; numbers that are no floating ones are exact."""
-    name = str(tensor.dtype).removeprefix("torch.")
-    return _TOLERANCES.get(name, _FLOAT8) if tensor.is_floating_point() else 0.0
-
-
-def _close(got: Any, want: Any, allowed: float) -> bool:
-    same = ((got - want).abs() <= allowed) & got.isfinite() & want.isfinite()
-    return bool((same | (got == want) | (got.isnan() & want.isnan())).all())
+def _viewed(spec: TensorSpec, memories: Sequence[Any]) -> Any:
+    return tensor_of(spec, memories[spec.storage])

@@ -12,10 +12,10 @@ from kernellab._triton.relaunch import LAUNCH_ERRORS, bring_scratch, relauncher
 from kernellab.errors import first_line
 from kernellab.gpu.bench_hooks import BadHook, BoundHooks, bound_hooks, loaded_hooks
 from kernellab.gpu.bench_jobs import NO_GROUP, BenchKernel, Manner, MeasureJob, Readiness, RoundsJob, Setup, Timing
-from kernellab.gpu.bench_memory import BenchMemory, copied, equal
-from kernellab.gpu.bench_reference import mismatches
+from kernellab.gpu.bench_memory import BenchMemory, copied
 from kernellab.gpu.stopwatch import Stopwatch, Turn, gpu_stopwatch
 from kernellab.gpu.unboarding import argument_of, with_moved_numbers
+from kernellab.measure.comparison import agree
 
 _MOST_RUNS = 10_000
 LATE = "some launches reached the GPU late, so their times may hold a wait for the host"
@@ -115,13 +115,12 @@ class Workbench:
 
     def _judged(self, kernel: BenchKernel) -> tuple[int, str]:
         """Launch once; return the group of the outputs, and how they differ from the reference, if there is one."""
-        expected = self.memory.setup.expected
-        if not expected:
+        if not self.memory.setup.expected:
             return self._group(kernel), ""
         self._launch_checked(kernel)
-        found = mismatches(expected, self.memory.tensors, self.references)
+        found = [check.text for check in self.memory.checks(self.references) if not check.equal]
         self._finish(kernel)
-        return int(bool(found)), "; ".join(map(str, found))
+        return int(bool(found)), "; ".join(found)
 
     def _group(self, kernel: BenchKernel) -> int:
         """Launch once and return the group of the outputs; `NO_GROUP` where they are like none that is kept."""
@@ -203,7 +202,7 @@ def get_ready(job: Readiness, progress: object) -> None:
     gpu_stopwatch().flush()
     for name in job.dtypes:
         ones = torch.ones(2, device="cuda").to(getattr(torch, name))
-        equal(ones, torch.zeros_like(ones))
+        agree(ones, torch.zeros_like(ones))
     torch.cuda.synchronize()
     del ones
     torch.cuda.empty_cache()  # nothing may come to be measured, and then nobody closes a bench

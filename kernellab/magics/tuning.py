@@ -12,7 +12,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from kernellab.errors import UsageError
 from kernellab.lab import Lab
 from kernellab.magics.parsing import parsed
-from kernellab.tune.checking import check_in
+from kernellab.measure.reference import check_in
 from kernellab.tune.expression import evaluated, launch_of_text
 from kernellab.tune.result import Tuning
 from kernellab.tune.search import SEARCHES

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from kernellab.compiler import triton_files
 from kernellab.errors import LaunchError, OutOfBounds, Place, RunError, first_line
-from kernellab.gpu.bench_jobs import BenchKernel, Timing
-from kernellab.gpu.boarding import CannotBoard
+from kernellab.gpu.bench_jobs import BenchKernel, Expected, Timing
+from kernellab.gpu.boarding import Boarding, CannotBoard
 from kernellab.gpu.damage import damage_text
 from kernellab.ir.effects import Access, Effects
+from kernellab.measure.comparison import fill_of
+from kernellab.measure.reference import Reference
+from kernellab.memory import memory_of
 from kernellab.packed import ArgumentSpec, DescriptorSpec, TensorSpec, TupleSpec
 from kernellab.reached import Reached
 from kernellab.tune.bench import Candidate
@@ -92,3 +96,26 @@ def bench_kernel(
         arguments=specs,
         hooks=hooks,
     )
+
+
+def expected_of(
+    reference: Reference, arguments: Mapping[str, Any], views: Mapping[str, TensorSpec], boarding: Boarding
+) -> tuple[Expected, ...]:
+    """Return what a bench compares the outputs of launches with; ``boarding`` takes the values to where it works.
+
+    ``views`` are the outputs in the memory of the bench, ``arguments`` those of a launch before it.
+    """
+    tensors = memory_of(arguments)
+    values = reference.of({name: tensors[name] for name in views if name in tensors})
+    specs = dict(boarding.specs({name: value.value for name, value in values.items()}))
+    errors = {name: value.error for name, value in values.items() if value.error is not None}
+    bounds = dict(boarding.specs(errors))
+    return tuple(
+        Expected(name, views[name], spec, _tensor(bounds.get(name)), values[name].unit, fill_of(tensors[name]))
+        for name, spec in specs.items()
+        if isinstance(spec, TensorSpec)
+    )
+
+
+def _tensor(spec: ArgumentSpec | None) -> TensorSpec | None:
+    return spec if isinstance(spec, TensorSpec) else None

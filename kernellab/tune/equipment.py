@@ -28,7 +28,7 @@ def take_reference(launches: Launches, config: Config, options: Options, *, time
     if options.check is not None and not times:
         launches.notes.append("The configs were not checked: without a GPU, a tuning launches none of them.")
     elif options.check is not None:
-        from kernellab.tune.checking import reference_of  # most tunings need none of it
+        from kernellab.measure.reference import reference_of  # most tunings need none of it
 
         launches.reference = reference_of(options.check, given)
     tuner = declared(launches.kernel)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.errors import UsageError
+from kernellab.measure.functions import no_python
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +60,6 @@ def evaluated(
     except Exception as exc:
         named = f"{option} {text!r}".lstrip()
         raise UsageError(f"{named} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
-
-
-def no_python(text: str, exc: SyntaxError, how: str = "", option: str = "") -> UsageError:
-    """Return the error of a text that Python cannot read, in terms of what the user wrote, without what wraps it."""
-    reason = exc.msg
-    try:
-        ast.parse(text.strip())
-    except SyntaxError as own:
-        reason = own.msg
-    named = f"{option} {text!r}".lstrip()
-    return UsageError(f"{named} is not valid Python: {reason.partition('. ')[0]}{how and f'; {how}'}.")
 
 
 def _options_first(text: str) -> str:

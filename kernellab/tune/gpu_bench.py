@@ -16,8 +16,14 @@ from kernellab.gpu.boarding import Boarding, CannotBoard
 from kernellab.gpu.first_flight import Flights
 from kernellab.reached import NOTHING, Reached, reached
 from kernellab.tune.bench import Bench, Candidate, Measured
-from kernellab.tune.bench_kernels import bench_kernel, require_followed, require_good, touched, views_of
-from kernellab.tune.checking import expected_of
+from kernellab.tune.bench_kernels import (
+    bench_kernel,
+    expected_of,
+    require_followed,
+    require_good,
+    touched,
+    views_of,
+)
 from kernellab.tune.hooks import IN_WORKER, shipped_hooks
 from kernellab.tune.launches import Launches
 from kernellab.tune.local_bench import LocalBench

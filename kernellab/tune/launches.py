@@ -18,7 +18,7 @@ from kernellab.tune.config import Config
 
 if TYPE_CHECKING:
     from kernellab.ir.arithmetic import Arithmetic
-    from kernellab.tune.checking import Reference
+    from kernellab.measure.reference import Reference
 
 Hook = Callable[[dict[str, Any]], Any]
 

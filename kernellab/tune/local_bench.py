@@ -18,8 +18,7 @@ from kernellab.gpu.boarding import Boarding
 from kernellab.gpu.flight import Memory
 from kernellab.reached import reached
 from kernellab.tune.bench import Candidate, Measured
-from kernellab.tune.bench_kernels import bench_kernel, require_good, touched, views_of
-from kernellab.tune.checking import expected_of
+from kernellab.tune.bench_kernels import bench_kernel, expected_of, require_good, touched, views_of
 from kernellab.tune.hooks import hook_calls
 from kernellab.tune.launches import Launches
 

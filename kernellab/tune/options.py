@@ -19,7 +19,7 @@ from kernellab.tune.search import Search, Searching
 from kernellab.tune.space import Space
 
 if TYPE_CHECKING:
-    from kernellab.tune.checking import Check
+    from kernellab.measure.reference import ReferenceFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Options:
     budget_configs: int | None = None
     fresh: bool = False
     seed: int = 0
-    check: Check | None = None
+    check: ReferenceFunction | None = None
     executor: Executor | None = None
     devices: Sequence[int] | None = None
 

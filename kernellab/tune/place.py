@@ -27,7 +27,7 @@ from kernellab.tune.session import tuned
 from kernellab.uninterrupted import Interrupted
 
 if TYPE_CHECKING:
-    from kernellab.tune.checking import Check
+    from kernellab.measure.reference import ReferenceFunction
 
 ACCUMULATES = "The configs were not checked: the kernel reads what it writes, and the cell had launched it before."
 
@@ -100,7 +100,7 @@ def best_config(
 
 
 def tunings_of(
-    runtime: Runtime, kernels: Registry, records: Iterable[LaunchRecord], check: Check | None = None
+    runtime: Runtime, kernels: Registry, records: Iterable[LaunchRecord], check: ReferenceFunction | None = None
 ) -> list[Tuning]:
     """Tune the autotuned kernels among recorded launches, once each; what their tensors hold stays as it is.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from kernellab.measure.reference import Reference
 from kernellab.memory import Copier
-from kernellab.tune.checking import Reference
 from kernellab.tune.launches import Launches
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernellab.report import Check
+from kernellab.measure.comparison import Check
 from kernellab.views.drawing import svg_element
 
 _CELL_PX = 7

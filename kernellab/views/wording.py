@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from kernellab.compile import Compiled, Resources
 from kernellab.ir.effects import REACHED, Access, Effects, UnknownEffect
-from kernellab.report import ArgumentReport, Check, KernelReport
+from kernellab.measure.comparison import Check, Difference
+from kernellab.report import ArgumentReport, KernelReport
 from kernellab.run import Finding
 
 PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
@@ -201,11 +202,16 @@ def _equal_words(expression: str, checks: list[Check]) -> str:
 
 def _differing_words(check: Check) -> str:
     count = f"{check.mismatched:,} of {check.elements:,} elements"
-    errors = f"are off by more than {check.tolerance:.2g}, the largest error is {check.max_error:.2g}"
+    errors = "are off by more than rounding explains" if check.worst is None else _worst_words(check.worst)
     if check.never_written == check.mismatched:
         errors = "were never written"
     cause = f". {check.cause}" if check.cause else ""
     return f"{check.argument} differs from {check.expression}: {count} {errors}{_places(check)}{cause}".strip()
+
+
+def _worst_words(worst: Difference) -> str:
+    off = abs(worst.got - worst.expected)
+    return f"are off by more than rounding explains, {worst.place} by {off:.2g} where {worst.allowed:.2g} is allowed"
 
 
 def _places(check: Check) -> str:

@@ -11,11 +11,11 @@ import torch
 
 from kernellab.benchmark.arena import Contestant, GpuArena, call_hooks, difference, returned, run_function
 from kernellab.errors import RunError
-from kernellab.gpu.bench_memory import equal
+from kernellab.measure.comparison import Value
 
 
 def compared(outputs: list[Any], reference: list[Any], *names: str) -> str:
-    return difference(outputs, reference, names, "torch", equal)
+    return difference(outputs, [Value(each) for each in reference], names, "torch")
 
 
 def test_outputs_that_agree_differ_in_nothing() -> None:

@@ -8,8 +8,9 @@ import pytest
 import torch
 import triton
 
-from kernellab.benchmark.question import Question, called, peers, shown, swept
+from kernellab.benchmark.question import Question, peers, shown, swept
 from kernellab.errors import UsageError
+from kernellab.measure.functions import called
 from kernellab.tune.space import Space
 
 NAMES = ("x_ptr", "n", "BLOCK")

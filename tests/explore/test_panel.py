@@ -66,6 +66,20 @@ def test_outputs_are_compared_with_those_of_the_first_point(opened: Callable[...
     assert second.verdict.text == "agrees with the first point (BLOCK=64, num_warps=4)"
 
 
+@pytest.mark.parametrize("check", [None, lambda x_ptr, y_ptr: x_ptr + y_ptr])
+def test_a_result_of_an_earlier_launch_does_not_pass_for_that_of_a_point(
+    opened: Callable[..., Panel], tensors: Any, check: Any
+) -> None:
+    tensors[2].copy_(tensors[0] + tensors[1])
+    panel = opened(grid=(24,), grid_x=[24, 1], BLOCK=[128], check=check)
+    assert panel.wait().verdict.equal is (None if check is None else True)
+    part = panel.set(grid_x=1).wait()
+    assert part.verdict.equal is False
+    assert part.row.status == "wrong"
+    if check is not None:
+        assert f"{SIZE - 128:,} of them never written" in part.verdict.text
+
+
 def test_outputs_are_compared_with_a_function_of_the_parameters(opened: Callable[..., Panel]) -> None:
     assert opened(BLOCK=[64, 128], check=lambda x_ptr, y_ptr: x_ptr + y_ptr).wait().verdict.equal is True
     wrong = opened(BLOCK=[64, 128], check=lambda x_ptr: x_ptr).wait()

@@ -17,7 +17,7 @@ from kernellab.explore.on_gpu import OnGpu, rounds_for
 from kernellab.explore.points import Point, Trail, Visit
 from kernellab.explore.schedule import Superseded
 from kernellab.explore.site import Site
-from kernellab.explore.verdicts import Reference
+from kernellab.explore.verdicts import Verdicts
 from kernellab.target import parse_target
 from kernellab.tune.bench import Candidate, Measured
 from tests import samples
@@ -75,7 +75,7 @@ def visits(lab: kernellab.Lab) -> Visits:
         frozenset(kernel.arg_names),
         frozenset({"BLOCK"}),
     )
-    on_gpu = OnGpu(lab.launches, lambda launches: bench, fixed, Reference(None), NO_DEVICE, 1.0)
+    on_gpu = OnGpu(lab.launches, lambda launches: bench, fixed, Verdicts(None), NO_DEVICE, 1.0)
     site = Site(lab.compiler, requests, Trail("add_kernel"), parse_target("cuda:90"), None, on_gpu)
     return Visits(site, bench)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -64,3 +66,49 @@ def test_an_expression_that_has_no_double_precision_is_evaluated_as_it_is(tiles:
         TILE.format(name="single_only", n=32), '--check "2 * x if x.dtype == torch.float32 else undefined"'
     )
     assert ran.error is None
+
+
+SUMS = """
+@triton.jit
+def {name}(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = 0.0
+    for start in range(0, {end}, BLOCK):
+        total += tl.sum(tl.load(x_ptr + row * n + start + tl.arange(0, BLOCK)))
+    tl.store(out_ptr + row, total)
+{name}[(8,)](x, out, 4096, BLOCK=128)
+"""
+
+
+def test_long_sums_pass_and_a_missing_block_of_them_does_not(notebook: Notebook) -> None:
+    notebook.names.update(x=torch.rand(8, 4096, device=DEVICE), out=torch.zeros(8, device=DEVICE))
+    assert notebook.triton(SUMS.format(name="whole", end="n"), '--check "x.sum(1)"').error is None
+    ran = notebook.triton(SUMS.format(name="shortened", end="n - 128"), '--check "x.sum(1)"')
+    assert isinstance(ran.error, CheckFailed)
+
+
+PRODUCT = """
+@triton.jit
+def {name}(a_ptr, b_ptr, out_ptr, K, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr):
+    one, inner = tl.arange(0, BLOCK), tl.arange(0, BLOCK_K)
+    total = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for k in range(0, {end}, BLOCK_K):
+        a = tl.load(a_ptr + one[:, None] * K + k + inner)
+        total = tl.dot(a, tl.load(b_ptr + (k + inner)[:, None] * BLOCK + one), total)
+    tl.store(out_ptr + one[:, None] * BLOCK + one, total)
+{name}[(1,)](a, b, out, 4096, BLOCK=32, BLOCK_K=64)
+"""
+
+
+def test_long_products_pass_and_the_bound_told_is_that_of_the_element(notebook: Notebook) -> None:
+    notebook.names.update(
+        a=torch.randn(32, 4096, device=DEVICE),
+        b=torch.randn(4096, 32, device=DEVICE),
+        out=torch.zeros(32, 32, device=DEVICE),
+    )
+    assert notebook.triton(PRODUCT.format(name="dotted", end="K"), '--check "a @ b"').error is None
+    ran = notebook.triton(PRODUCT.format(name="cut_short", end="K - 64"), '--check "a @ b"')
+    assert isinstance(ran.error, CheckFailed)
+    told = re.search(r"elements\. \[\d+, \d+\] is off by (\S+) where (\S+) is allowed", str(ran.error))
+    assert told is not None
+    assert float(told[1]) > float(told[2])

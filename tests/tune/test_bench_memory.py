@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernellab.gpu.bench_jobs import Setup
-from kernellab.gpu.bench_memory import BenchMemory, TooLarge, copied, equal
+from kernellab.gpu.bench_jobs import Expected, Setup
+from kernellab.gpu.bench_memory import BenchMemory, TooLarge, copied
 from kernellab.gpu.flight import Memory
+from kernellab.measure.comparison import Check, agree
+from kernellab.measure.poison import fill
 from kernellab.packed import TensorSpec
 
 FLOATS = torch.tensor([1.0, -2.0, float("nan"), float("inf")])
@@ -83,15 +86,15 @@ def test_without_room_no_group_is_founded() -> None:
 @given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=8))
 def test_outputs_equal_themselves(values: list[float]) -> None:
     found = torch.tensor([*values, float("nan"), float("inf")])
-    assert equal(found, found.clone())
+    assert agree(found, found.clone())
 
 
 @pytest.mark.parametrize("index", range(4))
 def test_a_changed_element_tells_outputs_apart(index: int) -> None:
     other = FLOATS.clone()
     other[index] = 5.0
-    assert not equal(other, FLOATS)
-    assert not equal(FLOATS, other)
+    assert not agree(other, FLOATS)
+    assert not agree(FLOATS, other)
 
 
 @pytest.mark.parametrize(
@@ -105,19 +108,19 @@ def test_a_changed_element_tells_outputs_apart(index: int) -> None:
 )
 def test_the_tolerance_is_that_of_the_dtype(dtype: torch.dtype, close: float, far: float) -> None:
     want = torch.linspace(-1, 1, 9, dtype=torch.float64)
-    assert equal((want + close).to(dtype), want.to(dtype))
-    assert not equal((want + far).to(dtype), want.to(dtype))
+    assert agree((want + close).to(dtype), want.to(dtype))
+    assert not agree((want + far).to(dtype), want.to(dtype))
 
 
 def test_of_two_dtypes_the_coarser_one_counts() -> None:
     exact = torch.linspace(1, 2, 1000)
-    assert equal(exact, exact.bfloat16())
-    assert equal(exact.bfloat16(), exact)
-    assert not equal(exact, exact.bfloat16() + 0.2)
+    assert agree(exact, exact.bfloat16())
+    assert agree(exact.bfloat16(), exact)
+    assert not agree(exact, exact.bfloat16() + 0.2)
 
 
 def test_integers_agree_exactly_or_not() -> None:
-    assert not equal(torch.tensor([1000, 2]), torch.tensor([1001, 2]))
+    assert not agree(torch.tensor([1000, 2]), torch.tensor([1001, 2]))
 
 
 def copies(*, read: frozenset[int], free_bytes: int = 1 << 40, keeps_originals: bool = False) -> BenchMemory:
@@ -165,3 +168,60 @@ def test_with_less_room_only_what_is_written_is_copied() -> None:
 def test_without_room_for_what_is_written_there_is_no_bench() -> None:
     with pytest.raises(TooLarge, match="no room for copies"):
         copies(read=frozenset({0}), free_bytes=1000)
+
+
+def checked(got: torch.Tensor, want: torch.Tensor, filled: float | None = None, *, read: bool = False) -> Check:
+    """Return how an output is compared in a bench with a reference that allows a relative 1e-5."""
+    names = [str(tensor.dtype).removeprefix("torch.") for tensor in (got, want)]
+    output, value = (TensorSpec(i, 0, tuple(want.shape), (1,), names[i], want.element_size()) for i in range(2))
+    output, value = replace(output, storage=0, itemsize=got.element_size()), replace(value, storage=0)
+    error = TensorSpec(1, 0, tuple(want.shape), (1,), "float64", 8)
+    setup = Setup(
+        "test",
+        0,
+        (),
+        frozenset({0} if read else ()),
+        (output,),
+        (),
+        (Expected("out", output, value, error, 0.0, filled),),
+    )
+    held = got.flatten().view(torch.uint8)
+    bench = BenchMemory(setup, [held], {0: held.clone()})
+    bounds = (want.abs().double() * 1.3e-5 * want.is_floating_point()).nan_to_num(0, 0, 0).view(torch.uint8)
+    (check,) = bench.checks([want.flatten().view(torch.uint8), bounds])
+    return check
+
+
+def test_outputs_within_their_bounds_equal_the_reference() -> None:
+    want = torch.tensor([1.0, float("nan"), float("inf"), 1e-9]).double()
+    assert checked(torch.tensor([1.00001, float("nan"), float("inf"), 1e-9]), want).equal
+
+
+def test_a_difference_is_told_by_count_and_size() -> None:
+    got, want = torch.tensor([1.0, 2.5, float("inf"), 4.0]), torch.tensor([1.0, 2.0, 3.0, 4.0])
+    found = checked(got[:2].clone(), want[:2].clone())
+    assert found.text == "out differs from the reference in 1 of 2 elements, by up to 0.5"
+    assert checked(got, want).max_error == float("inf")
+
+
+def poisoned() -> torch.Tensor:
+    values = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    fill(values[2:])
+    return values
+
+
+def test_elements_never_written_differ_unless_the_output_was_filled_with_what_they_should_hold() -> None:
+    want = torch.tensor([1.0, 2.0, 0.0, 0.0])
+    left_out = checked(poisoned(), want)
+    assert (left_out.mismatched, left_out.never_written) == (2, 2)
+    assert left_out.text == "out differs from the reference in 2 of 4 elements, 2 of them never written"
+    assert checked(poisoned(), want, 0.0).mismatched == 0
+    assert checked(poisoned(), want, 1.0).mismatched == 2
+
+
+def test_integers_agree_exactly_and_what_looks_like_the_pattern_is_none_where_the_kernel_reads() -> None:
+    want = torch.tensor([-1, 2**60])
+    assert checked(want.clone(), want).equal
+    assert checked(want + torch.tensor([0, 1]), want).mismatched == 1
+    fill(want)
+    assert checked(want.clone(), want, read=True).equal

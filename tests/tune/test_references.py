@@ -12,8 +12,8 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import CannotRun
+from kernellab.measure.reference import check_of
 from kernellab.target import Target
-from kernellab.tune.checking import check_of
 from kernellab.tune.config import Config
 from kernellab.tune.options import Options, Workshop
 from kernellab.tune.provenance import Device

@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 import pytest
 
 from kernellab.ir.effects import Access
-from kernellab.report import Check, KernelReport
+from kernellab.measure.comparison import Check
+from kernellab.report import KernelReport
 from kernellab.run import Finding, FindingKind, Severity
 from kernellab.views.card import card_html
 from kernellab.views.card_text import WIDTH, card_text

@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from kernellab.report import Check, KernelReport
+from kernellab.measure.comparison import Check
+from kernellab.report import KernelReport
 from kernellab.views.summary import summary, summary_json
 from tests.views.reports import cell_of
 

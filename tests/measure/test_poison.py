@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.poison import poison
+from kernellab.measure.poison import poison
 from tests import samples
 
 N = 300
@@ -43,6 +43,21 @@ def test_a_spread_view_and_a_narrow_type_are_left_alone(lab: kernellab.Lab) -> N
     for out in (torch.ones(1).expand(N), torch.ones(N, dtype=torch.uint8)):
         arguments = {"x_ptr": torch.ones(N), "y_ptr": torch.ones(N), "out_ptr": out, "n": N, "BLOCK": 128}
         assert poison(arguments, effects(lab)).filled == ()
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.int8, torch.uint8, torch.int16, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64],
+)
+def test_copies_of_any_type_tell_what_was_written(lab: kernellab.Lab, dtype: torch.dtype) -> None:
+    out = torch.ones(N).to(dtype)
+    arguments = {"x_ptr": torch.ones(N), "y_ptr": torch.ones(N), "out_ptr": out, "n": N, "BLOCK": 128}
+    poisoned = poison(arguments, effects(lab), copies=True)
+    out[:100] = 0
+    poisoned.lift()
+    assert torch.equal(poisoned.unwritten["out_ptr"], torch.arange(N) >= 100)
+    assert poisoned.fills == {"out_ptr": None if dtype.is_complex else 1.0}
+    assert out[100:].to(torch.complex64).eq(1).all()
 
 
 def test_a_stale_result_does_not_pass_for_a_written_one(lab: kernellab.Lab) -> None:

@@ -7,18 +7,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.ir.effects import Effects
+from kernellab.measure.comparison import fill_of
 from kernellab.memory import memory_of
 
-# Bits that no arithmetic gives: NaNs with a payload of their own, and integers too large to be counts. Types of fewer
-# bits have no such value, and are left alone.
+# Bits that no arithmetic gives: NaNs with a payload of their own, truth values that are neither, and integers too large
+# to be counts.
 _PATTERNS = {
     "torch.float16": 0x7E5A,
     "torch.bfloat16": 0x7FE5,
     "torch.float32": 0x7FE5A5A5,
     "torch.float64": 0x7FFDA5A5A5A5A5A5,
+    "torch.float8_e4m3fn": 0xFF,
+    "torch.float8_e5m2": 0xFF,
+    "torch.bool": 0x5A,
     "torch.int32": 0x5AA5A55A,
     "torch.int64": 0x5AA5A55A3CC3C33C,
+    "torch.uint32": 0x5AA5A55A,
+    "torch.uint64": 0x5AA5A55A3CC3C33C,
 }
+# Of fewer bits, a kernel may well write any: these mark the copies of the lab alone.
+_LIKELY = {1: 0x5A, 2: 0x5AA5}
 
 
 Key = tuple[int, tuple[int, ...], tuple[int, ...]]
@@ -46,6 +54,11 @@ class Poison:
     unwritten: dict[str, Any] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def fills(self) -> dict[str, float | None]:
+        """What the elements held before that were not written, where that is one value; ask once it was lifted."""
+        return {each.name: fill_of(each.before[self.unwritten[each.name]]) for each in self.filled}
+
     def lift(self) -> None:
         """Give elements that were not written their values back.
 
@@ -55,19 +68,38 @@ class Poison:
 
         for found in self.filled:
             now, before = _bits(found.tensor), _bits(found.before)
-            mask = now == _PATTERNS[str(found.tensor.dtype)]
+            mask = held_in(found.tensor)
             self.unwritten[found.name] = mask
-            self.changed[found.name] = int(((now != before) & ~mask).sum())
+            differs = now != before
+            self.changed[found.name] = int(((differs.any(-1) if differs.dim() > mask.dim() else differs) & ~mask).sum())
             if bool(mask.any()):
-                now.copy_(torch.where(mask, before, now))
+                kept = mask.unsqueeze(-1) if now.dim() > mask.dim() else mask
+                now.copy_(torch.where(kept, before, now))
 
 
-def poison(arguments: Mapping[str, Any], effects: Effects) -> Poison:
-    """Fill each tensor that the kernel writes and does not read; those that share memory with another argument stay."""
+def fill(tensor: Any) -> None:
+    """Fill a tensor with the pattern of its dtype."""
+    _bits(tensor).fill_(_pattern_of(tensor))
+
+
+def held_in(tensor: Any) -> Any:
+    """Return the mask of the elements that hold the pattern; of a complex number, both parts do."""
+    mask = _bits(tensor) == _pattern_of(tensor)
+    return mask.all(-1) if tensor.is_complex() else mask
+
+
+def poison(arguments: Mapping[str, Any], effects: Effects, *, copies: bool = False) -> Poison:
+    """Fill each tensor that the kernel writes and does not read, until what was there is brought back.
+
+    Those that share memory with another argument stay, as do integers of so few bits that each may be a result, unless
+    the arguments are ``copies`` of the lab.
+    """
     filled = []
     for name, tensor in _written_only(arguments, effects):
+        if not copies and str(_real(tensor.dtype)) not in _PATTERNS:
+            continue
         before = tensor.detach().clone()
-        _bits(tensor).fill_(_PATTERNS[str(tensor.dtype)])
+        fill(tensor)
         filled.append(_Filled(name, tensor, before))
     return Poison(tuple(filled))
 
@@ -82,11 +114,21 @@ def _written_only(arguments: Mapping[str, Any], effects: Effects) -> Iterator[tu
         is_spread = all(stride or size <= 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
         if name not in effects.writes - effects.reads - effects.atomics or not (is_alone and is_spread):
             continue
-        if str(tensor.dtype) in _PATTERNS and tensor.numel():
+        if tensor.numel():
             yield name, tensor
+
+
+def _pattern_of(tensor: Any) -> int:
+    dtype = _real(tensor.dtype)
+    return _PATTERNS.get(str(dtype)) or _LIKELY[dtype.itemsize]
+
+
+def _real(dtype: Any) -> Any:
+    return dtype.to_real() if dtype.is_complex else dtype
 
 
 def _bits(tensor: Any) -> Any:
     import torch
 
-    return tensor.detach().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
+    data = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+    return data.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[data.element_size()])

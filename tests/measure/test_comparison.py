@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernellab.check import compare, widened
 from kernellab.errors import UsageError
-from kernellab.report import Check
+from kernellab.measure.comparison import Check, Value, agree, compare, fill_of
+from kernellab.measure.reference import check_of, reference_of
 
 
 def one(got: torch.Tensor, want: torch.Tensor) -> Check:
-    (check,) = compare("want", want, {"out": got})
+    (check,) = compare("want", reference_of(check_of(want), {}).of({"out": got}), {"out": got})
     return check
 
 
@@ -61,14 +61,17 @@ def test_a_reference_of_another_shape_is_refused() -> None:
 
 def test_several_outputs_take_a_tuple_in_their_order() -> None:
     a, b = torch.ones(3), torch.zeros(3)
-    assert [check.equal for check in compare("(a, b)", (a, b), {"first": a, "second": b})] == [True, True]
+    outputs = {"first": a, "second": b}
+    values = reference_of(check_of((a, b)), {}).of(outputs)
+    assert [check.equal for check in compare("(a, b)", values, outputs)] == [True, True]
     with pytest.raises(UsageError, match="gives 1 values and the kernel writes first, second"):
-        compare("a", a, {"first": a, "second": b})
+        reference_of(check_of(a), {}).of(outputs)
 
 
 def test_an_output_whose_reference_is_none_is_not_compared() -> None:
     outputs = {"first": torch.ones(3), "second": torch.zeros(3)}
-    (found,) = compare("(None, zeros)", (None, torch.zeros(3)), outputs)
+    values = reference_of(check_of(lambda: (None, torch.zeros(3))), {}).of(outputs)
+    (found,) = compare("(None, zeros)", values, outputs)
     assert (found.argument, found.equal) == ("second", True)
 
 
@@ -95,9 +98,14 @@ def test_a_large_matrix_has_a_coarse_map_and_a_vector_none() -> None:
     assert one(torch.ones(5), torch.zeros(5)).heat == ()
 
 
+def unwritten(got: torch.Tensor, want: torch.Tensor, mask: torch.Tensor) -> Check:
+    (check,) = compare("x", {"out": Value(want)}, {"out": got}, {"out": mask}, {"out": fill_of(got[mask])})
+    return check
+
+
 def test_an_element_that_was_never_written_is_wrong_even_with_the_right_value() -> None:
     x = torch.rand(10)
-    (check,) = compare("x", x, {"out": x.clone()}, {"out": torch.arange(10) >= 7})
+    check = unwritten(x.clone(), x, torch.arange(10) >= 7)
     assert (check.equal, check.mismatched, check.never_written) == (False, 3, 3)
     assert check.differences == ()
 
@@ -105,16 +113,41 @@ def test_an_element_that_was_never_written_is_wrong_even_with_the_right_value() 
 def test_an_output_filled_with_one_value_beforehand_may_stay_so_in_part() -> None:
     x = torch.rand(10)
     x[7:] = 0
-    (check,) = compare("x", x, {"out": x.clone()}, {"out": torch.arange(10) >= 7})
+    check = unwritten(x.clone(), x, torch.arange(10) >= 7)
     assert (check.equal, check.never_written) == (True, 0)
-    (check,) = compare("x", x, {"out": x.clone()}, {"out": torch.ones(10, dtype=torch.bool)})
-    assert not check.equal
+    assert not unwritten(x.clone(), x, torch.ones(10, dtype=torch.bool)).equal
 
 
-def test_the_reference_is_computed_in_double_precision() -> None:
-    x = torch.full((4096,), 0.1, dtype=torch.float16)
-    namespace = widened("x.sum() + torch.ones(1)", {"x": x, "torch": torch, "y": x})
-    assert namespace is not None
-    assert namespace["x"].dtype == torch.float64
-    assert namespace["y"].dtype == torch.float16
-    assert widened("n + 1", {"n": torch.arange(3), "x": x}) is None
+def test_the_bound_that_is_told_is_that_of_the_worst_element() -> None:
+    want = Value(torch.tensor([1.0, 1000.0]).double(), torch.tensor([1e-6, 10.0]).double())
+    check = one_of(torch.tensor([1.1, 1005.0]), want)
+    assert (check.mismatched, check.worst is not None and check.worst.index) == (1, (0,))
+    assert check.tolerance == pytest.approx(1e-6 + 2**-24, rel=1e-3)
+
+
+def one_of(got: torch.Tensor, want: Value) -> Check:
+    (check,) = compare("want", {"out": want}, {"out": got})
+    return check
+
+
+def test_what_exceeds_a_format_may_become_infinite_and_nothing_else() -> None:
+    want = Value(torch.tensor([1e5, -1e5, 1.0]).double(), torch.zeros(3).double())
+    infinite = torch.tensor([float("inf"), -float("inf"), 1.0], dtype=torch.float16)
+    assert one_of(infinite, want).equal
+    assert one_of(-infinite, want).mismatched == 3
+    assert one_of(torch.tensor([450.0, 448.0]).to(torch.float8_e4m3fn), Value(torch.tensor([500.0, 500.0]))).equal
+
+
+def test_bounds_of_zero_allow_the_rounding_of_the_output_alone() -> None:
+    x = torch.rand(100).double()
+    exact = Value(x, torch.zeros(100).double())
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn):
+        assert one_of(x.to(dtype), exact).equal
+        assert not one_of((x * (1 + 4 * torch.finfo(dtype).eps)).to(dtype), exact).equal
+
+
+def test_outputs_of_two_configs_agree_within_a_share_of_the_largest() -> None:
+    x = torch.rand(1000)
+    assert agree(x * (1 + 1e-5), x)
+    assert not agree(x + 0.1 * (torch.arange(1000) == 7), x)
+    assert not agree(x[:10], x)

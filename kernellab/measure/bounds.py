@@ -1,0 +1,263 @@
+"""What a function of torch returns, in float64, with a bound of how far a kernel may be from each element.
+
+A running error analysis (Higham, *Accuracy and Stability*, section 3.3): while the function runs, every operation of
+ATen also computes how far the errors of its operands, and a rounding of its own, may move its result. The errors are
+those of a kernel that computes the same on the formats of the arguments: it may round each result to the coarsest of
+them, and adds up in float32 at least; products of float32 may be taken in TF32. See `rounding` for the units.
+
+Operations without a rule are decomposed, as torch decomposes them for its compiler, until each part has one. What is
+left counts as one sum over all of its operands, relative to the largest element of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from kernellab.measure.comparison import Value
+from kernellab.measure.rounding import unit_of
+
+
+class Untracked(Exception):
+    """An operation takes values where their errors cannot follow."""
+
+
+@dataclass(slots=True)
+class Errors:
+    """The errors of all elements of one storage, which its views share: None while they are exact.
+
+    ``unit`` is the roundoff of the coarsest format that they come from, 0 for constants.
+    """
+
+    flat: Any = None
+    unit: float = 0.0
+
+
+class Bounded(torch.Tensor):
+    """A tensor whose elements are known up to an error; views of one storage are views of its errors."""
+
+    value: torch.Tensor
+    errors: Errors
+
+    @staticmethod
+    def __new__(cls, value: torch.Tensor, errors: Errors) -> Bounded:
+        made = torch.Tensor._make_wrapper_subclass(
+            cls,
+            value.shape,
+            strides=value.stride(),
+            storage_offset=value.storage_offset(),
+            dtype=value.dtype,
+            device=value.device,
+        )
+        made.value, made.errors = value, errors
+        return made
+
+    @property
+    def error(self) -> torch.Tensor | None:
+        """The bounds of the elements, None where all are exact."""
+        if self.errors.flat is None:
+            return None
+        value = self.value
+        return torch.as_strided(self.errors.flat, value.size(), value.stride(), value.storage_offset())
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return _dispatched(func, args, kwargs or {})
+
+    def write(self, value: torch.Tensor, error: torch.Tensor | None, unit: float) -> None:
+        """Take other elements, in place, rounded to the format of these."""
+        rounding = unit_of(self.dtype)
+        if value.dtype.is_floating_point and rounding > unit_of(value.dtype):
+            rounded = value.double().abs().nan_to_num(0, 0, 0) * rounding
+            error = rounded if error is None else error + rounded
+        self.value.copy_(value)
+        self.errors.unit = max(self.errors.unit, unit)
+        if self.errors.flat is None and error is not None:
+            self.errors.flat = _room_for_errors(self.value)
+        held = self.error
+        if held is not None:
+            held.zero_() if error is None else held.copy_(error)
+
+
+class Tracking(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees the operations on plain tensors, too: constants, and what is made on the way.
+
+    With ``widens``, all that is floating-point is float64, whatever format the function asks for.
+    """
+
+    def __init__(self, widens: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.widens = widens
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports all of its compiler, to keep that from tracing this
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = tree_map(_entered, args), tree_map(_entered, kwargs or {})
+        if not self.widens:
+            return _dispatched(func, args, kwargs)
+        args, kwargs = tree_map(_wide, args), tree_map(_wide, kwargs)
+        if func is torch.ops.aten._to_copy.default and "dtype" in kwargs:
+            return _converted(args[0], **kwargs)
+        return tree_map(_wide, _dispatched(func, args, tree_map(_wide_dtype, kwargs)))
+
+
+def _wide(value: Any) -> Any:
+    if not isinstance(value, Bounded) or not value.value.is_floating_point() or value.element_size() == 8:
+        return value
+    return bounded(value.value.double(), value.error, value.errors.unit)
+
+
+def _wide_dtype(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
+
+
+def _converted(operand: Bounded, dtype: torch.dtype, **kwargs: Any) -> Any:
+    """Return a value in float64 that the function wants in another format: a kernel may round it to that."""
+    if not dtype.is_floating_point:
+        return _dispatched(torch.ops.aten._to_copy.default, (operand,), {"dtype": dtype, **kwargs})
+    kept = {name: each for name, each in kwargs.items() if name == "device"}
+    value = operand.value.to(torch.float64, copy=True, **kept)
+    error, unit = operand.error, unit_of(dtype)
+    if unit > max(operand.errors.unit, unit_of(torch.float32)) or (error is not None and unit > operand.errors.unit):
+        rounded = value.abs().nan_to_num(0, 0, 0) * unit
+        error = rounded if error is None else error.to(rounded.device) + rounded
+    return bounded(value, error, max(unit if error is not None else 0.0, operand.errors.unit))
+
+
+def bounded(value: torch.Tensor, error: torch.Tensor | None, unit: float) -> Bounded:
+    """Return a tensor with errors of its own, which have to be finite and not negative."""
+    errors = Errors(None, unit)
+    found = Bounded(value, errors)
+    if error is not None:
+        errors.flat = _room_for_errors(value)
+        held = found.error
+        assert held is not None, "there is room for errors now"
+        held.copy_(error)
+    return found
+
+
+def _room_for_errors(value: torch.Tensor) -> torch.Tensor:
+    elements = value.untyped_storage().nbytes() // max(value.element_size(), 1)
+    return torch.zeros(elements, dtype=torch.float64, device=value.device)
+
+
+def evaluated(call: Callable[[Callable[[Any], Any]], Any], *, widens: bool) -> Any:
+    """Return what ``call`` returns, with a `Value` in place of each tensor.
+
+    ``call`` is given what takes an argument's tensor to the one to compute with: in float64 where it ``widens``. Where
+    it does not, values are as inexact as those of a kernel, and the bounds twice as large.
+
+    Raises:
+        Untracked: a value leaves torch on the way. The function may raise what it likes.
+    """
+
+    def taken(tensor: torch.Tensor) -> Bounded:
+        own = tensor.detach()
+        own = own.to(torch.float64, copy=True) if widens and own.is_floating_point() else own.clone()
+        own = own.value if isinstance(own, Bounded) else own  # it is called where all operations are tracked
+        return Bounded(own, Errors(None, unit_of(tensor.dtype)))
+
+    def found(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if not isinstance(value, Bounded):
+            return Value(value.detach())
+        error = value.error
+        if error is None:
+            error = torch.zeros(value.shape, dtype=torch.float64, device=value.device)
+        is_rough = not widens or value.errors.unit == unit_of(torch.float64)
+        return Value(value.value.detach(), error * 2 if is_rough else error)
+
+    with sdpa_kernel([SDPBackend.MATH]), Tracking(widens):
+        result = call(taken)
+    return _mapped(result, found)
+
+
+def _mapped(result: Any, function: Callable[[Any], Any]) -> Any:
+    if isinstance(result, Mapping):
+        return {name: function(value) for name, value in result.items()}
+    return tuple(map(function, result)) if isinstance(result, tuple | list) else function(result)
+
+
+def operands(args: Any) -> Iterator[Bounded]:
+    """Yield the tensors among the arguments of an operation."""
+    yield from (each for each in tree_flatten(args)[0] if isinstance(each, Bounded))
+
+
+def unit_among(args: Any) -> float:
+    """Return the roundoff of the coarsest operand of an operation."""
+    return max((each.errors.unit for each in operands(args)), default=0.0)
+
+
+def values_of(args: Any) -> Any:
+    """Return the arguments of an operation without their errors."""
+    return tree_map(lambda each: each.value if isinstance(each, Bounded) else each, args)
+
+
+def _dispatched(func: Any, args: Any, kwargs: Any) -> Any:
+    from kernellab.measure.error_rules import rule_of  # the rules are written in terms of this module
+
+    args, kwargs = tree_map(_entered, args), tree_map(_entered, kwargs)
+    if func._schema.is_mutable:
+        return _in_place(func, args, kwargs)
+    if func is torch.ops.aten._local_scalar_dense.default:
+        return _scalar(args[0])
+    return (rule_of(func, args, kwargs) or unchanged)(func, args, kwargs)
+
+
+def _entered(value: Any) -> Any:
+    """Return an operand with its errors: a constant is exact, and of the precision of its format."""
+    if not isinstance(value, torch.Tensor) or isinstance(value, Bounded):
+        return value
+    unit = 0.0 if value.dtype == torch.float64 else unit_of(value.dtype)
+    return Bounded(value, Errors(None, unit))
+
+
+def _scalar(operand: Bounded) -> Any:
+    error = operand.error
+    if error is not None and bool((error > 0).any()):
+        raise Untracked("a computed number leaves torch")
+    return operand.value.item()
+
+
+def unchanged(func: Any, args: Any, kwargs: Any) -> Any:
+    """Run an operation that rounds nothing: on exact operands, or a view."""
+    shared = {each.value.untyped_storage()._cdata: each for each in operands((args, kwargs))}
+    unit = unit_among((args, kwargs))
+
+    def entered(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        known = shared.get(value.untyped_storage()._cdata)
+        if known is None:
+            return Bounded(value, Errors(None, unit))
+        if known.value.dtype != value.dtype:
+            raise Untracked("the bits of a value are taken")
+        return Bounded(value, known.errors)
+
+    return tree_map(entered, func(*values_of(args), **values_of(kwargs)))
+
+
+def _in_place(func: Any, args: Any, kwargs: Any) -> Any:
+    """Run what writes to its first operand as what returns it, and write that."""
+    name = func._schema.name.removeprefix("aten::")
+    target = args[0] if args else None
+    if not name.endswith("_") or not isinstance(target, Bounded):
+        raise Untracked(f"{func} writes to an operand")
+    found = args[1] if name == "copy_" else None
+    if found is None:
+        found = _dispatched(getattr(getattr(torch.ops.aten, name[:-1]), func._overloadname), args, kwargs)
+    if not isinstance(found, Bounded):
+        raise Untracked(f"{func} writes to an operand")
+    target.write(found.value, found.error, found.errors.unit)
+    return target

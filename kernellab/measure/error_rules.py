@@ -1,0 +1,351 @@
+"""How each operation of ATen moves the errors of its operands, and what it rounds itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+from torch.utils._pytree import tree_map
+
+from kernellab.measure.bounds import Bounded, Tracking, Untracked, bounded, operands, unchanged, unit_among, values_of
+from kernellab.measure.compositions import COMPOSITIONS
+from kernellab.measure.rounding import CONFIDENCE, FLOAT32, TF32, accumulator_of, gamma, share_of_largest
+
+Rule = Callable[[Any, Any, Any], Any]
+
+_BFLOAT16 = 2.0**-8  # nothing computes in float8 itself
+_FLOAT8 = 2.0**-4
+_FLOAT8_STEPS, _FLOAT8_SUM = 32, 2.0**-13  # terms added at once, and the bits that Hopper's tensor cores keep of a sum
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Elementwise operations that round nothing: what they return is one of their operands, or is exact.
+_CHOOSING = _names(
+    "neg abs maximum minimum fmax fmin clamp clamp_min clamp_max relu where floor ceil round trunc sign sgn "
+    "copysign eq ne lt le gt ge logical_and logical_or logical_xor logical_not bitwise_and bitwise_or "
+    "bitwise_xor bitwise_not isnan isinf isfinite fill masked_fill nan_to_num threshold hardtanh heaviside "
+    "positive signbit"
+)
+_ADDING = frozenset({"add", "sub", "rsub"})
+_MULTIPLYING = frozenset({"mul", "div", "true_divide", "sqrt", "rsqrt", "reciprocal", "square"})
+# A relative error of the argument's logarithm becomes one of the result: exp(x) of a rounded x is off by |x| units.
+_EXPONENTIAL = frozenset({"exp", "exp2", "pow"})
+# These are taken by way of others, as tanh by exp, and so lose where they are small beside 1.
+_OTHERS = _names(
+    "log log2 log10 log1p expm1 sigmoid tanh erf erfc erfinv sin cos tan asin acos atan atan2 sinh cosh asinh "
+    "acosh atanh lgamma digamma fmod remainder floor_divide"
+)
+_ULPS = 4  # of an approximate division, square root or exponential: 2 by the PTX manual, and what leads to them
+_MOVING = _names(
+    "clone cat stack index index_select gather flip roll tril triu repeat constant_pad_nd scatter index_put "
+    "slice_scatter select_scatter diagonal_scatter masked_select embedding take slice_backward select_backward "
+    "repeat_interleave index_copy unfold_backward"
+)
+_EXTREMES = frozenset({"amax", "amin", "max", "min", "sort", "topk", "cummax", "cummin", "kthvalue", "median"})
+
+
+def rule_of(func: Any, args: Any, kwargs: Any) -> Rule | None:
+    """Return the rule of an operation; None where it rounds nothing.
+
+    Raises:
+        Untracked: it is one on complex numbers.
+    """
+    given = list(operands((args, kwargs)))
+    if any(each.value.is_complex() for each in given):
+        raise Untracked("complex numbers")
+    has_errors = any(each.errors.flat is not None for each in given)
+    name = _name_of(func)
+    if not (has_errors or any(each.value.is_floating_point() for each in given)):
+        return None
+    if func.is_view or name.startswith("new_") or name.endswith("_like") or name in {"_unsafe_view", "lift_fresh"}:
+        return None
+    if name == "index_put" and len(args) > 3 and args[3]:
+        return _scattered
+    if name in _RULES:
+        return _RULES[name]
+    if not has_errors and (name in _CHOOSING or name in _MOVING or name in _EXTREMES):
+        return None
+    if name in _CHOOSING or name in _ADDING or name in _MULTIPLYING or name in _EXPONENTIAL or name in _OTHERS:
+        return _elementwise
+    if name in _MOVING:
+        return _moved
+    return _extreme if name in _EXTREMES else _composed
+
+
+def _name_of(func: Any) -> str:
+    return str(func._schema.name.rpartition("::")[2])
+
+
+def _finite(error: torch.Tensor) -> torch.Tensor:
+    """Return errors with 0 beside infinities, which are either right or not."""
+    return error.nan_to_num(0.0, 0.0, 0.0)
+
+
+def _magnitude(operand: Bounded) -> torch.Tensor:
+    return operand.value.double().abs()
+
+
+def _narrow(unit: float) -> float:
+    """Return the roundoff of results that a kernel keeps in the format of its arguments; 0 for float32 and wider."""
+    return 0.0 if unit <= FLOAT32 else min(unit, _BFLOAT16)
+
+
+def _elementwise(func: Any, args: Any, kwargs: Any) -> Any:
+    """Move each operand by its error, one after the other: exact to first order for monotone functions."""
+    flat = values_of(args)
+    value = func(*flat, **kwargs)
+    unit = unit_among((args, kwargs))
+    error = _rounding(_name_of(func), value, flat, kwargs, unit) if value.is_floating_point() else None
+    for index, operand in enumerate(args):
+        own = operand.error if isinstance(operand, Bounded) else None
+        if own is None:
+            continue
+        moved = [
+            _distance(func(*flat[:index], other, *flat[index + 1 :], **kwargs), value)
+            for other in _neighbours(operand.value, own)
+        ]
+        largest = torch.stack(moved).amax(0)
+        error = largest if error is None else error + largest
+    return bounded(value, None if error is None else _finite(error), unit)
+
+
+def _neighbours(value: torch.Tensor, error: torch.Tensor) -> list[torch.Tensor]:
+    """Return the values that lie an error away, of what may be true or false the other."""
+    if value.dtype == torch.bool:
+        return [value ^ (error > 0)]
+    return [(value + step).to(value.dtype) for step in (error, -error)]
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    if one.dtype == torch.bool:
+        return (one != other).double()
+    return _finite((one.double() - other.double()).abs())
+
+
+def _rounding(name: str, value: torch.Tensor, flat: Any, kwargs: Any, unit: float) -> torch.Tensor | None:
+    """Return how much an elementwise operation rounds by itself."""
+    if name in _CHOOSING:
+        return None
+    size = value.double().abs()
+    if name in _ADDING:
+        one, two = (abs(each.double()) if isinstance(each, torch.Tensor) else abs(each) for each in flat[:2])
+        alpha = abs(kwargs.get("alpha", flat[2] if len(flat) > 2 else 1))
+        wide = (alpha * one + two if name == "rsub" else one + alpha * two) * accumulator_of(unit)
+    elif name in _MULTIPLYING:
+        wide = size * accumulator_of(unit) * _ULPS
+    elif name in _EXPONENTIAL:
+        logarithm = _finite(size.log().abs())
+        wide = size * (_ULPS + 2 * logarithm) * accumulator_of(unit)
+    else:
+        wide = (1 + size) * accumulator_of(unit) * _ULPS
+    found: torch.Tensor = wide + size * _narrow(unit)
+    return found
+
+
+def _summed(func: Any, args: Any, kwargs: Any) -> Any:
+    """Bound a sum, a mean, or sums of all beginnings, in any order of the terms.
+
+    ``tl.sum`` adds float16 as float16, in a tree: its root rounds most, and the other levels less and less.
+    """
+    operand, rest, name = args[0], args[1:], _name_of(func)
+    value = func(operand.value, *values_of(rest), **kwargs)
+
+    def over(tensor: torch.Tensor) -> torch.Tensor:
+        return func(tensor, *rest, **kwargs)  # type: ignore[no-any-return]
+
+    error = None if operand.error is None else over(operand.error)
+    unit, size = operand.errors.unit, operand.value.double()
+    if not value.is_floating_point():
+        return bounded(value, error, unit)
+    terms = operand.value.shape[rest[0]] if name == "cumsum" else operand.value.numel() / max(value.numel(), 1)
+    squares = over(size * size) / (terms if name == "mean" else 1)
+    own = gamma(terms, accumulator_of(unit)) * over(size.abs())
+    own = own + _narrow(unit) * (2 * value.double().abs() + 4 * squares.sqrt())
+    return bounded(value, _finite(own if error is None else own + error), unit)
+
+
+def _variance(func: Any, args: Any, kwargs: Any) -> Any:
+    """Bound a variance, taken in one pass (from the mean of squares) or in two."""
+    operand, name = args[0], _name_of(func)
+    given = {each.name: value for each, value in zip(func._schema.arguments, args, strict=False)} | kwargs
+    found = func(operand.value, *args[1:], **kwargs)
+    spread = found[0] if isinstance(found, tuple) else found
+    dims, keepdim = given.get("dim") or list(range(operand.value.dim())), given.get("keepdim", False)
+    correction = given.get("correction", given.get("unbiased", 1))
+    unit, size = operand.errors.unit, operand.value.double()
+    mean = size.mean(dims, keepdim=True)
+    variance, squares = spread.double(), (size * size).mean(dims, keepdim=keepdim)
+    if name.startswith("std"):
+        variance = variance * variance
+    terms = size.numel() / max(spread.numel(), 1)
+    share = terms / max(terms - float(1 if correction is None else correction), 1)
+    error = 2 * gamma(terms, accumulator_of(unit)) * squares
+    error = error + _narrow(unit) * 2 * (variance + (variance * squares).sqrt())
+    if operand.error is not None:
+        error = error + 2 * ((size - mean).abs() * operand.error).mean(dims, keepdim=keepdim)
+    error = error * share
+    if name.startswith("std"):
+        error = (variance + error).sqrt() - variance.sqrt()
+    made = bounded(spread, _finite(error), unit)
+    if not isinstance(found, tuple):
+        return made
+    return made, _summed(torch.ops.aten.mean.dim, (operand, dims, keepdim), {})
+
+
+def _multiplied(func: Any, args: Any, kwargs: Any) -> Any:
+    """Bound a matrix product or a convolution: sums of products that are exact themselves.
+
+    The sum of magnitudes is bounded by that of squares, √n·√Σ(ab)². Operands cut to TF32 are all smaller than they
+    should be, which moves the result by a share of itself; what differs between them has no common sign.
+    """
+    one, two = args[0], args[1]
+    is_product = _name_of(func) != "convolution"
+    rest = args[2:] if is_product else (None, *args[3:])
+    terms = one.value.shape[-1] if is_product else two.value[0].numel()
+
+    def of(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return func(left, right, *rest, **kwargs)  # type: ignore[no-any-return]
+
+    value, unit = of(one.value, two.value), unit_among((one, two))
+    if not value.is_floating_point():
+        return bounded(value, None, unit)
+    left, right = one.value.double(), two.value.double()
+    size, spread = value.double().abs(), of(left * left, right * right).sqrt()
+    error = gamma(terms, accumulator_of(unit)) * math.sqrt(terms) * spread + _narrow(unit) * size
+    if unit == FLOAT32:
+        error = error + TF32 * (2 * size + CONFIDENCE / math.sqrt(2) * spread)  # Hoeffding, each off by half of it
+    if unit >= _FLOAT8:
+        steps = math.ceil(terms / _FLOAT8_STEPS)
+        error = error + steps * _FLOAT8_SUM * (size + CONFIDENCE * spread)
+    for own, other, is_left in ((one, two, True), (two, one, False)):
+        if own.error is not None:
+            # what was computed may be rounded to float8, which nothing but a dot takes
+            moved, fixed = own.error + unit * _magnitude(own) * (unit >= _FLOAT8), _magnitude(other)
+            error = error + (of(moved, fixed) if is_left else of(fixed, moved))
+    made = bounded(value, _finite(error), unit)
+    if is_product or args[2] is None:
+        return made
+    bias = unchanged(torch.ops.aten.view.default, (args[2], [-1, *[1] * (value.dim() - 2)]), {})
+    return _elementwise(torch.ops.aten.add.Tensor, (made, bias), {})
+
+
+def _scattered(func: Any, args: Any, kwargs: Any) -> Any:
+    """Bound what adds to places that an index names, some of them often."""
+    target, source = args[0], next(each for each in reversed(args) if isinstance(each, Bounded))
+    value, unit = func(*values_of(args), **kwargs), unit_among(args)
+
+    def of(held: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+        given = [held if each is target else added if each is source else values_of(each) for each in args]
+        return func(*given, **kwargs)  # type: ignore[no-any-return]
+
+    if not value.is_floating_point():
+        return bounded(value, None, unit)
+    terms = source.value.numel() / max(value.numel(), 1) + math.sqrt(source.value.numel())
+    dtype = value.dtype
+    sizes = of(_magnitude(target).to(dtype), _magnitude(source).to(dtype)).double()
+    error = sizes * gamma(terms, accumulator_of(unit)) + _narrow(unit) * 2 * value.double().abs()
+    if target.error is not None or source.error is not None:
+        parts = [torch.zeros_like(_magnitude(each)) if each.error is None else each.error for each in (target, source)]
+        error = error + of(*(part.to(dtype) for part in parts)).double()
+    return bounded(value, _finite(error), unit)
+
+
+def _moved(func: Any, args: Any, kwargs: Any) -> Any:
+    """Move the errors where the values go."""
+    name = _name_of(func)
+    value = func(*values_of(args), **values_of(kwargs))
+
+    def error_of(each: Any) -> Any:
+        if not isinstance(each, Bounded):
+            return each
+        if each.error is None and not each.value.is_floating_point() and name != "cat":
+            return each.value
+        return torch.zeros_like(_magnitude(each)) if each.error is None else each.error
+
+    given = list(tree_map(error_of, args))
+    if name in {"constant_pad_nd", "scatter"}:
+        given = [0.0 if isinstance(each, int | float) and i >= 2 else each for i, each in enumerate(given)]
+    return bounded(value, func(*given, **tree_map(error_of, kwargs)), unit_among((args, kwargs)))
+
+
+def _extreme(func: Any, args: Any, kwargs: Any) -> Any:
+    """Bound extremes and what is in order, which move by no more than the largest error among their operands."""
+    operand = args[0]
+    found, unit = func(operand.value, *values_of(args[1:]), **kwargs), operand.errors.unit
+    own = operand.error
+    assert own is not None, "exact operands have exact extremes"
+    largest = own.amax() if own.numel() else own.sum()
+    return tree_map(
+        lambda each: bounded(each, largest.expand(each.shape) if each.is_floating_point() else None, unit),
+        tuple(found) if isinstance(found, tuple) else found,
+    )
+
+
+def _converted(func: Any, args: Any, kwargs: Any) -> Any:
+    """Convert to another format, which rounds where that is shorter, and jumps where it has whole numbers only."""
+    operand = args[0]
+    value = func(operand.value, *args[1:], **kwargs)
+    unit = operand.errors.unit
+    if operand.error is None and (not operand.value.is_floating_point() or not value.is_floating_point()):
+        return bounded(value, None, unit)
+    if value.is_floating_point():
+        made = bounded(torch.empty_like(value), None, 0.0)
+        made.write(operand.value, None if operand.error is None else operand.error.to(value.device), unit)
+        return made
+    return _elementwise(func, args, kwargs)
+
+
+def _composed(func: Any, args: Any, kwargs: Any) -> Any:
+    """Take an operation apart; what has no parts is bounded as one sum over all of its operands."""
+    parts = COMPOSITIONS.get(_name_of(func)) or decomposition_table.get(func)
+    if parts is None and func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
+        parts = func.decompose
+    if parts is None:
+        return _unknown(func, args, kwargs)
+    with Tracking(widens=False):
+        return parts(*args, **kwargs)
+
+
+def _unknown(func: Any, args: Any, kwargs: Any) -> Any:
+    given = list(operands((args, kwargs)))
+    unit = unit_among((args, kwargs))
+    terms = sum(each.value.numel() for each in given)
+    share = max(gamma(terms, accumulator_of(unit)) + _narrow(unit), share_of_largest(unit or FLOAT32))
+    for each in given:
+        if each.error is not None and each.value.numel():
+            share += float(each.error.max()) / max(float(_finite(_magnitude(each)).max()), 1e-300)
+
+    def entered(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if not value.is_floating_point() or not value.numel():
+            return bounded(value, None, unit)
+        scale = _finite(value.double().abs()).max()
+        return bounded(value, (share * scale).expand(value.shape), unit)
+
+    return tree_map(entered, func(*values_of(args), **values_of(kwargs)))
+
+
+_RULES: dict[str, Rule] = {
+    "sum": _summed,
+    "mean": _summed,
+    "cumsum": _summed,
+    "var": _variance,
+    "std": _variance,
+    "var_mean": _variance,
+    "std_mean": _variance,
+    "mm": _multiplied,
+    "bmm": _multiplied,
+    "convolution": _multiplied,
+    "index_add": _scattered,
+    "scatter_add": _scattered,
+    "_to_copy": _converted,
+    "convert_element_type": _converted,
+    "empty_strided": unchanged,
+}

@@ -1,0 +1,287 @@
+"""What outputs are to hold, by the user: a function of the arguments, an expression, or the values themselves."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kernellab.errors import KernellabError, UsageError
+from kernellab.measure.comparison import Value
+from kernellab.measure.functions import called, no_python, required_by
+from kernellab.memory import copied, memory_of, with_tensors
+
+_GOLDEN = -7046029254386353131
+_CHUNK = 1 << 24
+_BOUNDED_ELEMENTS_AT_MOST = 1 << 28
+_RULES = 2  # of what is allowed; another number where a verdict may be another
+ANONYMOUS = "the expression"
+"""What a reference is called that has no name."""
+_MODULES = frozenset({"torch", "triton", "math"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceFunction:
+    """How a reference is computed: ``values`` takes the arguments of the launch, by name. ``text`` names it.
+
+    ``sources`` are what it is computed from, by name, where that is not the arguments; ``needs`` the arguments that it
+    cannot do without.
+    """
+
+    text: str
+    values: Callable[[Mapping[str, Any]], Any]
+    needs: tuple[str, ...] = ()
+    sources: Mapping[str, Any] | None = None
+
+    def require(self, arguments: Mapping[str, Any]) -> None:
+        """Raise where something is missing that the reference is computed from.
+
+        Raises:
+            UsageError: it uses a name that is no argument.
+        """
+        missing = [name for name in self.needs if name not in arguments]
+        if missing:
+            raise UsageError(f"check takes {', '.join(missing)}; the kernel has {', '.join(arguments)}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The values that the outputs are to hold: by argument, or one per output in the order of the arguments.
+
+    None stands for an output that is not compared. ``identity`` tells equal values from others, across sessions.
+    """
+
+    text: str
+    values: Mapping[str, Value | None] | tuple[Value | None, ...]
+    identity: str
+    _named: dict[frozenset[str], dict[str, Value]] = field(default_factory=dict)
+
+    def of(self, outputs: Mapping[str, Any]) -> dict[str, Value]:
+        """Return what each of some outputs is to hold; ``outputs`` are the tensors that the kernel writes, by name.
+
+        Raises:
+            UsageError: the values do not belong to these outputs, by number, name or shape.
+        """
+        names = frozenset(outputs)
+        if names not in self._named:
+            self._named[names] = self._matched(outputs)
+        return self._named[names]
+
+    def _matched(self, outputs: Mapping[str, Any]) -> dict[str, Value]:
+        written = ", ".join(outputs) or "nothing"
+        if isinstance(self.values, tuple):
+            if len(self.values) != len(outputs) or not any(self.values):
+                raise UsageError(
+                    f"{_named(self.text)} gives {len(self.values)} values and the kernel writes {written}; give one "
+                    "value per written argument, as a tuple in their order, None for one that is not to be compared, "
+                    "or a dict by name."
+                )
+            found = dict(zip(outputs, self.values, strict=True))
+        else:
+            unknown = [name for name in self.values if name not in outputs]
+            if unknown:
+                raise UsageError(f"{_named(self.text)} gives {unknown[0]}, and the kernel writes {written}.")
+            found = dict(self.values)
+        return {
+            name: _like(value, outputs[name], name, self.text) for name, value in found.items() if value is not None
+        }
+
+
+def check_of(given: Any) -> ReferenceFunction:
+    """Return how a reference is computed that a user gives.
+
+    That is a function of kernel parameters, an expression over them, or the values.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if isinstance(given, ReferenceFunction):
+        return given
+    if isinstance(given, str):
+        return _of_parameters(given)
+    if callable(given):
+        return _of_function(given)
+    if all(hasattr(each, "untyped_storage") for each in (given if isinstance(given, tuple | list) else (given,))):
+        return ReferenceFunction("check", lambda arguments: given, sources={})
+    raise UsageError(f"check is {given!r}; expected a function of kernel parameters, or an expression over them.")
+
+
+def check_in(text: str, namespace: Mapping[str, Any]) -> ReferenceFunction:
+    """Return the reference that an expression over the names of a notebook gives.
+
+    Raises:
+        UsageError: it is no expression, or uses a name that the notebook lacks.
+    """
+    missing = [name for name in _names_in(text, "check") if name not in namespace]
+    if missing:
+        raise UsageError(f"check {text!r} uses {', '.join(missing)}, which the notebook does not define.")
+    return expression_in(text, namespace)
+
+
+def expression_in(text: str, namespace: Mapping[str, Any], option: str = "check") -> ReferenceFunction:
+    """Return the reference that the value of ``option`` gives, by the names of a notebook when it is computed.
+
+    Raises:
+        UsageError: it is no expression.
+    """
+    names = [name for name in _names_in(text, option) if name in namespace]
+    sources = {name: namespace[name] for name in names if memory_of({name: namespace[name]})}
+    return ReferenceFunction(text, lambda given: _value_of(text, {**namespace, **given}, option), sources=sources)
+
+
+def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Reference:
+    """Compute a reference, in float64 and with bounds where its operations allow it; the arguments stay as they are.
+
+    Raises:
+        UsageError: it cannot be computed, or is no tensor, tuple or dict of them.
+    """
+    check.require(arguments)
+    result = bounded_values(check.values, arguments if check.sources is None else check.sources)
+    values: Mapping[str, Value | None] | tuple[Value | None, ...]
+    if isinstance(result, Mapping):
+        values = {str(name): _entered(value, check.text) for name, value in result.items()}
+    else:
+        given = result if isinstance(result, tuple | list) else (result,)
+        values = tuple(_entered(value, check.text) for value in given)
+    return Reference(check.text, values, _identity(values))
+
+
+def bounded_values(function: Callable[[Mapping[str, Any]], Any], arguments: Mapping[str, Any]) -> Any:
+    """Return what a function of named arguments returns, with a `Value` in place of each tensor.
+
+    It is called with float64 in place of narrower formats, else (where it refuses) with what they are; the errors that
+    a kernel may make are followed through it. Where they cannot be, as through NumPy, the values have no bounds of
+    their own. It works on copies.
+
+    Raises:
+        KernellabError: the function does not do without them either.
+    """
+    from kernellab.measure.rounding import unit_of
+
+    tensors = [tensor for tensor in memory_of(arguments).values() if tensor.is_floating_point()]
+    if sum(tensor.numel() for tensor in tensors) <= _BOUNDED_ELEMENTS_AT_MOST:
+        for widens in (True, False):
+            with suppress(Exception):  # whatever is wrong with it is told by the plain call
+                return _followed(function, arguments, widens)
+    unit = max((unit_of(tensor.dtype) for tensor in tensors), default=0.0)
+    return _with_values(function(copied(arguments)), unit)
+
+
+def _followed(function: Callable[[Mapping[str, Any]], Any], arguments: Mapping[str, Any], widens: bool) -> Any:
+    from kernellab.measure.bounds import evaluated  # loads torch
+
+    def call(taken: Callable[[Any], Any]) -> Any:
+        return function({name: with_tensors(value, taken) for name, value in arguments.items()})
+
+    return evaluated(call, widens=widens)
+
+
+def _with_values(result: Any, unit: float) -> Any:
+    if isinstance(result, Mapping):
+        return {name: _with_values(value, unit) for name, value in result.items()}
+    if isinstance(result, tuple | list):
+        return tuple(_with_values(value, unit) for value in result)
+    return Value(result.detach(), None, unit) if hasattr(result, "untyped_storage") else result
+
+
+def _entered(value: Any, text: str) -> Value | None:
+    import torch  # a launch needs it anyway
+
+    if value is None or isinstance(value, Value):
+        return value
+    if not isinstance(value, int | float | complex):
+        raise UsageError(f"{_named(text)} gives a {type(value).__name__}; expected tensors.")
+    return Value(torch.as_tensor(value))
+
+
+def _of_parameters(text: str) -> ReferenceFunction:
+    def values(arguments: Mapping[str, Any]) -> Any:
+        import torch
+        import triton
+
+        return _value_of(text, {"torch": torch, "triton": triton, "math": math, **arguments}, "check")
+
+    return ReferenceFunction(text, values, tuple(name for name in _names_in(text, "check") if name not in _MODULES))
+
+
+def _names_in(text: str, option: str) -> tuple[str, ...]:
+    """Return the names that an expression takes from outside.
+
+    Raises:
+        UsageError: it is no expression.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except SyntaxError as exc:
+        how = f'write {option} "x + y"' if option.startswith("--") else 'write an expression, such as "x + y"'
+        raise no_python(text, exc, how, option) from exc
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    own = {node.id for node in found if isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    return tuple(dict.fromkeys(n.id for n in found if n.id not in own and not hasattr(builtins, n.id)))
+
+
+def _of_function(function: Callable[..., Any]) -> ReferenceFunction:
+    name = getattr(function, "__name__", type(function).__name__)
+
+    def values(arguments: Mapping[str, Any]) -> Any:
+        try:
+            return called(function, arguments, f"check {name}", "the kernel has")
+        except KernellabError:
+            raise
+        except Exception as exc:
+            raise UsageError(f"check {name} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
+
+    return ReferenceFunction(ANONYMOUS if name == "<lambda>" else name, values, tuple(required_by(function)))
+
+
+def _value_of(text: str, namespace: Mapping[str, Any], option: str) -> Any:
+    try:
+        return eval(text.strip(), dict(namespace))
+    except Exception as exc:
+        raise UsageError(f"{option} {text!r} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
+
+
+def _like(value: Value, output: Any, name: str, text: str) -> Value:
+    """Return a value as one of the shape and device of an output."""
+
+    def shaped(tensor: Any) -> Any:
+        tensor = tensor.to(output.device).detach()
+        if tensor.numel() == 1 and output.numel() != 1 and tensor.dim() == 0:
+            tensor = tensor.expand(output.shape)
+        if tensor.numel() != output.numel():
+            raise UsageError(
+                f"{_named(text)} has the shape {tuple(tensor.shape)} and {name} has {tuple(output.shape)}."
+            )
+        return tensor.reshape(output.shape).contiguous()
+
+    return replace(value, value=shaped(value.value), error=None if value.error is None else shaped(value.error))
+
+
+def _named(text: str) -> str:
+    return "check" if text in {ANONYMOUS, "check"} else f"check {text!r}"
+
+
+def _identity(values: Mapping[str, Value | None] | tuple[Value | None, ...]) -> str:
+    """Return a hash of values: sums over their bytes, plain and by position, which a GPU computes in place."""
+    named = values.items() if isinstance(values, Mapping) else enumerate(values)
+    text = repr([_RULES, *((name, None if value is None else _summed(value.value)) for name, value in named)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _summed(value: Any) -> tuple[Any, ...]:
+    import torch
+
+    tensor = torch.as_tensor(value).detach().contiguous()
+    data = tensor.reshape(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0, dtype=torch.uint8)
+    plain = placed = 0
+    for start in range(0, data.numel(), _CHUNK):
+        part = data[start : start + _CHUNK].to(torch.int64)
+        places = torch.arange(start + 1, start + 1 + part.numel(), device=part.device) * _GOLDEN
+        plain, placed = plain + int(part.sum()), placed ^ int((places * (part + 1)).sum())
+    return str(tensor.dtype), tuple(tensor.shape), plain, placed
