@@ -31,16 +31,22 @@ class Observers:
 
     def __init__(self) -> None:
         self._local = threading.local()
+        self._followers: tuple[tuple[Observe, Callable[[], bool]], ...] = ()
 
     @contextmanager
-    def added(self, observe: Observe) -> Iterator[None]:
-        """Tell ``observe`` of the launches of this thread inside a with statement."""
-        before = self._of_thread()
+    def added(self, observe: Observe, follows: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Tell ``observe`` of the launches of this thread inside a with statement.
+
+        Also of those of another thread in which ``follows`` holds: torch runs the backward pass of a GPU in such.
+        """
+        before, followers = self._of_thread(), self._followers
         self._local.observers = (*before, observe)
+        self._followers = (*followers, (observe, follows))
         try:
             yield
         finally:
             self._local.observers = before
+            self._followers = tuple(each for each in self._followers if each[0] is not observe)
 
     @contextmanager
     def withheld(self) -> Iterator[None]:
@@ -59,12 +65,18 @@ class Observers:
     @property
     def are_there(self) -> bool:
         """Whether this thread has any."""
-        return bool(self._of_thread())
+        return bool(self._listening())
 
     def tell(self, launched: Launched) -> None:
         """Tell the observers of this thread of a launch."""
-        for observe in self._of_thread():
+        for observe in self._listening():
             observe(launched)
+
+    def _listening(self) -> tuple[Observe, ...]:
+        own = self._of_thread()
+        if not self._followers:
+            return own
+        return (*own, *(observe for observe, follows in self._followers if observe not in own and follows()))
 
     def _of_thread(self) -> tuple[Observe, ...]:
         return getattr(self._local, "observers", ())

@@ -9,13 +9,11 @@ from typing import Any
 
 from kernellab.capture.entering import Seen
 from kernellab.capture.naming import identifier, named_tensors, unique
+from kernellab.capture.operations import is_of_torch
 from kernellab.capture.recorder import Known, Recording
-from kernellab.capture.tape import WINDOW, KernelUse, Layout, Ref, Step, Tape, Value, refs_in, window_step, with_refs
+from kernellab.capture.tape import WINDOW, KernelUse, Layout, Ref, Step, Tape, Value, window_step, with_refs
 from kernellab.store import Argument
 
-_SHAPED_BY_DATA = tuple(
-    f"aten.{name}." for name in ("nonzero", "masked_select", "unique_dim", "_unique", "_unique2", "unique_consecutive")
-)
 _QUIET = frozenset({"aten.detach.default", "aten.lift_fresh.default"})
 
 
@@ -44,7 +42,7 @@ def finished(recording: Recording, scope: Mapping[str, Any], use_of: Callable[[S
         output_names=tuple(named[index] for index in outputs),
         samples=tuple(dataclasses.replace(samples[index], name=named[index]) for index in kept),
         constants=tuple((index, tensor) for index, tensor in recording.constants.items() if index in used),
-        notes=(*recording.notes, *dict.fromkeys(_notes(recording, live))),
+        notes=(*recording.notes, *dict.fromkeys(_notes(live))),
     )
     return compacted(raw, used)
 
@@ -111,7 +109,7 @@ def _memory(recording: Recording, storage: int, members: Sequence[int]) -> int:
     dtype = first.dtype if size == first.itemsize else "uint8"
     layout = Layout(dtype, size, (end - begin,), (1,), begin, first.device)
     name = next((k.name for k in known if k.name), "input")
-    recording.values.append(Known(layout, storage, lambda: None, False, f"{name}_memory"))  # type: ignore[arg-type]
+    recording.values.append(Known(layout, storage, lambda: None, False, f"{name}_memory"))
     names = " and ".join(k.name or "an input" for k in known)
     recording.notes[f"{names} share memory and none holds the others; the program takes {name}_memory for them"] = None
     return len(recording.values) - 1
@@ -178,22 +176,17 @@ def _kept(
     return kept[::-1]
 
 
-def _notes(recording: Recording, steps: Iterable[Step]) -> Iterator[str]:
+def _notes(steps: Iterable[Step]) -> Iterator[str]:
     """Yield what will not repeat, of the steps that are left."""
     for step in steps:
         where = f" ({step.place})" if step.place else ""
         if step.is_random:
             yield f"{step.operation} is random: the program gives other numbers each time{where}"
-        if _has_shape_of_data(recording, step):
-            yield f"the shape of what {step.operation} gives depends on data, and the program on that shape{where}"
-
-
-def _has_shape_of_data(recording: Recording, step: Step) -> bool:
-    """Tell whether the values of a tensor decide on the shape of a result; for an index they do if it is a mask."""
-    if step.operation == "aten.index.Tensor":
-        indices = [recording.values[ref.index].layout.dtype for ref in refs_in(step.args[1])]
-        return any(dtype in ("bool", "uint8") for dtype in indices)
-    return step.operation.startswith(_SHAPED_BY_DATA)
+        if step.has_open_shape and is_of_torch(step.operation):
+            yield (
+                f"the shape of what {step.operation} gives depends on data, and the program on that shape; a run that "
+                f"gives another is refused{where}"
+            )
 
 
 def _names(

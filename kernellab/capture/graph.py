@@ -59,12 +59,19 @@ def _add(graph: torch.fx.Graph, nodes: dict[int, Any], table: Any, tape: Tape, s
             if index >= 0:
                 node.name = _fresh(graph, tape.values[index].name, node)
                 nodes[index] = _described(node, tape.values[index])
+                _require_shape(graph, nodes[index], tape.values[index], step)
         return
     for position, index in enumerate(step.results):
         if index >= 0:
             member = graph.call_function(operator.getitem, (node, position))
             member.name = _fresh(graph, tape.values[index].name, member)
             nodes[index] = _described(member, tape.values[index])
+            _require_shape(graph, member, tape.values[index], step)
+
+
+def _require_shape(graph: torch.fx.Graph, node: torch.fx.Node, value: Value, step: Step) -> None:
+    if step.has_open_shape:
+        graph.call_function(launching.require_shape, (node, value.layout.shape, step.words))
 
 
 def _called(graph: torch.fx.Graph, nodes: dict[int, Any], table: Any, step: Step) -> torch.fx.Node:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from kernellab.errors import UsageError
 from kernellab.registry.table import Registry
 
 
@@ -66,6 +67,21 @@ def window(
         return base.as_strided(shape, stride, base.storage_offset() + offset)
     first = base.storage_offset() * base.element_size() // dtype.itemsize
     return torch.empty(0, dtype=dtype, device=base.device).set_(base.untyped_storage(), first + offset, shape, stride)
+
+
+@torch.fx.has_side_effect
+def require_shape(tensor: torch.Tensor, shape: Sequence[int], what: str) -> None:
+    """Raise `UsageError` for a result of another shape than the recorded one."""
+    if tuple(tensor.shape) != tuple(shape):
+        raise UsageError(shape_problem(what, tuple(tensor.shape), tuple(shape)))
+
+
+def shape_problem(what: str, found: tuple[int, ...], recorded: tuple[int, ...]) -> str:
+    """Return what is wrong with the shape that an operation gave for other data."""
+    return (
+        f"{what} gives the shape {found} for this data; the program was recorded with {recorded}, and its other steps "
+        "hold for that alone. Capture it again with such data."
+    )
 
 
 def layout_copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -74,7 +74,7 @@ def _buffer(tape: Tape, storage: int, number: int, index: int, last: int) -> Buf
 def _is_placeable(step: Step) -> bool:
     """Tell whether the one result of a step can be written into memory that is already there."""
     name = step.operation
-    if name in (LAUNCH, WINDOW, COPY) or step.several or step.mutated or step.is_random:
+    if name in (LAUNCH, WINDOW, COPY) or step.several or step.mutated or step.is_random or step.has_open_shape:
         return False
     if name in EMPTY or name in FILLED or name in FILLED_WITH or name in COPIED:
         return True

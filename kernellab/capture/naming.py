@@ -25,8 +25,8 @@ _PACKAGES = (
 TAKEN = frozenset(
     {
         *("torch", "triton", "tl", "os", "sys", "self", "device", "launch", "window", "layout_copy", "side_table"),
-        *("run", "make_inputs", "check", "main", "summary", "require", "random_tensor", "listed_tensor"),
-        *("LAYOUTS", "EXPECTED", "INTERPRETED", "TensorDescriptor", "generator", "seed"),
+        *("run", "make_inputs", "check", "main", "summary", "require", "require_shape", "random_tensor"),
+        *("LAYOUTS", "EXPECTED", "INTERPRETED", "TensorDescriptor", "generator", "seed", "listed_tensor"),
         *dir(builtins),
     }
 )

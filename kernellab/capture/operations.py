@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,13 @@ from kernellab.capture.tape import Layout
 from kernellab.errors import UsageError
 
 _PLAIN = torch.Tensor.__torch_dispatch__
+
+# These change arguments that their schema does not mark, if the argument ``training`` is true.
+_UNMARKED = {
+    "aten.native_batch_norm.default": ("running_mean", "running_var"),
+    "aten.cudnn_batch_norm.default": ("running_mean", "running_var"),
+    "aten.miopen_batch_norm.default": ("running_mean", "running_var"),
+}
 
 
 def layout_of(tensor: Any) -> Layout:
@@ -38,9 +45,39 @@ def tensors_in(value: Any) -> Iterator[Any]:
         yield from tensors_in(list(value.values()))
 
 
+def version_of(tensor: Any) -> int | None:
+    """Return the version counter of a tensor, which grows when it is changed; one of inference mode has none."""
+    return None if tensor.is_inference() else int(tensor._version)
+
+
 def versions_of(given: Any) -> dict[int, int]:
-    """Return the version counters of the tensors among nested arguments, which grow when one is changed."""
-    return {id(t): t._version for t in tensors_in(given) if not t.is_inference()}
+    """Return the version counters of the tensors among nested arguments."""
+    return {id(t): version for t in tensors_in(given) if (version := version_of(t)) is not None}
+
+
+def is_of_torch(operation: str) -> bool:
+    """Tell whether an operation is one of torch itself, by its name such as ``aten.mm.default``."""
+    return operation.partition(".")[0] in {"aten", "prims", "prim"}
+
+
+def has_open_shape(func: Any, dtypes: Sequence[str]) -> bool:
+    """Tell whether values may decide on the shape of a result; ``dtypes`` are those of all arguments but the first.
+
+    For an index they do if it is a mask; of operations that are not torch's own, nothing is known.
+    """
+    if not is_of_torch(str(func)):
+        return True
+    is_index = func is torch.ops.aten.index.Tensor
+    return torch.Tag.dynamic_output_shape in func.tags and (not is_index or bool({"bool", "uint8"} & set(dtypes)))
+
+
+def written_in(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+    """Yield the arguments that an operation changes, by its schema."""
+    unmarked = _UNMARKED.get(str(func), ())
+    for position, parameter in enumerate(func._schema.arguments):
+        info = parameter.alias_info
+        if (info is not None and info.is_write) or parameter.name in unmarked:
+            yield args[position] if position < len(args) else kwargs.get(parameter.name)
 
 
 def given_for(func: Any, args: Any, kwargs: Any, name: str) -> Any:

@@ -9,17 +9,27 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from kernellab.capture.entering import Seen
 from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, user_frame
-from kernellab.capture.operations import given_for, layout_of, tensors_in, versions_of, with_dtype
+from kernellab.capture.operations import (
+    given_for,
+    has_open_shape,
+    layout_of,
+    tensors_in,
+    version_of,
+    versions_of,
+    with_dtype,
+    written_in,
+)
 from kernellab.capture.tape import Addresses, Descriptor, Layout, Ref, Step, refs_in, window_step
+from kernellab.capture.unseen import Memory
 from kernellab.errors import UsageError
 from kernellab.memory import memory_of
 from kernellab.observers import Launched, Observers
@@ -27,23 +37,22 @@ from kernellab.reached import Reached, device_of, reached
 from kernellab.registry.launch_log import argument_of
 from kernellab.store import Argument
 
-# These change arguments that their schema does not mark, if the argument ``training`` is true.
-_UNMARKED = {
-    "aten.native_batch_norm.default": ("running_mean", "running_var"),
-    "aten.cudnn_batch_norm.default": ("running_mean", "running_var"),
-    "aten.miopen_batch_norm.default": ("running_mean", "running_var"),
-}
+_SHOWN_AT_MOST = 40
 
 
 @dataclass(slots=True)
 class Known:
-    """A tensor that was seen. ``name`` is what the user called it when it was, ``made`` whether a step made it."""
+    """A tensor that was seen. ``name`` is what the user called it when it was, ``made`` whether a step made it, and
+    ``version`` its counter of writes, as the steps so far left it; None until a view is used, which has that of its
+    base only then. torch counts the writes of an operation after a recorder was told of it: ``writes_to_come``."""
 
     layout: Layout
     storage: int
-    tensor: weakref.ref[Any]
+    tensor: Callable[[], Any]
     made: bool = True
     name: str = ""
+    version: int | None = None
+    writes_to_come: int = 0
 
 
 @dataclass(slots=True)
@@ -58,6 +67,7 @@ class Recording:
     constants: dict[int, Any] = field(default_factory=dict)
     returned: list[int] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
+    problems: dict[str, None] = field(default_factory=dict)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -73,43 +83,102 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.scope = scope
         self.recording = Recording()
         self.is_inside_operation = False
+        self._written_inside: set[int] = set()  # storages
+        self._being_launched: set[int] = set()  # storages: what they hold now is the work of the launch
+        self._own = 0
         self._by_id: dict[int, int] = {}
-        self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.memory = Memory(self.recording, observers.withheld, self._name_of)
+
+    def is_here(self) -> bool:
+        """Tell whether this thread records; torch takes the modes of the user's along to the threads of autograd."""
+        return any(mode is self for mode in _get_current_dispatch_mode_stack())
+
+    @property
+    def is_own_work(self) -> bool:
+        """Whether what this thread does is that of the lab, or the inside of an operation."""
+        return bool(self.observers.is_withheld or self.is_inside_operation or self._own)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self.observers.is_withheld:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            written = [t for each in written_in(func, args, kwargs) for t in tensors_in(each)]
+            self.memory.settle(self._by_id[id(t)] for t in written if id(t) in self._by_id)
+            return result
         if func is torch.ops.aten.lift_fresh.default:
-            self._constant(args[0])
+            with self._working():
+                self._constant(args[0])
             return func(*args, **kwargs)
-        taken = self._taken((args, kwargs))
+        with self._working():
+            taken = self._taken((args, kwargs))
+            versions = versions_of((args, kwargs))
+        self._written_inside.clear()
         before, self.is_inside_operation = self.is_inside_operation, True
-        versions = versions_of((args, kwargs))
         try:
             result = func(*args, **kwargs)
         finally:
             self.is_inside_operation = before
-        self._made(func, taken, (args, kwargs), result, versions)
+        with self._working():
+            self._made(func, taken, (args, kwargs), result, versions)
         return result
 
     def launched(self, launched: Launched) -> None:
-        """Record a launch."""
+        """Record a launch; one that an operation makes is part of that."""
+        with self._working():
+            self._launched(launched)
+
+    def _launched(self, launched: Launched) -> None:
         name, effects = launched.compiled.kernel, launched.compiled.effects
         memory = memory_of(launched.arguments)
         behind = reached(launched.arguments, effects, device_of(launched.arguments))
         memory |= behind.owners
         changed = effects.mutated | behind.mutated if effects.is_followed else set(memory)
+        if self.is_inside_operation:
+            self._written_inside.update(t.untyped_storage()._cdata for n, t in memory.items() if n in changed)
+            return
         if not effects.is_followed:
             self.note(f"the effects of {name} are not fully known: all its tensors count as changed")
         if effects.lost or behind.tables & behind.tensors.keys():
             self.note(f"{name} goes to addresses in memory that the program does not make anew: they are the recorded")
         constants = {parameter.name for parameter in launched.kernel.params if parameter.is_constexpr}
+        self._being_launched = {t.untyped_storage()._cdata for n, t in memory.items() if n in changed}
         given = tuple((n, self._given(n, v, behind)) for n, v in launched.arguments.items() if n not in constants)
         mutated = tuple(dict.fromkeys(self.value_of(t) for n, t in memory.items() if n in changed))
+        self._being_launched = set()
         recording = self.recording
         recording.launched[len(recording.steps)] = self.keep(launched)
         self._append(Step("launch", (), given, mutated=mutated))
+        self.memory.settle(mutated)
+
+    def has_read(self, result: Any) -> None:
+        """Note that Python got values of a tensor."""
+        shown = repr(result) if len(repr(result)) <= _SHOWN_AT_MOST else f"{repr(result)[:_SHOWN_AT_MOST]}..."
+        what = "values" if isinstance(result, list) else "a value"
+        self.note(f"{place_of_user()} reads {what} of a tensor, {shown}; what follows from it is fixed in the program")
+
+    def has_moved(self, tensor: Any) -> None:
+        """Take up that a tensor got other memory, as by ``x.data = y``."""
+        with self._working():
+            index = self.value_of(tensor)
+        name = self._name_of(tensor) or self.recording.values[index].name or "a tensor"
+        self.note(
+            f"{place_of_user()} puts other memory in the place of that of {name}, which the program does not do: it "
+            "gives that as an output, and leaves the memory that was there before as it is"
+        )
+
+    def expose(self, tensor: Any, how: str) -> None:
+        """Watch the memory of a tensor, which something else than torch can change from now on."""
+        with self._working():
+            self.memory.expose(self.recording.values[self.value_of(tensor)].storage, tensor, how)
+        self.note(f"{how}; what is read there is fixed in the program")
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        self._own += 1
+        try:
+            yield
+        finally:
+            self._own -= 1
 
     def _given(self, name: str, value: Any, behind: Reached) -> Any:
         """Return an argument of a launch with values in place of tensors, and of the addresses of tensors."""
@@ -127,21 +196,38 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         index = self._by_id.get(id(tensor))
         layout = layout_of(tensor)
         known = None if index is None else self.recording.values[index]
-        if index is not None and known is not None and known.tensor() is tensor and known.layout == layout:
-            return index
-        return self._other(tensor, layout)
+        if known is not None and known.tensor() is tensor and self.memory.storage_of(tensor) != known.storage:
+            known.tensor = _gone  # it was given other memory
+            known = None
+        if index is None or known is None or known.tensor() is not tensor or known.layout != layout:
+            index = self._other(tensor, layout)
+        if tensor.untyped_storage()._cdata not in self._being_launched:
+            self.memory.require_unchanged(self.recording.values[index], tensor)
+        return index
+
+    def look_around(self, *, at_end: bool = False) -> None:
+        """Look for memory that was changed since the last step; see `Memory`."""
+        with self._working():
+            self.memory.look_around(at_end=at_end)
+
+    def _name_of(self, tensor: Any) -> str:
+        """Return what the user calls a tensor, where the block stands or in the function that is at work."""
+        frame = user_frame()
+        own = {} if frame is None else locals_of(frame)
+        return name_in(self.scope(), tensor) or next((name for name, value in own.items() if value is tensor), "")
 
     def note(self, text: str) -> None:
         self.recording.notes[text] = None
 
     def _other(self, tensor: Any, layout: Layout) -> int:
         """Return the value of a tensor object that is new: in known memory, or an input."""
-        storage, is_new = self._storage(tensor)
-        same = [] if is_new else [i for i, v in enumerate(self.recording.values) if v.storage == storage]
+        storage, is_new = self.memory.number(tensor)
+        same = [] if is_new else self.memory.of_storage[storage]
         for index in reversed(same):
-            if self.recording.values[index].layout == layout:
+            known = self.recording.values[index]
+            if known.layout == layout:
                 self._by_id[id(tensor)] = index
-                self.recording.values[index].tensor = weakref.ref(tensor)
+                known.tensor, known.version = weakref.ref(tensor), version_of(tensor)
                 return index
         base = next((i for i in same if self.recording.values[i].layout.covers(layout)), None)
         if base is not None:
@@ -150,6 +236,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.recording.values[index].name = name_in(self.scope(), tensor)
         with self.observers.withheld():
             self.recording.samples[index] = argument_of("", tensor)
+        self.memory.watch(storage, tensor)
         return index
 
     def _windowed(self, base: int, tensor: Any, layout: Layout) -> int:
@@ -161,11 +248,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _constant(self, tensor: Any) -> None:
         """Keep a tensor that the block made of Python data, as it is now."""
         layout = layout_of(tensor)
-        storage, is_new = self._storage(tensor)
+        storage, is_new = self.memory.number(tensor)
         if is_new:
             index = self._add(tensor, layout, storage)
             with self.observers.withheld():
                 self.recording.constants[index] = tensor.detach().clone()
+            self.memory.watch(storage, tensor)
 
     def _taken(self, value: Any) -> Any:
         """Return arguments with values in place of tensors."""
@@ -186,15 +274,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _made(self, func: Any, taken: Any, given: Any, result: Any, versions: Mapping[int, int]) -> None:
         """Record an operation that ended well."""
         args, kwargs = taken
-        if func is torch.ops.aten._local_scalar_dense.default:
-            place = place_of_user()
-            if place and not is_printing():
-                self.note(
-                    f"{place} reads a value of a tensor, {result!r}; what follows from it is fixed in the program"
-                )
+        if torch.Tag.data_dependent_output in func.tags and not isinstance(result, torch.Tensor):
+            if place_of_user() and not is_printing():
+                self.has_read(result)
             return
         tensors = {id(t): t for t in tensors_in(given)}
-        mutated = tuple(dict.fromkeys([*self._written(func, args, kwargs), *self._grown(tensors, versions)]))
+        inside = [self._by_id[k] for k, t in tensors.items() if t.untyped_storage()._cdata in self._written_inside]
+        written = [*self._written(func, args, kwargs), *self._grown(tensors, versions), *inside]
+        mutated = tuple(dict.fromkeys(written))
+        self.memory.settle(written)
         if torch.Tag.inplace_view in func.tags:
             self._relaid(tensors, mutated)
             return
@@ -204,7 +292,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         options = with_dtype(func, kwargs, outputs)
         is_random = torch.Tag.nondeterministic_seeded in func.tags and given_for(func, args, kwargs, "dropout_p") != 0
         given = tuple(options.items())
-        self._append(Step(str(func), tuple(args), given, results, several, mutated, is_random=is_random))
+        step = Step(str(func), tuple(args), given, results, several, mutated, is_random=is_random)
+        dtypes = [self.recording.values[index].layout.dtype for index in step.taken[1:]]
+        self._append(dataclasses.replace(step, has_open_shape=has_open_shape(func, dtypes)))
 
     def _append(self, step: Step) -> None:
         """Add a step with its place, and note what the user calls the tensors that it takes."""
@@ -223,7 +313,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if id(tensor) in given and self._is_known(tensor):
             return -1
         layout = layout_of(tensor)
-        return self._add(tensor, layout, self._storage(tensor)[0])
+        storage, is_new = self.memory.number(tensor)
+        index = self._add(tensor, layout, storage)
+        if is_new:
+            self.recording.values[index].version = version_of(tensor)
+        return index
 
     def _is_known(self, tensor: Any) -> bool:
         index = self._by_id.get(id(tensor))
@@ -234,26 +328,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in tensors.values():
             index = self._by_id[id(tensor)]
             known, layout = self.recording.values[index], layout_of(tensor)
-            if index in mutated and layout != known.layout:
-                if self._storage(tensor)[0] != known.storage or not self._covers_storage(known.storage, layout):
+            has_moved = self.memory.number(tensor)[0] != known.storage
+            if index in mutated and (has_moved or layout != known.layout):
+                same = [] if has_moved else self.memory.of_storage[known.storage]
+                base = next((i for i in same if self.recording.values[i].layout.covers(layout)), None)
+                if base is None:
                     raise UsageError(
-                        f"{place_of_user()} gives a tensor other memory in place, which a program cannot record; "
-                        "make a new tensor instead."
+                        f"{place_of_user()} gives a tensor other or more memory in place, which a program cannot "
+                        "record; make a new tensor instead."
                     )
-                base = next(i for i, v in enumerate(self.recording.values) if v.storage == known.storage)
                 self._windowed(base, tensor, layout)
-
-    def _covers_storage(self, storage: int, layout: Layout) -> bool:
-        return (layout.offset + layout.span) * layout.itemsize <= self.recording.storages[storage]
 
     def _written(self, func: Any, args: Any, kwargs: Any) -> Iterator[int]:
         """Yield the values that an operation changes, by its schema."""
-        unmarked = _UNMARKED.get(str(func), ())
-        for position, parameter in enumerate(func._schema.arguments):
-            given = args[position] if position < len(args) else kwargs.get(parameter.name)
-            info = parameter.alias_info
-            if (info is not None and info.is_write) or parameter.name in unmarked:
-                yield from (ref.index for ref in refs_in(given))
+        for given in written_in(func, args, kwargs):
+            yield from (ref.index for ref in refs_in(given))
 
     def _grown(self, tensors: Mapping[int, Any], versions: Mapping[int, int]) -> Iterator[int]:
         """Yield the values whose version counters say that they changed."""
@@ -265,17 +354,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         index = len(self.recording.values)
         self.recording.values.append(Known(layout, storage, weakref.ref(tensor), made))
         self._by_id[id(tensor)] = index
+        self.memory.of_storage[storage].append(index)
         return index
 
-    def _storage(self, tensor: Any) -> tuple[int, bool]:
-        """Return the number of a tensor's storage, and whether it is new."""
-        storage = tensor.untyped_storage()
-        known = self._storages.get(storage._cdata)
-        if known is not None:
-            self.recording.storages[known[1]] = max(self.recording.storages[known[1]], storage.nbytes())
-            return known[1], False
-        number = len(self.recording.storages)
-        self.recording.storages.append(storage.nbytes())
-        # The reference keeps the address from being used again.
-        self._storages[storage._cdata] = (StorageWeakRef(storage), number)  # type: ignore[no-untyped-call]
-        return number, True
+
+def _gone() -> None:
+    """Stand in for the reference to a tensor that has the memory of a value no longer."""

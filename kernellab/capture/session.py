@@ -38,6 +38,7 @@ class Capture:
         if self._program is not None:
             raise UsageError("This capture was used already; each with statement takes a lab.capture() of its own.")
         from kernellab.capture.recorder import Recorder  # needs torch
+        from kernellab.capture.unseen import Calls
 
         if self.scope is None:
             frame = sys._getframe(1)
@@ -46,9 +47,11 @@ class Capture:
         self._program = Program(self.kernels, recorder)
         self._unbound: dict[str, None] = {}
         self._open.enter_context(self.launches.switch.on())
-        self._open.enter_context(self.launches.observers.added(recorder.launched))
-        self._open.enter_context(_unbound_launches(self.launches, recorder, self._unbound))
+        self._recorder: Recorder | None = recorder
+        self._open.enter_context(self.launches.observers.added(recorder.launched, recorder.is_here))
+        self._open.enter_context(_each_launch(self.launches, recorder, self._unbound))
         self._open.enter_context(recorder)
+        self._open.enter_context(Calls(recorder))
         return self._program
 
     def __exit__(
@@ -56,6 +59,10 @@ class Capture:
     ) -> None:
         assert self._program is not None
         assert self.scope is not None
+        assert self._recorder is not None
+        if kind is None:
+            self._recorder.look_around(at_end=True)
+        problems = tuple(self._recorder.recording.problems)
         self._open.close()
         if kind is not None:
             self._program.abandon(f"{kind.__name__} ended its block: {getattr(exc, 'message', exc)}")
@@ -67,8 +74,16 @@ class Capture:
             )
             self._program.abandon(message)
             raise UsageError(message)
+        elif problems:
+            message = (
+                f"The capture did not see all that changed the memory of the block: {'; '.join(problems)}. Write to "
+                "tensors by operations of torch and by kernels, in this thread."
+            )
+            self._program.abandon(message)
+            raise UsageError(message)
         else:
             self._complete(self._program)
+        self._recorder = None
         self.scope = None  # a frame keeps all of its variables alive
 
     def _complete(self, program: Program) -> None:
@@ -81,15 +96,21 @@ class Capture:
             raise
 
 
-def _unbound_launches(launches: Launches, recorder: Any, found: dict[str, None]) -> Any:
-    """Return a with statement that notes launches of this thread which no runtime of a lab tells of."""
+def _each_launch(launches: Launches, recorder: Any, found: dict[str, None]) -> Any:
+    """Return a with statement that notes launches of this thread which no runtime of a lab tells of.
+
+    Before each, memory is looked at that something else than torch can change.
+    """
     from kernellab._triton.launch_hook import each_launch
 
     thread = threading.get_ident()
 
     def note(name: str) -> None:
         is_own = launches.observers.is_withheld or recorder.is_inside_operation
-        if threading.get_ident() == thread and not is_own:
+        is_here = threading.get_ident() == thread or recorder.is_here()
+        if is_here and not recorder.is_inside_operation:
+            recorder.look_around()
+        if is_here and not is_own:
             found[name] = None
 
     return each_launch(note)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kernellab.capture.lifetimes import COPIED, EMPTY, FILLED, FILLED_WITH, out_variant
+from kernellab.capture.operations import is_of_torch
 from kernellab.capture.plan import Plan
 from kernellab.capture.tape import (
     COPY,
@@ -87,6 +88,9 @@ class _Writer:
             yield f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {self._call(step)}"
         else:
             yield f"{name} = {self._call(step)}" if name else self._call(step)
+        for index in made if step.has_open_shape else ():
+            value = self.tape.values[index]
+            yield f"require_shape({value.name}, {value.layout.shape}, {step.words!r})"
 
     def freed(self, number: int, step: Step) -> Iterator[str]:
         """Yield what gives memory back after a step."""
@@ -162,6 +166,11 @@ class _Writer:
             kind = f", torch.{dtype}" if dtype else ""
             return f"window({self._text(base)}, {shape}, {stride}, {offset}{kind})"
         arguments = [*map(self._text, step.args), *(f"{n}={self._text(v)}" for n, v in step.kwargs)]
+        if step.operation != COPY and not is_of_torch(step.operation):
+            raise UsageError(
+                f"The program calls {step.words}, an operation that is registered elsewhere and that a module cannot "
+                "bring along; call its parts in the block in its place, or export its kernels."
+            )
         called = "layout_copy" if step.operation == COPY else f"torch.ops.{step.operation}"
         return f"{called}({', '.join(arguments)})"
 

@@ -112,7 +112,8 @@ class Step:
     """One operation. ``results`` are the values it makes, ``several`` tells that it returns a list or tuple of them.
 
     ``mutated`` are the values whose memory it changes. A launch takes its arguments by name, in ``kwargs``. A launch
-    that is ``functional`` changes copies of the values in ``mutated`` and returns those.
+    that is ``functional`` changes copies of the values in ``mutated`` and returns those. With ``has_open_shape``, what
+    it gives may have another shape in another run, for which the rest of the program does not hold.
     """
 
     operation: str
@@ -125,6 +126,12 @@ class Step:
     place: str = ""
     functional: bool = False
     is_random: bool = False
+    has_open_shape: bool = False
+
+    @property
+    def words(self) -> str:
+        """The operation with its place: ``aten.nonzero.default (In[3], line 2)``."""
+        return f"{self.operation} ({self.place})" if self.place else self.operation
 
     @property
     def taken(self) -> tuple[int, ...]:

@@ -90,6 +90,8 @@ def _functions(tape: Tape, body: list[str]) -> Iterator[str]:
     text = "\n".join(body)
     if "window(" in text:
         yield _source(launching.window)
+    if "require_shape(" in text:
+        yield _REQUIRE_SHAPE
     if "layout_copy(" in text or "addressed(" in text or tape.constants:
         yield _source(launching.layout_copy)
     if "addressed(" in text:
@@ -114,6 +116,14 @@ def require(**tensors):
         found = (tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()))
         if found != LAYOUTS[name]:
             raise ValueError(f"{name} is {found}; the program was recorded with {LAYOUTS[name]}.")'''
+
+
+_REQUIRE_SHAPE = '''\
+def require_shape(tensor, shape, what):
+    """Raise ValueError for a result of another shape than the recorded one, which data decided."""
+    if tuple(tensor.shape) != shape:
+        found = tuple(tensor.shape)
+        raise ValueError(f"{what} gives the shape {found} for this data; the program was recorded with {shape}.")'''
 
 
 def _run(tape: Tape, plan: Plan, body: list[str]) -> str:

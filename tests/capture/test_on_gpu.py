@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -84,3 +85,54 @@ def test_a_kernel_that_is_not_bound_is_an_error_that_says_so(lab: kernellab.Lab)
     with pytest.raises(UsageError, match=r"scale_kernel was launched .* lab.bind"), lab.capture() as program:
         samples.scale_kernel[(1,)](x, out, 100, BLOCK=128)
     assert not program.is_complete
+
+
+def test_a_launch_of_a_backward_pass_is_recorded_though_autograd_has_a_thread_of_its_own(lab: kernellab.Lab) -> None:
+    scale = lab.bind(samples.scale_kernel)
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            out = torch.empty_like(x)
+            scale[(1,)](x, out, x.numel(), BLOCK=128)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+            out = torch.empty_like(gradients[0])
+            scale[(1,)](gradients[0].contiguous(), out, out.numel(), BLOCK=128)
+            return out
+
+    def gradient(x: torch.Tensor) -> Any:
+        x = x.detach().requires_grad_()
+        (Doubled.apply(x) * x).sum().backward()
+        return x.grad
+
+    x = torch.arange(100.0, device="cuda")
+    with lab.capture() as program:
+        y = gradient(x)
+    assert len(program.tape.launches) == 2
+    torch.testing.assert_close(program.only("y")(x + 1), gradient(x + 1))
+    assert y.shape == (100,)
+
+
+def test_an_operator_that_launches_is_recorded_once_on_a_gpu(lab: kernellab.Lab) -> None:
+    scale = lab.bind(samples.scale_kernel)
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        scale[(1,)](x, out, x.numel(), BLOCK=128)
+        return out
+
+    op = torch.library.custom_op("kernellab_gpu_tests::scaled", mutates_args=())(scaled)
+    x = torch.arange(100.0, device="cuda")
+    stream = torch.cuda.Stream()
+    with lab.capture() as program:
+        with torch.cuda.stream(stream):
+            y = op(x) + 1
+        stream.synchronize()
+    assert program.inputs == ("x",)
+    assert not program.tape.launches
+    torch.testing.assert_close(program.only("y")(x * 2), scaled(x * 2) + 1)
+    torch.cuda.synchronize()
+    assert y.shape == (100,)

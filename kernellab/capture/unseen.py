@@ -1,0 +1,169 @@
+"""What changes or reads memory and is no operation: NumPy, storages, other threads, ``x.data = y``.
+
+Values read are noted, as what follows from them is fixed. Memory that changed between two steps of a recording, and not
+by one of them, makes it unusable, and is told with the place. It is found in two ways: by the version counter of a
+tensor, which torch raises for each of its own writes in any thread; and by comparing the contents of memory that
+something else than torch holds, which it writes without a trace.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
+
+from kernellab.capture.naming import is_printing, place_of_user
+from kernellab.capture.operations import version_of
+
+if TYPE_CHECKING:
+    from kernellab.capture.recorder import Known, Recorder, Recording
+
+_HANDED_OUT = {
+    torch.Tensor.numpy: "numpy()",
+    torch.Tensor.__array__: "numpy.asarray",
+    torch.Tensor.__dlpack__: "DLPack",
+    torch.Tensor.untyped_storage: "untyped_storage()",
+}
+_READ = {torch.Tensor.tolist, torch.equal, torch.Tensor.equal}
+_SET_DATA = vars(torch.Tensor.__base__)["data"].__set__
+
+
+@dataclass(slots=True)
+class Exposure:
+    """Memory that something else than torch holds too: how it came to that, and what it held last."""
+
+    how: str
+    digest: bytes
+
+
+class Calls(TorchFunctionMode):
+    """Tells a recorder of the calls of one thread that are no operations of torch."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if self.recorder.is_own_work or _is_asked_by_lab():
+            return result
+        if func in _READ and not is_printing():
+            self.recorder.has_read(result)
+        elif func in _HANDED_OUT and not is_printing():
+            self.recorder.expose(args[0], f"{place_of_user()} hands it out by {_HANDED_OUT[func]}")
+        elif func == _SET_DATA:
+            self.recorder.has_moved(args[0])
+        return result
+
+
+@dataclass(slots=True)
+class Memory:
+    """The storages of a recording by number: which values lie in each, and whether only its steps change them.
+
+    ``withheld`` is the context of what the lab does for itself, ``name_of`` gives what the user calls a tensor.
+    """
+
+    recording: Recording
+    withheld: Callable[[], AbstractContextManager[None]]
+    name_of: Callable[[Any], str]
+    of_storage: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    _storages: dict[int, tuple[StorageWeakRef, int]] = field(default_factory=dict)
+    _exposed: dict[int, Exposure] = field(default_factory=dict)
+
+    def number(self, tensor: Any) -> tuple[int, bool]:
+        """Return the number of a tensor's storage, and whether it is new."""
+        storage = tensor.untyped_storage()
+        known = self._storages.get(storage._cdata)
+        if known is not None:
+            self.recording.storages[known[1]] = max(self.recording.storages[known[1]], storage.nbytes())
+            return known[1], False
+        number = len(self.recording.storages)
+        self.recording.storages.append(storage.nbytes())
+        # The reference keeps the address from being used again.
+        self._storages[storage._cdata] = (StorageWeakRef(storage), number)  # type: ignore[no-untyped-call]
+        return number, True
+
+    def storage_of(self, tensor: Any) -> int | None:
+        """Return the number of the storage that a tensor has now."""
+        known = self._storages.get(tensor.untyped_storage()._cdata)
+        return None if known is None else known[1]
+
+    def watch(self, storage: int, tensor: Any) -> None:
+        if is_foreign(tensor.untyped_storage()):
+            self.expose(storage, tensor, "NumPy or another process holds it too")
+
+    def expose(self, storage: int, tensor: Any, how: str) -> None:
+        if storage not in self._exposed:
+            self._exposed[storage] = Exposure(how, self._digest(tensor))
+
+    def look_around(self, *, at_end: bool = False) -> None:
+        """Look for memory that was changed since the last step: what others hold, and at the end all that is known."""
+        indices = [index for storage in self._exposed for index in self.of_storage[storage]]
+        for index in range(len(self.recording.values)) if at_end else indices:
+            known = self.recording.values[index]
+            tensor = known.tensor()
+            if tensor is not None and self.storage_of(tensor) == known.storage:
+                self.require_unchanged(known, tensor)
+
+    def require_unchanged(self, known: Known, tensor: Any) -> None:
+        """Enter a problem if the memory of a tensor is not what the steps so far left."""
+        version, how = version_of(tensor), ""
+        is_known = version is not None and known.version is not None
+        if is_known and (version or 0) - (known.version or 0) > known.writes_to_come:
+            how = "by an operation that was not seen, as of another thread"
+        known.version, known.writes_to_come = version, 0
+        exposure = self._exposed.get(known.storage)
+        if exposure is not None and not how:
+            digest = self._digest(tensor)
+            if digest != exposure.digest:
+                exposure.digest, how = digest, f"by something else than torch: {exposure.how}"
+        if how:
+            name = known.name or self.name_of(tensor) or "a tensor"
+            self.recording.problems[f"the memory of {name} was changed before {place_of_user()}, {how}"] = None
+
+    def settle(self, written: Iterable[int]) -> None:
+        """Take the memory of values as it is now: a step, or the lab itself, has changed it."""
+        counts = Counter(self.recording.values[index].storage for index in written)
+        for storage, count in counts.items():
+            for index in self.of_storage[storage]:
+                known = self.recording.values[index]
+                tensor = known.tensor()
+                if tensor is None or self.storage_of(tensor) != storage:
+                    continue
+                known.version, known.writes_to_come = version_of(tensor), count
+                if storage in self._exposed:
+                    self._exposed[storage].digest = self._digest(tensor)
+
+    def _digest(self, tensor: Any) -> bytes:
+        with self.withheld():
+            return digest_of(tensor.untyped_storage())
+
+
+def _is_asked_by_lab() -> bool:
+    """Tell whether the lab or Triton made the call that a mode is told of, and not the user."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith("torch."):
+        frame = frame.f_back
+    return frame is None or f"{frame.f_globals.get('__name__', '')}.".startswith(("kernellab.", "triton."))
+
+
+def is_foreign(storage: Any) -> bool:
+    """Tell whether something else may hold the memory of a storage; torch then lets nobody resize it."""
+    return storage.device.type == "cpu" and not storage.resizable()
+
+
+def digest_of(storage: Any) -> bytes:
+    """Return the hash of what a storage holds."""
+    here = storage if storage.device.type == "cpu" else storage.cpu()
+    count = here.nbytes()
+    content = (ctypes.c_char * count).from_address(here.data_ptr()) if count else b""
+    return hashlib.blake2b(content, digest_size=16).digest()
