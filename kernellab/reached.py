@@ -224,18 +224,24 @@ def _owners(device: str) -> _Owners:
     return _Owners(starts, ends, tensors)
 
 
+class _TensorTypes(dict[type, bool]):
+    """Whether a type is one of tensors: asked of each object of the process, of the types alone."""
+
+    def __missing__(self, kind: type) -> bool:
+        import torch
+
+        self[kind] = found = issubclass(kind, torch.Tensor)
+        return found
+
+
 def _live(device: str) -> Iterator[tuple[int, int, Any]]:
     """Yield the span of the storage of every live tensor, and the tensor."""
     import torch
 
-    kinds: dict[type, bool] = {}
-    reachable = {device, "cpu"}
+    is_tensor, reachable = _TensorTypes(), {device, "cpu"}
     with torch._C.DisableTorchFunctionSubclass():
-        for each in gc.get_objects():
-            kind = type(each)
-            if kind not in kinds:
-                kinds[kind] = issubclass(kind, torch.Tensor)
-            if not kinds[kind] or each.layout != torch.strided or each.device.type not in reachable:
+        for each in [found for found in gc.get_objects() if is_tensor[type(found)]]:
+            if each.layout != torch.strided or each.device.type not in reachable:
                 continue
             try:
                 storage = each.untyped_storage()

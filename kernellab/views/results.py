@@ -61,9 +61,9 @@ def _as_report(compiled: Compiled) -> KernelReport:
 
 
 def effects_html(effects: Effects) -> str:
-    """Return a row per argument that names memory, and what is unknown."""
+    """Return a row per argument that names memory, or whose values do, and what is unknown."""
     rows = []
-    for argument in effects.arguments:
+    for argument in _memories(effects):
         found = "".join(
             badge(kind, lines, word=wording.PAST[kind], tip=wording.sites_words(effects, argument, kind))
             for kind, lines in _accesses(effects, argument)
@@ -79,12 +79,17 @@ def effects_html(effects: Effects) -> str:
 
 def effects_text(effects: Effects) -> str:
     """Return a line per argument that names memory, and one for each effect that is unknown."""
-    width = max((len(name) for name in effects.arguments), default=0) + 2
+    memories = _memories(effects)
+    width = max(map(len, memories), default=0) + 2
     lines = []
-    for argument in effects.arguments:
+    for argument in memories:
         words = ", ".join(f"{wording.PAST[kind]} ({where})" for kind, where in _accesses(effects, argument))
         lines.append(argument.ljust(width) + (words or _nothing(effects)))
     return "\n".join([*lines, *(f"unknown: {wording.unknown_words(each)}" for each in effects.unknown)])
+
+
+def _memories(effects: Effects) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*effects.arguments, *(site.argument for site in effects.sites))))
 
 
 def _nothing(effects: Effects) -> str:

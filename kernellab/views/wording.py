@@ -8,12 +8,13 @@ from kernellab.compile import Compiled, Resources
 from kernellab.ir.effects import REACHED, Access, Effects, UnknownEffect
 from kernellab.measure.comparison import Check, Difference
 from kernellab.report import ArgumentReport, KernelReport
-from kernellab.run import Finding
+from kernellab.run import Finding, Run
 
 PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
 MARKS = {Access.READ: "▽", Access.WRITE: "△", Access.ATOMIC: "⬡"}
 _PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
 _KIB = 1024
+_MOST_CHANGED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +152,10 @@ def unknown_words(effect: UnknownEffect) -> str:
     """Return a sentence on an effect that the analysis could not pin to an argument."""
     what = {None: "touches", Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates"}[effect.kind]
     place = f" in line {effect.line}" if effect.line is not None else ""
+    why = effect.reason
     if effect.through:
-        where = f"{REACHED}{', '.join(sorted(effect.through))}"
-        return f"{effect.operation}{place} {what} {where}: whose that is, the addresses of a launch tell"
-    return f"{effect.operation}{place} {what} memory that no argument names: {effect.reason}"
+        why = f"{REACHED}{', '.join(sorted(effect.through))}, which the addresses of a launch tell"
+    return f"{effect.operation}{place} {what} memory that no argument names: {why}"
 
 
 def resource_facts(resources: Resources) -> tuple[Fact, ...]:
@@ -240,4 +241,14 @@ def finding_words(finding: Finding) -> str:
 def notes(report: KernelReport) -> tuple[str, ...]:
     """Return the remarks on the kernel, its arguments and its run, each once."""
     same = [f"{' and '.join(sorted(group))} are the same memory." for group in report.compiled.effects.aliases]
-    return tuple(dict.fromkeys((*same, *report.notes, *(report.run.notes if report.run else ()))))
+    of_run = (*_changed_beside(report.run), *report.run.notes) if report.run else ()
+    return tuple(dict.fromkeys((*same, *report.notes, *of_run)))
+
+
+def _changed_beside(run: Run) -> list[str]:
+    """Return what changed that is no argument: memory that the arguments hold addresses of."""
+    changed = [
+        f"{name} ({plural(n, 'element')})" for name, n in run.changed.items() if n and name.startswith("memory ")
+    ]
+    more = [f"{len(changed) - _MOST_CHANGED:,} more"] if len(changed) > _MOST_CHANGED else []
+    return [f"changed: {', '.join([*changed[:_MOST_CHANGED], *more])}"] if changed else []

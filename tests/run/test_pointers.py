@@ -13,7 +13,9 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import OutOfBounds
 from kernellab.ir.effects import REACHED
-from kernellab.views.results import compiled_text
+from kernellab.report import KernelReport
+from kernellab.views.results import compiled_text, effects_text
+from kernellab.views.wording import notes
 from tests.kernels import pointers
 from tests.kernels.pointers import Groups
 
@@ -157,14 +159,27 @@ def gather(x, index, out, BLOCK: tl.constexpr):
 def test_the_card_names_what_is_reached(lab: kernellab.Lab) -> None:
     tensor = torch.zeros(8)
     compiled = lab.compile(pointers.foreach_add, table([tensor]), torch.tensor([8]), 1.0, BLOCK=16)
-    assert "writes memory reached through ptrs: whose that is" in compiled_text(compiled)
+    words = " ".join(compiled_text(compiled).split())
+    assert "writes memory that no argument names: memory reached through ptrs, which the addresses" in words
     effects = lab.effects(pointers.foreach_add, table([tensor]), torch.tensor([8]), 1.0, BLOCK=16)
     assert {(site.argument, str(site.kind)) for site in effects.sites if site.is_reached} == {
         (f"{REACHED}ptrs", "read"),
         (f"{REACHED}ptrs", "write"),
     }
+    assert f"{REACHED}ptrs  read (line" in effects_text(effects)
     assert (effects.reads, effects.mutated) == ({"ptrs", "lengths"}, frozenset())
     assert effects.unknown
+
+
+def test_the_card_tells_what_changed_behind_addresses(lab: kernellab.Lab) -> None:
+    tensors = [torch.zeros(n) for n in (1, 2, 3, 4, 5)]
+    bound = lab.bind(pointers.foreach_add)
+    with lab.recording() as recorder:
+        bound[(5,)](table(tensors), torch.tensor([1, 2, 3, 4, 5]), 1.0, BLOCK=16)
+    (record,) = recorder.records.values()
+    (note,) = notes(KernelReport("", "", "", 1, record.compiled, (), 1, record.grid, record.run))
+    assert note.startswith(f"changed: {REACHED}ptrs[0] (1 element), {REACHED}ptrs[1] (2 elements), ")
+    assert note.endswith(f"{REACHED}ptrs[2] (3 elements), 2 more")
 
 
 def test_what_a_launch_reaches_is_found_in_every_kind_of_argument(lab: kernellab.Lab) -> None:
