@@ -47,8 +47,7 @@ def touches(graph: Graph, effects: Effects | None) -> Mapping[int, Touch]:
     arguments: dict[int, dict[Access, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
     unknown: dict[int, str] = {}
     for site in effects.sites if effects else ():
-        if not site.is_reached:  # the unknown effect of that operation tells
-            arguments[site.index][site.kind][site.argument] = None
+        arguments[site.index][site.kind][site.argument] = None
     for gap in effects.unknown if effects else ():
         unknown[gap.index] = gap.reason
         if gap.kind is not None:

@@ -6,6 +6,7 @@ import re
 import struct
 from collections.abc import Mapping
 
+from kernellab.ir.effects import REACHED
 from kernellab.ir.graph import Graph, Operation, Value
 from kernellab.ir.places import place_of
 from kernellab.views.access import Touch
@@ -63,7 +64,8 @@ def operation_title(graph: Graph, operation: Operation, known: Mapping[int, str]
     if touch is None and not operation.regions:
         parts += [known[operand] for operand in operation.operands if operand in known]
     if touch is not None:
-        parts += [", ".join(names) for names in touch.arguments.values() if names]
+        named = [[name for name in names if not name.startswith(REACHED)] for names in touch.arguments.values()]
+        parts += [", ".join(names) for names in named if names]
         parts += ["?"] if touch.unknown else []
     return shortened(" ".join(parts), 40)
 
