@@ -110,7 +110,7 @@ def compared(
     import torch  # keeps `import kernellab` light
 
     shape, elements = tuple(got.shape), got.numel()
-    missing = None if unwritten is None or not bool(unwritten.any()) else unwritten.flatten()
+    missing = never = None if unwritten is None or not bool(unwritten.any()) else unwritten.flatten()
     if missing is not None and fill is not None and not bool(missing.all()):
         got = torch.where(missing.view(shape), torch.as_tensor(fill, device=got.device).to(got.dtype), got)
         missing = None
@@ -128,7 +128,7 @@ def compared(
         tolerance=scan.allowed if worst is None else worst.allowed,
         mismatched=count,
         elements=elements,
-        never_written=0 if missing is None else int(missing.sum()),
+        never_written=0 if never is None else int((wrong & never).sum()),
         worst=worst,
         differences=tuple(
             _difference(int(place), shape, got, want) for place in scan.wrong.nonzero()[:_DIFFERENCES_AT_MOST]

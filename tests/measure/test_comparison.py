@@ -118,6 +118,15 @@ def test_an_output_filled_with_one_value_beforehand_may_stay_so_in_part() -> Non
     assert not unwritten(x.clone(), x, torch.ones(10, dtype=torch.bool)).equal
 
 
+def test_a_fill_that_is_not_the_value_is_told_as_never_written() -> None:
+    x = torch.rand(10) + 1
+    got = x.clone()
+    got[7:] = 0.5
+    check = unwritten(got, x, torch.arange(10) >= 7)
+    assert (check.mismatched, check.never_written) == (3, 3)
+    assert check.text == "out differs from x in 3 of 10 elements, 3 of them never written"
+
+
 def test_the_bound_that_is_told_is_that_of_the_worst_element() -> None:
     want = Value(torch.tensor([1.0, 1000.0]).double(), torch.tensor([1e-6, 10.0]).double())
     check = one_of(torch.tensor([1.1, 1005.0]), want)
