@@ -7,6 +7,7 @@ import contextlib
 import linecache
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -20,11 +21,12 @@ from kernellab.measure.poison import key_of
 from kernellab.measure.reference import ReferenceFunction, check_in, expression_in, reference_of
 from kernellab.memory import memory_of
 from kernellab.recording import LaunchRecord, Recorder
-from kernellab.registry.launch_log import remember
+from kernellab.registry.launch_log import launched_version, remember
 from kernellab.registry.rephrase import rephrased
 from kernellab.report import CellReport, KernelReport, argument_reports
 from kernellab.source import closure_of
 from kernellab.standin import from_annotations, stand_ins
+from kernellab.store import Version
 
 Namespace = dict[str, Any]
 
@@ -92,16 +94,18 @@ def run_cell(
     )
     with lab.compiling_for(options.target), recording as recorder:
         with _captured(cell, options):
-            _execute(cell, source, show)
+            _execute(cell, recorder, source, show)
         if options.name:
-            _enter_as(cell, options.name)
+            _enter(cell, recorder, _last_kernel(cell, options.name), options.name)
         if options.args is not None:
             _compile_with(cell, options.args)
         else:
             _compile_derived(cell, recorder)
         checks = _checked(cell, recorder, options)
-        _remember(cell, recorder, options, checked=checks)
-        reports = [_kernel_report(lab, record, checks.get(id(record), ())) for record in recorder.records.values()]
+        reports = [
+            _kernel_report(lab, record, version, checks.get(id(record), ()))
+            for record, version in _remembered(cell, recorder, options, checked=checks)
+        ]
         for tuning in _tunings(cell, recorder, options.check) if options.tune else ():
             show(tuning)
     if options.explore:
@@ -109,7 +113,7 @@ def run_cell(
     return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show)
 
 
-def _execute(cell: _Cell, source: str, show: Callable[[Any], None]) -> None:
+def _execute(cell: _Cell, recorder: Recorder, source: str, show: Callable[[Any], None]) -> None:
     """Run the statements, then enter the kernels: only now the helpers that stand below a kernel are known."""
     __tracebackhide__ = True
     try:
@@ -124,7 +128,14 @@ def _execute(cell: _Cell, source: str, show: Callable[[Any], None]) -> None:
         raise
     finally:
         for kernel in cell.bound:
-            cell.lab.kernels.add(kernel)
+            _enter(cell, recorder, kernel)
+
+
+def _enter(cell: _Cell, recorder: Recorder, kernel: Any, name: str | None = None) -> None:
+    """Enter a kernel as the cell launched it, in each of its versions, else as it is at the end of the cell."""
+    launched = [record.closure for record in recorder.records.values() if record.owner is kernel]
+    for closure in launched or [None]:
+        cell.lab.kernels.add(kernel, name, closure)
 
 
 @contextlib.contextmanager
@@ -217,11 +228,11 @@ def _tunings(cell: _Cell, recorder: Recorder, check: str | None) -> list[Any]:
     return found
 
 
-def _enter_as(cell: _Cell, name: str) -> None:
+def _last_kernel(cell: _Cell, name: str) -> Any:
     kernels = _launchable(cell)
     if not kernels:
         raise UsageError(f"--name {name}: the cell defines no kernel.")
-    cell.lab.kernels.add(next(reversed(kernels.values())), name=name)
+    return next(reversed(kernels.values()))
 
 
 def _compile_with(cell: _Cell, args: str) -> None:
@@ -321,30 +332,31 @@ def _reference(cell: _Cell, expression: str) -> ReferenceFunction:
     return expression_in(expression, cell.namespace, "--check")
 
 
-def _remember(cell: _Cell, recorder: Recorder, options: CellOptions, checked: Container[int]) -> None:
+def _remembered(
+    cell: _Cell, recorder: Recorder, options: CellOptions, checked: Container[int]
+) -> Iterator[tuple[LaunchRecord, Version | None]]:
     """Keep the launches of a cell in the store, each with its reference in terms of the kernel's parameters.
 
-    An empty grid launched nothing, and would not tell how grids follow from arguments.
+    They come with the version that was launched. An empty grid launched nothing, and would not tell how grids follow
+    from arguments.
     """
-    for record in recorder.records.values():
-        if record.grid is not None and 0 in record.grid:
-            continue
+    for record in list(recorder.records.values()):
         check = ""
         if options.check is not None and id(record) in checked:
             check = rephrased(ast.parse(options.check, mode="eval").body, cell.namespace, record.arguments)
-        remember(cell.lab.kernels, record.kernel, record, check)
+        keep = launched_version if record.grid is not None and 0 in record.grid else partial(remember, check=check)
+        yield record, keep(cell.lab.kernels, record.kernel, record)
 
 
-def _kernel_report(lab: Lab, record: LaunchRecord, checks: tuple[Check, ...]) -> KernelReport:
+def _kernel_report(lab: Lab, record: LaunchRecord, version: Version | None, checks: tuple[Check, ...]) -> KernelReport:
     from kernellab._triton.decorators import best_config
 
-    closure, _ = closure_of(record.kernel)
+    closure = record.closure or closure_of(record.kernel)[0]
     entry = closure.functions[0]
     elements = {name: tensor.numel() for name, tensor in memory_of(record.arguments).items()}
-    outer = lab.kernels.owner_of(record.kernel)
-    compiled = _compiled_for_target(lab, record)
+    compiled = _compiled_for_target(lab, record, version)
     return KernelReport(
-        label=lab.kernels.label_of(record.kernel),
+        label=lab.kernels.label_of(record.kernel) if version is None else version.label,
         source=entry.text,
         file=closure.label(entry.file),
         first_line=entry.first_line,
@@ -354,17 +366,18 @@ def _kernel_report(lab: Lab, record: LaunchRecord, checks: tuple[Check, ...]) ->
         grid=record.grid,
         run=record.run,
         checks=checks,
-        config=best_config(outer),
+        config=best_config(record.owner),
         notes=_notes(record),
     )
 
 
-def _compiled_for_target(lab: Lab, record: LaunchRecord) -> Compiled:
+def _compiled_for_target(lab: Lab, record: LaunchRecord, version: Version | None) -> Compiled:
     """Return what the card shows: on a machine with a GPU, another target may be asked for than what was launched."""
     if record.compiled.target == lab.target:
         return record.compiled
     options = {name: record.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
-    return lab.compile(record.kernel, target=str(lab.target), **{**options, **record.arguments})
+    kernel = record.kernel if version is None else jit_function_of(lab.kernels[version.id])
+    return lab.compile(kernel, target=str(lab.target), **{**options, **record.arguments})
 
 
 def _notes(record: LaunchRecord) -> tuple[str, ...]:

@@ -6,12 +6,12 @@ import difflib
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 from kernellab.compile import Compiled
-from kernellab.errors import UsageError
+from kernellab.errors import KernellabError, UsageError
 from kernellab.export.grids import grid_text
 from kernellab.export.inputs import made_inputs
 from kernellab.export.subject import subject_of, values_of
@@ -21,6 +21,7 @@ from kernellab.measure.functions import called
 from kernellab.measure.poison import Poison, held_in, poison
 from kernellab.measure.reference import Reference, bounded_values
 from kernellab.memory import copied, memory_of
+from kernellab.registry.shelf import texts_of
 from kernellab.registry.table import Registry
 from kernellab.store import Launch, Version
 
@@ -51,8 +52,10 @@ class Timing:
 class Comparison:
     """A comparison. ``sources`` are the texts of both sides, ``effects`` what differs in what they do, in words.
 
-    ``compiled`` has both kernels compiled for the launch, or None for an expression. ``outputs`` compares what the
-    right one writes with what the left one does; ``timing`` is None where ``why_no_timing`` says why.
+    ``compiled`` has both kernels compiled for the launch, or None for an expression, and for a kernel that does not
+    compile. ``failures`` tell why one was not compiled or did not end well. ``outputs`` compares what the right one
+    writes with what the left one does; ``timing`` is None where ``why_no_timing`` says why. Without ``same_inputs``,
+    each ran on inputs of its own.
     """
 
     names: tuple[str, str]
@@ -62,6 +65,8 @@ class Comparison:
     outputs: tuple[Check, ...]
     timing: Timing | None
     why_no_timing: str = ""
+    failures: tuple[KernellabError | None, KernellabError | None] = (None, None)
+    same_inputs: bool = True
 
     @property
     def source_diff(self) -> str:
@@ -71,15 +76,16 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether all outputs are equal within the tolerance of their dtype."""
-        return all(check.equal for check in self.outputs)
+        """Whether both ended well, and all outputs are equal within the tolerance of their dtype."""
+        return self.same_inputs and not any(self.failures) and all(check.equal for check in self.outputs)
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
     """One side of a comparison. ``launch`` takes the arguments by name, and returns the outputs by name.
 
-    ``bounded`` returns those of a function with their bounds.
+    ``bounded`` returns those of a function with their bounds. ``arguments`` are those of a version that takes others than
+    the other side does.
     """
 
     name: str
@@ -87,6 +93,17 @@ class Side:
     launch: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     compiled: Callable[[Mapping[str, Any]], Compiled | None]
     bounded: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None
+    arguments: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of one side; of a function nothing, which is asked for what it returns."""
+
+    compiled: Compiled | None = None
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    poisoned: Poison = field(default_factory=Poison)
+    failure: KernellabError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +122,29 @@ def compare_kernels(
     A function takes the parameters of the kernel by name, those that it names; it returns a tensor, or a tuple of them
     in the order of the kernel's outputs.
 
+    A version that does not compile, or fails, is shown with its failure. Versions of one kernel are compared as far as
+    that goes: those with other parameters run on inputs of their own, and those without a launch do not run.
+
     Raises:
         UnknownName: there is no such kernel.
-        UsageError: neither was launched in a cell, or their parameters differ.
+        UsageError: no launch of either kernel is known, or their parameters differ.
     """
     first = kernels.version(left)
     other = None if callable(right) else kernels.version(right)
-    launch = _common_launch(kernels, first, other)
-    arguments = made_inputs(launch, bench.device)
-    one = _kernel_side(kernels, bench, first, launch)
-    two = _kernel_side(kernels, bench, other, launch) if other is not None else _function_side(right, one)
+    is_edited = other is not None and other.name == first.name and other.id != first.id
+    try:
+        launch = _common_launch(kernels, first, other)
+        arguments = made_inputs(launch, bench.device)
+    except UsageError as exc:
+        if other is None or not is_edited:
+            raise
+        names, why = (first.label, other.label), "nothing was run"
+        return Comparison(names, (_text(first), _text(other)), (None, None), (), (), None, why, (exc, exc))
+    one = _kernel_side(kernels, bench, first, launch, is_edited=is_edited)
+    if other is None:
+        two = _function_side(right, one)
+    else:
+        two = _kernel_side(kernels, bench, other, launch, is_edited=is_edited)
     return _compared(one, two, arguments, bench.device)
 
 
@@ -124,13 +154,12 @@ def _common_launch(kernels: Registry, first: Version, other: Version | None) -> 
         if launch is not None and launch.grid is not None:
             return launch
     names = first.label if other is None else f"{first.label} and {other.label}"
-    raise UsageError(f"No launch of {names} is kept; launch one in a %%triton cell, for its inputs.")
+    raise UsageError(f"No launch of {names} is kept; launch one, for its inputs.")
 
 
-def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: Launch) -> Side:
+def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: Launch, *, is_edited: bool) -> Side:
     """Return a kernel with constexprs and options of its own launches, where it has some."""
     from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
-    from kernellab.registry.shelf import source_text
 
     subject = subject_of(kernels.store, version)
     own = subject.launch or shared
@@ -138,21 +167,32 @@ def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: Laun
     meta = values_of(own)
     needed = [name for name in function.arg_names if name not in meta]
     missing = set(needed) - {argument.name for argument in shared.arguments}
-    if missing:
-        raise UsageError(f"{version.label} takes {', '.join(sorted(missing))}, which the other kernel does not.")
+    if missing and not is_edited:
+        raise _foreign(version, missing)
 
     def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if missing - set(arguments):
+            raise _foreign(version, missing)
         return {**{name: arguments[name] for name in needed}, **meta}
 
     def launched(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        function[_grid(own, shared, subject.launches, given(arguments))](**given(arguments))
+        with function.runtime.observers.withheld():
+            function[_grid(own, shared, subject.launches, given(arguments))](**given(arguments))
         return arguments
 
     def compiled(arguments: Mapping[str, Any]) -> Compiled:
         return bench.compile(function, **given(arguments))
 
-    helpers = (function.text for function in version.closure.functions[1:])
-    return Side(version.label, "\n\n".join([source_text(version).rstrip(), *helpers]), launched, compiled)
+    inputs = made_inputs(own, bench.device) if missing and subject.launch is not None else None
+    return Side(version.label, _text(version), launched, compiled, inputs)
+
+
+def _foreign(version: Version, missing: set[str]) -> UsageError:
+    return UsageError(f"{version.label} takes {', '.join(sorted(missing))}, which the other kernel does not.")
+
+
+def _text(version: Version) -> str:
+    return "\n\n".join(texts_of(version))
 
 
 def _grid(own: Launch, shared: Launch, launches: tuple[Launch, ...], given: Mapping[str, Any]) -> Any:
@@ -191,40 +231,51 @@ def _numbered(result: Any) -> dict[str, Any]:
 
 
 def _compared(left: Side, right: Side, arguments: Mapping[str, Any], device: str) -> Comparison:
-    pair = left.compiled(arguments), right.compiled(arguments)
-    known = [compiled for compiled in pair if compiled is not None]
-    mutated = frozenset[str]().union(*(compiled.effects.mutated for compiled in known))
-    checks = tuple(_checks(left, right, pair, arguments, mutated))
-    timing, why = (None, "there is no GPU") if device == "cpu" else (_timed(left, right, arguments), "")
-    return Comparison(
-        (left.name, right.name), (left.source, right.source), pair, tuple(_effects(pair)), checks, timing, why
-    )
+    names, sources = (left.name, right.name), (left.source, right.source)
+    outcomes = _outcome(left, arguments), _outcome(right, arguments)
+    pair = outcomes[0].compiled, outcomes[1].compiled
+    failed = [name for name, outcome in zip(names, outcomes, strict=True) if outcome.failure is not None]
+    checks: list[Check] = []
+    same_inputs = left.arguments is None and right.arguments is None
+    timing, why = None, "there is no GPU"
+    if failed:
+        why = f"{' and '.join(failed)} did not end well"
+    elif not same_inputs:
+        why = "they take other arguments, and ran on inputs of their own"
+    else:
+        checks = _checks(left, right, outcomes, arguments)
+        timing, why = (None, why) if device == "cpu" else (_timed(left, right, arguments), "")
+    failures = outcomes[0].failure, outcomes[1].failure
+    return Comparison(names, sources, pair, tuple(_effects(pair)), tuple(checks), timing, why, failures, same_inputs)
 
 
-def _checks(
-    left: Side,
-    right: Side,
-    pair: tuple[Compiled | None, Compiled | None],
-    arguments: Mapping[str, Any],
-    mutated: frozenset[str],
-) -> list[Check]:
-    """Compare the outputs of both, on copies that hold a pattern wherever a kernel only writes."""
-    want, poisoned = _launched(left, pair[0], arguments, mutated)
+def _outcome(side: Side, shared: Mapping[str, Any]) -> _Outcome:
+    """Compile and launch one side, on copies that hold a pattern wherever a kernel only writes."""
+    if side.bounded is not None:
+        return _Outcome()
+    arguments = shared if side.arguments is None else side.arguments
+    compiled = None
+    try:
+        compiled = side.compiled(arguments)
+        own = copied(arguments)
+        poisoned = Poison() if compiled is None else poison(own, compiled.effects, copies=True)
+        return _Outcome(compiled, memory_of(side.launch(own)), poisoned)
+    except KernellabError as exc:
+        return _Outcome(compiled, failure=exc)
+
+
+def _checks(left: Side, right: Side, outcomes: tuple[_Outcome, _Outcome], arguments: Mapping[str, Any]) -> list[Check]:
+    """Compare the outputs of both."""
+    one, two = outcomes
+    mutated = frozenset[str]().union(*(o.compiled.effects.mutated for o in outcomes if o.compiled is not None))
+    want = {name: each for name, each in one.memory.items() if name in mutated}
     if right.bounded is not None:
-        poisoned.lift()
+        one.poisoned.lift()
         values = Reference(right.name, tuple(right.bounded(arguments).values()), "").of(want)
-        return compare(right.name, values, want, poisoned.unwritten, poisoned.fills)
-    got, poisoned = _launched(right, pair[1], arguments, mutated)
-    never = {each.name: held_in(got[each.name]) & ~held_in(want[each.name]) for each in poisoned.filled}
+        return compare(right.name, values, want, one.poisoned.unwritten, one.poisoned.fills)
+    got = {name: each for name, each in two.memory.items() if name in mutated}
+    never = {each.name: held_in(got[each.name]) & ~held_in(want[each.name]) for each in two.poisoned.filled}
     return compare(left.name, {name: Value(each) for name, each in want.items()}, got, never)
-
-
-def _launched(
-    side: Side, compiled: Compiled | None, arguments: Mapping[str, Any], mutated: frozenset[str]
-) -> tuple[dict[str, Any], Poison]:
-    own = copied(arguments)
-    poisoned = Poison() if compiled is None else poison(own, compiled.effects, copies=True)
-    return {name: each for name, each in memory_of(side.launch(own)).items() if name in mutated}, poisoned
 
 
 def _effects(pair: tuple[Compiled | None, Compiled | None]) -> list[str]:

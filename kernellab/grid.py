@@ -24,11 +24,14 @@ class GridFailed(Exception):
 
 
 class CheckedGrid:
-    """A grid as the user gave it, evaluated and checked at launch, together with the arguments that Triton bound."""
+    """A grid as the user gave it, evaluated and checked at launch, together with the arguments that Triton bound.
+
+    ``grid`` is what is evaluated: what was ``given``, or the extents that came of that.
+    """
 
     def __init__(self, kernel: Any, grid: Any) -> None:
         self.kernel = kernel
-        self.grid = grid
+        self.given = self.grid = grid
         self.value: Grid3 | None = None
         self.has_failed = False
         self.arguments: Mapping[str, Any] = {}

@@ -56,11 +56,12 @@ class Keeping(ABC):
 
         return frame(self.kernels.store, table)
 
-    def export(self, kernel: str | int, /, to: str | Path | None = None, *, kind: str = "module") -> Exported:
+    def export(self, kernel: str | int, /, to: str | Path | None = None, *, kind: str | None = None) -> Exported:
         """Write a kept kernel, by name, ``name@version`` or id, as a file that needs nothing of the lab.
 
-        ``kind`` is ``module``, ``autotune`` (a module that keeps its ``@triton.autotune``), ``torch-op``, ``report``
-        (a page with all that is known of it), or ``bundle`` (for ``%triton_load`` on another machine).
+        Without a ``kind``, it is a module with the decorators that the kernel was launched with. Else it is ``module``
+        (with the configs that were chosen in place of ``@triton.autotune``), ``autotune`` (with that), ``torch-op``,
+        ``report`` (a page with all that is known of it), or ``bundle`` (for ``%triton_load`` on another machine).
 
         Raises:
             UnknownName, UsageError: there is no such kernel or kind, or the kernel cannot be written so.

@@ -24,7 +24,7 @@ from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.keeping import Keeping
 from kernellab.recording import Recorder
-from kernellab.registry.launch_log import remember
+from kernellab.registry.launch_log import keep, remember
 from kernellab.registry.table import Registry
 from kernellab.run import Run
 from kernellab.runtime import Launches
@@ -133,6 +133,7 @@ class Lab(Keeping):
         with self._resolving:
             if self._launches is None:
                 self._launches = self._resolved()
+                self._launches.keep = partial(keep, self.kernels)
             return self._launches
 
     def bind(self, kernel: Any) -> Any:
@@ -205,7 +206,7 @@ class Lab(Keeping):
         with self.launches.recording(timeout_s=timeout_s, interpret=interpret, uninitialised=unwritten) as recorder:
             bound.launcher.first(grid, *args, **meta)
         for record in recorder.records.values():
-            remember(self.kernels, kernel, record)
+            remember(self.kernels, kernel, record, by="run")
         return recorder.last_run(bound)
 
     def tune(

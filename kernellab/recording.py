@@ -8,18 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.compile import Compiled
-from kernellab.errors import LaunchError
+from kernellab.errors import LaunchError, SourceError
 from kernellab.forks import lock
 from kernellab.grid import Grid3
 from kernellab.measure.poison import Key
 from kernellab.run import Run
+from kernellab.source import Closure, decorated_closure_of
 
 
 @dataclass(slots=True)
 class LaunchRecord:
     """The launches of one specialization of one kernel while a recorder watched.
 
-    ``given_grid`` is the last grid as the user gave it: a function, or extents.
+    ``kernel`` is the jit function; ``owner`` is what was launched, decorators and all, and ``closure`` that with all
+    that it captured, as it was then: None where its source is not known. ``given_grid`` is the last grid as the user
+    gave it: a function, or extents. ``where`` it ran is told here if ``run`` does not tell it.
     """
 
     kernel: Any
@@ -29,6 +32,26 @@ class LaunchRecord:
     launches: int = 0
     run: Run | None = None
     given_grid: Any = None
+    owner: Any = None
+    closure: Closure | None = None
+    where: str = "nowhere"
+
+
+def record_of(kernel: Any, compiled: Compiled, arguments: Mapping[str, Any]) -> LaunchRecord:
+    """Return the record of a launch of a bound jit function that this thread is making."""
+    owner = kernel.launched_as
+    try:
+        closure = decorated_closure_of(owner)
+    except SourceError:
+        closure = None
+    return LaunchRecord(kernel, compiled, arguments, owner=owner, closure=closure)
+
+
+def can_read() -> bool:
+    """Tell whether tensors can be read now: not while the launches of this thread go into a CUDA graph."""
+    import torch  # a launch needs it anyway
+
+    return not torch.cuda.is_current_stream_capturing()
 
 
 @dataclass(slots=True)
@@ -60,7 +83,9 @@ class Recorder:
         given_grid: Any = None,
     ) -> None:
         key = (id(kernel), compiled.digest)
-        record = self.records.setdefault(key, LaunchRecord(kernel, compiled, arguments))
+        if key not in self.records:
+            self.records[key] = record_of(kernel, compiled, arguments)
+        record = self.records[key]
         record.arguments, record.grid = arguments, grid or record.grid
         record.given_grid = given_grid or record.given_grid
         record.launches += grid is not None

@@ -22,7 +22,7 @@ from kernellab.ir.effects import Effects
 from kernellab.launch_errors import launch_error
 from kernellab.measure.poison import Poison, key_of, poison
 from kernellab.observers import Launched, Observers
-from kernellab.recording import Recorder, Switch
+from kernellab.recording import LaunchRecord, Recorder, Switch, can_read, record_of
 from kernellab.run import Run
 from kernellab.target import Target
 
@@ -42,6 +42,7 @@ class Launches:
 
     ``offline`` is the driver that stands in for a GPU, or None where there is one; then ``flights`` are its workers,
     and ``tune`` returns the config of an autotuned kernel, from its arguments, grid and options among them.
+    ``keep`` is told of the first launch of each specialization that no recorder watches.
     ``reporter`` shows how far a launch on the CPU has come, ``tuning_reporter`` how far a tuning,
     ``benchmark_reporter`` how far a benchmark, and ``compile_reporter`` that a launch waits for its kernel to compile.
     """
@@ -54,6 +55,7 @@ class Launches:
     tune: Tune | None = None
     switch: Switch = field(default_factory=Switch)
     observers: Observers = field(default_factory=Observers)
+    keep: Callable[[LaunchRecord], None] | None = None
     reporter: Reporter | None = None
     tuning_reporter: Callable[..., AbstractContextManager[Any]] | None = None
     benchmark_reporter: Callable[..., AbstractContextManager[Any]] | None = None
@@ -117,10 +119,13 @@ class Launches:
         """
         __tracebackhide__ = True
         self.activate()
+        is_own = bool(self.observers.is_withheld)
         with self.observers.withheld():
-            return self._launch(kernel, args, meta, grid, warmup)
+            return self._launch(kernel, args, meta, grid, warmup, is_own=is_own)
 
-    def _launch(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
+    def _launch(
+        self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool, *, is_own: bool
+    ) -> Any:
         __tracebackhide__ = True
         recorder = self._recorder
         if warmup or (recorder is not None and not recorder.run):
@@ -134,6 +139,8 @@ class Launches:
             launch = self._isolated if self._isolates(recorder) else self._unrecorded
             handle = launch(kernel, args, meta, checked)
             self._tell(kernel, handle, meta, checked)
+            if not is_own:
+                self._keep(kernel, handle, checked)
             if 0 in (checked.value or ()):
                 warnings.warn(
                     f"{kernel.__name__}: the grid {checked.value} is empty; nothing was launched.", stacklevel=5
@@ -250,6 +257,17 @@ class Launches:
             options = {name: value for name, value in meta.items() if name not in kernel.arg_names}
             compiled = self._compiled[handle.hash]
             self.observers.tell(Launched(kernel, compiled, dict(grid.arguments), options, grid.value))
+
+    def _keep(self, kernel: Any, handle: Any, grid: CheckedGrid) -> None:
+        """Hand on a launch that nobody records, once for each specialization; an empty grid launched nothing."""
+        if self.keep is None or handle is None or 0 in (grid.value or (0,)):
+            return
+        handle = handle.result() if hasattr(handle, "result") else handle
+        if handle.hash not in kernel.told and (self.is_offline() or can_read()):
+            kernel.told.add(handle.hash)
+            record = record_of(kernel, self._compiled[handle.hash], dict(grid.arguments))
+            where = "interpreter" if self.is_offline() else "gpu"
+            self.keep(replace(record, grid=grid.value, given_grid=grid.given, where=where))
 
     @contextmanager
     def _poisoned(

@@ -8,6 +8,7 @@ attribute that `JITFunction.create_binder` sets for that purpose.
 from __future__ import annotations
 
 import copy
+import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,13 +20,19 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
+from kernellab._triton.launch.captured import Capture, are_alike, captures_of, reached
+from kernellab._triton.launch.chain import MISSING
 from kernellab._triton.launch.features import has_own_text, leaves
 from kernellab._triton.launch.launcher import Launcher, Switch
+from kernellab._triton.objects import jit_function
 from kernellab.errors import CannotRun, CompileError, LaunchError
 from kernellab.source import value_key
 
 # What Triton counts, and in which units.
 _RESOURCES = {"shared memory": "bytes of shared memory", "tensor memory": "columns of tensor memory"}
+
+
+_THREAD = threading.local()
 
 
 class _Keys(dict[Any, Any]):
@@ -73,12 +80,19 @@ class Runtime(Protocol):
 
 
 class BoundKernel(JITFunction):  # type: ignore[misc]
-    """A jit function bound to a lab."""
+    """A jit function bound to a lab.
+
+    ``untried`` are the digests of what was compiled and never launched on the GPU, ``told`` of what the runtime has
+    told its lab of; ``forgotten`` counts how often all that was compiled had to be dropped.
+    """
 
     runtime: Runtime
     launcher: Launcher
     front: Any
     untried: set[str]
+    told: set[str]
+    forgotten: int
+    _captures: tuple[Capture, ...] | None
 
     def __getitem__(self, grid: Any) -> Any:
         return partial(self.front, grid)
@@ -102,13 +116,19 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         __tracebackhide__ = True
         return self.runtime.launch(self, args, meta, grid, warmup)
 
+    @property
+    def launched_as(self) -> Any:
+        """What this thread is launching: the decorated kernel by way of which it came here, or this one."""
+        entered = getattr(_THREAD, "entered", None)
+        return entered if entered is not None and jit_function(entered) is self else self
+
     def launch_with_triton(self, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
         """Specialize, find or compile, and launch, all as Triton does.
 
         Raises:
             CannotRun: the compiled kernel exceeds a limit of the device.
         """
-        self._forget_changed_globals()
+        self.captures()
         with self._within_limits():
             return super().run(*args, grid=grid, warmup=warmup, **meta)
 
@@ -132,7 +152,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
 
     def _compile(self, src: Any, target: Any = None, options: Any = None, _env_vars: Any = None) -> Any:
         try:
-            for function in reversed(_reached(self)):
+            for function in reversed(reached(self, self.captures())):
                 _ = function.cache_key  # fills in used_global_vals; before 3.8, only with those of helpers with theirs
         except RuntimeError as exc:
             self.runtime.compiled_files(src, target, options)  # mostly fails as well, and knows in which line
@@ -140,15 +160,29 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         files, digest = self.runtime.compiled_files(src, target, options)
         return CompiledKernel(src, files, digest)
 
-    def _forget_changed_globals(self) -> None:
-        """Drop all compiled forms once a global that they hold has a new value; Triton alone refuses to go on."""
-        absent = object()
-        changed = any(scope.get(name, absent) != value for (name, _), (value, scope) in self.used_global_vals.items())
-        if changed:
-            for function in _reached(self):
+    @property
+    def cache_key(self) -> str:
+        self.captures()
+        return str(super().cache_key)
+
+    def captures(self) -> tuple[Capture, ...]:
+        """Return what the kernel and its helpers take from outside; if that changed, drop what was compiled with it.
+
+        Triton itself refuses to go on where a global changed, and goes on as before where a helper did.
+        """
+        held = self._captures
+        changed = any(scope.get(name, MISSING) != value for (name, _), (value, scope) in self.used_global_vals.items())
+        if held is not None and not changed and all(capture.is_now() for capture in held):
+            return held
+        self._captures = captures_of(self)
+        if held is not None and (changed or not are_alike(held, self._captures)):
+            for function in reached(self, self._captures):
                 function.hash = None
                 function.used_global_vals = {}
             self.device_caches.clear()
+            self.told.clear()
+            self.forgotten += 1
+        return self._captures
 
 
 class BoundAutotuner(Autotuner):  # type: ignore[misc]
@@ -160,12 +194,18 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
     cache: dict[Any, Any]
     _chosen: bool = False
     _tuned: bool = False
+    _forgotten: int = 0
 
     def __getitem__(self, grid: Any) -> Any:
         return partial(self.front, grid)
 
     def run(self, *args: Any, **meta: Any) -> Any:
+        with _entered(self):
+            return self._run(*args, **meta)
+
+    def _run(self, *args: Any, **meta: Any) -> Any:
         self._chosen = False
+        self._forget_choices_of_another_version()
         if self.runtime.is_offline() or not self.runtime.interprets():
             return super().run(*args, **meta)
         held, self.cache = self.cache, dict(self.cache)  # a choice without timings is none for the GPU
@@ -173,6 +213,13 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
             return super().run(*args, **meta)
         finally:
             self.cache = held
+
+    def _forget_choices_of_another_version(self) -> None:
+        function = jit_function(self)
+        function.captures()
+        if self._forgotten != function.forgotten:
+            self._forgotten = function.forgotten
+            self.cache.clear()
 
     def check_disk_cache(self, tuning_key: Any, configs: Any, bench_fn: Any) -> bool:
         """Leave Triton's own cache of tunings alone: the lab's store has them, and some choices are not timed."""
@@ -223,6 +270,23 @@ class BoundHeuristics(Heuristics):  # type: ignore[misc]
     def __getitem__(self, grid: Any) -> Any:
         return partial(self.front, grid)
 
+    def run(self, *args: Any, **meta: Any) -> Any:
+        __tracebackhide__ = True
+        with _entered(self):
+            return super().run(*args, **meta)
+
+
+@contextmanager
+def _entered(kernel: Any) -> Iterator[None]:
+    """Tell a jit function which of its decorated forms this thread launches: the outermost."""
+    before = getattr(_THREAD, "entered", None)
+    is_inner = before is not None and jit_function(before) is jit_function(kernel)
+    _THREAD.entered = before if is_inner else kernel
+    try:
+        yield
+    finally:
+        _THREAD.entered = before
+
 
 _BOUND: tuple[tuple[Any, Any], ...] = (
     (JITFunction, BoundKernel),
@@ -239,7 +303,7 @@ def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
     kernel.runtime = runtime
     kernel.launcher = Launcher(kernel, runtime.switch)
     if isinstance(kernel, JITFunction):
-        kernel.untried = set()  # compiled, and never launched on the GPU
+        kernel.untried, kernel.told, kernel.forgotten, kernel._captures = set(), set(), 0, None
         kernel.device_caches = defaultdict(kernel.create_binder)  # Triton's own factory is bound to the base class
     if not isinstance(kernel, JITFunction):
         bind_in_place(kernel.fn, runtime)
@@ -262,17 +326,3 @@ def bound_copy(kernel: Any, runtime: Runtime) -> Any:
 
 def is_bound(kernel: object) -> bool:
     return isinstance(kernel, tuple(bound for _, bound in _BOUND))
-
-
-def _reached(function: Any) -> list[Any]:
-    """Return a jit function and the helpers that its code names, directly or through another."""
-    found = {id(function): function}
-    pending = [function]
-    while pending:
-        current = pending.pop()
-        scope = current.fn.__globals__
-        for helper in (scope.get(name) for name in current.fn.__code__.co_names):
-            if isinstance(helper, JITFunction) and id(helper) not in found:
-                found[id(helper)] = helper
-                pending.append(helper)
-    return list(found.values())

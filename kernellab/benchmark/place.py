@@ -55,7 +55,7 @@ def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, question: Questio
     has_gpu = tuning.make_bench is not None
     kernel_of = partial(_kernel_of, kernels, bind)
     kernel = kernel_of(question.kernel)[1]
-    version = kernels.known(kernel) or kernels.add(kernel)
+    version = kernels.current(kernel)
     workshop = Workshop(
         compiler=runtime.compiler,
         target=tuning.device.target,
@@ -71,7 +71,8 @@ def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, question: Questio
         progress=runtime.benchmark_reporter,
     )
     try:
-        return benchmarked(workshop, question, parameter_names(kernel))
+        with runtime.observers.withheld():
+            return benchmarked(workshop, question, parameter_names(kernel))
     except KeyboardInterrupt:
         raise Interrupted("The benchmark was interrupted before anything was measured.") from None
 

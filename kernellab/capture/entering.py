@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.capture.tape import KernelUse, Tape
 from kernellab.errors import UsageError
 from kernellab.ir.effects import Effects
 from kernellab.observers import Launched
-from kernellab.recording import LaunchRecord
+from kernellab.recording import record_of
 from kernellab.registry.launch_log import launch_of, result_of
 from kernellab.registry.table import Registry
 from kernellab.source import Binding, Closure, JitOptions, closure_of
@@ -19,9 +19,14 @@ from kernellab.store import Launch, Result, Version
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A launch as it was seen, without its tensors. ``constants`` are the constexprs, ``bindings`` what they are."""
+    """A launch as it was seen, without its tensors. ``constants`` are the constexprs, ``bindings`` what they are.
+
+    ``closure`` is what was compiled; ``owner`` is the kernel with its decorators, and ``kept`` what it was then.
+    """
 
     kernel: Any
+    owner: Any
+    kept: Closure | None
     launch: Launch
     result: Result
     effects: Effects
@@ -36,9 +41,11 @@ def seen(kernels: Registry, launched: Launched) -> Seen:
     """Return what is kept of a launch; its tensors are not, so that they live as long as the user wants."""
     constants = {p.name: launched.arguments[p.name] for p in launched.kernel.params if p.is_constexpr}
     closure, bindings = closure_of(launched.kernel, tuple(constants.values()))
-    record = LaunchRecord(launched.kernel, launched.compiled, launched.arguments, launched.grid)
+    record = replace(record_of(launched.kernel, launched.compiled, launched.arguments), grid=launched.grid)
     return Seen(
         launched.kernel,
+        record.owner,
+        record.closure,
         launch_of(kernels, record),
         result_of(launched.compiled),
         launched.compiled.effects,
@@ -52,7 +59,7 @@ def seen(kernels: Registry, launched: Launched) -> Seen:
 
 def use_of(kernels: Registry, scope: Mapping[str, Any], functions: dict[int, Any], seen: Seen) -> KernelUse:
     """Enter a launch into the side table and the history; ``functions`` gets the kernel by its id."""
-    version = _version(kernels, scope, seen.kernel)
+    version = _version(kernels, scope, seen)
     functions[version.id] = seen.kernel
     history = kernels.store.history
     history.add_launch(version.id, seen.launch, count=0, result=seen.result)
@@ -99,13 +106,16 @@ def require_inputs(tape: Tape, inputs: Mapping[str, Any]) -> None:
                 )
 
 
-def _version(kernels: Registry, scope: Mapping[str, Any], kernel: Any) -> Version:
-    """Return the version of a kernel; one that was never entered is, with the decorators it has in the namespace."""
+def _version(kernels: Registry, scope: Mapping[str, Any], seen: Seen) -> Version:
+    """Return the version that was launched; one that was never entered is, with the decorators of the namespace."""
     from kernellab._triton.objects import is_kernel, jit_function
 
-    known = kernels.known(kernel)
+    kernel = seen.kernel
+    known = kernels.launched(kernel if kernels.known(seen.owner) is None else seen.owner, seen.kept)
     if known is not None:
         return known
+    if seen.owner is not kernel:
+        return kernels.add(seen.owner, closure=seen.kept)
     owners = [value for value in scope.values() if is_kernel(value) and jit_function(value) is kernel]
     owner = next((value for value in owners if value is not kernel), kernel)
     return kernels.add(owner)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from kernellab._triton.objects import jit_function
 from kernellab.errors import UsageError
 from kernellab.registry.table import Registry
 
@@ -15,13 +16,22 @@ from kernellab.registry.table import Registry
 class SideTable(torch.nn.Module):
     """The kernels and constant arguments that the ids of a graph's launches stand for.
 
-    ``kernels`` gives what was launched by id, as it was then: for an autotuned kernel, the function under the tuner.
+    ``kernels`` gives what was launched by id: for an autotuned kernel, the function under the tuner.
     """
 
     def __init__(self, registry: Registry, kernels: Mapping[int, Any]) -> None:
         super().__init__()
         self.registry = registry
         self.kernels = dict(kernels)
+        self._captures: dict[int, Any] = {}
+
+    def kernel(self, number: int) -> Any:
+        """Return a kernel as it was recorded, also where a helper or a value that it captures is another now."""
+        kernel = self.kernels[number]
+        if kernel.captures() is not self._captures.get(number):
+            kernel = self.kernels[number] = jit_function(self.registry[number])
+            self._captures[number] = kernel.captures()
+        return kernel
 
     def extra_repr(self) -> str:
         return ", ".join(f"{number}: {kernel.__name__}" for number, kernel in self.kernels.items())
@@ -37,7 +47,7 @@ def launch(
 ) -> None:
     """Launch a kernel of the side table on these arguments and the constant ones of that id."""
     constants = table.registry.constants(constants_id)
-    table.kernels[kernel_id][grid](**arguments, **constants)
+    table.kernel(kernel_id)[grid](**arguments, **constants)
 
 
 def launch_functional(

@@ -72,7 +72,7 @@ class Keeper:
 
     @property
     def version(self) -> Version:
-        return self.kernels.known(self.kernel) or self.kernels.add(self.kernel)
+        return self.kernels.current(self.kernel)
 
 
 def earlier_words(kept: Iterable[str], most: int = 3) -> str:

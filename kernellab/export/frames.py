@@ -186,6 +186,7 @@ def _launches(store: Store) -> Iterator[Row]:
         yield {
             "id": row.id,
             "kernel": labels[row.version_id],
+            "by": launch.by,
             "where": launch.where,
             "device": launch.device,
             "target": launch.target,
@@ -235,6 +236,6 @@ _ROWS: dict[str, Callable[[Store], Iterator[Row]]] = {
 }
 _COLUMNS = {
     "kernels": ["id", "name", "version", "cell", "created", "launches", "last", "config", "best_ms", "device", "tags"],
-    "launches": ["id", "kernel", "where", "grid", "arguments", "options", "seconds", "count", "created", "last"],
+    "launches": ["id", "kernel", "by", "where", "grid", "arguments", "options", "seconds", "count", "created", "last"],
     "measurements": ["id", "kernel", "key", "device", "status", "time_ms", "created"],
 }

@@ -9,6 +9,7 @@ from html import escape
 from kernellab.compile import Compiled
 from kernellab.export.module import Subject
 from kernellab.registry.listing import VersionRow, config_words
+from kernellab.registry.shelf import texts_of
 from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
 from kernellab.views import wording
 from kernellab.views.listing import date_words
@@ -39,7 +40,7 @@ def report_page(
     parts = [f"<h1>{escape(subject.version.label)}</h1>", _facts(row)]
     if compiled is not None:
         parts += ["<h2>Compiled</h2>", compiled_html(compiled)]
-    parts += ["<h2>Source</h2>", *(f"<pre>{escape(text)}</pre>" for text in _sources(subject.version))]
+    parts += ["<h2>Source</h2>", *(f"<pre>{escape(text)}</pre>" for text in texts_of(subject.version))]
     if before is not None:
         parts += [
             f"<h2>Since {escape(before.label)}</h2>",
@@ -58,20 +59,15 @@ def report_page(
 
 
 def source_diff(before: Version, after: Version) -> str:
-    """Return the unified diff of two versions, helpers included; "" where their source is the same."""
-    old, new = ("\n".join(_sources(version)).splitlines() for version in (before, after))
+    """Return the unified diff of two versions, with helpers and captured values; "" where they are the same."""
+    old, new = ("\n".join(texts_of(version)).splitlines() for version in (before, after))
     return "\n".join(difflib.unified_diff(old, new, before.label, after.label, lineterm=""))
-
-
-def _sources(version: Version) -> Iterator[str]:
-    closure = version.closure
-    yield closure.decorators + closure.functions[0].text
-    yield from (function.text for function in closure.functions[1:])
 
 
 def _facts(row: VersionRow) -> str:
     facts = [("id", str(row.id)), ("from", row.cell), ("kept since", date_words(row.created))]
-    facts += [("launched", wording.plural(row.launches, "time")), ("config", row.config), ("tags", ", ".join(row.tags))]
+    launched = wording.plural(row.launches, "time") if row.launches else ""
+    facts += [("launched", launched), ("config", row.config), ("tags", ", ".join(row.tags))]
     if row.best_ms is not None:
         facts.append(("best time", f"{wording.seconds_words(row.best_ms / 1e3)} on {row.where}"))
     facts += [("note", note) for note in row.notes]
@@ -83,7 +79,7 @@ def _launches(launches: list[LaunchRow]) -> Iterator[tuple[str, ...]]:
     for row in reversed(launches):
         yield (
             date_words(row.last),
-            row.launch.where,
+            row.launch.where if row.launch.by == "launch" else f"{row.launch.by} on the {row.launch.where}",
             "" if row.launch.grid is None else wording.grid_words(row.launch.grid),
             ", ".join(map(argument_words, row.launch.arguments)),
             "" if row.seconds is None else wording.seconds_words(row.seconds),

@@ -14,8 +14,12 @@ from kernellab.store import Launch, Result, Store, Version
 
 
 def subject_of(store: Store, version: Version) -> Subject:
-    """Return a version with its launches; those that other parameters than the latest are left out."""
-    rows = store.history.launches(version.id)
+    """Return a version with its launches; those that have other parameters than the latest are left out.
+
+    Trials by `Lab.run` count only where there is no launch.
+    """
+    known = store.history.launches(version.id)
+    rows = [row for row in known if row.launch.by == "launch"] or known
     launches = tuple(row.launch for row in rows if [a.name for a in row.launch.arguments] == _names(rows[-1].launch))
     result = _result(store, version, launches[-1]) if launches else None
     if _accumulates(result):
@@ -33,7 +37,8 @@ def expectation(subject: Subject, kernel: Any, device: str) -> tuple[Expected, .
         return ()
     try:
         arguments = made_inputs(launch, device)
-        kernel[launch.grid](**arguments, **values_of(launch))
+        with kernel.runtime.observers.withheld():
+            kernel[launch.grid](**arguments, **values_of(launch))
     except KernellabError:
         return ()
     outputs = memory_of(arguments)

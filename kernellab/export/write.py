@@ -44,21 +44,23 @@ class Bench:
     device: str
 
 
-def export(kernels: Registry, bench: Bench, key: str | int, to: str | Path | None, kind: str) -> Exported:
+def export(kernels: Registry, bench: Bench, key: str | int, to: str | Path | None, kind: str | None) -> Exported:
     """Write a kept kernel as a file; ``to`` None means NAME.py, NAME.html or NAME.zip in the current folder.
+
+    ``kind`` None is a module with the decorators that the kernel was launched with.
 
     Raises:
         UnknownName: there is no such kernel.
         UsageError: there is no such kind, or the kernel cannot be written as one.
     """
-    if kind not in KINDS:
+    if kind is not None and kind not in KINDS:
         raise UsageError(choice_message("--as", kind, KINDS))
     version = kernels.version(key)
     subject = subject_of(kernels.store, version)
-    content = _content(kernels, bench, subject, kind)
-    path = Path(to) if to else Path(f"{version.name}{_SUFFIX.get(kind, '.py')}")
+    content = _content(kernels, bench, subject, kind or "autotune")
+    path = Path(to) if to else Path(f"{version.name}{_SUFFIX.get(kind or '', '.py')}")
     replace_file(path, content if isinstance(content, bytes) else content.encode())
-    return Exported(path, version.label, kind, _notes(subject))
+    return Exported(path, version.label, kind or "module", _notes(subject))
 
 
 def _content(kernels: Registry, bench: Bench, subject: Subject, kind: str) -> str | bytes:
@@ -111,14 +113,14 @@ def _function(kernels: Registry, version: Version) -> Any:
 
 def _module_or_source(subject: Subject) -> str:
     try:
-        return module_text(subject)
+        return module_text(subject, autotune=True)
     except UsageError:
-        return module_text(replace(subject, launches=(), result=None))
+        return module_text(replace(subject, launches=(), result=None), autotune=True)
 
 
 def _notes(subject: Subject) -> tuple[str, ...]:
     if subject.launch is None:
-        return ("it was launched in no cell: the file has neither a check nor a benchmark",)
+        return ("no launch of it is known, so the file has neither a check nor a benchmark; launch it first",)
     return ()
 
 

@@ -38,12 +38,13 @@ class StoreMagics(Magics):  # type: ignore[misc]
         return self.lab.load(given.kernel, self.shell.user_ns, name=given.name)
 
     @magic_arguments()
-    @argument("kernel", nargs="+", help="name@version or id.")
+    @argument("kernel", nargs="+", help="name@version or id; or the name of a kernel that has one version.")
+    @argument("--all", action="store_true", help="Delete all versions of the names.")
     @line_magic
     def triton_rm(self, line: str) -> Listing:
         """Delete versions with their history; shows what is left under their names."""
         given = parsed(self.triton_rm, "%triton_rm", line)
-        return remove(self.lab.kernels, given.kernel)
+        return remove(self.lab.kernels, given.kernel, all_versions=given.all)
 
     @magic_arguments()
     @argument("kernel", help="A name, name@version or id.")
@@ -60,7 +61,7 @@ class StoreMagics(Magics):  # type: ignore[misc]
     @magic_arguments()
     @argument("kernel", help="A name, name@version or id.")
     @argument("--to", help="The file to write (NAME.py, NAME.html or NAME.zip in the current folder).")
-    @argument("--as", dest="kind", default="module", help=f"One of: {', '.join(KINDS)}.")
+    @argument("--as", dest="kind", help=f"One of: {', '.join(KINDS)}. By default, a module with all decorators.")
     @line_magic
     def triton_export(self, line: str) -> Exported:
         """Write a kept kernel as a file that needs nothing of the lab: %triton_export softmax --to softmax.py."""

@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from kernellab.compile import Compiled
+from kernellab.errors import KernellabError
 from kernellab.recording import LaunchRecord
 from kernellab.registry.rephrase import rephrased_grid
 from kernellab.registry.table import Registry
 from kernellab.source import is_plain
 from kernellab.source.wrapping import value_closure_of
-from kernellab.store import Argument, Launch, Result
+from kernellab.store import Argument, Launch, LaunchedBy, Result, Version
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are no random numbers
 _RUNS, _RUN_LENGTH = 16, 2**10  # of a larger tensor, so many runs of so many elements are looked at for its bounds
 
 
-def remember(kernels: Registry, kernel: Any, record: LaunchRecord, check: str = "") -> None:
+def launched_version(kernels: Registry, kernel: Any, record: LaunchRecord) -> Version | None:
+    """Return the version of ``kernel`` that a record launched, or None where it was never entered."""
+    return kernels.launched(kernel if kernels.known(record.owner) is None else record.owner, record.closure)
+
+
+def remember(
+    kernels: Registry, kernel: Any, record: LaunchRecord, check: str = "", by: LaunchedBy = "launch"
+) -> Version | None:
     """Enter the launches of a record into the store, if ``kernel`` was entered; committed when this returns.
 
-    ``check`` is the reference of the outputs, as an expression over the kernel's parameters.
+    They belong to the version that was launched, which is returned. ``check`` is the reference of the outputs, as an
+    expression over the kernel's parameters; ``by`` tells a trial by `Lab.run` from a launch.
     """
-    version = kernels.known(kernel)
+    version = launched_version(kernels, kernel, record)
     if version is None:
-        return
+        return None
     seconds = None if record.run is None else record.run.seconds
-    launch = launch_of(kernels, record, check)
+    launch = dataclasses.replace(launch_of(kernels, record, check), by=by)
     kernels.store.history.add_launch(
         version.id, launch, seconds=seconds, count=record.launches, result=result_of(record.compiled)
     )
+    return version
+
+
+def keep(kernels: Registry, record: LaunchRecord) -> None:
+    """Enter a launch of a kept kernel that nobody recorded; what is in its way here is no matter of the launch."""
+    if kernels.known(record.owner) is None and kernels.known(record.kernel) is None:
+        return
+    with contextlib.suppress(KernellabError, RuntimeError):  # a lab that was closed; a tensor that cannot be read
+        remember(kernels, record.kernel, record)
 
 
 def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Launch:
@@ -47,8 +66,8 @@ def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Launc
         for name, value in record.arguments.items()
     ]
     options = {name: compiled.options.get(name) for name in OPTIONS if compiled.options.get(name) is not None}
-    config = best_config(kernels.owner_of(record.kernel))
-    where = "nowhere" if record.run is None else record.run.where
+    config = best_config(record.owner or kernels.owner_of(record.kernel))
+    where = record.where if record.run is None else record.run.where
     return Launch(
         signature=tuple((parameter.name, parameter.type) for parameter in compiled.parameters),
         arguments=tuple(arguments),

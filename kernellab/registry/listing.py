@@ -13,7 +13,8 @@ from kernellab.store import LaunchRow, Store, Version
 class VersionRow:
     """One version. Times are seconds since 1970, but ``best_ms``; ``where`` tells what that was measured on.
 
-    ``config`` is the best config that was measured, else the one of the last launch, in words; ``launches`` counts all.
+    ``config`` is the best config that was measured, else the one of the last launch, in words; ``launches`` counts all,
+    and ``runs`` the trials by `Lab.run`, which are none.
     """
 
     id: int
@@ -21,6 +22,7 @@ class VersionRow:
     cell: str
     created: float
     launches: int = 0
+    runs: int = 0
     last_launch: float | None = None
     config: str = ""
     best_ms: float | None = None
@@ -31,7 +33,7 @@ class VersionRow:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The versions that a search found, by name and number. ``now`` is when it was made.
+    """The versions that a search found: by how well their names match, then by name and number. ``now`` is when.
 
     After a removal, ``removed`` are the labels of what is gone, and the rows what is left under the same names.
     """
@@ -53,8 +55,12 @@ class Loaded:
 
 
 def listing(store: Store, now: float, search: str = "", only: tuple[int, ...] | None = None) -> Listing:
-    """Return the versions whose name, tags, notes or source contain ``search``; of these, the ids of ``only``."""
+    """Return the versions whose name, tags, notes or source contain ``search``; of these, the ids of ``only``.
+
+    Those that are called so come first, then those whose name begins so, then those whose name contains it.
+    """
     found = [version for version in store.versions(search) if only is None or version.id in only]
+    found.sort(key=lambda version: _distance(version.name.lower(), search.lower()))
     tags = store.tags()
     launches: dict[int, list[LaunchRow]] = {}
     for row in store.history.launches():
@@ -63,24 +69,30 @@ def listing(store: Store, now: float, search: str = "", only: tuple[int, ...] | 
     return Listing(tuple(rows), search, now)
 
 
+def _distance(name: str, search: str) -> int:
+    return [name == search, name.startswith(search), search in name, True].index(True)
+
+
 def _row(store: Store, version: Version, launches: list[LaunchRow], tags: tuple[str, ...]) -> VersionRow:
-    last = launches[-1] if launches else None
+    by_user = [row for row in launches if row.launch.by == "launch"]
+    last = by_user[-1] if by_user else None
     best = store.history.best(version.id)
     if best is not None:
         config, best_ms, where = config_words(best.config), best.time_ms, best.device
     else:
-        timed = [row for row in launches if row.launch.where == "gpu" and row.seconds is not None]
+        timed = [row for row in by_user if row.launch.where == "gpu" and row.seconds is not None]
         fastest = min(timed, key=lambda row: row.seconds or 0.0, default=None)
-        shown = fastest or last
+        shown = fastest or last or (launches[-1] if launches else None)
         config = shown.launch.config if shown else ""
         best_ms = None if fastest is None or fastest.seconds is None else fastest.seconds * 1e3
-        where = fastest.launch.device if fastest else last.launch.where if last else ""
+        where = fastest.launch.device if fastest else shown.launch.where if shown else ""
     return VersionRow(
         id=version.id,
         label=version.label,
         cell=version.cell,
         created=version.created,
-        launches=sum(row.count for row in launches),
+        launches=sum(row.count for row in by_user),
+        runs=sum(row.count for row in launches if row.launch.by == "run"),
         last_launch=last.last if last else None,
         config=config,
         best_ms=best_ms,

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from kernellab.errors import UsageError
 from kernellab.registry.listing import Listing, Loaded, listing
 from kernellab.registry.table import Registry
-from kernellab.source import Autotune, Closure, Heuristics, Opaque
+from kernellab.source import (
+    Autotune,
+    Binding,
+    Closure,
+    Constant,
+    Constexpr,
+    Dtype,
+    FunctionRef,
+    Heuristics,
+    Import,
+    Members,
+    Opaque,
+)
 from kernellab.store import Version
 
 
@@ -46,22 +58,32 @@ def define(kernels: Registry, key: str, namespace: dict[str, Any], name: str | N
     return Loaded(row, source_text(version), tuple(defined), tuple(_missing(version.closure)))
 
 
-def remove(kernels: Registry, keys: Sequence[str]) -> Listing:
+def remove(kernels: Registry, keys: Sequence[str], *, all_versions: bool = False) -> Listing:
     """Delete versions; return those that are left of the same names.
+
+    A bare name stands for the only version that a kernel has, or for each of them with ``all_versions``.
 
     Raises:
         UnknownName: there is no such version.
-        UsageError: a bare name, which says not which version is meant.
+        UsageError: a bare name of a kernel with several versions, which says not which of them is meant.
     """
-    for key in keys:
-        if not key.isdigit() and "@" not in key:
-            versions = ", ".join(v.label for v in kernels if v.name == key)
-            raise UsageError(f"%triton_rm {key} does not say which version; name one of {versions or 'none'}.")
-    found = {kernels.version(key_of(key)).id: key_of(key) for key in keys}
+    meant = [label for key in keys for label in _labels_of(kernels, key, all_versions=all_versions)]
+    found = {kernels.version(key_of(label)).id: key_of(label) for label in meant}
     gone = [kernels.remove(key) for key in found.values()]
     names = {version.name for version in gone}
     left = listing(kernels.store, time.time(), only=tuple(v.id for v in kernels if v.name in names))
     return replace(left, removed=tuple(version.label for version in gone))
+
+
+def _labels_of(kernels: Registry, key: str, *, all_versions: bool) -> list[str]:
+    versions = [version.label for version in kernels if version.name == key]
+    if key.isdigit() or "@" in key or not versions:
+        return [key]
+    if len(versions) > 1 and not all_versions:
+        raise UsageError(
+            f"%triton_rm {key} does not say which version; name one of {', '.join(versions)}, or add --all."
+        )
+    return versions
 
 
 def tag(kernels: Registry, key: str, tags: Sequence[str], note: str | None = None, *, off: bool = False) -> None:
@@ -82,6 +104,34 @@ def tag(kernels: Registry, key: str, tags: Sequence[str], note: str | None = Non
 def source_text(version: Version) -> str:
     """Return the kernel as it was written, decorators included."""
     return version.closure.decorators + version.closure.functions[0].text
+
+
+def texts_of(version: Version) -> list[str]:
+    """Return all that a version is, as text: the kernel, its helpers, and the plain values that they capture."""
+    _, *helpers = version.closure.functions
+    values = {f"{name} = {text}": None for f in version.closure.functions for name, text in _captured(f.bindings)}
+    return list(filter(None, ["\n".join(values), source_text(version).rstrip(), *(f.text for f in helpers)]))
+
+
+def _captured(bindings: Iterable[tuple[str, Binding]]) -> Iterator[tuple[str, str]]:
+    """Yield names with the text of the value that each stands for; members of a module that is not installed, too."""
+    for name, binding in bindings:
+        if isinstance(binding, Members):
+            yield from ((f"{name}.{member}", text) for member, text in _captured(binding.members))
+        elif not isinstance(binding, FunctionRef | Import | Opaque):
+            yield name, _value_text(binding)
+
+
+def _value_text(binding: Binding) -> str:
+    match binding:
+        case Constexpr(inner):
+            return f"tl.constexpr({_value_text(inner)})"
+        case Constant(value):
+            return repr(value)
+        case Dtype(name):
+            return f"tl.{name}"
+        case _:
+            return str(binding)
 
 
 def key_of(text: str) -> str | int:

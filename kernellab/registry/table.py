@@ -11,7 +11,7 @@ import json
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -48,21 +48,56 @@ class Registry:
     _constants: list[Mapping[str, Any]] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=rlock)
 
-    def add(self, kernel: Any, name: str | None = None) -> Version:
+    def add(self, kernel: Any, name: str | None = None, closure: Closure | None = None) -> Version:
         """Enter a kernel, under ``name`` or its own; it is in the store when this returns.
 
-        Unchanged source gives the version it had before. The jit function under autotuners and heuristics is found
-        by the same entry.
+        ``closure`` is what it was at a launch, else it is taken as it is now. An unchanged one gives the version it had
+        before. The jit function under autotuners and heuristics is found by the same entry.
 
         Raises:
             SourceError: the source of the kernel cannot be found.
             UsageError: ``kernel`` is none.
         """
         require_kernel(kernel)
-        closure = decorated_closure_of(kernel)
+        closure = closure or decorated_closure_of(kernel)
         version = self.store.add(closure, version_digest(closure), name or closure.name)
         self._enter(kernel, version)
         return version
+
+    def launched(self, kernel: Any, closure: Closure | None) -> Version | None:
+        """Return the version of a kernel as it was at a launch, or None where it was never entered.
+
+        That is a new one where a helper, or a value that it captures, is not what it was; and it is the kernel's
+        version from then on. What is launched by way of its decorators, or without them, is the same kernel.
+
+        Raises:
+            SourceError: the source of the kernel cannot be found any more.
+        """
+        before = self.known(kernel)
+        if before is None or closure is None:
+            return before
+        owner = self.owner_of(kernel)
+        closure = closure if owner is kernel else decorated_closure_of(owner)
+        if _is_of(closure, before):
+            return before
+        decorators = closure.decorators or before.closure.decorators  # a kernel that was revived has no text of its own
+        closure = replace(closure, decorators=decorators)
+        version = self.store.add(closure, version_digest(closure), before.name)
+        with self._lock:
+            self._kernels[version.id] = owner
+            self._enter_layers(owner, version)
+            if self._current.get(before.name) in (None, before):
+                self._current[version.name] = version
+        return version
+
+    def current(self, kernel: Any) -> Version:
+        """Return the version of a kernel as it is now; it is entered where that is new.
+
+        Raises:
+            SourceError: the source of the kernel cannot be found.
+        """
+        owner = self.owner_of(kernel)
+        return self.launched(owner, decorated_closure_of(owner)) or self.add(kernel)
 
     def version_of(self, kernel: Any) -> Version:
         """Return id, name and version of a kernel of this session.
@@ -213,11 +248,15 @@ def _name_of(kernel: Any) -> str:
 def _is_still(kernel: Any, version: Version) -> bool:
     """Tell whether a kernel of this session, with the helpers it has now, is what was entered."""
     try:
-        closure = decorated_closure_of(kernel)
+        return _is_of(decorated_closure_of(kernel), version)
     except SourceError:
         return False
-    # The text of the decorators does not count: a revived kernel was built from what they were.
-    return (closure.digest, closure.wrappers) == (version.closure.digest, version.closure.wrappers)
+
+
+def _is_of(closure: Closure, version: Version) -> bool:
+    """Tell whether a closure is that of a version, but for the text of decorators, which a revived kernel has not."""
+    kept = version.closure
+    return version_digest(replace(closure, decorators=kept.decorators)) == version_digest(kept)
 
 
 def version_digest(closure: Closure) -> str:

@@ -6,7 +6,16 @@ Rows are JSON and text, so that opening a store never executes anything. Writes 
 from kernellab.store.database import FILE
 from kernellab.store.flights import FlightLog, GoodFlight
 from kernellab.store.history import History
-from kernellab.store.records import Argument, Launch, LaunchRow, Measurement, MeasurementRow, Result, Version
+from kernellab.store.records import (
+    Argument,
+    Launch,
+    LaunchedBy,
+    LaunchRow,
+    Measurement,
+    MeasurementRow,
+    Result,
+    Version,
+)
 from kernellab.store.schema import SCHEMA
 from kernellab.store.store import Store
 
@@ -19,6 +28,7 @@ __all__ = [
     "History",
     "Launch",
     "LaunchRow",
+    "LaunchedBy",
     "Measurement",
     "MeasurementRow",
     "Result",

@@ -153,6 +153,8 @@ def _plain(record: Launch | Result) -> dict[str, Any]:
     found = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
     if isinstance(record, Launch):
         found["arguments"] = [_plain_argument(argument) for argument in record.arguments]
+        if record.by == "launch":
+            del found["by"]  # those of an earlier release have none
     return {**found, "options": {name: jsonable(value) for name, value in record.options.items()}}
 
 

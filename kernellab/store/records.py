@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from kernellab.source import Binding, Closure
 
+LaunchedBy = Literal["launch", "run"]
 ArgumentKind = Literal["tensor", "scalar", "dtype", "function", "value", "tuple", "descriptor", "other"]
 
 
@@ -65,7 +66,8 @@ class Launch:
 
     ``signature`` gives Triton's type of each parameter, ``options`` what the compiler was told (``num_warps``, ...),
     ``grid_text`` the expression of a grid function where it is known; ``result`` is the digest of the compiled kernel
-    and ``where`` it ran (``gpu``, ``interpreter``, or ``nowhere``). ``device`` is the model of the GPU.
+    and ``where`` it ran (``gpu``, ``interpreter``, or ``nowhere``). ``device`` is the model of the GPU. ``by`` is
+    ``run`` for a trial, which `Lab.run` makes.
     """
 
     signature: tuple[tuple[str, str], ...]
@@ -79,6 +81,7 @@ class Launch:
     grid_text: str = ""
     device: str = ""
     check: str = ""
+    by: LaunchedBy = "launch"
 
     def argument(self, name: str) -> Argument:
         return next(argument for argument in self.arguments if argument.name == name)
@@ -86,7 +89,11 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRow:
-    """A launch in the history: ``count`` times since ``created``, the last time at ``last`` and in ``seconds``."""
+    """A launch in the history: ``count`` times since ``created``, the last time at ``last`` and in ``seconds``.
+
+    Cells of ``%%triton`` and `Lab.run` count. Of what other code launches, the first launch of each specialization is
+    kept, and nobody counts: ``count`` is 0.
+    """
 
     id: int
     version_id: int

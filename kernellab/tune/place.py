@@ -68,9 +68,12 @@ def tune_and_launch(
         raise Interrupted("The tuning was interrupted before anything was known.") from None
     if tuning.winner is not None:
         launched = workshop.make_bench is not None
+        launches = Launches(kernel, grid, args, meta, runtime.target)
+        launch = launches.of(tuning.rows[tuning.winner].config, tuning.best)
         if launched:
+            launch.function.told.add(launch.job.digest)  # it is remembered with its time
             _launch_once(kernel, grid, args, meta, tuning)
-        _remember(runtime, kernels, Launches(kernel, grid, args, meta, runtime.target), tuning, launched=launched)
+        _remember(runtime, kernels, launches, tuning, launched=launched)
     return tuning
 
 
@@ -214,6 +217,7 @@ def _remember(runtime: Runtime, kernels: Registry, launches: Launches, tuning: T
             launches=int(launched),
             run=run,
             given_grid=launches.grid,
+            owner=launches.kernel,
         ),
     )
 

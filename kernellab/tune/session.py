@@ -179,7 +179,7 @@ def _policy(options: Options, launches: Launches) -> Policy:
 
 
 def _records(workshop: Workshop, kernel: Any, launches: Launches, config: Config) -> Records:
-    version = workshop.kernels.known(kernel) or workshop.kernels.add(kernel)
+    version = workshop.kernels.current(kernel)
     key = key_of(key_fields(launches, config, workshop.device))
     return Records(workshop.kernels.store.history, version.id, key, workshop.device.name)
 

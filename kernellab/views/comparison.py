@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
 
 from kernellab.comparing import Comparison
@@ -12,7 +13,7 @@ from kernellab.views.diff import diff_html, diff_text
 def comparison_text(comparison: Comparison) -> str:
     """Return what differs: effects, outputs, time, then resources and source."""
     left, right = comparison.compiled
-    lines = [words for _, words in _facts(comparison)]
+    lines = [*(words for _, words in _facts(comparison)), *_resources(comparison)]
     if left is not None and right is not None:
         return "\n".join([*lines, diff_text(left, right, names=comparison.names, sources=comparison.sources)])
     return "\n".join([*lines, comparison.source_diff])
@@ -21,7 +22,8 @@ def comparison_text(comparison: Comparison) -> str:
 def comparison_html(comparison: Comparison) -> str:
     """Return the same as a card."""
     left, right = comparison.compiled
-    notes = [sections.message(f"kl-note {style}".strip(), words) for style, words in _facts(comparison)]
+    facts = [*_facts(comparison), *(("", words) for words in _resources(comparison))]
+    notes = [sections.message(f"kl-note {style}".strip(), words) for style, words in facts]
     if left is not None and right is not None:
         body = diff_html(left, right, names=comparison.names, sources=comparison.sources)
     else:
@@ -45,13 +47,37 @@ def timing_words(comparison: Comparison) -> str:
 
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:
     """Return (style, sentence) pairs."""
-    facts = [("kl-warn", f"{comparison.names[1]} {words}.") for words in comparison.effects]
+    facts = [*_outcomes(comparison), *(("kl-warn", f"{comparison.names[1]} {words}.") for words in comparison.effects)]
     for check in comparison.outputs:
         style = "kl-good" if check.equal else "kl-warn"
         facts.append((style, _output_words(comparison, check.argument, equal=check.equal, error=check.max_error)))
-    if not comparison.outputs:
+    if not comparison.outputs and comparison.same_inputs and not any(comparison.failures):
         facts.append(("kl-warn", "No outputs are known, so none were compared."))
     return [*facts, ("", timing_words(comparison))]
+
+
+def _outcomes(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """Yield what became of each run, where one did not end well."""
+    if comparison.same_inputs and not any(comparison.failures):
+        return
+    if any(comparison.failures) and comparison.failures[0] is comparison.failures[1]:
+        yield "kl-warn", f"Nothing was run: {comparison.failures[0]}"
+        return
+    for name, failure in zip(comparison.names, comparison.failures, strict=True):
+        if failure is None:
+            yield "kl-good", f"{name} ran to its end."
+        else:
+            yield "kl-warn", f"{name} failed: {type(failure).__name__}: {failure}"
+
+
+def _resources(comparison: Comparison) -> Iterator[str]:
+    """Yield the resources of the one that compiled, where the other did not; those of two are in their comparison."""
+    if None not in comparison.compiled or not any(comparison.failures):
+        return
+    for name, compiled in zip(comparison.names, comparison.compiled, strict=True):
+        if compiled is not None:
+            shown = (f"{fact.name} {fact.value}" for fact in wording.resource_facts(compiled.resources))
+            yield f"{name} takes: {', '.join(shown)}."
 
 
 def _output_words(comparison: Comparison, argument: str, *, equal: bool, error: float) -> str:

@@ -75,13 +75,20 @@ def _cells(row: VersionRow, now: float) -> tuple[str, ...]:
     return (
         row.label,
         str(row.id),
-        f"{row.launches:,}" if row.launches else "",
+        _launched_words(row),
         "" if row.last_launch is None else age_words(now - row.last_launch),
         row.config,
         _time_words(row),
         ", ".join(row.tags),
         row.cell,
     )
+
+
+def _launched_words(row: VersionRow) -> str:
+    """Return how often cells launched it; trials are told apart, and nobody counts what other code launches."""
+    uncounted = "" if row.last_launch is None else "uncounted"
+    counts = [f"{row.launches:,}" if row.launches else uncounted, wording.plural(row.runs, "run") if row.runs else ""]
+    return ", ".join(filter(None, counts))
 
 
 def _time_words(row: VersionRow) -> str:

@@ -53,7 +53,7 @@ class Layout:
 
     ``heuristics`` and ``inner_heuristics`` are the parameters computed before and after the config is chosen, in order.
     ``configs`` is the number of configs of an autotuned kernel, 0 of another one. ``scopes`` are the names of the
-    watched globals, each in a dictionary of its own. ``knobs`` are the expressions that Triton reads.
+    watched captures, each in a scope of its own. ``knobs`` are the expressions that Triton reads.
     ``style`` tells how to call the function under the launcher.
     """
 

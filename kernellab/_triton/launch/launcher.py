@@ -117,7 +117,7 @@ class Launcher:
         if self._context is None or not self._context.is_now(context):
             self._context, self._functions, self._entries = context, {}, defaultdict(dict)
             self.restart()
-        if not all(is_plain(value) for _, _, value in context.globals) or MISSING in values:
+        if not all(capture.is_fixed() for capture in context.captures) or MISSING in values:
             return
         types = tuple(map(layout_type, values))
         if types not in self._functions:
@@ -162,7 +162,7 @@ class Launcher:
             heuristics=tuple(name for name, _ in chain.heuristics),
             inner_heuristics=tuple(name for name, _ in chain.inner_heuristics),
             configs=0 if chain.tuner is None else len(chain.tuner.configs),
-            scopes=tuple(name for name, _, _ in self._context.globals),
+            scopes=tuple(capture.name for capture in self._context.captures),
             style=style_of(self._context.driver),
             knobs=("_kl_runtime.debug", *(f"_kl_compilation.{name}" for name in present)),
         )

@@ -10,6 +10,7 @@ from triton._C.libtriton import native_specialize_impl
 from triton.knobs import HookChain
 from triton.runtime.driver import driver as drivers
 
+from kernellab._triton.launch.captured import Capture
 from kernellab._triton.launch.chain import MISSING, Chain
 from kernellab._triton.launch.code import Slot
 from kernellab._triton.launch.features import argument_feature, constant_feature, layout_type
@@ -17,28 +18,18 @@ from kernellab._triton.launch.features import argument_feature, constant_feature
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a launch function was made under: the driver, and the globals that the kernel uses.
-
-    A global is its name, the dictionary that holds it, and the value, which is known by its identity.
-    """
+    """What a launch function was made under: the driver, and what the kernel takes from outside itself."""
 
     driver: Any
-    globals: tuple[tuple[str, Any, Any], ...]
+    captures: tuple[Capture, ...]
 
     def is_now(self, other: Context) -> bool:
-        return (
-            self.driver is other.driver
-            and len(self.globals) == len(other.globals)
-            and all(
-                a[0] == b[0] and a[1] is b[1] and a[2] is b[2] for a, b in zip(self.globals, other.globals, strict=True)
-            )
-        )
+        """Tell whether another context is the same; a kernel holds on to its captures as long as none changes."""
+        return self.driver is other.driver and self.captures is other.captures
 
 
 def context_of(function: Any) -> Context:
-    used = function.used_global_vals.items()
-    found = tuple((name, scope, scope.get(name, MISSING)) for (name, _), (_, scope) in used)
-    return Context(drivers._active, found)
+    return Context(drivers._active, function.captures())
 
 
 def scope_of(chain: Chain, **own: Any) -> dict[str, Any]:
@@ -85,8 +76,8 @@ def by_slot(chain: Chain, slots: tuple[Slot, ...], values: tuple[Any, ...]) -> d
 
 def by_context(context: Context) -> dict[str, Any]:
     scope = {"_kl_driver": context.driver}
-    for i, (_, dictionary, value) in enumerate(context.globals):
-        scope[f"_kl_scope{i}"], scope[f"_kl_global{i}"] = dictionary, value
+    for i, capture in enumerate(context.captures):
+        scope[f"_kl_scope{i}"], scope[f"_kl_global{i}"] = capture.scope, capture.value
     return scope
 
 
