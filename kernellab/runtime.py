@@ -138,9 +138,7 @@ class Launches:
             checked = CheckedGrid(kernel, grid)
             launch = self._isolated if self._isolates(recorder) else self._unrecorded
             handle = launch(kernel, args, meta, checked)
-            self._tell(kernel, handle, meta, checked)
-            if not is_own:
-                self._keep(kernel, handle, checked)
+            self._tell(kernel, handle, meta, checked, is_kept=not is_own)
             if 0 in (checked.value or ()):
                 warnings.warn(
                     f"{kernel.__name__}: the grid {checked.value} is empty; nothing was launched.", stacklevel=5
@@ -247,23 +245,22 @@ class Launches:
             run = replace(run, changed={**run.changed, **poisoned.changed})
         if handle is not None:
             recorder.note(kernel, self._compiled[handle.hash], dict(checked.arguments), checked.value, run, grid)
-        self._tell(kernel, handle, meta, checked)
+        self._tell(kernel, handle, meta, checked, is_kept=False)
         return handle
 
-    def _tell(self, kernel: Any, handle: Any, meta: Mapping[str, Any], grid: CheckedGrid) -> None:
-        """Tell the observers of a launch; an empty grid launched nothing."""
-        if self.observers.are_there and handle is not None and grid.value is not None and 0 not in grid.value:
-            handle = handle.result() if hasattr(handle, "result") else handle
-            options = {name: value for name, value in meta.items() if name not in kernel.arg_names}
-            compiled = self._compiled[handle.hash]
-            self.observers.tell(Launched(kernel, compiled, dict(grid.arguments), options, grid.value))
+    def _tell(self, kernel: Any, handle: Any, meta: Mapping[str, Any], grid: CheckedGrid, *, is_kept: bool) -> None:
+        """Tell the observers of a launch, and the lab of the first of each specialization that it is to keep.
 
-    def _keep(self, kernel: Any, handle: Any, grid: CheckedGrid) -> None:
-        """Hand on a launch that nobody records, once for each specialization; an empty grid launched nothing."""
-        if self.keep is None or handle is None or 0 in (grid.value or (0,)):
+        An empty grid launched nothing.
+        """
+        if handle is None or 0 in (grid.value or (0,)) or not (self.observers.are_there or is_kept):
             return
         handle = handle.result() if hasattr(handle, "result") else handle
-        if handle.hash not in kernel.told and (self.is_offline() or can_read()):
+        if self.observers.are_there:
+            options = {name: value for name, value in meta.items() if name not in kernel.arg_names}
+            compiled, extents = self._compiled[handle.hash], grid.value or (1, 1, 1)
+            self.observers.tell(Launched(kernel, compiled, dict(grid.arguments), options, extents))
+        if is_kept and self.keep is not None and handle.hash not in kernel.told and (self.is_offline() or can_read()):
             kernel.told.add(handle.hash)
             record = record_of(kernel, self._compiled[handle.hash], dict(grid.arguments))
             where = "interpreter" if self.is_offline() else "gpu"
