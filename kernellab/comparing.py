@@ -84,8 +84,8 @@ class Comparison:
 class Side:
     """One side of a comparison. ``launch`` takes the arguments by name, and returns the outputs by name.
 
-    ``bounded`` returns those of a function with their bounds. ``arguments`` are those of a version that takes others than
-    the other side does.
+    ``bounded`` returns those of a function with their bounds. ``arguments`` are those of a version that takes
+    others than the other side does.
     """
 
     name: str

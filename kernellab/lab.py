@@ -133,7 +133,7 @@ class Lab(Keeping):
         with self._resolving:
             if self._launches is None:
                 self._launches = self._resolved()
-                self._launches.keep = partial(keep, self.kernels)
+                self._launches.keep = lambda record: keep(self.kernels, record)
             return self._launches
 
     def bind(self, kernel: Any) -> Any:

@@ -10,8 +10,9 @@ from typing import Any
 from kernellab.compile import Compiled
 from kernellab.errors import LaunchError, SourceError
 from kernellab.forks import lock
-from kernellab.grid import Grid3
+from kernellab.grid import CheckedGrid, Grid3
 from kernellab.measure.poison import Key
+from kernellab.memory import memory_of
 from kernellab.run import Run
 from kernellab.source import Closure, decorated_closure_of
 
@@ -37,21 +38,31 @@ class LaunchRecord:
     where: str = "nowhere"
 
 
-def record_of(kernel: Any, compiled: Compiled, arguments: Mapping[str, Any]) -> LaunchRecord:
-    """Return the record of a launch of a bound jit function that this thread is making."""
+def record_of(
+    kernel: Any,
+    compiled: Compiled,
+    arguments: Mapping[str, Any],
+    grid: CheckedGrid | None = None,
+    where: str = "nowhere",
+) -> LaunchRecord:
+    """Return the record of a launch of a bound jit function that this thread is making; it counts none yet."""
     owner = kernel.launched_as
     try:
         closure = decorated_closure_of(owner)
     except SourceError:
         closure = None
-    return LaunchRecord(kernel, compiled, arguments, owner=owner, closure=closure)
+    record = LaunchRecord(kernel, compiled, arguments, owner=owner, closure=closure, where=where)
+    if grid is not None:
+        record.grid, record.given_grid = grid.value, grid.given
+    return record
 
 
-def can_read() -> bool:
-    """Tell whether tensors can be read now: not while the launches of this thread go into a CUDA graph."""
+def can_read(arguments: Mapping[str, Any]) -> bool:
+    """Tell whether arguments can be read now: not where a launch on a GPU goes into a CUDA graph."""
     import torch  # a launch needs it anyway
 
-    return not torch.cuda.is_current_stream_capturing()
+    on_gpu = any(tensor.is_cuda for tensor in memory_of(arguments).values())
+    return not (on_gpu and torch.cuda.is_current_stream_capturing())
 
 
 @dataclass(slots=True)

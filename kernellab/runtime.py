@@ -41,10 +41,9 @@ class Launches:
     """The runtime of bound kernels.
 
     ``offline`` is the driver that stands in for a GPU, or None where there is one; then ``flights`` are its workers,
-    and ``tune`` returns the config of an autotuned kernel, from its arguments, grid and options among them.
-    ``keep`` is told of the first launch of each specialization that no recorder watches.
-    ``reporter`` shows how far a launch on the CPU has come, ``tuning_reporter`` how far a tuning,
-    ``benchmark_reporter`` how far a benchmark, and ``compile_reporter`` that a launch waits for its kernel to compile.
+    and ``tune`` returns the config of an autotuned kernel, from its arguments, grid and options among them. ``keep`` is
+    told of launches that nobody records. ``reporter`` shows how far a launch on the CPU has come, ``compile_reporter``
+    that one waits for its kernel, ``tuning_reporter`` and ``benchmark_reporter`` how far these have come.
     """
 
     compiler: Compiler
@@ -119,13 +118,10 @@ class Launches:
         """
         __tracebackhide__ = True
         self.activate()
-        is_own = bool(self.observers.is_withheld)
         with self.observers.withheld():
-            return self._launch(kernel, args, meta, grid, warmup, is_own=is_own)
+            return self._launch(kernel, args, meta, grid, warmup)
 
-    def _launch(
-        self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool, *, is_own: bool
-    ) -> Any:
+    def _launch(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
         __tracebackhide__ = True
         recorder = self._recorder
         if warmup or (recorder is not None and not recorder.run):
@@ -136,19 +132,15 @@ class Launches:
             return handle
         if recorder is None:
             checked = CheckedGrid(kernel, grid)
-            launch = self._isolated if self._isolates(recorder) else self._unrecorded
+            launch = self._isolated if self._isolates(recorder) else partial(self._through_triton, warmup=False)
             handle = launch(kernel, args, meta, checked)
-            self._tell(kernel, handle, meta, checked, is_kept=not is_own)
+            self._tell(kernel, handle, meta, checked)
             if 0 in (checked.value or ()):
                 warnings.warn(
                     f"{kernel.__name__}: the grid {checked.value} is empty; nothing was launched.", stacklevel=5
                 )
             return handle
         return self._recorded(recorder, kernel, args, meta, grid)
-
-    def _unrecorded(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid) -> Any:
-        __tracebackhide__ = True
-        return self._through_triton(kernel, args, meta, grid, False)
 
     def launch_error(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
         """Return what a failed launch of a known kernel raises: an error in the user's words where there is one."""
@@ -245,26 +237,22 @@ class Launches:
             run = replace(run, changed={**run.changed, **poisoned.changed})
         if handle is not None:
             recorder.note(kernel, self._compiled[handle.hash], dict(checked.arguments), checked.value, run, grid)
-        self._tell(kernel, handle, meta, checked, is_kept=False)
+        self._tell(kernel, handle, meta, checked)
         return handle
 
-    def _tell(self, kernel: Any, handle: Any, meta: Mapping[str, Any], grid: CheckedGrid, *, is_kept: bool) -> None:
-        """Tell the observers of a launch, and the lab of the first of each specialization that it is to keep.
-
-        An empty grid launched nothing.
-        """
-        if handle is None or 0 in (grid.value or (0,)) or not (self.observers.are_there or is_kept):
+    def _tell(self, kernel: Any, handle: Any, meta: Mapping[str, Any], grid: CheckedGrid) -> None:
+        """Tell the observers of a launch, and whoever keeps what the user's own code launched; not of an empty grid."""
+        is_kept = self.keep is not None and self._recorder is None and self.observers.is_withheld == 1
+        if handle is None or grid.value is None or 0 in grid.value or not (self.observers.are_there or is_kept):
             return
         handle = handle.result() if hasattr(handle, "result") else handle
+        compiled, arguments = self._compiled[handle.hash], dict(grid.arguments)
         if self.observers.are_there:
             options = {name: value for name, value in meta.items() if name not in kernel.arg_names}
-            compiled, extents = self._compiled[handle.hash], grid.value or (1, 1, 1)
-            self.observers.tell(Launched(kernel, compiled, dict(grid.arguments), options, extents))
-        if is_kept and self.keep is not None and handle.hash not in kernel.told and (self.is_offline() or can_read()):
+            self.observers.tell(Launched(kernel, compiled, arguments, options, grid.value))
+        if is_kept and self.keep is not None and handle.hash not in kernel.told and can_read(arguments):
             kernel.told.add(handle.hash)
-            record = record_of(kernel, self._compiled[handle.hash], dict(grid.arguments))
-            where = "interpreter" if self.is_offline() else "gpu"
-            self.keep(replace(record, grid=grid.value, given_grid=grid.given, where=where))
+            self.keep(record_of(kernel, compiled, arguments, grid, "interpreter" if self.is_offline() else "gpu"))
 
     @contextmanager
     def _poisoned(
