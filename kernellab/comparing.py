@@ -184,7 +184,7 @@ def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: Laun
         return bench.compile(function, **given(arguments))
 
     inputs = made_inputs(own, bench.device) if missing and subject.launch is not None else None
-    return Side(version.label, _text(version), launched, compiled, inputs)
+    return Side(version.label, _text(version), launched, compiled, arguments=inputs)
 
 
 def _foreign(version: Version, missing: set[str]) -> UsageError:
