@@ -118,4 +118,4 @@ def _version(kernels: Registry, scope: Mapping[str, Any], seen: Seen) -> Version
         return kernels.add(seen.owner, closure=seen.kept)
     owners = [value for value in scope.values() if is_kernel(value) and jit_function(value) is kernel]
     owner = next((value for value in owners if value is not kernel), kernel)
-    return kernels.add(owner)
+    return kernels.add(owner, closure=seen.kept if owner is kernel else None)
