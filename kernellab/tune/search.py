@@ -67,7 +67,7 @@ class Random:
             index = self._unseen()
             self._seen.add(index)
             config = self.space.at(index)
-            if config in self.space:
+            if self.space.allows(config.values):
                 found.append(config)
         self._given += len(found)
         return found
@@ -182,7 +182,7 @@ class OptunaSearch:
             drawn += 1
             trial = self.study.ask()
             config = Config.of({n: trial.suggest_categorical(n, list(c)) for n, c in self.space.values.items()})
-            if config in self._trials or config not in self.space:
+            if config in self._trials or not self.space.allows(config.values):
                 self.study.tell(trial, state=_failed())
                 continue
             self._trials[config] = trial

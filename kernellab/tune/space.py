@@ -38,7 +38,7 @@ class Space:
         return prod(len(choices) for choices in self.values.values())
 
     def __iter__(self) -> Iterator[Config]:
-        return (config for config in map(self.at, range(self.size)) if config in self)
+        return (config for config in map(self.at, range(self.size)) if self.allows(config.values))
 
     def at(self, index: int) -> Config:
         """Return combination number ``index``, which ``where`` may exclude."""
