@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernellab._triton.binary import read_resources
+from kernellab._triton.binary import read_resources, spill_bytes
 from kernellab._triton.compiling import Built, Input, build, build_ttir
 from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
@@ -115,7 +115,7 @@ def _write(built: Built, seconds: float, job: CompileJob, folder: Path) -> None:
         "stage_seconds": dict(built.stage_seconds),
         "shared_bytes": metadata["shared"],
         "threads": metadata["num_warps"] * job.target.warp_size,
-        "binary": _binary_summary(folder, job),
+        "binary": _binary_summary(folder, job, built.ptxas_log),
     }
     (folder / GRAPH).write_text(graph_to_json(graph))
     (folder / SUMMARY).write_text(json.dumps(summary))
@@ -140,8 +140,11 @@ def _input(job: CompileJob) -> Input:
     )
 
 
-def _binary_summary(folder: Path, job: CompileJob) -> Mapping[str, int] | None:
+def _binary_summary(folder: Path, job: CompileJob, log: str) -> Mapping[str, int] | None:
     if job.target.backend != "cuda":
         return None
     resources = read_resources(next(folder.glob("*.cubin")))
-    return None if resources is None else asdict(resources)
+    if resources is None:
+        return None
+    ptx = next(folder.glob("*.ptx")).read_text()
+    return {**asdict(resources), "spill_bytes": spill_bytes(resources.stack_bytes, log, ptx)}

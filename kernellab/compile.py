@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # compile workers load this module and need neither
     from kernellab.ir.effects import Effects
     from kernellab.ir.graph import Graph
 
-SCHEMA = 1
+SCHEMA = 2
 TEXT_STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
 
 
@@ -90,9 +90,9 @@ def _override_digest(path: str | None) -> str:
 class Resources:
     """What one block of a compiled kernel needs, and whether the target has it.
 
-    A field is None where the tools cannot tell (AMD's registers). ``spill_bytes`` is what a loaded kernel reports
-    (``n_spills`` x 4), ``stack_bytes`` comes from the binary, ``shared_bytes`` is static plus dynamic shared memory,
-    ``static_shared_bytes`` the static part, which inline assembly may declare.
+    A field is None where the tools cannot tell (AMD's registers). ``stack_bytes`` is the stack of a thread, as a loaded
+    kernel reports it (``n_spills`` x 4), and ``spill_bytes`` what of it holds spilled registers. ``shared_bytes`` is
+    static plus dynamic shared memory, ``static_shared_bytes`` the static part, which inline assembly may declare.
     ``occupancy`` is the theoretical share of resident warps, from 0 to 1, and ``limiter`` what bounds it:
     ``registers``, ``shared memory``, ``threads`` or ``blocks``. Where ``fits`` is False, ``why_not`` gives the number
     and the limit.

@@ -297,7 +297,7 @@ def _resources(summary: Mapping[str, Any], target: Target) -> Resources:
         share = occupancy(limits, threads=threads, registers=binary["registers"], shared_bytes=shared)
     return Resources(
         registers=binary and binary["registers"],
-        spill_bytes=binary and binary["stack_bytes"],
+        spill_bytes=binary and binary["spill_bytes"],
         stack_bytes=binary and binary["stack_bytes"],
         shared_bytes=shared,
         static_shared_bytes=static,

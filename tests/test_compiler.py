@@ -328,3 +328,47 @@ def test_a_worker_killed_in_the_middle_of_a_compile_is_replaced(
         killer.join()
         assert compiled.resources.fits
         assert worker.pid not in {None, first}
+
+
+@triton.jit
+def multiplying(a_ptr, b_ptr, c_ptr, K, M: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, PRINTS: tl.constexpr):
+    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK)
+    total = tl.zeros((M, N), tl.float32)
+    for k in range(0, K, BLOCK):
+        a = tl.load(a_ptr + rows[:, None] * K + k + inner[None, :])
+        total += tl.dot(a, tl.load(b_ptr + (k + inner)[:, None] * N + columns[None, :]))
+        if PRINTS:
+            tl.device_print("k", k)
+    tl.store(c_ptr + rows[:, None] * N + columns[None, :], total)
+
+
+@pytest.mark.parametrize("target", ["cuda:80", "cuda:90"])
+def test_spills_are_what_ptxas_calls_so_and_the_rest_of_the_stack_is_stack(lab: kernellab.Lab, target: str) -> None:
+    half, out = torch.zeros(1 << 16, dtype=torch.float16), torch.zeros(1 << 16)
+
+    def resources(size: int, prints: bool) -> Any:
+        return lab.compile(
+            multiplying, half, half, out, 64, M=128, N=size, BLOCK=32, PRINTS=prints, num_warps=4, target=target
+        ).resources
+
+    printing = resources(32, True)
+    assert printing.spill_bytes == 0
+    assert printing.stack_bytes >= 16
+    assert (resources(32, False).spill_bytes, resources(32, False).stack_bytes) == (0, 0)
+    spilling, both = resources(256, False), resources(256, True)
+    assert spilling.spill_bytes == spilling.stack_bytes > 0
+    assert both.spill_bytes == both.stack_bytes - 16 > 0
+
+
+@pytest.mark.parametrize(
+    ("log", "spilled"),
+    [
+        ("64 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads", 0),
+        ("64 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads", 24),
+        ("", 24),
+    ],
+)
+def test_what_the_ptx_declares_itself_is_not_spilled(log: str, spilled: int) -> None:
+    from kernellab._triton.binary import spill_bytes
+
+    assert spill_bytes(64, log, ".local .align 8 .b8 \t__local_depot0[40];") == spilled

@@ -1,9 +1,12 @@
-"""What the tools in Triton's wheel read out of a compiled binary."""
+"""What the tools in Triton's wheel tell of a compiled binary."""
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +27,33 @@ def read_resources(cubin: Path) -> BinaryResources | None:
     text = _tool_output([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(cubin)])
     match = re.search(r"REG:(\d+)\s+STACK:(\d+)\s+SHARED:(\d+)", text or "")
     return BinaryResources(int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+@contextmanager
+def ptxas_log() -> Iterator[io.StringIO]:
+    """Collect what ptxas says of the binary that is compiled meanwhile, on the standard output as Triton does it."""
+    told, is_wanted = io.StringIO(), knobs.nvidia.dump_ptxas_log
+    with knobs.nvidia.scope():
+        knobs.nvidia.dump_ptxas_log = True
+        with redirect_stdout(told):
+            yield told
+    if is_wanted:
+        print(told.getvalue())
+
+
+def spill_bytes(stack_bytes: int, log: str, ptx: str) -> int:
+    """Return the bytes of a stack that hold spilled registers.
+
+    Whether any are spilled, ptxas says. What the PTX declares itself lies there as well: the arguments of
+    ``tl.device_print``, arrays of libdevice. https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#ptxas-options
+    """
+    traffic = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    if traffic and not any(int(count) for pair in traffic for count in pair):
+        return 0
+    declared = sum(map(int, re.findall(r"\.local\s+\.align\s+\d+\s+\.b8\s+\S+\[(\d+)\]", ptx)))
+    if traffic and declared >= stack_bytes:
+        return stack_bytes
+    return max(0, stack_bytes - declared)
 
 
 def disassemble(cubin: Path) -> str | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import re
 import subprocess
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from triton.compiler import make_backend
 from triton.compiler.compiler import parse
 from triton.compiler.errors import CompilationError
 
+from kernellab._triton.binary import ptxas_log
 from kernellab._triton.specialize import gpu_target, source_of
 from kernellab.advice import in_plain_words
 from kernellab.errors import CompileError, Place
@@ -32,10 +34,11 @@ _MAX_FILE_NAME = 150
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a full compile left: the files by Triton's names for them, and the seconds per stage."""
+    """What a full compile left: the files by Triton's names for them, the seconds per stage, the words of ptxas."""
 
     files: Mapping[str, bytes]
     stage_seconds: Mapping[str, float]
+    ptxas_log: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +73,14 @@ def build(given: Input, closure: Closure) -> Built:
         metadata = _metadata(given, lowering.options)
         name = str(source.name)[:_MAX_FILE_NAME]
         files = {f"{name}.source": _content(lowering.module)}
-        module = lowering.module
+        module, log = lowering.module, io.StringIO()
         for stage, lower in lowering.stages.items():
-            module = _overridden(metadata, stage, lowering.context) or lower(module, metadata)
+            with ptxas_log() if stage == "cubin" else nullcontext(log) as log:
+                module = _overridden(metadata, stage, lowering.context) or lower(module, metadata)
             files[f"{name}.{stage}"] = _content(module)
             clock.lap(stage)
         files[f"{name}.json"] = json.dumps(metadata, default=vars).encode()
-    return Built(files, clock.seconds)
+    return Built(files, clock.seconds, log.getvalue())
 
 
 def build_ttir(given: Input, closure: Closure) -> tuple[Any, Any]:

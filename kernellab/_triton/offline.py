@@ -145,6 +145,8 @@ class _Utils:
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[None, str, int, int, int]:
         """Return module, function, registers, spills in 32-bit words, and the most threads per block.
 
+        As a GPU's driver does, it counts all of the stack as spills.
+
         There is no module: Triton would ask the driver that is active when the kernel is collected to unload it.
         """
         registers, spills = _binary_usage(binary) if self._owner.target_of_device(device).backend == "cuda" else (0, 0)

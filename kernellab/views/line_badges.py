@@ -43,7 +43,7 @@ def badges_of(exploration: Exploration) -> Mapping[LineKey, tuple[Badge, ...]]:
             badges = (
                 *_widths(profile, possible.get(key, 0)),
                 *_units(profile, is_slow_dot=key in slow),
-                *_others(profile, binary),
+                *_others(profile, binary, exploration.compiled.resources.spill_bytes),
             )
             if badges:
                 found[key] = badges
@@ -75,7 +75,7 @@ def _units(profile: LineProfile, *, is_slow_dot: bool) -> Iterator[Badge]:
         yield Badge("no tensor cores", tip, alarm=True)
 
 
-def _others(profile: LineProfile, binary: LineProfile) -> Iterator[Badge]:
+def _others(profile: LineProfile, binary: LineProfile, spill_bytes: int | None) -> Iterator[Badge]:
     if profile.count(Kind.BULK_COPY):
         yield Badge("TMA", f"copied by the tensor memory accelerator: {_listed(profile, Kind.BULK_COPY)}")
     if profile.count(Kind.ATOMIC):
@@ -84,7 +84,9 @@ def _others(profile: LineProfile, binary: LineProfile) -> Iterator[Badge]:
         yield Badge("bar", f"waits at a barrier: {_listed(profile, Kind.BARRIER)}")
     spilling = binary if binary.instructions else profile
     spills = spilling.count(Kind.SPILL)
-    if spills:
+    if spills and spill_bytes == 0:
+        yield Badge(f"stack {spills}", f"on the stack, in local memory: {_listed(spilling, Kind.SPILL)}")
+    elif spills:
         tip = f"{plural(spills, 'instruction')} for spilled registers or a stack, in local memory: "
         yield Badge(f"spill {spills}", tip + _listed(spilling, Kind.SPILL), alarm=True)
 

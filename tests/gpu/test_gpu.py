@@ -105,6 +105,22 @@ def test_resources_are_those_of_the_loaded_kernel(lab: kernellab.Lab, name: str)
         assert resources.shared_bytes == handle.metadata.shared
 
 
+@triton.jit
+def printing(x_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.device_print("x", x)
+    tl.store(x_ptr + offs, x + 1, mask=offs < n)
+
+
+def test_what_a_kernel_prints_lies_on_the_stack_and_is_not_spilled(lab: kernellab.Lab) -> None:
+    x = torch.zeros(64, device="cuda")
+    handle = lab.bind(printing)[(1,)](x, 1, BLOCK=64)
+    resources = lab.compile(printing, x, 1, BLOCK=64).resources
+    assert resources.spill_bytes == 0
+    assert resources.stack_bytes == handle.n_spills * 4 > 0
+
+
 def test_spills_are_those_of_the_loaded_kernel(lab: kernellab.Lab) -> None:
     case = CASES["matmul-float16"]
     arguments = case.fresh_arguments("cuda")
