@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +23,7 @@ from kernellab.memory import copied, memory_of
 from kernellab.registry.shelf import texts_of
 from kernellab.registry.table import Registry
 from kernellab.store import Launch, Version
+from kernellab.store.formula import evaluated
 
 Verdict = Literal["faster", "slower", "no difference"]
 _MARGIN = 0.01  # a difference below this is none that anybody would act on
@@ -197,15 +197,10 @@ def _text(version: Version) -> str:
 
 def _grid(own: Launch, shared: Launch, launches: tuple[Launch, ...], given: Mapping[str, Any]) -> Any:
     """Return the grid of a kernel on arguments that may be those of another: by formula, else as recorded."""
-    import torch
-    import triton
-
     if own == shared or not launches:
         return shared.grid
     found = grid_text(launches)
-    if found is None:
-        return own.grid
-    return eval(found.text, {"torch": torch, "triton": triton, "math": math, **given})(given)
+    return own.grid if found is None else evaluated(found.text, given)
 
 
 def _function_side(function: Any, kernel: Side) -> Side:

@@ -52,7 +52,7 @@ class Keeping(ABC):
         Raises:
             UsageError: there is no such table.
         """
-        from kernellab.export.frames import frame
+        from kernellab.export.tables import frame
 
         return frame(self.kernels.store, table)
 
@@ -62,6 +62,7 @@ class Keeping(ABC):
         Without a ``kind``, it is a module with the decorators that the kernel was launched with. Else it is ``module``
         (with the configs that were chosen in place of ``@triton.autotune``), ``autotune`` (with that), ``torch-op``,
         ``report`` (a page with all that is known of it), or ``bundle`` (for ``%triton_load`` on another machine).
+        A kernel that this session did not launch is not executed for it: the file lacks what only that tells.
 
         Raises:
             UnknownName, UsageError: there is no such kernel or kind, or the kernel cannot be written so.

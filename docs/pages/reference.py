@@ -115,7 +115,7 @@ CHAPTERS = (
         "What `lab.export` and `lab.frame` give, and DataFrames as files.",
         (
             "kernellab.export.write.Exported",
-            "kernellab.export.frames.frame",
+            "kernellab.export.tables.frame",
             "kernellab.export.frames.save_frame",
             "kernellab.export.frames.read_frame",
         ),

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from kernellab._triton.decorators import wrapped
-from kernellab.errors import LaunchError
+from kernellab.errors import LaunchError, SourceError
 from kernellab.source import (
     LOADED,
     Binding,
@@ -87,7 +87,10 @@ def load(closure: Closure, *, name: str | None = None, unwraps: bool = False) ->
     """
     _register_sources(closure)
     loaded = Loaded(closure, name, unwraps=unwraps)
-    loaded.load_all()
+    try:
+        loaded.load_all()
+    except RecursionError as exc:
+        raise SourceError(f"The helpers of {closure.name} call each other too deeply.", kernel=closure.name) from exc
     return loaded
 
 
@@ -180,6 +183,8 @@ class Loaded:
             self.functions[index] = eval(code, namespace)
             return
         exec(compile(text, function.file, "exec", dont_inherit=True), namespace)
+        if function.name not in namespace:
+            raise SourceError(f"The text of {function.name} defines no function of that name.", kernel=function.name)
         self.functions[index] = self._decorated(index, function, namespace[function.name])
 
     def _decorated(self, index: int, function: Function, python: Any) -> Any:
@@ -214,9 +219,14 @@ def _references(function: Function) -> list[int]:
 
 
 def _imported(module: str, attribute: str) -> Any:
-    value: Any = importlib.import_module(module)
-    for part in filter(None, attribute.split(".")):
-        value = getattr(value, part)
+    try:
+        value: Any = importlib.import_module(module)
+        for part in filter(None, attribute.split(".")):
+            value = getattr(value, part)
+    except (ImportError, AttributeError) as exc:
+        raise SourceError(
+            f"The kernel needs {module}.{attribute}".rstrip(".") + f", which is not here: {exc}."
+        ) from exc
     return value
 
 

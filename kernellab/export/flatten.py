@@ -26,6 +26,7 @@ from kernellab.source import (
     Members,
     Opaque,
     is_installed,
+    is_name,
     referred,
 )
 
@@ -95,7 +96,7 @@ class Flat:
             case Items(kind, members):
                 inside = ", ".join(map(self.expression, members))
                 return f"({inside},)" if kind == "tuple" else f"[{inside}]" if kind == "list" else f"{kind}([{inside}])"
-            case Call(Import("builtins", "getattr"), (owner, Constant(name))):
+            case Call(Import("builtins", "getattr"), (owner, Constant(name))) if is_name(name):
                 return f"{self.expression(owner)}.{name}"
             case Call(function, arguments, None):
                 return f"{self.expression(function)}({', '.join(map(self.expression, arguments))})"
@@ -229,7 +230,7 @@ def _span(node: ast.expr) -> Span:
 
 
 def _edited(text: str, edits: dict[Span, str]) -> str:
-    lines = [line.encode() for line in text.splitlines(keepends=True)]
+    lines = [line.encode() for line in re.findall(r"[^\n]*\n|[^\n]+", text)]  # as `ast` divides it, and no other way
     for (line, column, end_line, end_column), new in sorted(edits.items(), reverse=True):
         before, after = lines[line - 1][:column], lines[end_line - 1][end_column:]
         lines[line - 1 : end_line] = [before + new.encode() + after]

@@ -1,71 +1,81 @@
-"""The history as DataFrames, one tidy row per kernel version, launch or measurement; and DataFrames as files."""
+"""DataFrames as files: CSV, JSON or Parquet that other programs read, and that come back whole."""
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from kernellab.calls import verb
-from kernellab.errors import UsageError, choice_message
-from kernellab.registry.listing import listing
-from kernellab.store import Argument, Store
+from kernellab.errors import KernellabError, UsageError, choice_message, first_line
+from kernellab.source import parsed_json, require
 
-TABLES = ("kernels", "launches", "measurements")
-SCHEMA = 1
 _ABSENT = "<NA>"
 _PAIRS = "__pairs__"
 _FORMATS = (".csv", ".json", ".parquet")
-Row = dict[str, Any]
-
-
-def frame(store: Store, table: str) -> Any:
-    """Return a table of the store as a DataFrame. Times are in UTC; nested values are JSON.
-
-    Raises:
-        UsageError: there is no such table.
-    """
-    import pandas as pd  # keeps `import kernellab` light
-
-    if table not in TABLES:
-        raise UsageError(choice_message("table", table, TABLES))
-    rows = list(_ROWS[table](store))
-    found = pd.DataFrame(rows, columns=None if rows else _COLUMNS[table])
-    for name in ("created", "last"):
-        if name in found:
-            found[name] = pd.to_datetime(found[name].astype(float), unit="s", utc=True)
-    found.attrs = {"table": table, "schema": SCHEMA, "store": str(store.path or ":memory:")}
-    return found
+_FILE_BYTES = 128 * 2**20
+_CELLS = 50_000_000
+_TEXTUAL = {"object", "str", "string"}
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")  # and what `_escaped` made of one
+# astype takes sizes, too: "S1000000000" is a gigabyte for every row
+_DTYPE = re.compile(
+    r"object|str|string|category|bool|boolean|[uU]?[iI]nt(8|16|32|64)|[fF]loat(16|32|64)|complex(64|128)"
+    r"|(datetime|timedelta)64\[(s|ms|us|ns)(, [\w/+:-]{1,40})?\]"
+)
+_REFUSALS = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    NotImplementedError,
+    OSError,
+    RecursionError,
+    csv.Error,
+)
 
 
 @verb
-def save_frame(found: Any, path: str | Path) -> Path:
+def save_frame(found: Any, path: str | Path, *, escape: bool = True) -> Path:
     """Write a DataFrame as CSV, JSON or Parquet, by the ending of ``path``, so that `read_frame` gives it back whole.
 
     Dtypes and attributes are in a comment on the first line of a CSV, beside the rows of JSON, and in the metadata of
-    Parquet. Other programs read the files too; a value that is absent is ``<NA>`` in a CSV.
+    Parquet. Other programs read the files too; a value that is absent is ``<NA>`` in a CSV. There, with ``escape``, a
+    text that a spreadsheet would take for a formula begins with an apostrophe, which `read_frame` takes off again
+    (https://owasp.org/www-community/attacks/CSV_Injection).
 
     Raises:
-        UsageError: the ending is another one, or Parquet's library is not installed.
+        UsageError: it is no DataFrame, has two columns of one name or something that cannot be written, the ending is
+            another one, or Parquet's library is not installed.
     """
+    import pandas as pd
+
     path = Path(path)
     suffix = _format(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    attrs = json.loads(json.dumps(_encoded(found.attrs), default=_plain))
-    about = {"columns": list(map(str, found.columns)), "dtypes": [str(t) for t in found.dtypes], "attrs": attrs}
-    match suffix:
-        case ".csv":
-            text = found.to_csv(index=False, na_rep=_ABSENT)
-            path.write_text(f"# {json.dumps(about)}\n{text}", encoding="utf-8")
-        case ".json":
-            rows = found.astype(object).where(found.notna(), None).to_numpy().tolist()
-            path.write_text(json.dumps({**about, "rows": rows}, default=_plain), encoding="utf-8")
-        case _:
-            copy = found.copy(deep=False)
-            copy.attrs = {"kernellab": about}
-            _with_parquet(lambda: copy.to_parquet(path, index=False))
+    if not isinstance(found, pd.DataFrame):
+        raise UsageError(f"save_frame got a {type(found).__name__}; expected a pandas.DataFrame.")
+    _require_different(list(map(str, found.columns)), path)
+    with _refusing(f"{str(path)!r} cannot be written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        attrs = json.loads(json.dumps(_encoded(found.attrs), default=_plain))
+        about = {"columns": list(map(str, found.columns)), "dtypes": [str(t) for t in found.dtypes], "attrs": attrs}
+        match suffix:
+            case ".csv":
+                rows = (_escaped(found) if escape else found).to_csv(index=False, na_rep=_ABSENT)
+                first = _without_formulas(json.dumps({**about, "escaped": True})) if escape else json.dumps(about)
+                _write(path, f"# {first}\n{rows}")
+            case ".json":
+                rows = found.astype(object).where(found.notna(), None).to_numpy().tolist()
+                _write(path, json.dumps({**about, "rows": rows}, default=_plain))
+            case _:
+                copy = found.copy(deep=False)
+                copy.attrs = {"kernellab": about}
+                _with_parquet(lambda: copy.to_parquet(path, index=False))
     return path
 
 
@@ -74,32 +84,106 @@ def read_frame(path: str | Path) -> Any:
     """Return what `save_frame` wrote: with its dtypes and attributes.
 
     Raises:
-        UsageError: there is no such file, or it is of another kind.
+        UsageError: there is no such file, it is of another kind, or too large, or its content is not what it says.
     """
-    import pandas as pd
-
     path = Path(path)
     suffix = _format(path)
-    if not path.exists():
+    if not path.is_file():
         raise UsageError(f"There is no file {str(path)!r}.")
-    if suffix == ".parquet":
-        found = _with_parquet(lambda: pd.read_parquet(path))
-        about = found.attrs.get("kernellab")
-    elif suffix == ".csv":
-        first, _, rest = path.read_text(encoding="utf-8").partition("\n")
-        about = json.loads(first.removeprefix("# ")) if first.startswith("# {") else None
+    if path.stat().st_size > _FILE_BYTES:
+        raise UsageError(f"{str(path)!r} has {path.stat().st_size:,} bytes; expected at most {_FILE_BYTES:,}.")
+    with _refusing(f"{str(path)!r} cannot be read"):
+        about, found = {".csv": _read_csv, ".json": _read_json, ".parquet": _read_parquet}[suffix](path)
+        if about is None:
+            raise UsageError(f"{str(path)!r} was not written by save_frame; read it with pandas.")
+        return _restored(found(), about)
+
+
+def _read_csv(path: Path) -> tuple[Any, Callable[[], Any]]:
+    import pandas as pd
+
+    first, _, rest = path.read_text(encoding="utf-8").partition("\n")
+    if not first.startswith("# {"):
+        return None, lambda: None
+    about = _required(parsed_json(first.removeprefix("# ")))
+
+    def found() -> Any:
+        if not about["columns"]:
+            return pd.DataFrame()
         # pandas before 3.1 reads floats inexactly; made of texts, they are exact
-        texts = {} if about is None else {n: str for n, kind in _kinds(about) if kind in {*_TEXTUAL, "float64"}}
-        found = pd.read_csv(io.StringIO(rest), dtype=texts, keep_default_na=False, na_values=[_ABSENT])
-    else:
-        about = json.loads(path.read_text(encoding="utf-8"))
-        found = pd.DataFrame(about["rows"], columns=about["columns"]) if "rows" in about else None
-    if about is None or found is None:
-        raise UsageError(f"{str(path)!r} was not written by save_frame; read it with pandas.")
-    return _restored(found, about)
+        kinds = [kind for _, kind in _kinds(about)]
+        texts = {i: str for i, kind in enumerate(kinds) if kind in {*_TEXTUAL, "float64"}}
+        given = next(csv.reader(io.StringIO(rest)), [])
+        names = [_unescaped(name) for name in given] if about.get("escaped") else given
+        require(names == about["columns"], "the header", names, f"{about['columns']}")
+        read = pd.read_csv(
+            io.StringIO(rest),
+            header=0,
+            names=range(len(kinds)),
+            dtype=texts,
+            keep_default_na=False,
+            na_values=[_ABSENT],
+        )
+        read.columns = about["columns"]
+        require(isinstance(read.index, pd.RangeIndex), "a row", "longer", "as many cells as columns")
+        for name, kind in _kinds(about):
+            if about.get("escaped") and kind in _TEXTUAL:
+                read[name] = read[name].map(_unescaped, na_action="ignore")
+        return read
+
+    return about, found
+
+
+def _read_json(path: Path) -> tuple[Any, Callable[[], Any]]:
+    import pandas as pd
+
+    about = parsed_json(path.read_text(encoding="utf-8"), _FILE_BYTES, _CELLS // 2)
+    if not isinstance(about, dict) or "rows" not in about:
+        return None, lambda: None
+    rows = about["rows"]
+    width = len(_required(about)["columns"])
+    whole = isinstance(rows, list) and all(isinstance(row, list) and len(row) == width for row in rows)
+    require(whole, "rows", "something else", f"a list of lists of {width} values")
+    return about, lambda: pd.DataFrame(rows, columns=about["columns"])
+
+
+def _read_parquet(path: Path) -> tuple[Any, Callable[[], Any]]:
+    import pandas as pd
+
+    found = _with_parquet(lambda: _whole_parquet(path) and pd.read_parquet(path))
+    about = found.attrs.get("kernellab")
+    return None if about is None else _required(about), lambda: found
+
+
+def _whole_parquet(path: Path) -> bool:
+    """Tell that a file may be read: what it says of its size is bounded, whatever it is compressed to."""
+    from pyarrow import parquet  # type: ignore[import-untyped]
+
+    found = parquet.read_metadata(path)
+    groups = [found.row_group(index) for index in range(found.num_row_groups)]
+    cells, unpacked = found.num_rows * max(found.num_columns, 1), sum(group.total_byte_size for group in groups)
+    require(cells <= _CELLS, "the number of its cells", cells, f"at most {_CELLS:,}")
+    require(unpacked <= 4 * _FILE_BYTES, "its unpacked size", unpacked, f"at most {4 * _FILE_BYTES:,} bytes")
+    return True
+
+
+def _required(about: Any) -> dict[str, Any]:
+    """Return what a file says of its columns, checked."""
+    require(isinstance(about, dict), "its description", about, "an object")
+    for name in ("columns", "dtypes"):
+        found = about[name]
+        texts = isinstance(found, list) and all(isinstance(each, str) for each in found)
+        require(texts, name, found, "a list of texts")
+    require(len(about["columns"]) == len(about["dtypes"]), "dtypes", about["dtypes"], "one for each column")
+    require(len(set(about["columns"])) == len(about["columns"]), "columns", about["columns"], "names that differ")
+    for kind in about["dtypes"]:
+        require(_DTYPE.fullmatch(kind) is not None, "a dtype", kind, "one that save_frame writes")
+    require(isinstance(about["attrs"], dict), "attrs", about["attrs"], "an object")
+    return about  # type: ignore[no-any-return]
 
 
 def _restored(found: Any, about: dict[str, Any]) -> Any:
+    require(list(found.columns) == about["columns"], "its columns", list(found.columns), str(about["columns"]))
     for name, kind in _kinds(about):
         column = found[name]
         if kind.startswith("datetime"):
@@ -114,6 +198,56 @@ def _restored(found: Any, about: dict[str, Any]) -> Any:
 
 def _kinds(about: dict[str, Any]) -> Iterator[tuple[str, str]]:
     return zip(about["columns"], about["dtypes"], strict=True)
+
+
+def _require_different(names: list[str], path: Path) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{str(path)!r} cannot be written: two columns are called {twice!r}.")
+
+
+@contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    """Turn what pandas and pyarrow raise about a file or a DataFrame into `UsageError`."""
+    try:
+        yield
+    except KernellabError:
+        raise
+    except KeyError as exc:
+        raise UsageError(f"{what}: it lacks {exc}.") from exc
+    except _REFUSALS as exc:
+        raise UsageError(f"{what}: {first_line(exc)}.") from exc
+
+
+def _write(path: Path, text: str) -> None:
+    content = text.encode()
+    if len(content) > _FILE_BYTES:
+        raise UsageError(f"{str(path)!r} would have {len(content):,} bytes; write a table this large as Parquet.")
+    path.write_bytes(content)
+
+
+def _escaped(found: Any) -> Any:
+    """Return a DataFrame without texts that a spreadsheet would compute."""
+    escaped = found.copy()
+    for place, kind in enumerate(found.dtypes):
+        if str(kind) in {*_TEXTUAL, "category"}:
+            escaped.isetitem(place, found.iloc[:, place].astype(object).map(_escaped_text))
+    return escaped.rename(columns=_escaped_text)
+
+
+def _escaped_text(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+
+def _unescaped(text: str) -> str:
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+def _without_formulas(text: str) -> str:
+    """Return JSON of which no cell begins a formula, however a comma in one of its texts divides it."""
+    for character in "=@":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return re.sub(r",([+-])", lambda match: f",\\u{ord(match[1]):04x}", text)
 
 
 def _encoded(value: Any) -> Any:
@@ -139,9 +273,6 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
-_TEXTUAL = {"object", "str", "string"}
-
-
 def _moments(column: Any, kind: str) -> Any:
     import pandas as pd
 
@@ -159,83 +290,3 @@ def _with_parquet(work: Callable[[], Any]) -> Any:
         return work()
     except ImportError as exc:
         raise UsageError("Parquet needs pyarrow: pip install pyarrow. CSV and JSON need nothing.") from exc
-
-
-def _kernels(store: Store) -> Iterator[Row]:
-    for row in listing(store, 0.0).rows:
-        name, _, version = row.label.partition("@")
-        yield {
-            "id": row.id,
-            "name": name,
-            "version": int(version),
-            "cell": row.cell,
-            "created": row.created,
-            "launches": row.launches,
-            "last": row.last_launch,
-            "config": row.config,
-            "best_ms": row.best_ms,
-            "device": row.where,
-            "tags": ", ".join(row.tags),
-        }
-
-
-def _launches(store: Store) -> Iterator[Row]:
-    labels = {version.id: version.label for version in store.versions()}
-    for row in store.history.launches():
-        launch = row.launch
-        yield {
-            "id": row.id,
-            "kernel": labels[row.version_id],
-            "by": launch.by,
-            "where": launch.where,
-            "device": launch.device,
-            "target": launch.target,
-            "grid": json.dumps(launch.grid),
-            "arguments": json.dumps({a.name: _argument(a) for a in launch.arguments}, default=str),
-            "options": json.dumps(dict(launch.options), sort_keys=True),
-            "config": launch.config,
-            "seconds": row.seconds,
-            "count": row.count,
-            "created": row.created,
-            "last": row.last,
-        }
-
-
-def _argument(argument: Argument) -> object:
-    if argument.kind == "tensor":
-        return {"dtype": argument.dtype, "shape": argument.shape, "stride": argument.stride}
-    return [_argument(member) for member in argument.members] or argument.value
-
-
-def _measurements(store: Store) -> Iterator[Row]:
-    labels = {version.id: version.label for version in store.versions()}
-    for row in store.history.measurements():
-        made = row.measurement
-        details = {name: value if _is_flat(value) else json.dumps(value) for name, value in made.details.items()}
-        yield {
-            "id": row.id,
-            "kernel": labels[row.version_id],
-            "key": made.key,
-            "device": made.device,
-            "status": made.status,
-            "time_ms": made.time_ms,
-            "created": row.created,
-            **dict(made.config),
-            **{name: value for name, value in details.items() if name not in made.config},
-        }
-
-
-def _is_flat(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-_ROWS: dict[str, Callable[[Store], Iterator[Row]]] = {
-    "kernels": _kernels,
-    "launches": _launches,
-    "measurements": _measurements,
-}
-_COLUMNS = {
-    "kernels": ["id", "name", "version", "cell", "created", "launches", "last", "config", "best_ms", "device", "tags"],
-    "launches": ["id", "kernel", "by", "where", "grid", "arguments", "options", "seconds", "count", "created", "last"],
-    "measurements": ["id", "kernel", "key", "device", "status", "time_ms", "created"],
-}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, first_line
 from kernellab.export.literal import literal
 from kernellab.store import Argument, Launch
 
@@ -63,14 +64,76 @@ def made_inputs(launch: Launch, device: str) -> dict[str, Any]:
 
 
 def made_arguments(given: Sequence[Argument], device: str, seed: int) -> dict[str, Any]:
-    """Return new arguments of these layouts by name."""
-    namespace: dict[str, Any] = {}
-    imports = (
-        "import torch\nimport triton.language as tl\nfrom triton.tools.tensor_descriptor import TensorDescriptor\n"
-    )
-    exec(imports + arguments_text(given, "inputs(device, seed)"), namespace)
-    made: dict[str, Any] = namespace["inputs"](device, seed)
+    """Return new arguments of these layouts by name, as the exported function would.
+
+    Raises:
+        UsageError: an argument cannot be made anew, or the machine has no room for it.
+    """
+    import torch  # keeps `import kernellab` light
+
+    _require_room(_tensors([argument for argument in given if not argument.alias]), device)
+    generator = torch.Generator().manual_seed(seed)
+    made: dict[str, Any] = {}
+    for argument in given:
+        try:
+            made[argument.name] = _value(argument, made, generator, device)
+        except (RuntimeError, ValueError, OverflowError) as exc:
+            raise UsageError(
+                f"{argument.name} of the recorded launch cannot be made again: {first_line(exc)}."
+            ) from exc
     return made
+
+
+def _value(argument: Argument, made: Mapping[str, Any], generator: Any, device: str) -> Any:
+    if argument.alias:
+        return made[argument.alias]
+    match argument.kind:
+        case "tensor":
+            return _tensor(argument, generator, device)
+        case "tuple":
+            return tuple(_value(member, made, generator, device) for member in argument.members)
+        case "descriptor":
+            from triton.tools.tensor_descriptor import TensorDescriptor
+
+            base = _value(argument.members[0], made, generator, device)
+            return TensorDescriptor.from_tensor(base, list(argument.block))
+        case "dtype":
+            import triton.language as tl
+
+            return tl.dtype(argument.value)
+        case "scalar":
+            return argument.value
+    raise UsageError(_unmade(argument))
+
+
+def _tensor(argument: Argument, generator: Any, device: str) -> Any:
+    import torch
+
+    dtype = getattr(torch, argument.dtype)
+    if argument.values is not None:
+        return listed_tensor(list(argument.values), argument.shape, dtype, device)  # type: ignore[no-untyped-call]
+    low, high = _bounds(argument)
+    return random_tensor(argument.shape, argument.stride, dtype, low, high, generator, device)  # type: ignore[no-untyped-call]
+
+
+def _bounds(argument: Argument) -> tuple[float, float]:
+    return (0.0, 1.0) if argument.low is None or argument.high is None else (argument.low, argument.high)
+
+
+def _require_room(tensors: Sequence[Argument], device: str) -> None:
+    """Raise `UsageError` unless the tensors fit the device, and the numbers that one is made of the host."""
+    import torch
+
+    held, numbers = 0, 0
+    for tensor in tensors:
+        last = sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride, strict=True))
+        span = 0 if 0 in tensor.shape else last + 1
+        held += span * int(getattr(torch, tensor.dtype).itemsize)
+        numbers = max(numbers, span * 8)
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    room = host - numbers if device == "cpu" else int(torch.cuda.mem_get_info()[1])
+    if held > room or numbers > host:
+        raise UsageError(f"The tensors of the recorded launch take {held:,} bytes, for which {device} has no room.")
 
 
 def _given(launch: Launch) -> list[Argument]:
@@ -101,8 +164,12 @@ def scalar_text(argument: Argument) -> str:
         return literal(argument.value)
     if argument.kind == "dtype":
         return f'tl.dtype("{argument.value}")'
+    raise UsageError(_unmade(argument))
+
+
+def _unmade(argument: Argument) -> str:
     what = f"the function {argument.value}" if argument.kind == "function" else f"a {argument.value}"
-    raise UsageError(f"{argument.name} was {what}, which an exported module cannot make; export it without its launch.")
+    return f"{argument.name} was {what}, which an exported module cannot make; export it without its launch."
 
 
 def _expression(argument: Argument) -> str:
@@ -124,7 +191,7 @@ def _tensor_expression(argument: Argument) -> str:
     dtype = f"torch.{argument.dtype}"
     if argument.values is not None:
         return f"listed_tensor({list(argument.values)}, {argument.shape}, {dtype}, device)"
-    low, high = (0.0, 1.0) if argument.low is None or argument.high is None else (argument.low, argument.high)
+    low, high = _bounds(argument)
     layout = f"{argument.shape}, {argument.stride}, {dtype}"
     return f"random_tensor({layout}, {literal(low)}, {literal(high)}, generator, device)"
 

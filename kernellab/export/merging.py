@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from kernellab.source import Binding, Closure, FunctionRef, content_key, with_functions
+from kernellab.source import Binding, Closure, FunctionRef, content_keys, with_functions
 
 
 def merged(closures: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:
     """Return one closure, and for each given one where its functions went, by their indices."""
     functions, places, seen = [], [], dict[str, int]()
-    for closure in closures:
-        keys = [content_key(closure.functions, index) for index in range(len(closure.functions))]
+    for keys in content_keys([closure.functions for closure in closures]):
         for key in keys:
             seen.setdefault(key, len(seen))
         places.append({index: seen[key] for index, key in enumerate(keys)})
@@ -29,10 +28,10 @@ def merged(closures: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], 
 def appended(closure: Closure, others: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:
     """Return a closure with the functions of others after its own, and where those of each other went."""
     functions = list(closure.functions)
-    known = {content_key(closure.functions, index): index for index in reversed(range(len(functions)))}
+    own, *keys_of_others = content_keys([each.functions for each in (closure, *others)])
+    known = {own[index]: index for index in reversed(range(len(functions)))}
     places = []
-    for other in others:
-        keys = [content_key(other.functions, index) for index in range(len(other.functions))]
+    for other, keys in zip(others, keys_of_others, strict=True):
         new = [key for key in dict.fromkeys(keys) if key not in known]
         known |= {key: len(functions) + number for number, key in enumerate(new)}
         place = {index: known[key] for index, key in enumerate(keys)}

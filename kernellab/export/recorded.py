@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from kernellab.benchmark.cases import cast
@@ -16,6 +16,7 @@ from kernellab.export.inputs import made_inputs
 from kernellab.export.subject import subject_of, values_of
 from kernellab.registry.table import Registry
 from kernellab.store import Argument, Launch
+from kernellab.store.formula import evaluated
 
 _OPTIONS = frozenset({"over", "inputs", "versus", "where", "flops", "bytes", "check", "rounds", "timeout_s"})
 _ASK = "pass inputs=lambda {names}: dict(...), which makes the arguments."
@@ -93,7 +94,7 @@ def recorded(kernels: Registry, kernel: Any, names: tuple[str, ...], device: str
         made = {name: value for name, value in made.items() if name not in left_out}
         return cast(made, values["dtype"]) if "dtype" in values else made
 
-    return Recorded(launch.grid if formula is None else _grid(formula.text), inputs)
+    return Recorded(launch.grid if formula is None else partial(evaluated, formula.text), inputs)
 
 
 def scaled(launch: Launch, values: Mapping[str, Any]) -> Launch:
@@ -215,13 +216,3 @@ def _supplied(kernel: Any) -> set[str]:
     configs = declared(kernel).configs
     of_configs = {name for config in configs for name in config.kwargs} | (set(OPTIONS) if configs else set())
     return of_configs | set(heuristic_names(kernel))
-
-
-def _grid(text: str) -> Callable[[Mapping[str, Any]], Any]:
-    def grid(meta: Mapping[str, Any]) -> Any:
-        import torch
-        import triton
-
-        return eval(text, {"torch": torch, "triton": triton, "math": math, **meta})(meta)
-
-    return grid

@@ -58,9 +58,9 @@ def export(kernels: Registry, bench: Bench, key: str | int, to: str | Path | Non
     version = kernels.version(key)
     subject = subject_of(kernels.store, version)
     content = _content(kernels, bench, subject, kind or "autotune")
-    path = Path(to) if to else Path(f"{version.name}{_SUFFIX.get(kind or '', '.py')}")
+    path = Path(to) if to else Path(f"{version.identifier}{_SUFFIX.get(kind or '', '.py')}")
     replace_file(path, content if isinstance(content, bytes) else content.encode())
-    return Exported(path, version.label, kind or "module", _notes(subject))
+    return Exported(path, version.label, kind or "module", _notes(kernels, subject, kind or "autotune"))
 
 
 def _content(kernels: Registry, bench: Bench, subject: Subject, kind: str) -> str | bytes:
@@ -69,7 +69,8 @@ def _content(kernels: Registry, bench: Bench, subject: Subject, kind: str) -> st
         return _report(kernels, bench, subject)
     if kind == "bundle":
         return bundle_bytes(kernels.store, version, _module_or_source(subject))
-    known = replace(subject, expected=expectation(subject, _function(kernels, version), bench.device))
+    kernel = _launched(kernels, version)
+    known = subject if kernel is None else replace(subject, expected=expectation(subject, kernel, bench.device))
     if kind == "torch-op":
         return torch_op_text(known)
     return module_text(known, autotune=kind == "autotune")
@@ -89,12 +90,16 @@ def _report(kernels: Registry, bench: Bench, subject: Subject) -> str:
 
 
 def compiled_again(kernels: Registry, bench: Bench, subject: Subject) -> Compiled | None:
-    """Return the kernel as compiled for its last launch, or None where that cannot be made again."""
-    if subject.launch is None:
+    """Return the kernel as compiled for its last launch.
+
+    None where that cannot be made again, or the kernel was not launched in this session: compiling executes its text.
+    """
+    kernel = _launched(kernels, subject.version)
+    if subject.launch is None or kernel is None:
         return None
     try:
         arguments = {**made_inputs(subject.launch, bench.device), **values_of(subject.launch)}
-        return bench.compile(_function(kernels, subject.version), target=subject.launch.target, **arguments)
+        return bench.compile(kernel, target=subject.launch.target, **arguments)
     except KernellabError:
         return None
 
@@ -104,11 +109,12 @@ def _previous(kernels: Registry, version: Version) -> Version | None:
     return older[-1] if older else None
 
 
-def _function(kernels: Registry, version: Version) -> Any:
-    """Return the jit function, which takes the config that was recorded and no other."""
+def _launched(kernels: Registry, version: Version) -> Any | None:
+    """Return the jit function of a kernel of this session, which takes the config that was recorded and no other."""
     from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
 
-    return jit_function(kernels[version.id])
+    kernel = kernels.of_session(version)
+    return None if kernel is None else jit_function(kernel)
 
 
 def _module_or_source(subject: Subject) -> str:
@@ -118,10 +124,14 @@ def _module_or_source(subject: Subject) -> str:
         return module_text(replace(subject, launches=(), result=None), autotune=True)
 
 
-def _notes(subject: Subject) -> tuple[str, ...]:
-    if subject.launch is None:
+def _notes(kernels: Registry, subject: Subject, kind: str) -> tuple[str, ...]:
+    launch, is_launched = subject.launch, kernels.of_session(subject.version) is not None
+    if launch is None:
         return ("no launch of it is known, so the file has neither a check nor a benchmark; launch it first",)
-    return ()
+    if is_launched or kind == "bundle" or (kind != "report" and launch.check):
+        return ()
+    lacks = "what was compiled" if kind == "report" else "what its outputs are compared with"
+    return (f"it was not launched in this session, and so is not executed: launch it, and the file has {lacks}",)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -16,11 +16,21 @@ from typing import Any
 
 from kernellab.errors import StoreError, UnknownName, UsageError
 from kernellab.registry.table import Registry, version_digest
-from kernellab.source import Closure, closure_from_jsonable, closure_to_jsonable
-from kernellab.store import Measurement, MeasurementRow, Store, Version
+from kernellab.source import (
+    Closure,
+    Malformed,
+    closure_of_json,
+    closure_to_jsonable,
+    is_name,
+    parsed_json,
+    reading,
+    require,
+)
+from kernellab.store import Entry, Measurement, MeasurementRow, Store, Version
+from kernellab.store.serial import measurement_of, require_moment
 
 SCHEMA = 1
-_ROW = {"key": str, "config": dict, "device": str, "status": str, "details": dict, "created": int | float}
+_FILE_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,7 @@ def write_measurements(kernels: Registry, key: str | int | None, path: Path) -> 
 
     Raises:
         UnknownName: there is no such kernel.
-        UsageError: the file cannot be written.
+        UsageError: the file cannot be written, or would be larger than what can be read.
     """
     versions = _versions(kernels, key)
     lines: list[str] = []
@@ -57,8 +67,11 @@ def write_measurements(kernels: Registry, key: str | int | None, path: Path) -> 
             lines.append(_dumped(_kernel_line(version)))
             lines += [_dumped(_row_line(version, row)) for row in rows]
             count += len(rows)
+    text = "".join(f"{line}\n" for line in lines)
+    if len(text) > _FILE_BYTES:
+        raise UsageError(f"These are {len(text):,} bytes, and an import reads {_FILE_BYTES:,}; name one kernel.")
     try:
-        _replace(path, "".join(f"{line}\n" for line in lines))
+        _replace(path, text)
     except OSError as exc:
         raise UsageError(f"{str(path)!r} cannot be written: {exc.strerror or exc}.") from exc
     return count
@@ -71,24 +84,30 @@ def read_measurements(store: Store, path: Path) -> int:
         StoreError: a line is broken, or of a later release; its number is told.
         UsageError: the file cannot be read.
     """
+    found = [_parsed(path, number, line) for number, line in enumerate(_text(path).splitlines(), 1) if line.strip()]
+    entries = {each.digest: each for each in _checked(path, found)}
+    rows: dict[str, list[tuple[Measurement, float | None]]] = {digest: [] for digest in entries}
+    for each in found:
+        if isinstance(each, Measured):
+            rows[each.digest].append((each.measurement, each.created))
+    entered = store.enter(
+        [
+            Entry(each.name, each.closure, version_digest(each.closure), measurements=tuple(rows[digest]))
+            for digest, each in entries.items()
+        ]
+    )
+    return sum(count for _, count in entered)
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
+        if not path.is_file():
+            raise UsageError(f"{str(path)!r} cannot be read: it is no file.")
+        if path.stat().st_size > _FILE_BYTES:
+            raise UsageError(f"{str(path)!r} has {path.stat().st_size:,} bytes; expected at most {_FILE_BYTES:,}.")
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as exc:
         raise UsageError(f"{str(path)!r} cannot be read: {exc}.") from exc
-    found = [_parsed(path, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    entries = dict(_checked(path, found))
-    versions = {
-        entry.digest: store.add(entry.closure, version_digest(entry.closure), entry.name) for entry in entries.values()
-    }
-    fresh: list[tuple[int, Measurement, float]] = []
-    for digest, version in versions.items():
-        known = {_identity(row.measurement, row.created) for row in store.history.measurements(version.id)}
-        rows = [each for each in found if isinstance(each, Measured) and each.digest == digest]
-        for each in rows:
-            if _identity(each.measurement, each.created) not in known:
-                fresh.append((version.id, each.measurement, each.created))
-    store.history.enter_measurements(fresh)
-    return len(fresh)
 
 
 def _versions(kernels: Registry, key: str | int | None) -> Sequence[Version]:
@@ -105,7 +124,7 @@ def _versions(kernels: Registry, key: str | int | None) -> Sequence[Version]:
 def _kernel_line(version: Version) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
-        "kernel": version.name,
+        "kernel": version.identifier,
         "digest": version.digest,
         "closure": closure_to_jsonable(version.closure),
     }
@@ -138,52 +157,44 @@ def _provenance(key: str) -> dict[str, Any]:
 
 def _parsed(path: Path, number: int, line: str) -> Kernel | Measured:
     try:
-        value = json.loads(line)
-        if not isinstance(value, dict):
-            raise TypeError("it is no object")
-        if value.get("schema") != SCHEMA:
-            raise ValueError(f"its schema is {value.get('schema')!r}, and this release knows {SCHEMA}")
-        return _kernel(value) if "closure" in value else _measured(value)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as exc:
-        reason = f"it lacks {exc}" if isinstance(exc, KeyError) else str(exc)
-        raise _broken(path, number, reason) from exc
+        with reading("it"):
+            value = parsed_json(line)
+            require(isinstance(value, dict), "it", value, "an object: it is no object")
+            require(value.get("schema") == SCHEMA, "its schema", value.get("schema"), f"{SCHEMA}, that of this release")
+            return _kernel(value) if "closure" in value else _measured(value)
+    except Malformed as exc:
+        raise _broken(path, number, str(exc)) from exc
 
 
 def _kernel(value: Mapping[str, Any]) -> Kernel:
-    return Kernel(str(value["kernel"]), str(value["digest"]), closure_from_jsonable(value["closure"]))
+    require(is_name(value["kernel"]), "the name of the kernel", value["kernel"], "an identifier")
+    return Kernel(value["kernel"], str(value["digest"]), closure_of_json(value["closure"]))
 
 
 def _measured(value: Mapping[str, Any]) -> Measured:
-    for name, kind in _ROW.items():
-        if not isinstance(value[name], kind):
-            raise TypeError(f"{name} is {value[name]!r}")
-    if value["time_ms"] is not None and not isinstance(value["time_ms"], int | float):
-        raise TypeError(f"time_ms is {value['time_ms']!r}")
-    measurement = Measurement(
-        value["key"], value["config"], value["device"], value["status"], value["time_ms"], value["details"]
-    )
-    if json.loads(value["key"]).get("device", value["device"]) != value["device"]:
-        raise ValueError(f"its device is {value['device']!r}, and its key names another")
+    for name in ("config", "details"):
+        require(isinstance(value[name], dict), name, value[name], "an object")
+    columns = ("key", "config", "device", "status", "time_ms", "details")
+    measurement = measurement_of(*(value[name] for name in columns))
+    device = parsed_json(measurement.key).get("device", measurement.device)
+    require(device == measurement.device, "its device", measurement.device, f"{device!r}: its key names another")
+    require_moment(value["created"], "created")
     return Measured(str(value["digest"]), measurement, float(value["created"]))
 
 
-def _checked(path: Path, found: Sequence[Kernel | Measured]) -> Iterator[tuple[str, Kernel]]:
-    """Yield the kernels by digest; every measurement stands below its kernel."""
+def _checked(path: Path, found: Sequence[Kernel | Measured]) -> Iterator[Kernel]:
+    """Yield the kernels; every measurement stands below its kernel."""
     known: set[str] = set()
     for number, entry in enumerate(found, 1):
         if isinstance(entry, Kernel):
             known.add(entry.digest)
-            yield entry.digest, entry
+            yield entry
         elif entry.digest not in known:
             raise _broken(path, number, "no line before it holds its kernel")
 
 
 def _broken(path: Path, number: int, reason: str) -> StoreError:
     return StoreError(f"Line {number} of {str(path)!r} is no measurement: {reason}. Nothing of the file was entered.")
-
-
-def _identity(measurement: Measurement, created: float) -> str:
-    return _dumped([measurement.key, dict(measurement.config), measurement.status, measurement.time_ms, created])
 
 
 def _dumped(value: Any) -> str:

@@ -15,8 +15,9 @@ from kernellab.registry.table import Registry
 from kernellab.source import is_plain
 from kernellab.source.wrapping import value_closure_of
 from kernellab.store import Argument, Launch, LaunchedBy, Result, Version
+from kernellab.store.formula import is_formula
+from kernellab.store.serial import OPTIONS
 
-OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are no random numbers
 _RUNS, _RUN_LENGTH = 16, 2**10  # of a larger tensor, so many runs of so many elements are looked at for its bounds
 
@@ -37,6 +38,7 @@ def remember(
     version = launched_version(kernels, kernel, record)
     if version is None:
         return None
+    kernels.mark_launched(version)
     seconds = None if record.run is None else record.run.seconds
     launch = dataclasses.replace(launch_of(kernels, record, check), by=by)
     kernels.store.history.add_launch(
@@ -67,6 +69,7 @@ def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Launc
     ]
     options = {name: compiled.options.get(name) for name in OPTIONS if compiled.options.get(name) is not None}
     config = best_config(record.owner or kernels.owner_of(record.kernel))
+    grid_text = rephrased_grid(record.given_grid, record.arguments)
     where = record.where if record.run is None else record.run.where
     return Launch(
         signature=tuple((parameter.name, parameter.type) for parameter in compiled.parameters),
@@ -77,7 +80,7 @@ def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Launc
         where=where,
         result=compiled.digest,
         config=", ".join(part for part in config.split(", ") if part and not part.endswith(": None")),
-        grid_text=rephrased_grid(record.given_grid, record.arguments),
+        grid_text=grid_text if is_formula(grid_text, record.arguments) else "",
         device=_device_model() if where == "gpu" else "",
         check=check,
     )

@@ -22,6 +22,7 @@ from kernellab.source import (
     Import,
     Members,
     Opaque,
+    is_name,
 )
 from kernellab.store import Version
 
@@ -45,10 +46,13 @@ def define(kernels: Registry, key: str, namespace: dict[str, Any], name: str | N
 
     Raises:
         UnknownName: there is none.
+        UsageError: ``name`` is no identifier.
     """
     version = kernels.version(key_of(key))
+    if not is_name(name or version.identifier):
+        raise UsageError(f"{name!r} cannot name a kernel; expected an identifier.")
     kernel = kernels[version.id]
-    defined = [name or version.name]
+    defined = [name or version.identifier]
     namespace[defined[0]] = kernel
     for helper, function in _helpers(kernel, version.closure).items():
         if helper not in namespace:
@@ -77,7 +81,7 @@ def remove(kernels: Registry, keys: Sequence[str], *, all_versions: bool = False
 
 def _labels_of(kernels: Registry, key: str, *, all_versions: bool) -> list[str]:
     versions = [version.label for version in kernels if version.name == key]
-    if key.isdigit() or "@" in key or not versions:
+    if key.isdecimal() or "@" in key or not versions:
         return [key]
     if len(versions) > 1 and not all_versions:
         raise UsageError(
@@ -136,7 +140,7 @@ def _value_text(binding: Binding) -> str:
 
 def key_of(text: str) -> str | int:
     """Return what was typed as the registry takes it: an id is a number."""
-    return int(text) if text.isdigit() else text
+    return int(text) if text.isdecimal() and len(text) < 20 else text
 
 
 def _helpers(kernel: Any, closure: Closure) -> dict[str, Any]:

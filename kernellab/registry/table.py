@@ -16,14 +16,15 @@ from difflib import get_close_matches
 from typing import Any
 
 from kernellab.calls import require_kernel, verbs
-from kernellab.errors import SourceError, UnknownName, value_message
+from kernellab.errors import SourceError, UnknownName, UsageError, value_message
 from kernellab.forks import rlock
-from kernellab.source import Closure, decorated_closure_of, jsonable
+from kernellab.source import Closure, decorated_closure_of, is_name, jsonable
 from kernellab.store import Store, Version
 
 Revive = Callable[[Version], Any]
 _NAMED_AT_MOST = 12
 _LARGEST = 2**63 - 1  # of SQLite's integers
+_EXAMPLE = "softmax_fp16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Registry:
     _kernels: dict[int, Any] = field(default_factory=dict)
     _entries: dict[int, _Entry] = field(default_factory=dict)
     _current: dict[str, Version] = field(default_factory=dict)
+    _launched: set[int] = field(default_factory=set)
     _constants: list[Mapping[str, Any]] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=rlock)
 
@@ -56,10 +58,14 @@ class Registry:
 
         Raises:
             SourceError: the source of the kernel cannot be found.
-            UsageError: ``kernel`` is none.
+            UsageError: ``kernel`` is none, or the name no identifier.
         """
         require_kernel(kernel)
         closure = closure or decorated_closure_of(kernel)
+        if not is_name(name or closure.name):
+            raise UsageError(
+                f"{name or closure.name!r} cannot name a kernel; expected an identifier, such as {_EXAMPLE}."
+            )
         version = self.store.add(closure, version_digest(closure), name or closure.name)
         self._enter(kernel, version)
         return version
@@ -98,6 +104,17 @@ class Registry:
         """
         owner = self.owner_of(kernel)
         return self.launched(owner, decorated_closure_of(owner)) or self.add(kernel)
+
+    def of_session(self, version: Version) -> Any | None:
+        """Return the launchable kernel of a version that was launched in this session, or None.
+
+        What was not may come from elsewhere: its text is not executed for anything but a launch that the user makes.
+        """
+        return self[version.id] if version.id in self._launched else None
+
+    def mark_launched(self, version: Version) -> None:
+        """Count a version as launched in this session."""
+        self._launched.add(version.id)
 
     def version_of(self, kernel: Any) -> Version:
         """Return id, name and version of a kernel of this session.
@@ -166,10 +183,9 @@ class Registry:
 
     def __contains__(self, key: object) -> bool:
         try:
-            self[key]  # type: ignore[index]
+            return isinstance(key, str | int) and self.version(key) is not None
         except UnknownName:
             return False
-        return True
 
     def __iter__(self) -> Iterator[Version]:
         return iter(self.store.versions())
@@ -208,9 +224,10 @@ class Registry:
         return version
 
     def _by_label(self, label: str) -> Version:
-        name, _, number = label.partition("@")
+        name, at, number = label.rpartition("@")
         version = None
-        if not number:
+        if not at:
+            name = label
             version = self._current.get(name) or self.store.find(name)
         elif number.isdecimal() and int(number) <= _LARGEST:
             version = self.store.find(name, int(number))

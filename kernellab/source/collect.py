@@ -34,7 +34,7 @@ from kernellab.source.model import (
     Items,
     Members,
     Opaque,
-    content_key,
+    content_keys,
     jsonable,
     lost,
     with_functions,
@@ -134,8 +134,9 @@ class Collector:
             return bound
         first: dict[str, int] = {}
         places = {}
+        (keys,) = content_keys([self.done])
         for i in sorted(classes, key=lambda i: self.pending[i][0].__module__ == LOADED):
-            key = content_key(self.done, i)
+            key = keys[i]
             is_loaded = self.pending[i][0].__module__ == LOADED
             places[i] = first.setdefault(key, i) if is_loaded else i
             first.setdefault(key, i)

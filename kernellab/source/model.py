@@ -106,17 +106,18 @@ def referred(binding: Binding) -> list[int]:
         case FunctionRef(index):
             return [index]
         case _:
-            return [index for part in _parts(binding) for index in referred(part)]
+            return [index for part in parts(binding) for index in referred(part)]
 
 
 def lost(binding: Binding) -> Opaque | None:
     """Return what of a value cannot be taken along; None where all of it can."""
     if isinstance(binding, Opaque):
         return binding
-    return next((found for part in _parts(binding) if (found := lost(part)) is not None), None)
+    return next((found for part in parts(binding) if (found := lost(part)) is not None), None)
 
 
-def _parts(binding: Binding) -> list[Binding]:
+def parts(binding: Binding) -> list[Binding]:
+    """Return the bindings that a binding is made of."""
     match binding:
         case Constexpr(inner):
             return [inner]
@@ -297,14 +298,24 @@ def closure_from_jsonable(value: dict[str, Any]) -> Closure:
     return closure
 
 
-def content_key(functions: Sequence[Function], index: int, above: tuple[int, ...] = ()) -> str:
-    """Return what two functions have in common that are the same: text, and what their global names stand for."""
-    if index in above:
-        return f"recursion {len(above) - above.index(index)}"
-    function = functions[index]
+def content_keys(groups: Sequence[Sequence[Function]]) -> list[list[str]]:
+    """Return a key for each function that those share which are the same: text, and what their global names stand for.
 
+    Keys are refined by those of the functions that are used, until they tell no more apart: what leads back to itself
+    needs nothing of its own, and a helper that many use is looked at once per round.
+    """
+    keys = [[""] * len(functions) for functions in groups]
+    count = 0
+    while (found := len({key for each in keys for key in each})) > count:
+        count = found
+        keys = [[_content_key(f, known) for f in functions] for functions, known in zip(groups, keys, strict=True)]
+    return keys
+
+
+def _content_key(function: Function, known: Sequence[str]) -> str:
     def inner(used: int) -> Binding:
-        return Constant(content_key(functions, used, (*above, index)))
+        return Constant(known[used])
 
     bindings = [(name, jsonable(with_functions(binding, inner))) for name, binding in function.bindings]
-    return json.dumps([function.name, function.kind, function.text, function.noinline, bindings])
+    text = json.dumps([function.name, function.kind, function.text, function.noinline, bindings])
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -8,6 +8,7 @@ from kernellab.store.flights import FlightLog, GoodFlight
 from kernellab.store.history import History
 from kernellab.store.records import (
     Argument,
+    Entry,
     Launch,
     LaunchedBy,
     LaunchRow,
@@ -23,6 +24,7 @@ __all__ = [
     "FILE",
     "SCHEMA",
     "Argument",
+    "Entry",
     "FlightLog",
     "GoodFlight",
     "History",

@@ -11,13 +11,15 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
 
 from kernellab.errors import StoreError
 from kernellab.forks import LOCK_S, at_fork, closed_in_child
-from kernellab.store.schema import NewerSchema, migrate
+from kernellab.source import Malformed, reading
+from kernellab.store.schema import ForeignSchema, migrate
 
 FILE = "kernellab.sqlite"
 _BUSY_MS = 30_000
@@ -53,6 +55,7 @@ class Database:
     def __init__(self, folder: Path | None) -> None:
         self.path = None if folder is None else folder / FILE
         self._lock = threading.RLock()
+        self._skipped: set[tuple[str, object]] = set()
         self._connection = self._opened()
         self._is_closed = self._is_shut = self._crosses = False
         at_fork(self, before=Database._get_ready, in_parent=Database._go_on, in_child=Database._start_in_child)
@@ -72,6 +75,30 @@ class Database:
             StoreError: the database cannot be read.
         """
         return self._recovering(lambda: self._connection.execute(query, values).fetchall())
+
+    def readable(self, table: str, rows: Iterable[Row], record: Callable[..., T]) -> list[T]:
+        """Return what ``record`` makes of each row, whose first value is its id.
+
+        One that is `Malformed` is skipped, and so costs no other; a warning names it once.
+        """
+        found: list[T] = []
+        broken: list[tuple[object, Malformed]] = []
+        for row in rows:
+            try:
+                with reading("it"):
+                    found.append(record(*row))
+            except Malformed as exc:
+                broken.append((row[0], exc))
+        for number, reason in broken:
+            self.skip(table, number, str(reason))
+        return found
+
+    def skip(self, table: str, number: object, reason: str) -> None:
+        """Tell once that a row cannot be read."""
+        if (table, number) not in self._skipped:
+            self._skipped.add((table, number))
+            place = self.path or "in memory"
+            _warn(f"Row {number} of {table} in the kernel store {place} cannot be read, and is skipped: {reason}.")
 
     def compact(self) -> None:
         """Give the space of deleted rows back to the file system."""
@@ -161,7 +188,7 @@ class Database:
     def _connected_or_set_aside(self, path: Path) -> sqlite3.Connection:
         try:
             return _connected(str(path))
-        except NewerSchema as exc:
+        except ForeignSchema as exc:
             reason: Exception = exc
         except sqlite3.DatabaseError as exc:
             if _code(exc) not in _BROKEN:
@@ -201,6 +228,8 @@ def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("PRAGMA foreign_keys=ON")
+    connection.execute("PRAGMA trusted_schema=OFF")
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")  # a broken text costs no other row
     migrate(connection)
 
 

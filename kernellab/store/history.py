@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernellab.source import from_jsonable, jsonable
+from kernellab.source import parsed_json
 from kernellab.store.database import Database
-from kernellab.store.records import Argument, Launch, LaunchRow, Measurement, MeasurementRow, Result
+from kernellab.store.records import Launch, LaunchRow, Measurement, MeasurementRow, Result
+from kernellab.store.serial import (
+    dumped,
+    launch_from_jsonable,
+    launch_to_jsonable,
+    measurement_of,
+    require_count,
+    require_moment,
+    require_seconds,
+    result_from_jsonable,
+    result_to_jsonable,
+)
 
 # A launch is the same as an earlier one if these agree; what its tensors held may differ.
 _NOT_IDENTITY = ("low", "high", "values")
@@ -35,15 +45,10 @@ class History:
         result: Result | None = None,
     ) -> None:
         """Count launches of one kind, together with what was compiled for them, in one transaction."""
-        text, digest, now = _dumped(_plain(launch)), _launch_digest(launch), self.clock()
+        now = self.clock()
 
         def work(cursor: sqlite3.Cursor) -> None:
-            cursor.execute(
-                "INSERT INTO launches (version_id, digest, launch, seconds, count, created, last) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (version_id, digest) DO UPDATE SET launch = excluded.launch, "
-                "seconds = COALESCE(excluded.seconds, seconds), count = count + excluded.count, last = excluded.last",
-                (version_id, digest, text, seconds, count, now, now),
-            )
+            insert_launch(cursor, version_id, launch, seconds, count, now)
             if result is not None:
                 _insert_result(cursor, version_id, result, now)
 
@@ -51,13 +56,8 @@ class History:
 
     def add_measurements(self, version_id: int, measurements: Sequence[Measurement]) -> None:
         """Append measurements in one transaction."""
-        now = self.clock()
-        self.enter_measurements([(version_id, measurement, now) for measurement in measurements])
-
-    def enter_measurements(self, rows: Sequence[tuple[int, Measurement, float]]) -> None:
-        """Enter measurements that were made elsewhere, each with its version and its time, in one transaction."""
-        values = [(owner, *_measurement_values(measurement), created) for owner, measurement, created in rows]
-        self.database.write(lambda cursor: cursor.executemany(_INSERT_MEASUREMENT, values))
+        rows = [(measurement, self.clock()) for measurement in measurements]
+        self.database.write(lambda cursor: insert_measurements(cursor, version_id, rows))
 
     def launches(self, version_id: int | None = None) -> list[LaunchRow]:
         """Return the launches of one version, or of all, the latest last."""
@@ -66,15 +66,15 @@ class History:
             "WHERE ? IS NULL OR version_id = ? ORDER BY last, id",
             (version_id, version_id),
         )
-        return [LaunchRow(number, owner, _launch(json.loads(text)), *rest) for number, owner, text, *rest in rows]
+        return self.database.readable("launches", rows, _launch_row)
 
     def results(self, version_id: int | None = None) -> list[tuple[int, Result]]:
         """Return (version id, result) of one version, or of all, the latest last."""
         rows: list[Any] = self.database.rows(
-            "SELECT version_id, result FROM results WHERE ? IS NULL OR version_id = ? ORDER BY id",
+            "SELECT id, version_id, result FROM results WHERE ? IS NULL OR version_id = ? ORDER BY id",
             (version_id, version_id),
         )
-        return [(owner, _result(json.loads(text))) for owner, text in rows]
+        return self.database.readable("results", rows, _result_row)
 
     def measurements(self, version_id: int | None = None, key: str | None = None) -> list[MeasurementRow]:
         """Return measurements in the order in which they were made, of one version and key where these are given."""
@@ -85,12 +85,7 @@ class History:
             f"WHERE {condition} ORDER BY id",
             tuple(wanted.values()),
         )
-        return [
-            MeasurementRow(
-                number, owner, Measurement(k, json.loads(config), device, status, ms, json.loads(details)), created
-            )
-            for number, owner, k, config, device, status, ms, details, created in rows
-        ]
+        return self.database.readable("measurements", rows, _measurement_row)
 
     def best(self, version_id: int) -> Measurement | None:
         """Return the fastest good measurement of the newest key, or None."""
@@ -123,91 +118,76 @@ def _delete_oldest(cursor: sqlite3.Cursor, table: str, order: str) -> int:
     return cursor.rowcount
 
 
-_INSERT_MEASUREMENT = (
-    "INSERT INTO measurements (version_id, key, config, device, status, time_ms, details, created) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-)
+def insert_launch(
+    cursor: sqlite3.Cursor, version_id: int, launch: Launch, seconds: float | None, count: int, now: float
+) -> None:
+    """Enter launches of one kind, or count them with those of their kind that are there."""
+    text, digest = dumped(launch_to_jsonable(launch)), _launch_digest(launch)
+    cursor.execute(
+        "INSERT INTO launches (version_id, digest, launch, seconds, count, created, last) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (version_id, digest) DO UPDATE SET launch = excluded.launch, "
+        "seconds = COALESCE(excluded.seconds, seconds), count = count + excluded.count, last = excluded.last",
+        (version_id, digest, text, seconds, count, now, now),
+    )
+
+
+def insert_measurements(cursor: sqlite3.Cursor, version_id: int, rows: Sequence[tuple[Measurement, float]]) -> None:
+    """Append measurements, each with the time at which it was made."""
+    cursor.executemany(
+        "INSERT INTO measurements (version_id, key, config, device, status, time_ms, details, created) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [(version_id, *_measurement_values(measurement), created) for measurement, created in rows],
+    )
+
+
+def known_measurements(cursor: sqlite3.Cursor, version_id: int) -> set[tuple[Any, ...]]:
+    """Return what `identity` gives for each measurement of a version."""
+    query = "SELECT key, config, status, time_ms, created FROM measurements WHERE version_id = ?"
+    return set(cursor.execute(query, (version_id,)))
+
+
+def identity(measurement: Measurement, created: float) -> tuple[Any, ...]:
+    """Return what two copies of one measurement have in common."""
+    return measurement.key, dumped(dict(measurement.config)), measurement.status, measurement.time_ms, created
 
 
 def _measurement_values(m: Measurement) -> tuple[Any, ...]:
-    return m.key, _dumped(dict(m.config)), m.device, m.status, m.time_ms, _dumped(dict(m.details))
+    return m.key, dumped(dict(m.config)), m.device, m.status, m.time_ms, dumped(dict(m.details))
 
 
 def _insert_result(cursor: sqlite3.Cursor, version_id: int, result: Result, now: float) -> None:
     cursor.execute(
         "INSERT OR REPLACE INTO results (version_id, digest, result, created) VALUES (?, ?, ?, ?)",
-        (version_id, result.digest, _dumped(_plain(result)), now),
+        (version_id, result.digest, dumped(result_to_jsonable(result)), now),
     )
 
 
-def launch_to_jsonable(launch: Launch) -> dict[str, Any]:
-    return _plain(launch)
+def _launch_row(
+    number: int, owner: int, text: str, seconds: float | None, count: int, created: float, last: float
+) -> LaunchRow:
+    launch = launch_from_jsonable(parsed_json(text), keeps_formulas=False)
+    require_seconds(seconds, "seconds")
+    require_count(count, "count")
+    require_moment(created, "created")
+    require_moment(last, "last")
+    return LaunchRow(number, owner, launch, seconds, count, created, last)
 
 
-def launch_from_jsonable(value: Mapping[str, Any]) -> Launch:
-    return _launch(value)
+def _result_row(number: int, owner: int, text: str) -> tuple[int, Result]:
+    return owner, result_from_jsonable(parsed_json(text))
 
 
-def _plain(record: Launch | Result) -> dict[str, Any]:
-    """Return a record by its field names; what may be of any plain type is tagged with it."""
-    found = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
-    if isinstance(record, Launch):
-        found["arguments"] = [_plain_argument(argument) for argument in record.arguments]
-        if record.by == "launch":
-            del found["by"]  # those of an earlier release have none
-    return {**found, "options": {name: jsonable(value) for name, value in record.options.items()}}
-
-
-def _plain_argument(argument: Argument) -> dict[str, Any]:
-    """Return the fields that differ from their defaults."""
-    found = {}
-    for f in dataclasses.fields(argument):
-        value = getattr(argument, f.name)
-        if f.default is dataclasses.MISSING or value != f.default or type(value) is not type(f.default):
-            found[f.name] = value
-    found["members"] = [_plain_argument(member) for member in argument.members]
-    if argument.source is not None:
-        found["source"] = jsonable(argument.source)
-    return {**found, "value": jsonable(argument.value)}
+def _measurement_row(number: int, owner: int, *values: Any) -> MeasurementRow:
+    *measured, created = values
+    require_moment(created, "created")
+    return MeasurementRow(number, owner, measurement_of(*measured), created)
 
 
 def _launch_digest(launch: Launch) -> str:
-    def identity(argument: dict[str, Any]) -> dict[str, Any]:
+    def lasting(argument: dict[str, Any]) -> dict[str, Any]:
         kept = {name: value for name, value in argument.items() if name not in _NOT_IDENTITY}
-        return {**kept, "members": [identity(member) for member in argument["members"]]}
+        return {**kept, "members": [lasting(member) for member in argument["members"]]}
 
-    plain = _plain(launch)
-    plain["arguments"] = [identity(argument) for argument in plain["arguments"]]
-    return hashlib.sha256(_dumped(plain).encode()).hexdigest()
-
-
-def _launch(value: Mapping[str, Any]) -> Launch:
-    known = _known(Launch, value)
-    known["signature"] = tuple((name, kind) for name, kind in value["signature"])
-    known["arguments"] = tuple(map(_argument, value["arguments"]))
-    known["options"] = {name: from_jsonable(each) for name, each in value["options"].items()}
-    known["grid"] = None if value["grid"] is None else tuple(value["grid"])
-    return Launch(**known)
-
-
-def _argument(value: Mapping[str, Any]) -> Argument:
-    known: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in _known(Argument, value).items()}
-    known["value"] = from_jsonable(value["value"])
-    known["members"] = tuple(map(_argument, value["members"]))
-    known["source"] = from_jsonable(value.get("source"))
-    return Argument(**known)
-
-
-def _result(value: Mapping[str, Any]) -> Result:
-    known: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in _known(Result, value).items()}
-    known["options"] = {name: from_jsonable(v) for name, v in value["options"].items()}
-    return Result(**known)
-
-
-def _known(cls: type, value: Mapping[str, Any]) -> dict[str, Any]:
-    names = {f.name for f in dataclasses.fields(cls)}
-    return {name: each for name, each in value.items() if name in names}
-
-
-def _dumped(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    plain = launch_to_jsonable(launch)
+    plain["arguments"] = [lasting(argument) for argument in plain["arguments"]]
+    return hashlib.sha256(dumped(plain).encode()).hexdigest()

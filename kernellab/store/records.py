@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from typing import Any, Literal
 
-from kernellab.source import Binding, Closure
+from kernellab.source import Binding, Closure, is_name
 
 LaunchedBy = Literal["launch", "run"]
 ArgumentKind = Literal["tensor", "scalar", "dtype", "function", "value", "tuple", "descriptor", "other"]
@@ -30,6 +32,11 @@ class Version:
     @property
     def label(self) -> str:
         return f"{self.name}@{self.version}"
+
+    @property
+    def identifier(self) -> str:
+        """The name; of one that an earlier release let in and that is no identifier, the nearest that is."""
+        return self.name if is_name(self.name) else re.sub(r"^(?=\d)|\W", "_", self.name) + "_" * iskeyword(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +154,20 @@ class MeasurementRow:
     version_id: int
     measurement: Measurement
     created: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A kernel that comes from elsewhere, with its history.
+
+    A launch comes with seconds and count, a measurement with its time, or None where that is not known: then it counts
+    as made when it is entered.
+    """
+
+    name: str
+    closure: Closure
+    digest: str
+    tags: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    launches: tuple[tuple[Launch, float | None, int], ...] = ()
+    measurements: tuple[tuple[Measurement, float | None], ...] = ()

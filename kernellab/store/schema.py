@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import cache
+
+Part = tuple[str, tuple[tuple[str, str], ...]]
 
 _VERSIONS_1 = """
 CREATE TABLE versions (
@@ -112,24 +117,29 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = ((_VERSIONS_1,), _HISTORY_2, _FLIGHTS_
 SCHEMA = len(MIGRATIONS)
 
 
-class NewerSchema(Exception):
-    """The file was written by a later release."""
+# The first table that each schema brought: a file that lost its number is known by these.
+_MARKS = ("versions", "kernels", "flights")
+
+
+class ForeignSchema(Exception):
+    """The file was written by a later release, or by something else."""
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring a file to the schema of this release, in one transaction.
+    """Bring a file to the schema of this release, in one transaction; what it lost of it is made again, empty.
 
     Raises:
-        NewerSchema: a later release wrote it.
+        ForeignSchema: a later release wrote it, or its tables are none of the lab's.
         sqlite3.Error: it cannot be read or written.
     """
-    if _schema_of(connection) == SCHEMA:
+    if _number(connection) == SCHEMA and _parts(connection) == _parts_of_this_release():
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for statements in MIGRATIONS[_schema_of(connection) :]:
+        for statements in MIGRATIONS[_schema_of(connection, _parts(connection)) :]:
             for statement in statements:
                 connection.execute(statement)
+        _complete(connection)
         connection.execute(f"PRAGMA user_version={SCHEMA}")
     except BaseException:
         connection.execute("ROLLBACK")
@@ -137,8 +147,60 @@ def migrate(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def _schema_of(connection: sqlite3.Connection) -> int:
-    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+def _number(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _schema_of(connection: sqlite3.Connection, parts: Mapping[str, Part]) -> int:
+    found = _number(connection)
     if found > SCHEMA:
-        raise NewerSchema(f"its schema is {found}, this release knows {SCHEMA}")
-    return found
+        raise ForeignSchema(f"its schema is {found}, this release knows {SCHEMA}")
+    return found if found > 0 else max((i for i, table in enumerate(_MARKS, 1) if table in parts), default=0)
+
+
+def _parts(connection: sqlite3.Connection) -> dict[str, Part]:
+    """Return kind and columns of each table, index, view and trigger by name; SQLite's own are left out."""
+    rows = connection.execute("SELECT name, type FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall()
+    return {name: (kind, tuple(_columns(connection, name)) if kind == "table" else ()) for name, kind in rows}
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> Iterator[tuple[str, str]]:
+    for row in connection.execute("SELECT name, type, hidden FROM pragma_table_xinfo(?)", (table,)):
+        yield row[0], row[1] if row[2] == 0 else "generated"
+
+
+def _complete(connection: sqlite3.Connection) -> None:
+    """Make the tables and indices that are missing.
+
+    Raises:
+        ForeignSchema: others are there, or have other columns.
+    """
+    wanted, found = _parts_of_this_release(), _parts(connection)
+    for name, part in found.items():
+        if part != wanted.get(name):
+            raise ForeignSchema(f"its {part[0]} {name} is none of the lab's")
+    for name, sql in _statements():
+        if name not in found:
+            connection.execute(sql)
+
+
+@cache
+def _statements() -> tuple[tuple[str, str], ...]:
+    with _fresh() as connection:
+        query = "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY type DESC, rowid"
+        return tuple(connection.execute(query).fetchall())
+
+
+@cache
+def _parts_of_this_release() -> Mapping[str, Part]:
+    with _fresh() as connection:
+        return _parts(connection)
+
+
+@contextmanager
+def _fresh() -> Iterator[sqlite3.Connection]:
+    """Open an empty store of this schema in memory."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for statement in (statement for statements in MIGRATIONS for statement in statements):
+            connection.execute(statement)
+        yield connection

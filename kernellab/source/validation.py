@@ -1,0 +1,313 @@
+"""Data of a store, a bundle or an import, checked before anything is made of it.
+
+Such data is foreign. Names, dtypes and modules out of it are pasted into code, texts are executed once their kernel is
+launched, and numbers become sizes; so all of that is checked here, against what the lab itself writes.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import keyword
+import re
+import types
+import unicodedata
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import is_dataclass
+from functools import cache, lru_cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from kernellab.source.collect import is_plain
+from kernellab.source.model import (
+    SCHEMA,
+    Autotune,
+    Binding,
+    Closure,
+    ConfigText,
+    Constant,
+    Dtype,
+    Function,
+    FunctionKind,
+    FunctionRef,
+    Heuristics,
+    Import,
+    JitOptions,
+    Members,
+    Wrapper,
+    closure_from_jsonable,
+    parts,
+)
+from kernellab.source.syntax import parsed
+
+TEXT_BYTES = 32 * 2**20
+TEXT_VALUES = 2_000_000  # numbers, texts, lists and objects in one piece of JSON
+_DEPTH = 100
+_NAME_LENGTH = 200
+_FUNCTIONS = 1_000
+_LINES = 1_000_000
+_INTEGERS = 2**63
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # escaped: of a pair, or alone
+
+# `tl.dtype`
+TRITON_DTYPES = frozenset(
+    {
+        *("void", "int1", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("fp8e4b15", "fp8e4nv", "fp8e4b8", "fp8e5", "fp8e5b16", "fp16", "bf16", "fp32", "fp64"),
+    }
+)
+_JIT_OPTIONS = {"do_not_specialize", "do_not_specialize_on_alignment", "debug"}
+_CONFIG_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
+_LISTS_OF_NAMES = {"reset_to_zero", "restore_value"}
+_AUTOTUNE = {"pre_hook", "post_hook", "cache_results", "use_cuda_graph", "warmup", "rep", *_LISTS_OF_NAMES}
+_PRUNING = {"early_config_prune", "perf_model", "top_k"}
+
+
+class Malformed(ValueError):
+    """Data that is not what the lab writes. The message says where, what was found and what was expected."""
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn whatever making a record out of other data raises into `Malformed`."""
+    try:
+        yield
+    except Malformed:
+        raise
+    except KeyError as exc:
+        raise Malformed(f"{what} lacks {exc}") from exc
+    except (TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as exc:
+        raise Malformed(f"{what} is malformed: {exc}") from exc
+
+
+def require(condition: bool, where: str, value: object, expected: str) -> None:
+    """Raise `Malformed` unless the condition holds."""
+    if not condition:
+        shown = repr(value) if not isinstance(value, int) or abs(value) < _INTEGERS else "a huge number"
+        raise Malformed(f"{where} is {shown if len(shown) < 80 else f'{shown[:77]}...'}; expected {expected}")
+
+
+def is_name(value: object) -> bool:
+    """Tell whether a value is an identifier, as Python reads it, and no keyword."""
+    if not isinstance(value, str) or not value.isidentifier() or keyword.iskeyword(value):
+        return False
+    return len(value) <= _NAME_LENGTH and unicodedata.normalize("NFKC", value) == value
+
+
+def is_dotted(value: str) -> bool:
+    return all(map(is_name, value.split(".")))
+
+
+def parsed_json(text: str, limit_bytes: int = TEXT_BYTES, limit_values: int = TEXT_VALUES) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        Malformed: it is none, or larger or nested deeper than anything that the lab writes.
+    """
+    if len(text) > limit_bytes:
+        raise Malformed(f"it has {len(text):,} characters; expected no more than {limit_bytes:,}")
+    if sum(map(text.count, ",[{")) > limit_values:
+        raise Malformed(f"it has more than {limit_values:,} values")
+    try:
+        value = json.loads(text)
+    except RecursionError as exc:
+        raise Malformed(f"it is nested deeper than {_DEPTH} levels") from exc
+    except ValueError as exc:
+        raise Malformed(f"it is no JSON: {exc}") from exc
+    if _SURROGATE.search(text) and _has_surrogates(json.dumps(value, ensure_ascii=False)):
+        raise Malformed("it has a text that cannot be encoded")
+    level = [value]
+    for _ in range(_DEPTH):
+        level = [m for v in level if isinstance(v, list | dict) for m in (v.values() if isinstance(v, dict) else v)]
+        if not level:
+            return value
+    raise Malformed(f"it is nested deeper than {_DEPTH} levels")
+
+
+def require_type(value: Any, hint: Any, where: str) -> None:
+    """Raise `Malformed` unless a value, with all it holds, is of the type of an annotation.
+
+    Numbers are finite and fit 64 bits, texts can be encoded.
+    """
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any or hint is object:
+        return
+    if origin in (Union, types.UnionType):
+        _require_one_of(value, args, where)
+    elif origin is Literal:
+        require(value in args, where, value, f"one of {', '.join(map(str, args))}")
+    elif origin is tuple:
+        _require_members(value, args, where)
+    elif origin is not None and issubclass(origin, Mapping):
+        require(isinstance(value, dict), where, value, "an object")
+        for key, member in value.items():
+            require_type(key, args[0], f"a name in {where}")
+            require_type(member, args[1], f"{where}[{key!r}]")
+    elif is_dataclass(hint):
+        require(type(value) is hint, where, value, f"a {getattr(hint, '__name__', hint)}")
+        for name, member in _hints(type(value)).items():  # type: ignore[arg-type]
+            require_type(getattr(value, name), member, f"{where}.{name}")
+    else:
+        _require_scalar(value, hint, where)
+
+
+@cache
+def _hints(cls: Hashable) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _require_one_of(value: Any, hints: tuple[Any, ...], where: str) -> None:
+    for hint in hints:
+        if type(value) is (get_origin(hint) or hint) or (hint is float and type(value) is int):
+            return require_type(value, hint, where)
+    expected = " or ".join("nothing" if hint is types.NoneType else getattr(hint, "__name__", "") for hint in hints)
+    raise Malformed(f"{where} is {str(value)[:60]!r}; expected {expected}")
+
+
+def _require_members(value: Any, hints: tuple[Any, ...], where: str) -> None:
+    require(isinstance(value, tuple), where, value, "a list")
+    if hints[-1] is Ellipsis:
+        hints = (hints[0],) * len(value)
+    require(len(value) == len(hints), where, value, f"{len(hints)} members")
+    for index, (member, hint) in enumerate(zip(value, hints, strict=True)):
+        require_type(member, hint, f"{where}[{index}]")
+
+
+def _require_scalar(value: Any, hint: Any, where: str) -> None:
+    if hint is float:
+        require(type(value) in (int, float), where, value, "a number")
+        require(-1e300 < value < 1e300, where, value, "a finite number")
+        return
+    require(type(value) is hint, where, value, f"a value of the type {getattr(hint, '__name__', hint)}")
+    if hint is int:
+        require(-_INTEGERS <= value < _INTEGERS, where, value, "a number of 64 bits")
+    elif hint is str:
+        require("\0" not in value and not _has_surrogates(value), where, value, "a text that can be encoded")
+
+
+def _has_surrogates(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def closure_of_json(value: Any) -> Closure:
+    """Return the closure that JSON stands for.
+
+    Raises:
+        Malformed: it is none, or holds something that no closure holds.
+    """
+    with reading("the closure"):
+        schema = value["schema"]
+        require(type(schema) is int and 1 <= schema <= SCHEMA, "the schema of the closure", schema, f"at most {SCHEMA}")
+        closure = closure_from_jsonable(value)
+        require_closure(closure, "the closure")
+        return closure
+
+
+def require_closure(closure: Closure, where: str) -> None:
+    """Raise `Malformed` for a closure that no kernel has."""
+    require_type(closure, Closure, where)
+    count = len(closure.functions)
+    require(1 <= count <= _FUNCTIONS, f"the number of functions of {where}", count, f"1 to {_FUNCTIONS}")
+    require(closure.functions[0].kind == "jit", f"the kind of {where}", closure.functions[0].kind, "jit")
+    for index, function in enumerate(closure.functions):
+        _require_function(function, count, f"function {index}")
+    for wrapper in closure.wrappers:
+        _require_wrapper(wrapper, count)
+
+
+def _require_function(function: Function, count: int, where: str) -> None:
+    is_lambda = function.kind == "lambda" and function.name == "<lambda>"
+    require(is_lambda or is_name(function.name), f"the name of {where}", function.name, "an identifier")
+    require(1 <= function.first_line <= _LINES, f"the line of {where}", function.first_line, f"1 to {_LINES:,}")
+    problem = _problem_of_text(function.text, function.kind)
+    if problem:
+        raise Malformed(f"the text of {where} {problem}")
+    _require_bindings(function.bindings, count, where)
+
+
+@lru_cache(maxsize=4096)
+def _problem_of_text(text: str, kind: FunctionKind) -> str:
+    """Return why a text is not one function or class and nothing else, or ""."""
+    wrapped = f"({text})" if kind == "lambda" else text
+    try:
+        body = parsed(wrapped).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
+        return f"is no Python: {exc}"
+    node: Any = body[0] if len(body) == 1 else None
+    if kind == "class":
+        return "" if isinstance(node, ast.ClassDef) else "is not one class statement"
+    if kind == "lambda":
+        inner = node.value if isinstance(node, ast.Expr) else None
+        return (
+            "" if isinstance(inner, ast.Lambda) and ast.get_source_segment(wrapped, inner) == text else "is no lambda"
+        )
+    return "" if isinstance(node, ast.FunctionDef) and not node.decorator_list else "is not one bare def statement"
+
+
+def _require_bindings(bindings: tuple[tuple[str, Binding], ...], count: int, where: str) -> None:
+    for name, binding in bindings:
+        require(is_name(name), f"a name in {where}", name, "an identifier")
+        require_binding(binding, count, f"{name} of {where}")
+
+
+def require_binding(binding: Binding, count: int, where: str) -> None:
+    """Raise `Malformed` for a binding that no closure of ``count`` functions has."""
+    match binding:
+        case Constant(value):
+            require(is_plain(value), where, value, "a plain value")
+        case Dtype(name):
+            require(name in TRITON_DTYPES, f"the dtype of {where}", name, f"one of {', '.join(sorted(TRITON_DTYPES))}")
+        case FunctionRef(index):
+            require(0 <= index < count, f"the function of {where}", index, f"0 to {count - 1}")
+        case Import(module, attribute):
+            named = is_dotted(module) and (not attribute or is_dotted(attribute))
+            require(named, f"the import of {where}", f"{module}:{attribute}", "dotted identifiers")
+        case Members(module, members):
+            is_module = re.fullmatch(r"[\w.<>-]+", module) is not None  # a loose file may be called my-kernels.py
+            require(is_module, f"the module of {where}", module, "the name of a module")
+            for name, _ in members:
+                require(is_name(name), f"a name in {where}", name, "an identifier")
+    for part in parts(binding):
+        require_binding(part, count, where)
+
+
+def _require_wrapper(wrapper: Wrapper, count: int) -> None:
+    match wrapper:
+        case JitOptions(options):
+            _require_names([name for name, _ in options], _JIT_OPTIONS, "@triton.jit")
+            for name, value in options:
+                members = list(value) if isinstance(value, tuple | list) else [value]
+                require(all(type(each) in (bool, int, str) for each in members), name, value, "names or numbers")
+        case Heuristics(values):
+            _require_bindings(values, count, "@triton.heuristics")
+        case Autotune(configs, key, arguments, pruning):
+            for config in configs:
+                _require_config(config, count)
+            require(all(map(is_name, key)), "the key of @triton.autotune", key, "identifiers")
+            _require_names([name for name, _ in arguments], _AUTOTUNE, "@triton.autotune")
+            _require_names([name for name, _ in pruning], _PRUNING, "prune_configs_by")
+            _require_bindings((*arguments, *pruning), count, "@triton.autotune")
+            for name, binding in arguments:
+                if name in _LISTS_OF_NAMES:
+                    names = binding.value if isinstance(binding, Constant) else None
+                    is_list = isinstance(names, tuple | list) and all(map(is_name, names))
+                    require(is_list, f"{name} of @triton.autotune", names, "a list of identifiers")
+
+
+def _require_config(config: ConfigText, count: int) -> None:
+    _require_bindings(config.parameters, count, "a config")
+    _require_names([name for name, _ in config.options], _CONFIG_OPTIONS, "a config")
+    for name, value in config.options:
+        is_option = value is None or type(value) is (str if name == "ir_override" else int)
+        require(is_option, f"{name} of a config", value, "a number" if name != "ir_override" else "a path")
+    if config.pre_hook is not None:
+        require_binding(config.pre_hook, count, "pre_hook of a config")
+
+
+def _require_names(names: list[str], known: set[str], where: str) -> None:
+    for name in names:
+        require(name in known, f"an argument of {where}", name, f"one of {', '.join(sorted(known))}")
