@@ -10,6 +10,7 @@ process, hence one registry; it keeps nothing alive.
 from __future__ import annotations
 
 import concurrent.futures.thread
+import contextlib
 import functools
 import logging
 import os
@@ -20,7 +21,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -53,29 +54,29 @@ _NO_HOOKS = _Hooks(lambda subject: None, None, None)
 
 
 class _Registry:
-    """Subjects and their hooks. ``_forking`` is held across a fork, ``_changing`` while the subjects change."""
+    """Subjects and their hooks. ``_forking`` is held across a fork, ``changing`` while the subjects change."""
 
     def __init__(self) -> None:
         self._hooks: weakref.WeakKeyDictionary[Any, _Hooks] = weakref.WeakKeyDictionary()
         self._paused: list[tuple[Any, _Hooks]] = []
         self._forking = threading.RLock()
-        self._changing = threading.RLock()
+        self.changing = threading.RLock()
         self.maker = os.getpid()
 
     def add(self, subject: Any, hooks: _Hooks) -> None:
-        with self._changing:
+        with self.changing:
             self._hooks[subject] = hooks
 
     def before(self) -> None:
         _await_imports()
         self._forking.acquire()
         while True:
-            self._changing.acquire()
+            self.changing.acquire()
             known = {id(subject) for subject, _ in self._paused}
             waiting = [(s, hooks) for s, hooks in self._hooks.items() if hooks.before and id(s) not in known]
             if not waiting:
                 return
-            self._changing.release()  # who is waited for may want to add something
+            self.changing.release()  # who is waited for may want to add something
             for subject, hooks in waiting:
                 assert hooks.before is not None
                 self._paused.append((subject, hooks if hooks.before(subject) else _NO_HOOKS))
@@ -87,12 +88,12 @@ class _Registry:
                 if hooks.in_parent is not None:
                     hooks.in_parent(subject)
         finally:
-            self._changing.release()
+            self.changing.release()
             self._forking.release()
 
     def in_child(self) -> None:
         self._paused = []
-        self._forking, self._changing = threading.RLock(), threading.RLock()
+        self._forking, self.changing = threading.RLock(), threading.RLock()
         for subject, hooks in list(self._hooks.items()):
             hooks.in_child(subject)
 
@@ -162,8 +163,16 @@ def closed_in_child(opened: C) -> C:
 
 def socketpair() -> tuple[socket.socket, socket.socket]:
     """Return two connected sockets that a fork has no copies of: else the end of a process that has one goes unseen."""
-    ours, theirs = socket.socketpair()
-    return closed_in_child(ours), closed_in_child(theirs)
+    with no_fork():
+        ours, theirs = socket.socketpair()
+        return closed_in_child(ours), closed_in_child(theirs)
+
+
+@contextlib.contextmanager
+def no_fork() -> Iterator[None]:
+    """Let no fork come between opening something and saying what becomes of it; a fork waits until this ends."""
+    with _REGISTRY.changing:
+        yield
 
 
 class cached_property(functools.cached_property[T]):  # noqa: N801 - as that of functools

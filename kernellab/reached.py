@@ -180,6 +180,11 @@ def tensors_at(addresses: Sequence[int], device: str) -> dict[str, Any]:
     return {f"memory at {addresses[position]:#x}": tensor for position, tensor in found}
 
 
+def memory_at(address: int, device: str) -> Any:
+    """Return the memory of the live tensor that owns an address, or None."""
+    return next((tensor for _, tensor in _owners(device).behind([address])), None)
+
+
 def _holds_words(tensor: Any) -> bool:
     return str(tensor.dtype).removeprefix("torch.") in _WORD_DTYPES
 

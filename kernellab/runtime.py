@@ -22,6 +22,7 @@ from kernellab.ir.effects import Effects
 from kernellab.launch_errors import launch_error
 from kernellab.measure.poison import Poison, key_of, poison
 from kernellab.observers import Launched, Observers
+from kernellab.pointed import call_with_tensors
 from kernellab.recording import LaunchRecord, Recorder, Switch, can_read, record_of
 from kernellab.run import Run
 from kernellab.target import Target
@@ -118,6 +119,8 @@ class Launches:
         """
         __tracebackhide__ = True
         self.activate()
+        if self.interprets() and not warmup:
+            args, meta = call_with_tensors(kernel.arg_names, args, meta)
         with self.observers.withheld():
             return self._launch(kernel, args, meta, grid, warmup)
 

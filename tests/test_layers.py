@@ -44,6 +44,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "grid",
             "memory",
             "measure",
+            "pointed",
             "reached",
             "launch_errors",
             "calls",

@@ -20,6 +20,7 @@ from kernellab.explore.verdicts import Verdicts
 from kernellab.grid import checked_grid
 from kernellab.measure.reference import Reference, check_of
 from kernellab.memory import copied, memory_of, size_bytes
+from kernellab.pointed import with_tensors
 from kernellab.recording import LaunchRecord
 from kernellab.registry.table import Registry
 from kernellab.runtime import Launches as Runtime
@@ -49,7 +50,8 @@ def opened(
     """
     from kernellab._triton.objects import parameter_names
 
-    given = dict(zip(parameter_names(kernel), args, strict=False))
+    named = zip(parameter_names(kernel), args, strict=False)
+    given = {name: with_tensors(name, value) if runtime.interprets() else value for name, value in named}
     verdicts = Verdicts(None if check is None else check_of(check))
     return _panel(runtime, kernels, _Launch(kernel, grid, given, ranges), verdicts, target)
 

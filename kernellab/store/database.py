@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from kernellab.errors import StoreError
-from kernellab.forks import LOCK_S, at_fork, closed_in_child
+from kernellab.forks import LOCK_S, at_fork, closed_in_child, no_fork
 from kernellab.source import Malformed, reading
 from kernellab.store.schema import ForeignSchema, migrate
 
@@ -260,8 +260,8 @@ def _locked(path: Path) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         file = None
-        with contextlib.suppress(OSError):  # a folder that cannot be written has nothing to be protected
-            file = closed_in_child(stack.enter_context(path.open("a")))  # a copy would hold the lock as well
+        with contextlib.suppress(OSError), no_fork():  # a copy would hold the lock as well
+            file = closed_in_child(stack.enter_context(path.open("a")))
         end_s = time.monotonic() + _LOCK_S
         while file is not None and not _is_locked(file):
             if time.monotonic() > end_s:
