@@ -164,8 +164,16 @@ def closed_in_child(opened: C) -> C:
 def socketpair() -> tuple[socket.socket, socket.socket]:
     """Return two connected sockets that a fork has no copies of: else the end of a process that has one goes unseen."""
     with no_fork():
-        ours, theirs = socket.socketpair()
+        ours, theirs = (_End(fileno=end.detach()) for end in socket.socketpair())
         return closed_in_child(ours), closed_in_child(theirs)
+
+
+class _End(socket.socket):
+    """One end of a pair. A fork while it is being closed would get an open descriptor that no object knows of."""
+
+    def close(self) -> None:
+        with no_fork():
+            super().close()
 
 
 @contextlib.contextmanager
