@@ -68,13 +68,25 @@ class Flat:
 
         Function 0 comes only with ``kernels``.
         """
-        pending = dict(self.needs)
-        for index in reversed(range(0 if kernels else 1, len(self.closure.functions))):
-            if self.closure.functions[index].kind != "lambda":
+        entered, done, pending = set[int](), set[int](), dict(self.needs)
+
+        def defined(index: int) -> Iterator[str]:
+            entered.add(index)
+            function = self.closure.functions[index]
+            for needed in dict.fromkeys(i for _, binding in function.bindings for i in referred(binding)):
+                is_needed_now = "class" in {function.kind, self.closure.functions[needed].kind}
+                if is_needed_now and needed not in entered:
+                    yield from defined(needed)
+            if function.kind != "lambda":
                 yield f"{decorator(index)}{self.texts[index]}"
-            for name in [name for name, needed in pending.items() if min(needed) >= index]:
+            done.add(index)
+            for name in [name for name, needed in pending.items() if needed <= done]:
                 yield f"{name} = {self.constants[name]}"
                 del pending[name]
+
+        for index in reversed(range(0 if kernels else 1, len(self.closure.functions))):
+            if index not in entered:
+                yield from defined(index)
 
     def helpers(self) -> Iterator[str]:
         """Yield the helpers with their decorators, those that others use first."""

@@ -26,7 +26,7 @@ _OF_EVERY_CLASS = frozenset(
     {
         *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__"),
         *("__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__orig_bases__"),
-        *("__parameters__", "__abstractmethods__", "_abc_impl", "__classcell__", "__match_args__"),
+        *("__parameters__", "__abstractmethods__", "_abc_impl", "__classcell__", "__match_args__", "__slotnames__"),
     }
 )
 _OF_DATACLASSES = frozenset(

@@ -119,12 +119,14 @@ def portable_type(kind: Any) -> Any:
     if not isinstance(kind, tuple):
         return kind
     items = tuple(map(portable_type, kind))
-    return items if not hasattr(kind, "_fields") else _named_types(type(kind).__name__, kind._fields, items)
+    names = vars(type(kind)).get("_fields")  # Triton looks no further
+    return items if names is None else _named_types(type(kind).__name__, names, items)
 
 
 def _named_types(name: str, names: tuple[str, ...], types: tuple[Any, ...]) -> Any:
     def pickled(kind: tuple[Any, ...]) -> tuple[Any, ...]:
         return _named_types, (name, names, tuple(kind))
 
-    cls: Any = type(name, (namedtuple(name, names, rename=True),), {"__slots__": (), "__reduce__": pickled})
+    base = namedtuple(name, names, rename=True)
+    cls: Any = type(name, (base,), {"__slots__": (), "_fields": names, "__reduce__": pickled})
     return cls(*types)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,10 +160,10 @@ KINDS = {
     "tl constexpr": Kind("tl.constexpr(3)", "tl.constexpr(4)", "C + 1"),
     "tl pointer type": Kind("tl.pointer_type(tl.int8)", "tl.pointer_type(tl.int16)"),
     "torch dtype": Kind("torch.float16", "torch.float32"),
-    "numpy int64": Kind("np.int64(3)", "np.int64(4)"),
-    "numpy int8": Kind("np.int8(3)", "np.int8(4)"),
-    "numpy float32": Kind("np.float32(0.5)", "np.float32(0.25)"),
-    "numpy bool": Kind("np.bool_(True)", "np.bool_(False)"),
+    "numpy int64": Kind("np.int64(3)", "np.int64(4)", "int(C) + 1"),
+    "numpy int8": Kind("np.int8(3)", "np.int8(4)", "int(C) + 1"),
+    "numpy float32": Kind("np.float32(0.5)", "np.float32(0.25)", "int(C * 8)"),
+    "numpy bool": Kind("np.bool_(True)", "np.bool_(False)", "int(C) + 1"),
     "numpy dtype": Kind("np.dtype('int8')", "np.dtype('int16')"),
     "fraction": Kind("fractions.Fraction(1, 3)", "fractions.Fraction(2, 3)"),
     "decimal": Kind("decimal.Decimal('0.1')", "decimal.Decimal('0.2')"),
@@ -207,6 +209,8 @@ KINDS = {
     "class of an installed module": Kind("fractions.Fraction", "decimal.Decimal"),
 }
 
+_NUMBERS = itertools.count(1)
+
 KERNELS = """
 REF = tl.constexpr({first})
 G = tl.constexpr({value})
@@ -228,9 +232,9 @@ def by_global(o):
 
 def cell(kind: Kind, value: str) -> dict[str, Any]:
     """Return the namespace of a notebook whose cell defines the classes, and kernels for one value."""
-    of_global = kind.use.replace("C.", "G.").replace("C[", "G[").replace("C(", "G(").replace("C ", "G ")
+    of_global = re.sub(r"\bC\b", "G", kind.use)
     text = CLASSES + KERNELS.format(first=kind.first, value=value, use=kind.use, of_global=of_global)
-    file = f"In[{sum(map(ord, text))}]"
+    file = f"In[{next(_NUMBERS)}]"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(text, file, "exec"), namespace)
