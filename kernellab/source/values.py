@@ -127,6 +127,6 @@ def _named_types(name: str, names: tuple[str, ...], types: tuple[Any, ...]) -> A
     def pickled(kind: tuple[Any, ...]) -> tuple[Any, ...]:
         return _named_types, (name, names, tuple(kind))
 
-    base = namedtuple(name, names, rename=True)
-    cls: Any = type(name, (base,), {"__slots__": (), "_fields": names, "__reduce__": pickled})
+    make: Any = namedtuple
+    cls: Any = type(name, (make(name, names, rename=True),), {"__slots__": (), "_fields": names, "__reduce__": pickled})
     return cls(*types)
