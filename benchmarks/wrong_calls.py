@@ -49,6 +49,7 @@ def main() -> None:
         print(counted("verbs", outcomes(lab, Path(folder), count, seed)))
         print(counted("magics", outcomes_of_magics(shell, count, seed)))
         shell.run_line_magic("unload_ext", "kernellab")
+        os.chdir(Path(__file__).parent)
 
 
 if __name__ == "__main__":

@@ -85,9 +85,14 @@ def by_position(
     """Return a call whose keywords named in ``reserved``, which mean something else on the way, go by position.
 
     Raises:
-        LaunchError: a parameter before one of them is given by nobody but a decorator, which does that by name.
+        LaunchError: the kernel has no such parameter, or one before it is given by a decorator, which does so by name.
     """
     named, names = dict(named), parameter_names(kernel)
+    unknown = [name for name in named if name in reserved and name not in names]
+    if unknown:
+        raise LaunchError(
+            f"{jit_function(kernel).__name__} has no parameter {unknown[0]!r}; it has {', '.join(names)}."
+        )
     last = max((names.index(name) for name in reserved if name in named and name in names), default=-1)
     defaults = {p.name: p.default for p in jit_function(kernel).params if p.has_default}
     given = list(args)

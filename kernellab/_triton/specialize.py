@@ -81,7 +81,7 @@ def _launch_errors(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
     """Turn what Triton's binder raises for wrong arguments into a `LaunchError` that names them."""
     try:
         yield
-    except (TypeError, RuntimeError, KeyError) as exc:
+    except (TypeError, RuntimeError, KeyError, OverflowError) as exc:
         raise argument_error(function, args, meta, exc) from exc
 
 
@@ -124,7 +124,10 @@ def argument_error(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
     problem = launch_problem(function, args, meta)
     if problem is None:
         given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
-        odd = [f"{name} is a {type(v).__module__}.{type(v).__qualname__}" for name, v in given.items() if _is_odd(v)]
+        odd = [
+            f"{name} has more than 64 bits" for name, v in given.items() if isinstance(v, int) and v.bit_length() > 64
+        ]
+        odd += [f"{name} is a {type(v).__module__}.{type(v).__qualname__}" for name, v in given.items() if _is_odd(v)]
         what = "; ".join(odd) or first_line(exc)
         problem = f"{function.__name__} cannot take these arguments: {what}. Pass {_WHAT_FITS}."
     return LaunchError(problem, kernel=function.__name__, detail=str(exc))

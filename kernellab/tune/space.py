@@ -7,7 +7,8 @@ from math import prod
 from types import CodeType
 from typing import Any
 
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, value_message
+from kernellab.measure.functions import called, require_names
 from kernellab.tune.config import Config
 
 Condition = str | Callable[..., bool]
@@ -21,12 +22,16 @@ class Space:
     loops over the names would give them.
 
     Raises:
-        UsageError: a name has no values, or ``where`` uses a name that the space lacks.
+        UsageError: a name has no values, or ``where`` is something else or uses a name that the space lacks.
     """
 
     def __init__(self, *, where: Condition | None = None, **values: Iterable[Any]) -> None:
         self.values: dict[str, tuple[Any, ...]] = {name: tuple(choices) for name, choices in values.items()}
         self.where = where
+        if where is not None and not isinstance(where, str):
+            if not callable(where):
+                raise UsageError(value_message("where", where, "an expression or a function"))
+            require_names(where, self.values, "where", "the space has")
         empty = [name for name, choices in self.values.items() if not choices]
         if empty:
             raise UsageError(f"{empty[0]} of the space has no values; give at least one.")
@@ -60,7 +65,9 @@ class Space:
         if self.where is None:
             return True
         own = {name: value for name, value in values.items() if name in self.values}
-        return bool(eval(self._code, {"__builtins__": {}}, own) if self._code else self.where(**own))  # type: ignore[operator]
+        if self._code is not None:
+            return bool(eval(self._code, {"__builtins__": {}}, own))
+        return bool(called(self.where, own, "where", "the space has"))
 
     def _compiled(self) -> CodeType:
         try:
