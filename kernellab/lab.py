@@ -74,7 +74,7 @@ class Lab(Keeping):
         self.last_arguments: dict[str, dict[str, Any]] = {}
         self._spare: Scratch | None = None
         self.compiler = Compiler(self._pool, self._artifacts(folder), self.settings.timeout_s)
-        self.kernels = Registry(Store(None if self._scratch else folder), self._revived)
+        self.kernels = Registry(Store(None if self._scratch else folder), self._revived, self.bind)
 
     def __repr__(self) -> str:
         return f"<Lab for {self.target}, which keeps its kernels in {self.kernels.store.path or 'memory'}>"

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import kernellab
+from kernellab._triton.bound import is_bound
 from kernellab.errors import KernellabError, UnknownName
 from kernellab.registry.table import Registry
 from kernellab.store import Store
@@ -146,3 +147,11 @@ def test_a_version_is_what_it_was_when_a_helper_is_defined_anew(lab: kernellab.L
     x, out = torch.arange(16.0), torch.zeros(16)
     lab.kernels[version.label][(1,)](x, out, BLOCK=16)
     torch.testing.assert_close(out, 2 * x)
+
+
+def test_a_kernel_of_a_module_that_was_entered_launches_through_the_lab(lab: kernellab.Lab) -> None:
+    lab.kernels.add(samples.add_kernel)
+    assert is_bound(lab.kernels["add_kernel"])
+    x, out = torch.ones(64), torch.zeros(64)
+    lab.run(samples.add_kernel, (1,), x, x, out, 64, BLOCK=64)
+    assert [check.equal for check in lab.compare("add_kernel", "add_kernel").outputs] == [True]

@@ -27,6 +27,10 @@ _LARGEST = 2**63 - 1  # of SQLite's integers
 _EXAMPLE = "softmax_fp16"
 
 
+def _as_it_is(kernel: Any) -> Any:
+    return kernel
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """A kernel, or what its decorators wrap, with the kernel itself and its version."""
@@ -39,10 +43,15 @@ class _Entry:
 @dataclass(slots=True)
 @verbs
 class Registry:
-    """Kernels by id, name and version. ``revive`` makes a launchable kernel of a version from the store."""
+    """Kernels by id, name and version.
+
+    ``revive`` makes a launchable kernel of a version from the store, ``bind`` one that launches through the lab of a
+    kernel of this session.
+    """
 
     store: Store
     revive: Revive
+    bind: Callable[[Any], Any] = _as_it_is
     _kernels: dict[int, Any] = field(default_factory=dict)
     _entries: dict[int, _Entry] = field(default_factory=dict)
     _current: dict[str, Version] = field(default_factory=dict)
@@ -155,7 +164,7 @@ class Registry:
             if kernel is None or (key != version.name and not _is_still(kernel, version)):
                 kernel = self._kernels[version.id] = self.revive(version)
                 self._enter_layers(kernel, version)
-            return kernel
+            return self.bind(kernel)
 
     def version(self, key: str | int) -> Version:
         """Return the version that a name, ``name@version`` or id stands for, as `__getitem__` does.

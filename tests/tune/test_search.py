@@ -40,7 +40,7 @@ def test_exhaustive_asks_for_every_config_at_once() -> None:
     assert search.ask() == []
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(count=st.integers(1, 30), seed=st.integers(0, 5))
 def test_random_draws_each_config_once_and_only_allowed_ones(count: int, seed: int) -> None:
     tried = driven(Random(SPACE, count, random.Random(seed)), bowl)

@@ -18,7 +18,7 @@ def noisy(median_ms: float, count: int, noise: float, seed: int) -> list[float]:
     return [median_ms * (1 + rng.gauss(0, noise)) for _ in range(count)]
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(TIMES)
 def test_an_interval_holds_its_median_and_stays_within_the_samples(samples: list[float]) -> None:
     found = interval(samples)
@@ -63,7 +63,7 @@ def test_a_small_difference_in_few_noisy_rounds_stays_open() -> None:
     assert not found.lost
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.dictionaries(st.integers(0, 9), st.lists(st.floats(0.5, 2.0), min_size=6, max_size=6), min_size=1))
 def test_every_finalist_stands_in_one_place(rounds: dict[int, list[float]]) -> None:
     found = standing(rounds)
