@@ -13,7 +13,7 @@ from kernellab.compile import Compiled
 from kernellab.errors import KernellabError, UsageError
 from kernellab.export.grids import grid_text
 from kernellab.export.inputs import made_inputs
-from kernellab.export.subject import subject_of, unrecorded, values_of
+from kernellab.export.subject import subject_of, values_of
 from kernellab.gpu.stopwatch import Turn, gpu_stopwatch
 from kernellab.measure.comparison import Check, Value, compare
 from kernellab.measure.functions import called
@@ -176,7 +176,7 @@ def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: Laun
         return {**{name: arguments[name] for name in needed}, **meta}
 
     def launched(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        with unrecorded(function):
+        with function.runtime.observers.withheld():
             function[_grid(own, shared, subject.launches, given(arguments))](**given(arguments))
         return arguments
 

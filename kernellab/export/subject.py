@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from kernellab.errors import KernellabError, UsageError
@@ -38,7 +37,7 @@ def expectation(subject: Subject, kernel: Any, device: str) -> tuple[Expected, .
         return ()
     try:
         arguments = made_inputs(launch, device)
-        with unrecorded(kernel):
+        with kernel.runtime.observers.withheld():
             kernel[launch.grid](**arguments, **values_of(launch))
     except KernellabError:
         return ()
@@ -47,13 +46,6 @@ def expectation(subject: Subject, kernel: Any, device: str) -> tuple[Expected, .
     if subject.result is not None and subject.result.complete:
         mutated = {*subject.result.writes, *subject.result.atomics}
     return expected_of({n: t for n, t in outputs.items() if mutated is None or n in mutated})
-
-
-def unrecorded(kernel: Any) -> AbstractContextManager[None]:
-    """Return a context in which nobody is told of launches of a kernel; of one that no lab bound, nobody is anyway."""
-    from kernellab._triton.bound import is_bound
-
-    return kernel.runtime.observers.withheld() if is_bound(kernel) else nullcontext()
 
 
 def values_of(launch: Launch) -> dict[str, Any]:
