@@ -6,7 +6,7 @@ import re
 
 import pytest
 import triton
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernellab.errors import UsageError
@@ -16,6 +16,7 @@ from kernellab.tune.space import Space, configs_of
 VALUES = st.integers(1, 512)
 
 
+@settings(deadline=None)
 @given(
     parameters=st.dictionaries(st.sampled_from(["BLOCK", "GROUP", "EVEN"]), VALUES),
     warps=st.sampled_from([1, 2, 4, 8]),
@@ -50,6 +51,7 @@ def test_a_space_lists_the_combinations_that_its_condition_allows() -> None:
     assert found == [(64, 2), (128, 2), (128, 4), (256, 2), (256, 4), (256, 8)]
 
 
+@settings(deadline=None)
 @given(st.lists(VALUES, min_size=1, max_size=4, unique=True), st.lists(VALUES, min_size=1, max_size=4, unique=True))
 def test_a_space_holds_exactly_its_combinations(left: list[int], right: list[int]) -> None:
     space = Space(LEFT=left, RIGHT=right, where=lambda LEFT, RIGHT: LEFT <= RIGHT)
