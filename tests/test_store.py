@@ -107,6 +107,17 @@ def test_a_launch_comes_back_as_it_was_and_its_repeats_are_counted(tmp_path: Pat
     assert Store(tmp_path).history.results() == [(version.id, RESULT)]
 
 
+def test_a_run_is_kept_apart_and_a_launch_is_written_as_in_earlier_releases(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    version = store.add(ADD, "a", "k")
+    store.history.add_launch(version.id, LAUNCH)
+    ((text, digest),) = store.database.rows("SELECT launch, digest FROM launches")
+    assert '"by"' not in str(text)
+    assert digest == "5db4a637f96ed57b07840ecdee5886308718a395e01233e8a602e880a637d7fa"
+    store.history.add_launch(version.id, replace(LAUNCH, by="run"))
+    assert [row.launch.by for row in Store(tmp_path).history.launches()] == ["launch", "run"]
+
+
 def test_the_best_measurement_is_the_fastest_good_one_of_the_newest_key() -> None:
     store = Store(None)
     version = store.add(ADD, "a", "k")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import triton
 import triton.language as tl
 
 SHIFT = tl.constexpr(1)
+settings = ModuleType("settings")
+vars(settings)["OFFSET"] = tl.constexpr(1)
 
 
 @triton.jit
@@ -14,8 +18,18 @@ def doubled(value):
 
 
 @triton.jit
+def tripled(value):
+    return value * 3
+
+
+@triton.jit
 def squared(value):
     return value * value
+
+
+@triton.jit
+def calling(a, BLOCK: tl.constexpr):
+    tl.store(a + settings.OFFSET, doubled(BLOCK))
 
 
 @triton.jit

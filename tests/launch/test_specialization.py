@@ -123,3 +123,39 @@ def bound_tuner(bound: Any) -> Any:
             return None
         bound = bound.fn
     return bound
+
+
+def test_a_changed_helper_or_member_of_a_module_is_noticed_by_a_known_launch(
+    binding: Bind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound, runtime = binding(kernels.calling)
+    x = tensor(torch.float32, 0)
+
+    def slow_launches() -> int:
+        before = runtime.slow
+        for _ in range(5):
+            bound[(1,)](x, BLOCK=4)
+        return runtime.slow - before
+
+    first = slow_launches()
+    assert 0 < first < 5
+    assert slow_launches() == 0
+    for owner, name, value in (
+        (kernels, "doubled", kernels.tripled),
+        (kernels.settings.OFFSET, "value", 9),
+        (kernels.settings, "OFFSET", tl.constexpr(7)),
+    ):
+        forgotten = bound.forgotten
+        monkeypatch.setattr(owner, name, value)
+        assert slow_launches() > 0, name
+        assert bound.forgotten == forgotten + 1
+        assert slow_launches() == 0, name
+
+
+def test_an_equal_constant_drops_nothing_that_was_compiled(binding: Bind, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound, _ = binding(kernels.calling)
+    x = tensor(torch.float32, 0)
+    bound[(1,)](x, BLOCK=4)
+    monkeypatch.setattr(kernels.settings, "OFFSET", tl.constexpr(kernels.settings.OFFSET.value))
+    bound[(1,)](x, BLOCK=4)
+    assert bound.forgotten == 0

@@ -284,3 +284,18 @@ def test_a_listing_begins_with_names_and_a_bare_name_removes_the_only_version(no
     assert "zebra@1, zebra@2, or add --all" in str(refused.error)
     assert "zebra@1, zebra@2 are deleted" in listing_text(value_of(notebook, "%triton_rm zebra --all"))
     assert "my_zebra@1 is deleted; nothing is left" in listing_text(value_of(notebook, "%triton_rm my_zebra"))
+
+
+def test_a_captured_program_runs_again_as_it_was_recorded(notebook: Notebook) -> None:
+    helper = "@triton.jit\ndef factor():\n    return {}\n"
+    define = SCALED.format(name="in_program", value="factor()")
+    body = helper.format("2.0") + define + LAUNCH.format(name="in_program")
+    assert notebook.triton(body, "--capture program").error is None
+    assert notebook.triton(helper.format("9.0")).error is None
+    assert notebook.run(LAUNCH.format(name="in_program")).error is None
+    assert factor_of(notebook) == 9
+    program = notebook.names["program"]
+    given = {"x": torch.arange(100.0), "out": torch.zeros(100)}
+    found = program.run(**{name: given[name] for name in program.inputs})
+    assert all(tensor[63] == 126 for tensor in found.values())
+    assert found
