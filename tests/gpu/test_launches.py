@@ -242,3 +242,43 @@ def test_every_gpu_launches_on_its_own(lab: kernellab.Lab) -> None:
             arguments = case.fresh_arguments(f"cuda:{index}")
             kernel[case.grid](**arguments, **case.meta)
             case.assert_as_expected(arguments)
+
+
+FACTOR = tl.constexpr(2.0)
+
+
+@triton.jit
+def by_factor(x_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, FACTOR, mask=offsets < n)
+
+
+def test_a_known_launch_notices_another_value_and_is_kept_as_that_version(
+    lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, bound = torch.zeros(N, device="cuda"), lab.bind(by_factor)
+    lab.kernels.add(bound)
+    for value in (2.0, 5.0, 2.0):
+        monkeypatch.setitem(globals(), "FACTOR", tl.constexpr(value))
+        for _ in range(4):
+            bound[cells](x, N, BLOCK=128)
+        assert x.eq(value).all()
+        assert lab.kernels.version_of(bound).label == {2.0: "by_factor@1", 5.0: "by_factor@2"}[value]
+    launches = lab.kernels.store.history.launches()
+    kept = [row for row in launches if row.version_id == lab.kernels.version_of(bound).id]
+    assert [(row.launch.where, row.launch.by, row.count) for row in kept] == [("gpu", "launch", 0)]
+
+
+def test_a_first_launch_in_a_cuda_graph_is_not_looked_at(lab: kernellab.Lab) -> None:
+    x, bound = torch.zeros(N, device="cuda"), lab.bind(increment)
+    lab.kernels.add(bound, name="graphed")
+    bound[cells](x, N, 5, BLOCK=128)
+    before = len(lab.kernels.store.history.launches())
+    bound.told.clear()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        bound[cells](x, N, 5, BLOCK=128)
+    assert len(lab.kernels.store.history.launches()) == before
+    graph.replay()
+    torch.cuda.synchronize()
+    assert x.eq(10).all()
