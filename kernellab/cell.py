@@ -24,7 +24,7 @@ from kernellab.recording import LaunchRecord, Recorder
 from kernellab.registry.launch_log import launched_version, remember
 from kernellab.registry.rephrase import rephrased
 from kernellab.report import CellReport, KernelReport, argument_reports
-from kernellab.source import closure_of
+from kernellab.source import closure_of, fix_signature
 from kernellab.standin import from_annotations, stand_ins
 from kernellab.store import Version
 
@@ -186,6 +186,7 @@ def _bind_new(cell: _Cell) -> None:
 
     for name, value in list(cell.namespace.items()):
         if is_kernel(value) and not is_bound(value) and jit_function(value).fn.__code__.co_filename == cell.file:
+            fix_signature(jit_function(value))
             bind_in_place(value, cell.lab.launches)
             cell.bound.append(value)
             cell.defined[name] = value

@@ -8,6 +8,7 @@ of one name, or the kernels of a factory, do not meet.
 from kernellab.source.collect import (
     closure_of,
     definition,
+    fix_signature,
     is_cell_file,
     is_installed,
     is_plain,
@@ -93,6 +94,7 @@ __all__ = [
     "content_keys",
     "decorated_closure_of",
     "definition",
+    "fix_signature",
     "from_jsonable",
     "is_cell_file",
     "is_installed",

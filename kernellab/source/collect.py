@@ -39,6 +39,7 @@ from kernellab.source.model import (
     lost,
     with_functions,
 )
+from kernellab.source.signatures import signature_names, signature_values
 from kernellab.source.syntax import parsed
 from kernellab.source.values import CannotTake, reduced
 
@@ -186,9 +187,9 @@ class Collector:
         for name in sorted(named):
             if name in scope:
                 yield name, bind(scope[name], name, node)
-        for name in sorted(_signature_names(node) - named):
-            if name in scope:
-                yield name, _without_import(self.bind(scope[name], name, node))
+        for name, value in signature_values(python, node, scope).items():
+            if name not in named:
+                yield name, _without_import(self.bind(value, name, node))
 
     def used(self, value: Any, name: str = "", node: ast.AST | None = None) -> Binding:
         """Return `bind` of a value that is used as Python has it, so that a Python function comes along."""
@@ -341,17 +342,16 @@ def _global_names(code: CodeType) -> Iterator[str]:
             yield from _global_names(constant)
 
 
-def _signature_names(node: ast.FunctionDef | ast.Lambda) -> set[str]:
-    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    parts = [*node.args.defaults, *(d for d in node.args.kw_defaults if d), *(a.annotation for a in arguments)]
-    return {n.id for part in parts if part is not None for n in ast.walk(part) if isinstance(n, ast.Name)}
+def fix_signature(function: Any) -> None:
+    """Note what the names in the signature of a jit function stand for, which was just defined."""
+    signature_values(function.fn, definition(function)[2], _scope(function.fn))
 
 
 def names_of(function: Any, node: ast.FunctionDef) -> dict[str, Any]:
     """Return what the global names in a function stand for, those of its decorators and signature included."""
     scope = _scope(function)
     decorators = {n.id for each in node.decorator_list for n in ast.walk(each) if isinstance(n, ast.Name)}
-    named = {*_global_names(function.__code__), *function.__code__.co_freevars, *_signature_names(node), *decorators}
+    named = {*_global_names(function.__code__), *function.__code__.co_freevars, *signature_names(node), *decorators}
     return {name: scope[name] for name in sorted(named - {"__class__"}) if name in scope}
 
 

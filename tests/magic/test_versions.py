@@ -286,6 +286,16 @@ def test_a_listing_begins_with_names_and_a_bare_name_removes_the_only_version(no
     assert "my_zebra@1 is deleted; nothing is left" in listing_text(value_of(notebook, "%triton_rm my_zebra"))
 
 
+def test_a_default_stays_what_it_was_at_the_definition(notebook: Notebook) -> None:
+    define = SCALED.format(name="by_default", value="F").replace("):", ", F: tl.constexpr = DEFAULT):")
+    notebook.names["DEFAULT"] = 2
+    assert label_of(notebook, f"{define}DEFAULT = 3\n" + LAUNCH.format(name="by_default")) == "by_default@1"
+    notebook.run("DEFAULT = 5")
+    assert label_of(notebook, LAUNCH.format(name="by_default")) == "by_default@1"
+    assert factor_of(notebook) == 2
+    check_after_restart(by_default=2.0)
+
+
 def test_a_captured_program_runs_again_as_it_was_recorded(notebook: Notebook) -> None:
     helper = "@triton.jit\ndef factor():\n    return {}\n"
     define = SCALED.format(name="in_program", value="factor()")
