@@ -127,11 +127,7 @@ def argument_of(name: str, value: Any) -> Argument:
     source = value_closure_of(value)
     if source is None:
         return Argument(name, "other", value=type(value).__name__)
-    return Argument(name, "value", value=_short(value), source=source)
-
-
-def _short(value: Any) -> str:
-    return value.__name__ if hasattr(value, "__name__") else str(value)
+    return Argument(name, "value", value=getattr(value, "__name__", type(value).__name__), source=source)
 
 
 def _alias(name: str, arguments: Mapping[str, Any]) -> str:

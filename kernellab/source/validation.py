@@ -207,12 +207,14 @@ def closure_of_json(value: Any) -> Closure:
         return closure
 
 
-def require_closure(closure: Closure, where: str) -> None:
-    """Raise `Malformed` for a closure that no kernel has."""
+def require_closure(closure: Closure, where: str, *, of_kernel: bool = True) -> None:
+    """Raise `Malformed` for a closure that no kernel has, or else no value: that may be of any functions, or none."""
     require_type(closure, Closure, where)
     count = len(closure.functions)
-    require(1 <= count <= _FUNCTIONS, f"the number of functions of {where}", count, f"1 to {_FUNCTIONS}")
-    require(closure.functions[0].kind == "jit", f"the kind of {where}", closure.functions[0].kind, "jit")
+    least = int(of_kernel)
+    require(least <= count <= _FUNCTIONS, f"the number of functions of {where}", count, f"{least} to {_FUNCTIONS}")
+    if of_kernel:
+        require(closure.functions[0].kind == "jit", f"the kind of {where}", closure.functions[0].kind, "jit")
     for index, function in enumerate(closure.functions):
         _require_function(function, count, f"function {index}")
     for wrapper in closure.wrappers:

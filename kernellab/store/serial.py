@@ -268,7 +268,7 @@ def _require_argument(argument: Argument) -> None:
             require(named, f"the value of {name}", value, f"the name of a {argument.kind}")
     if argument.source is not None:
         closure, binding = argument.source
-        require_closure(closure, f"the source of {name}")
+        require_closure(closure, f"the source of {name}", of_kernel=False)
         require_binding(binding, len(closure.functions), f"the source of {name}")
 
 
