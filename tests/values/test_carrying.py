@@ -230,3 +230,29 @@ def test_an_exported_module_has_the_values_of_a_launch(tmp_path: Path, name: str
     with Lab(target="cuda:90", store=":memory:") as lab:
         lab.run(module["by_argument"], (1,), again, C=module["META"]["C"])
     assert int(again[0]) == int(out[0])
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_each_value_has_a_launch_of_its_own_also_when_it_is_known() -> None:
+    names = cell(KINDS["enum against its value"], "Mode.A")
+    mode, out = names["Mode"], torch.zeros(1, dtype=torch.int32, device="cuda")
+    with Lab(store=":memory:") as lab:
+        kernel = lab.bind(names["by_argument"])
+        found = []
+        for value in (1, mode.A, True, mode.B, 1.0) * 3:
+            kernel[(1,)](out, value)
+            found.append(int(out[0]))
+    assert found == [2, 1, 2, 2, 2] * 3
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_named_tuple_of_a_cell_is_tried_in_the_worker_and_launched() -> None:
+    text = CLASSES + MORE
+    linecache.cache["In[7]"] = (len(text), None, text.splitlines(keepends=True), "In[7]")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text, "In[7]", "exec"), names)
+    out = torch.zeros(1, dtype=torch.int32, device="cuda")
+    given = names["Arguments"](torch.full((1,), 6, dtype=torch.int32, device="cuda"), 7)
+    with Lab(store=":memory:") as lab:
+        run = lab.run(names["of_pair"], (1,), out, given)
+    assert (int(out[0]), run.where, run.notes) == (42, "gpu", ())
