@@ -85,4 +85,4 @@ class Observers:
 def as_own(kernel: Any) -> AbstractContextManager[None]:
     """Return the context in which the lab launches a jit function for itself; one that is not bound tells nobody."""
     runtime = getattr(kernel, "runtime", None)
-    return nullcontext() if runtime is None else runtime.observers.withheld()  # type: ignore[no-any-return]
+    return nullcontext() if runtime is None else runtime.observers.withheld()
