@@ -20,7 +20,6 @@ from kernellab.measure.functions import called
 from kernellab.measure.poison import Poison, held_in, poison
 from kernellab.measure.reference import Reference, bounded_values
 from kernellab.memory import copied, memory_of
-from kernellab.observers import as_own
 from kernellab.registry.shelf import texts_of
 from kernellab.registry.table import Registry
 from kernellab.store import Launch, Version
@@ -177,7 +176,7 @@ def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: Laun
         return {**{name: arguments[name] for name in needed}, **meta}
 
     def launched(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        with as_own(function):
+        with function.runtime.observers.withheld():
             function[_grid(own, shared, subject.launches, given(arguments))](**given(arguments))
         return arguments
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,9 +80,3 @@ class Observers:
 
     def _of_thread(self) -> tuple[Observe, ...]:
         return getattr(self._local, "observers", ())
-
-
-def as_own(kernel: Any) -> AbstractContextManager[None]:
-    """Return the context in which the lab launches a jit function for itself; one that is not bound tells nobody."""
-    runtime = getattr(kernel, "runtime", None)
-    return nullcontext() if runtime is None else runtime.observers.withheld()

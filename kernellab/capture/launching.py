@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch.fx
 
-from kernellab._triton.bound import is_bound
 from kernellab._triton.objects import jit_function
 from kernellab.errors import UsageError
 from kernellab.registry.table import Registry
@@ -30,8 +29,7 @@ class SideTable(torch.nn.Module):
         """Return a kernel as it was recorded, also where a helper or a value that it captures is another now."""
         kernel = self.kernels[number]
         if kernel.captures() is not self._captures.get(number):
-            kept = jit_function(self.registry[number])
-            kernel = self.kernels[number] = kept if is_bound(kept) else kernel
+            kernel = self.kernels[number] = jit_function(self.registry[number])
             self._captures[number] = kernel.captures()
         return kernel
 
