@@ -209,7 +209,8 @@ def _explored(cell: _Cell, recorder: Recorder, options: CellOptions) -> Any:
         raise UsageError("--explore: the cell launches no kernel; launch one, or call lab.explore(kernel, grid, ...).")
     effects = launched[-1].compiled.effects
     reads = effects.mutated & (effects.reads | effects.atomics)
-    check = None if options.check is None or reads else reference_of(_reference(cell, options.check), {})
+    arguments = launched[-1].arguments
+    check = None if options.check is None or reads else reference_of(_reference(cell, options.check), arguments)
     with cell.lab.compiling_for(options.target):
         return opened_on_launch(cell.lab.launches, cell.lab.kernels, launched[-1], check)
 
@@ -325,7 +326,7 @@ def _checked(cell: _Cell, recorder: Recorder, options: CellOptions) -> Mapping[i
     outputs = {name: t for name, t in memory_of(record.arguments).items() if name in record.compiled.effects.mutated}
     masks = {name: recorder.unwritten.get(key_of(tensor)) for name, tensor in outputs.items()}
     fills = {name: fill_of(outputs[name][mask]) for name, mask in masks.items() if mask is not None}
-    values = reference_of(_reference(cell, options.check), {}).of(outputs)
+    values = reference_of(_reference(cell, options.check), record.arguments).of(outputs)
     return {id(record): tuple(compare(options.check, values, outputs, masks, fills))}
 
 

@@ -11,17 +11,17 @@ left counts as one sum over all of its operands, relative to the largest element
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map
 
 from kernellab.measure.comparison import Value
-from kernellab.measure.rounding import unit_of
+from kernellab.measure.rounding import share_of_largest, unit_of
 
 
 class Untracked(Exception):
@@ -151,11 +151,13 @@ def _room_for_errors(value: torch.Tensor) -> torch.Tensor:
     return torch.zeros(elements, dtype=torch.float64, device=value.device)
 
 
-def evaluated(call: Callable[[Callable[[Any], Any]], Any], *, widens: bool) -> Any:
+def evaluated(call: Callable[[Callable[[Any], Any]], Any], *, widens: bool, exact: Container[int] | None = None) -> Any:
     """Return what ``call`` returns, with a `Value` in place of each tensor.
 
     ``call`` is given what takes an argument's tensor to the one to compute with: in float64 where it ``widens``. Where
-    it does not, values are as inexact as those of a kernel, and the bounds twice as large.
+    it does not, values are as inexact as those of a kernel, and the bounds twice as large. ``exact`` are the addresses
+    of the memories whose values the kernel gets as well; others were computed before, nobody knows how, and have the
+    errors of any output in their format. None means all.
 
     Raises:
         Untracked: a value leaves torch on the way. The function may raise what it likes.
@@ -165,13 +167,20 @@ def evaluated(call: Callable[[Callable[[Any], Any]], Any], *, widens: bool) -> A
         own = tensor.detach()
         own = own.to(torch.float64, copy=True) if widens and own.is_floating_point() else own.clone()
         own = own.value if isinstance(own, Bounded) else own  # it is called where all operations are tracked
-        return Bounded(own, Errors(None, unit_of(tensor.dtype)))
+        unit = unit_of(tensor.dtype)
+        if not unit or exact is None or tensor.untyped_storage().data_ptr() in exact:
+            return Bounded(own, Errors(None, unit))
+        with _disable_current_modes():
+            largest = (
+                own.abs().nan_to_num(0, 0, 0).max().double() if own.numel() else own.new_zeros((), dtype=torch.float64)
+            )
+            return bounded(own, (share_of_largest(unit) * largest).expand(own.shape), unit)
 
     def found(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         if not isinstance(value, Bounded):
-            return Value(value.detach())
+            return Value(value.detach(), None, unit_of(value.dtype))
         error = value.error
         if error is None:
             error = torch.zeros(value.shape, dtype=torch.float64, device=value.device)

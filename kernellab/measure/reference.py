@@ -6,7 +6,7 @@ import ast
 import builtins
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -137,11 +137,17 @@ def expression_in(text: str, namespace: Mapping[str, Any], option: str = "check"
 def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Reference:
     """Compute a reference, in float64 and with bounds where its operations allow it; the arguments stay as they are.
 
+    What it is computed from beside the arguments, such as values that were computed before, is not taken for exact.
+
     Raises:
         UsageError: it cannot be computed, or is no tensor, tuple or dict of them.
     """
     check.require(arguments)
-    result = bounded_values(check.values, arguments if check.sources is None else check.sources)
+    if check.sources is None:
+        result = bounded_values(check.values, arguments)
+    else:
+        exact = {tensor.untyped_storage().data_ptr() for tensor in memory_of(arguments).values()}
+        result = bounded_values(check.values, check.sources, exact)
     values: Mapping[str, Value | None] | tuple[Value | None, ...]
     if isinstance(result, Mapping):
         values = {str(name): _entered(value, check.text) for name, value in result.items()}
@@ -151,12 +157,14 @@ def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Refe
     return Reference(check.text, values, _identity(values))
 
 
-def bounded_values(function: Callable[[Mapping[str, Any]], Any], arguments: Mapping[str, Any]) -> Any:
+def bounded_values(
+    function: Callable[[Mapping[str, Any]], Any], arguments: Mapping[str, Any], exact: Container[int] | None = None
+) -> Any:
     """Return what a function of named arguments returns, with a `Value` in place of each tensor.
 
     It is called with float64 in place of narrower formats, else (where it refuses) with what they are; the errors that
     a kernel may make are followed through it. Where they cannot be, as through NumPy, the values have no bounds of
-    their own. It works on copies.
+    their own. It works on copies. ``exact`` are the addresses of memories that the kernel gets as well, None all.
 
     Raises:
         KernellabError: the function does not do without them either.
@@ -167,18 +175,23 @@ def bounded_values(function: Callable[[Mapping[str, Any]], Any], arguments: Mapp
     if sum(tensor.numel() for tensor in tensors) <= _BOUNDED_ELEMENTS_AT_MOST:
         for widens in (True, False):
             with suppress(Exception):  # whatever is wrong with it is told by the plain call
-                return _followed(function, arguments, widens)
+                return _followed(function, arguments, widens, exact)
     unit = max((unit_of(tensor.dtype) for tensor in tensors), default=0.0)
     return _with_values(function(copied(arguments)), unit)
 
 
-def _followed(function: Callable[[Mapping[str, Any]], Any], arguments: Mapping[str, Any], widens: bool) -> Any:
+def _followed(
+    function: Callable[[Mapping[str, Any]], Any],
+    arguments: Mapping[str, Any],
+    widens: bool,
+    exact: Container[int] | None,
+) -> Any:
     from kernellab.measure.bounds import evaluated  # loads torch
 
     def call(taken: Callable[[Any], Any]) -> Any:
         return function({name: with_tensors(value, taken) for name, value in arguments.items()})
 
-    return evaluated(call, widens=widens)
+    return evaluated(call, widens=widens, exact=exact)
 
 
 def _with_values(result: Any, unit: float) -> Any:

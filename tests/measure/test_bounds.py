@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from kernellab.measure.comparison import Check, compare
-from kernellab.measure.reference import check_of, reference_of
+from kernellab.measure.reference import check_of, expression_in, reference_of
 
 Function = Callable[..., torch.Tensor]
 ROWS = 8
@@ -293,3 +293,22 @@ def test_an_operation_that_has_no_rule_is_one_sum_over_its_operands() -> None:
     a, b = made(16, 16, dtype=torch.float32) + 8 * torch.eye(16), made(16, 4, dtype=torch.float32, seed=1)
     assert check(torch.linalg.solve, torch.linalg.solve, a, b).equal
     assert not check(torch.linalg.solve, lambda a, b: torch.linalg.solve(a.T, b), a, b).equal
+
+
+def test_values_that_were_computed_before_are_not_taken_for_exact() -> None:
+    x = torch.rand(1000, generator=torch.Generator().manual_seed(0)) + 0.5
+    before = torch.exp(torch.log(x) * 3)
+    arguments = {"x": x, "out": x**3}
+    for text in ("before", "before.clone()", "before + 0"):
+        values = reference_of(expression_in(text, {"before": before, "x": x}), arguments).of({"out": x**3})
+        assert compare(text, values, {"out": x**3})[0].equal
+        assert not compare(text, values, {"out": (x**3).index_fill(0, torch.tensor([7]), 0)})[0].equal
+    given = reference_of(check_of(before), arguments).of({"out": x**3})
+    assert compare("check", given, {"out": x**3})[0].equal
+
+
+def test_an_argument_that_is_its_own_reference_is_exact() -> None:
+    x = torch.rand(100) + 1
+    values = reference_of(expression_in("x", {"x": x}), {"x": x, "out": x}).of({"out": x})
+    assert compare("x", values, {"out": x.clone()})[0].equal
+    assert not compare("x", values, {"out": x * (1 + 2**-20)})[0].equal
