@@ -74,15 +74,20 @@ def parts_of(subject: Subject) -> Parts:
     heuristics = tuple(v for w in closure.wrappers if isinstance(w, Heuristics) for v in w.values)
     known = [name for name, value in heuristics if not isinstance(value, Opaque)]
     plan = None
-    if subject.launch is not None and not taken_names(subject.launch):
+    if subject.launch is not None and not why_unchecked(subject):
         plan = plan_of(flat.names[0], subject.launches, subject.result, known, functions)
     tuner = next((wrapper for wrapper in closure.wrappers if isinstance(wrapper, Autotune)), None)
     return Parts(subject, flat, plan, tuner, heuristics, functions)
 
 
-def taken_names(launch: Launch) -> list[str]:
-    """Return the parameters of a kernel that are called like something which ``launch`` needs itself."""
-    return [a.name for a in launch.arguments if a.name in {"grid", "meta", "function", "torch", "triton", "tl"}]
+def why_unchecked(subject: Subject) -> str:
+    """Return why the recorded launch of a kernel cannot be written down, with arguments and a check, or ""."""
+    names = () if subject.launch is None else (argument.name for argument in subject.launch.arguments)
+    if taken := [name for name in names if name in {"grid", "meta", "function", "torch", "triton", "tl"}]:
+        return f"It has a parameter called {', '.join(taken)}"
+    if subject.result is not None and subject.result.through:
+        return f"It takes addresses out of {', '.join(subject.result.through)}, which hold in one process"
+    return ""
 
 
 def finished(sections: Sequence[str], parts: Parts) -> str:
@@ -226,8 +231,8 @@ def _provenance(parts: Parts) -> str:
     if subject.result is not None:
         lines.append(f"Compiled by Triton {subject.result.triton}.")
     if subject.launch is not None and parts.plan is None:
-        names = ", ".join(taken_names(subject.launch))
-        lines.append(f"It has a parameter called {names}: `launch` passes on what it is given, and nothing is checked.")
+        why = why_unchecked(subject)
+        lines.append(f"{why}: `launch` passes on what it is given, and nothing is checked.")
     for name, kind in sorted(parts.flat.missing.items()):
         lines.append(f"`{name}` ({kind}) stayed behind.")
     lost = [name for name, value in parts.heuristics if isinstance(value, Opaque)]

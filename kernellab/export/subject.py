@@ -8,7 +8,7 @@ from typing import Any
 from kernellab.errors import KernellabError, UsageError
 from kernellab.export.checking import Expected, expected_of
 from kernellab.export.inputs import made_inputs, options_of
-from kernellab.export.module import Subject, taken_names
+from kernellab.export.module import Subject, why_unchecked
 from kernellab.memory import memory_of
 from kernellab.store import Launch, Result, Store, Version
 
@@ -33,7 +33,7 @@ def expectation(subject: Subject, kernel: Any, device: str) -> tuple[Expected, .
     Nothing is expected where the launch has a reference, where it cannot be made again, or where it fails.
     """
     launch = subject.launch
-    if launch is None or launch.grid is None or launch.check or taken_names(launch):
+    if launch is None or launch.grid is None or launch.check or why_unchecked(subject):
         return ()
     try:
         arguments = made_inputs(launch, device)

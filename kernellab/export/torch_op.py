@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from kernellab.errors import UsageError
 from kernellab.export.launcher import Plan
 from kernellab.export.literal import literal
-from kernellab.export.module import Parts, Subject, definitions, ending, finished, head, parts_of, taken_names
+from kernellab.export.module import Parts, Subject, definitions, ending, finished, head, parts_of, why_unchecked
 from kernellab.source import Opaque
 from kernellab.store import Argument
 
@@ -40,8 +40,7 @@ def torch_op_text(subject: Subject) -> str:
     parts = parts_of(_with_bases(subject))
     plan = parts.plan
     if plan is None and subject.launch is not None:
-        names = ", ".join(taken_names(subject.launch))
-        raise UsageError(f"{subject.version.label} has a parameter called {names}, which is taken; rename it.")
+        raise UsageError(f"{subject.version.label} cannot be an operator. {why_unchecked(subject)}; --as module can.")
     if plan is None:
         raise UsageError(
             f"{subject.version.label} was never launched in a cell; an operator needs to know its arguments."

@@ -147,7 +147,10 @@ def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Refe
         result = bounded_values(check.values, arguments)
     else:
         exact = {tensor.untyped_storage().data_ptr() for tensor in memory_of(arguments).values()}
-        result = bounded_values(check.values, check.sources, exact)
+        try:
+            result = bounded_values(check.values, check.sources, exact)
+        except UsageError:  # it may need what copies lack: the graph behind a tensor, its being the key of a dict
+            result = _with_values(check.values({}))
     values: Mapping[str, Value | None] | tuple[Value | None, ...]
     if isinstance(result, Mapping):
         values = {str(name): _entered(value, check.text) for name, value in result.items()}
@@ -194,12 +197,15 @@ def _followed(
     return evaluated(call, widens=widens, exact=exact)
 
 
-def _with_values(result: Any, unit: float) -> Any:
+def _with_values(result: Any, unit: float = 0.0) -> Any:
+    from kernellab.measure.rounding import unit_of
+
     if isinstance(result, Mapping):
         return {name: _with_values(value, unit) for name, value in result.items()}
     if isinstance(result, tuple | list):
         return tuple(_with_values(value, unit) for value in result)
-    return Value(result.detach(), None, unit) if hasattr(result, "untyped_storage") else result
+    known = hasattr(result, "untyped_storage")
+    return Value(result.detach(), None, max(unit, unit_of(result.dtype))) if known else result
 
 
 def _entered(value: Any, text: str) -> Value | None:

@@ -100,6 +100,7 @@ def result_of(compiled: Compiled) -> Result:
         writes=tuple(sorted(effects.writes)),
         atomics=tuple(sorted(effects.atomics)),
         complete=not effects.unknown,
+        through=tuple(sorted(effects.through)),
         seconds=compiled.seconds,
         triton=version(),
     )

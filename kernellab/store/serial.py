@@ -62,7 +62,10 @@ def launch_to_jsonable(launch: Launch) -> dict[str, Any]:
 
 
 def result_to_jsonable(result: Result) -> dict[str, Any]:
-    return _plain(result)
+    found = _plain(result)
+    if not result.through:
+        del found["through"]  # those of an earlier release have none
+    return found
 
 
 def _plain(record: Launch | Result) -> dict[str, Any]:

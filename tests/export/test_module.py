@@ -14,6 +14,7 @@ import kernellab
 from kernellab.cell import CellOptions, run_cell
 from kernellab.errors import UnknownName, UsageError
 from tests.export.exporting import export_case, run_files
+from tests.kernels import pointers
 from tests.kernels.cases import all_cases
 
 CASES = {name: case for name, case in all_cases().items() if not name.endswith("bfloat16")}
@@ -219,6 +220,23 @@ doubled[(1,)](a, BLOCK=256)
     assert result.stdout.startswith("doubled gives what it gave")
     with pytest.raises(UsageError, match="parameter called grid"):
         lab.export("named", tmp_path / "op.py", kind="torch-op")
+
+
+def test_a_launch_on_addresses_is_not_written_down_since_they_hold_in_one_process(
+    lab: kernellab.Lab, tmp_path: Path
+) -> None:
+    tensors = [torch.zeros(30), torch.zeros(7)]
+    addresses = torch.tensor([tensor.data_ptr() for tensor in tensors])
+    lab.kernels.add(pointers.foreach_add)
+    lab.run(pointers.foreach_add, (2,), addresses, torch.tensor([30, 7]), 1.0, BLOCK=32)
+    file = lab.export("foreach_add", tmp_path / "foreach.py").path
+    text = " ".join(file.read_text().split())
+    assert "It takes addresses out of" in text
+    assert "nothing is checked" in text
+    assert str(tensors[0].data_ptr()) not in text
+    assert run_files(file).returncode == 0
+    with pytest.raises(UsageError, match=r"cannot be an operator\. It takes addresses out of"):
+        lab.export("foreach_add", kind="torch-op")
 
 
 def test_a_kernel_that_was_never_launched_is_written_without_a_check(lab: kernellab.Lab, tmp_path: Path) -> None:

@@ -312,3 +312,15 @@ def test_an_argument_that_is_its_own_reference_is_exact() -> None:
     values = reference_of(expression_in("x", {"x": x}), {"x": x, "out": x}).of({"out": x})
     assert compare("x", values, {"out": x.clone()})[0].equal
     assert not compare("x", values, {"out": x * (1 + 2**-20)})[0].equal
+
+
+def test_a_reference_may_need_more_of_a_tensor_than_its_values() -> None:
+    leaf = torch.rand(50, requires_grad=True)
+    names = {"leaf": leaf, "loss": (leaf**2).sum(), "kept": {leaf: torch.ones(50)}}
+    for text, want in (
+        ("torch.autograd.grad(loss, leaf, retain_graph=True)", 2 * leaf.detach()),
+        ("kept[leaf]", torch.ones(50)),
+    ):
+        values = reference_of(expression_in(text, {**names, "torch": torch}), {"x": leaf}).of({"out": want})
+        assert compare(text, values, {"out": want})[0].equal
+        assert not compare(text, values, {"out": want + 0.01})[0].equal
