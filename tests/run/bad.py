@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,8 +91,11 @@ class Bad:
     timeout_s: float = 60.0
 
 
-def freed_address() -> int:
-    return torch.ones(1 << 20).data_ptr()
+NOBODYS = mmap.mmap(-1, 1 << 12)  # which keeps its addresses from becoming a tensor's
+
+
+def unowned_address() -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(NOBODYS))
 
 
 def misaligned_view() -> torch.Tensor:
@@ -114,8 +119,8 @@ def bad_launches() -> dict[str, Bad]:
         "atomic far past": Bad(planted.atomic_at, (1,), (block(4), block(4), 10**12), "out of bounds"),
         "null pointer read": Bad(planted.pointer_table, (1,), (null, block(1), block(1)), "no argument"),
         "null pointer written": Bad(store_through_table, (1,), (null,), "no argument"),
-        "freed memory read": Bad(through_address, (1,), (freed_address(), block(1)), "no argument"),
-        "freed memory written": Bad(store_through_address, (1,), (freed_address(),), "no argument"),
+        "memory that no tensor owns read": Bad(through_address, (1,), (unowned_address(), block(1)), "no argument"),
+        "memory that no tensor owns written": Bad(store_through_address, (1,), (unowned_address(),), "no argument"),
         "None for a tensor": Bad(planted.load_at, (1,), (None, block(1), 0), "load_at"),
         "misaligned address": Bad(planted.misaligned, (1,), (block(4), block(1)), "aligned"),
         "misaligned descriptor": Bad(descriptor_of, (1,), (misaligned_view(), x, 8, 8, 8, 0), "16 bytes", {"BLOCK": 8}),

@@ -25,7 +25,8 @@ from kernellab.tune.config import Config
 from kernellab.tune.records import measurement_of, row_of
 from kernellab.tune.result import Row, Status
 from tests.export.exporting import run_files
-from tests.values.kinds import CLASSES, KINDS, cell
+from tests.values.kinds import CLASSES, KINDS, Kind, cell
+from tests.values.test_kinds import plain_ttir
 
 
 class Lost:
@@ -200,11 +201,19 @@ KEPT += [
 ]
 
 
+def compiled_cell(kind: Kind) -> dict[str, Any]:
+    """Return what a cell defines, unless plain Triton compiles no such kernel, as 3.6 none that compares members."""
+    names = cell(kind, kind.second)
+    if plain_ttir(names["by_argument"], (torch.zeros(1, dtype=torch.int32), names["value"])) is None:
+        pytest.skip("plain Triton compiles no such kernel")
+    return names
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_a_kernel_out_of_the_store_takes_the_values_of_the_notebook(tmp_path: Path, name: str) -> None:
     kind = KINDS[name]
     out, again = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
-    names = cell(kind, kind.second)
+    names = compiled_cell(kind)
     with Lab(target="cuda:90", store=tmp_path) as lab:
         version = lab.kernels.add(names["by_argument"])
         lab.run(names["by_argument"], (1,), out, names["value"])
@@ -216,8 +225,7 @@ def test_a_kernel_out_of_the_store_takes_the_values_of_the_notebook(tmp_path: Pa
 
 @pytest.mark.parametrize("name", KEPT)
 def test_an_exported_module_has_the_values_of_a_launch(tmp_path: Path, name: str) -> None:
-    kind = KINDS[name]
-    names = cell(kind, kind.second)
+    names = compiled_cell(KINDS[name])
     out, path = torch.zeros(1, dtype=torch.int32), tmp_path / "exported.py"
     with Lab(target="cuda:90", store=":memory:") as lab:
         version = lab.kernels.add(names["by_argument"])
