@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_flatten, tree_map
 
 from kernellab.measure.comparison import Value
-from kernellab.measure.rounding import share_of_largest, unit_of
+from kernellab.measure.rounding import CONFIDENCE, accumulator_of, share_of_largest, unit_of
 
 
 class Untracked(Exception):
@@ -184,6 +184,9 @@ def evaluated(call: Callable[[Callable[[Any], Any]], Any], *, widens: bool, exac
         error = value.error
         if error is None:
             error = torch.zeros(value.shape, dtype=torch.float64, device=value.device)
+        else:  # a kernel may compute the same in another order, as a scan does what a loop did
+            accumulator = accumulator_of(value.errors.unit)
+            error = error + CONFIDENCE * accumulator * value.value.detach().double().abs().nan_to_num(0, 0, 0)
         is_rough = not widens or value.errors.unit == unit_of(torch.float64)
         return Value(value.value.detach(), error * 2 if is_rough else error)
 

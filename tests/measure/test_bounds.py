@@ -324,3 +324,24 @@ def test_a_reference_may_need_more_of_a_tensor_than_its_values() -> None:
         values = reference_of(expression_in(text, {**names, "torch": torch}), {"x": leaf}).of({"out": want})
         assert compare(text, values, {"out": want})[0].equal
         assert not compare(text, values, {"out": want + 0.01})[0].equal
+
+
+def test_a_scan_may_round_otherwise_than_the_loop_that_it_stands_for() -> None:
+    decay, addend = made(64, 50, dtype=torch.float32).sigmoid(), made(64, 50, dtype=torch.float32, seed=1)
+
+    def loop(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        states = [b[:, 0]]
+        for step in range(1, b.shape[1]):
+            states.append(a[:, step] * states[-1] + b[:, step])
+        return torch.stack(states, 1)
+
+    def doubling(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a, b, step = a.clone(), b.clone(), 1
+        while step < b.shape[1]:
+            b = torch.cat([b[:, :step], a[:, step:] * b[:, :-step] + b[:, step:]], 1)
+            a = torch.cat([a[:, :step], a[:, step:] * a[:, :-step]], 1)
+            step *= 2
+        return b
+
+    assert check(loop, doubling, decay, addend).equal
+    assert not check(loop, lambda a, b: loop(a, b.index_fill(1, torch.tensor([7]), 0)), decay, addend).equal
