@@ -21,10 +21,10 @@ from typing import Any
 import torch
 import triton
 
-from kernellab.compile import Compiled, CompileJob
-from kernellab.compiler import COMPILE_WORKER, Compiler, compile_job
+from kernellab.compile.cache import COMPILE_WORKER, Compiler, compile_job
+from kernellab.compile.types import Compiled, CompileJob
 from kernellab.target import parse_target
-from kernellab.worker import Pool
+from kernellab.workers.worker import Pool
 from tests.kernels.cases import all_cases
 
 TARGET = parse_target("cuda:90")

@@ -16,7 +16,7 @@ import triton
 
 import kernellab
 from benchmarks.views import milliseconds
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.views.diff import diff_html
 from kernellab.views.exploration import explore
 from kernellab.views.explorer import explorer_html

@@ -35,8 +35,8 @@ from outside_packages import (
 
 from kernellab._triton.mlir import raw_module
 from kernellab._triton.specialize import specialize
+from kernellab._triton.wrapping import decorated_closure_of
 from kernellab.export.module import Subject, module_text
-from kernellab.source import decorated_closure_of
 from kernellab.store import Store
 from kernellab.target import parse_target
 

@@ -17,7 +17,7 @@ import triton
 import kernellab
 from benchmarks.explorer import kernels
 from benchmarks.views import milliseconds
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.views.explorer import explorer_html
 from kernellab.views.explorer_widget import Explorer
 from kernellab.views.graph import View, warm

@@ -19,9 +19,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernellab.interpret import INTERPRET_WORKER, Interpreter
+from kernellab.launch.run import INTERPRET_WORKER, Interpreter
 from kernellab.settings import child_environment
-from kernellab.worker import Worker
+from kernellab.workers.worker import Worker
 
 RESULT = Path(__file__).parent / "results" / "interpreter.txt"
 REPETITIONS = 5

@@ -39,7 +39,7 @@ def main() -> None:
     import triton
 
     import kernellab
-    from kernellab.live import LiveProgress
+    from kernellab.notebook.live import LiveProgress
 
     work, display = workload("matmul"), Kept()
     live = LiveProgress(display)

@@ -11,8 +11,8 @@ from typing import Any
 import triton
 
 from kernellab.errors import OutOfBounds
-from kernellab.interpret import INTERPRET_WORKER, Interpreter
-from kernellab.worker import Worker
+from kernellab.launch.run import INTERPRET_WORKER, Interpreter
+from kernellab.workers.worker import Worker
 from tests.kernels.cases import all_cases
 from tests.run.bugs import OUT_OF_BOUNDS, WARNINGS, Bug
 

@@ -21,8 +21,8 @@ import torch
 import triton
 
 import kernellab
-from kernellab.explore.panel import Panel
 from kernellab.explore.schedule import REST_S
+from kernellab.views.panel import Panel
 from tests.kernels.elementwise import add_kernel
 from tests.kernels.matmul import matmul_kernel
 

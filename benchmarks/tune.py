@@ -207,7 +207,7 @@ def _with_lab(work: Any, is_cold: bool) -> dict[str, Any]:
 
 
 def _await_workers(lab: Any) -> None:
-    from kernellab.worker import Job
+    from kernellab.workers.worker import Job
 
     lab.start(wait=True)
     lab.launches.flights.worker(0).run(Job("kernellab.gpu.worker:warm", 0, "the GPU worker"), 120)
@@ -271,10 +271,10 @@ def _judge(name: str, picks: dict[str, Any]) -> dict[str, Any]:
     """Time the whole list, then the fastest of it and the picks, interleaved for long."""
     import kernellab
     from benchmarks.tune_kernels import workload
-    from kernellab.tune.bench import Candidate
-    from kernellab.tune.config import Config
-    from kernellab.tune.launches import Launches
-    from kernellab.tune.local_bench import LocalBench
+    from kernellab.measure.bench import Candidate
+    from kernellab.measure.config import Config
+    from kernellab.measure.launches import Launches
+    from kernellab.measure.local_bench import LocalBench
 
     work = workload(name)
     with kernellab.Lab() as lab:

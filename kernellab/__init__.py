@@ -49,12 +49,12 @@ def current_lab() -> Lab | None:
 
 def load_ipython_extension(shell: Any) -> None:
     """Load the extension: called by ``%load_ext kernellab``."""
-    importlib.import_module("kernellab.ipython").load_ipython_extension(shell)
+    importlib.import_module("kernellab.notebook.extension").load_ipython_extension(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """Unload the extension: called by ``%unload_ext kernellab``."""
-    importlib.import_module("kernellab.ipython").unload_ipython_extension(shell)
+    importlib.import_module("kernellab.notebook.extension").unload_ipython_extension(shell)
 
 
 def __getattr__(name: str) -> Any:

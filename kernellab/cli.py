@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _demo(given: argparse.Namespace) -> int:
-    from kernellab.demo import demonstrate, summary_text  # each command loads what it needs
+    from kernellab.notebook.demo import demonstrate, summary_text  # each command loads what it needs
 
     print(summary_text(demonstrate(given.notebook, given.page, sys.stdout)))
     return 0

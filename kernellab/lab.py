@@ -5,50 +5,51 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kernellab.calls import addresses_of, named_arguments, require_grid, require_kernel, variants_of, verbs
-from kernellab.compile import Compiled
-from kernellab.compiler import COMPILE_WORKER, Compiler, compile_job
+from kernellab.compile.cache import COMPILE_WORKER, Compiler, compile_job
+from kernellab.compile.types import Compiled
 from kernellab.errors import StoreError
-from kernellab.forks import Scratch, at_fork, rlock
-from kernellab.gpu.device import is_lost_to_fork, leave_gpu
-from kernellab.gpu.first_flight import Flights
-from kernellab.interpret import INTERPRET_WORKER, Interpreter
+from kernellab.gpu.trial import Flights
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
-from kernellab.keeping import Keeping
-from kernellab.recording import Recorder
+from kernellab.launch.calls import addresses_of, named_arguments, require_grid, require_kernel, variants_of, verbs
+from kernellab.launch.device import is_lost_to_fork, leave_gpu
+from kernellab.launch.recording import Recorder
+from kernellab.launch.run import INTERPRET_WORKER, Interpreter, Run
+from kernellab.launch.runtime import Launches
 from kernellab.registry.launch_log import keep, remember
+from kernellab.registry.listing import Loaded, define
 from kernellab.registry.table import Registry
-from kernellab.run import Run
-from kernellab.runtime import Launches
 from kernellab.settings import read_settings
 from kernellab.store import Store, Version
 from kernellab.store.eviction import evict
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
-from kernellab.uninterrupted import uninterrupted
-from kernellab.worker import Pool, Worker
+from kernellab.workers.forks import Scratch, at_fork, rlock
+from kernellab.workers.uninterrupted import uninterrupted
+from kernellab.workers.worker import Pool, Worker
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from kernellab.benchmark.ceilings import Ceilings
+    from kernellab.benchmark.comparison import Comparison
     from kernellab.benchmark.result import Benchmark
     from kernellab.capture.session import Capture
-    from kernellab.explore.panel import Panel
+    from kernellab.export.write import Exported
+    from kernellab.measure.ceilings import Ceilings
     from kernellab.tune.result import Tuning
     from kernellab.tune.search import Search, Searching
     from kernellab.tune.space import Space
+    from kernellab.views.panel import Panel
 
 
 @verbs
-class Lab(Keeping):
+class Lab:
     """A place to compile, explain and run kernels.
 
     ``target`` is what is compiled for: ``cuda:90``, ``hip:gfx942``; None means the GPU if there is one, else
@@ -270,7 +271,7 @@ class Lab(Keeping):
         Raises:
             UsageError: a range is none, or a name is none of the kernel.
         """
-        from kernellab.explore.opening import opened  # loads ipywidgets
+        from kernellab.views.panel_opening import opened  # loads ipywidgets
 
         require_kernel(kernel)
         require_grid(grid, "lab.explore")
@@ -305,7 +306,7 @@ class Lab(Keeping):
             UsageError, LaunchError: the question, or its first point, does not fit the kernel.
         """
         from kernellab.benchmark.place import benchmark  # keeps `import kernellab` light
-        from kernellab.export.recorded import question_of
+        from kernellab.benchmark.recorded import question_of
 
         kernel = kernel if isinstance(kernel, str | int) else self.bind(kernel)
         own = {"over": over, "inputs": inputs, "versus": versus, "where": where, "flops": flops, "bytes": bytes}
@@ -318,6 +319,83 @@ class Lab(Keeping):
         from kernellab.benchmark.place import ceilings
 
         return ceilings(self.launches, self.kernels, fresh=fresh)
+
+    def compare(self, left: str | int, right: str | int | Callable[..., Any], /) -> Comparison:
+        """Compare two kept kernels, or one with a function of torch, on the inputs of the latest recorded launch.
+
+        A function takes parameters of the kernel by name, and returns what its outputs are to hold. Times are taken
+        on a GPU only, in turns.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel or launch, or the parameters differ.
+        """
+        from kernellab.benchmark.comparison import Bench, compare_kernels
+
+        return compare_kernels(self.kernels, Bench(self.compile, self._device), left, right)
+
+    def frame(self, table: str) -> Any:
+        """Return ``kernels``, ``launches`` or ``measurements`` of the whole history as a DataFrame.
+
+        Raises:
+            UsageError: there is no such table.
+        """
+        from kernellab.registry.history_frames import frame
+
+        return frame(self.kernels.store, table)
+
+    def export(self, kernel: str | int, /, to: str | Path | None = None, *, kind: str | None = None) -> Exported:
+        """Write a kept kernel, by name, ``name@version`` or id, as a file that needs nothing of the lab.
+
+        Without a ``kind``, it is a module with the decorators that the kernel was launched with. Else it is ``module``
+        (with the configs that were chosen in place of ``@triton.autotune``), ``autotune`` (with that), ``torch-op``,
+        ``report`` (a page with all that is known of it), or ``bundle`` (for ``%triton_load`` on another machine).
+        A kernel that this session did not launch is not executed for it: the file lacks what only that tells.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel or kind, or the kernel cannot be written so.
+        """
+        from kernellab.export.write import Bench, export
+        from kernellab.views.kernel_page import report_page
+
+        return export(self.kernels, Bench(self.compile, self._device, report_page), kernel, to, kind)
+
+    def export_measurements(self, kernel: str | int | None, path: str | Path, /) -> int:
+        """Write what was measured of a version, of all versions of a name, or (None) of all kernels, as JSON lines.
+
+        Returns how many measurements the file has. Each names device model, driver and Triton.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel, or the file cannot be written.
+        """
+        from kernellab.registry.exchange import write_measurements
+
+        return write_measurements(self.kernels, kernel, Path(path))
+
+    def import_measurements(self, path: str | Path, /) -> int:
+        """Enter the measurements of such a file, kernels included; return how many are new.
+
+        Tunings on a device of the same model, driver and Triton take them for their own; others stay in the history.
+
+        Raises:
+            StoreError, UsageError: a line is broken, or the file cannot be read; then nothing is entered.
+        """
+        from kernellab.registry.exchange import read_measurements
+
+        return read_measurements(self.kernels.store, Path(path))
+
+    def load(self, kernel: str | int | Path, /, namespace: dict[str, Any], *, name: str | None = None) -> Loaded:
+        """Define a kept kernel, or that of a bundle (a path that ends with ``.zip``), in a namespace again.
+
+        It comes with its decorators, and with those of its helpers whose names are free there.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel, or the file is no bundle.
+        """
+        if str(kernel).endswith(".zip"):
+            from kernellab.export.bundle import read_bundle
+
+            kernel = read_bundle(self.kernels.store, Path(str(kernel))).id
+        return define(self.kernels, str(kernel), namespace, name)
 
     def recording(self, **options: Any) -> AbstractContextManager[Recorder]:
         """Record the launches of this thread; ``options`` are told by `Recorder`."""
@@ -391,7 +469,7 @@ class Lab(Keeping):
 
 
 def _warm_views() -> None:
-    import kernellab.tune.gpu_bench
+    import kernellab.measure.gpu_bench
     import kernellab.tune.place  # noqa: F401 - its imports take a while
     from kernellab._triton import tuning
     from kernellab.views import graphviz

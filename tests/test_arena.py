@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from kernellab.gpu.arena import Arena, arena_of, spans_of
-from kernellab.gpu.flight import Damage, Memory
+from kernellab.gpu.redzones import Arena, arena_of, spans_of
+from kernellab.gpu.trial_job import Damage, Memory
 
 GUARD = 64
 

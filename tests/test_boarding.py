@@ -10,10 +10,10 @@ import torch
 
 import kernellab
 from kernellab.errors import LaunchError, OutOfBounds, RunError
-from kernellab.gpu.boarding import Boarding, CannotBoard
-from kernellab.gpu.first_flight import Departure, flight_error
-from kernellab.gpu.flight import Damage, Ending, Flight, Placing
-from kernellab.packed import ScalarSpec, TupleSpec
+from kernellab.gpu.ipc import Boarding, CannotBoard
+from kernellab.gpu.trial import Departure, flight_error
+from kernellab.gpu.trial_job import Damage, Ending, Flight, Placing
+from kernellab.launch.arguments import ScalarSpec, TupleSpec
 from kernellab.settings import read_settings
 from tests import samples
 

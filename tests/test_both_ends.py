@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from kernellab.both_ends import BothEnds
+from kernellab.compile.job_queue import BothEnds
 
 
 def test_some_take_from_the_end_and_all_others_from_the_front() -> None:

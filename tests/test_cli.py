@@ -8,9 +8,9 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from kernellab import cli
-from kernellab.demo import demonstrate, summary_text
+from kernellab._triton.closure import closure_of
 from kernellab.errors import KernellabError, UsageError
-from kernellab.source import closure_of
+from kernellab.notebook.demo import demonstrate, summary_text
 from kernellab.store import Store
 from tests import samples
 

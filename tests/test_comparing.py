@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.cell import CellOptions, run_cell
-from kernellab.comparing import Timing
+from kernellab.benchmark.comparison import Timing
 from kernellab.errors import UnknownName, UsageError
+from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.views.comparison import comparison_html, comparison_text, timing_words
 
 SCALE = """

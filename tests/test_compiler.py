@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.compile import Compiled
-from kernellab.compiler import compile_job
+from kernellab.compile.cache import compile_job
+from kernellab.compile.types import Compiled
 from kernellab.errors import CompileError, LaunchError, UnknownTarget, UsageError, WorkerDied, WorkerTimeout
 from kernellab.target import known_targets
 from tests import samples

@@ -9,7 +9,7 @@ import pytest
 
 from kernellab import errors
 from kernellab.errors import CompileError, KernellabError, Place, UnknownName, choice_message
-from kernellab.worker import failure_of
+from kernellab.workers.worker import failure_of
 
 CLASSES = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls) and issubclass(cls, KernellabError)}
 

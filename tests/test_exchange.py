@@ -14,10 +14,10 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import StoreError, UnknownName, UsageError
+from kernellab.measure.config import Config
+from kernellab.measure.provenance import Device
 from kernellab.target import Target
-from kernellab.tune.config import Config
 from kernellab.tune.options import Options, Workshop
-from kernellab.tune.provenance import Device
 from kernellab.tune.result import Tuning
 from kernellab.tune.session import tuned
 from tests.tune.fakes import FakeBench

@@ -20,14 +20,15 @@ import torch.multiprocessing
 import triton
 import triton.language as tl
 
-from kernellab import Lab, forks
+from kernellab import Lab
 from kernellab._triton.bound import bound_copy
 from kernellab.errors import LaunchError
-from kernellab.gpu.device import leave_gpu
-from kernellab.gpu.first_flight import Flights
-from kernellab.runtime import Launches
+from kernellab.gpu.trial import Flights
+from kernellab.launch.device import leave_gpu
+from kernellab.launch.runtime import Launches
 from kernellab.store.database import Database
-from kernellab.worker import Kind, Pool, Worker
+from kernellab.workers import forks
+from kernellab.workers.worker import Kind, Pool, Worker
 from tests.test_worker import count, echo, job
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
@@ -392,7 +393,7 @@ def test_a_temporary_folder_is_deleted_by_its_maker_alone() -> None:
 def test_a_fork_waits_for_what_other_threads_import(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "import os, threading, kernellab.forks\n"
+        "import os, threading, kernellab.workers.forks\n"
         "thread = threading.Thread(target=__import__, args=('triton',))\n"
         "thread.start()\n"
         "pid = os.fork()\n"

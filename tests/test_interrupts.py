@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from kernellab.errors import WorkerDied
-from kernellab.uninterrupted import Interrupted, Stop, held, side_by_side, uninterrupted, uninterrupted_with_progress
+from kernellab.workers.uninterrupted import (
+    Interrupted,
+    Stop,
+    held,
+    side_by_side,
+    uninterrupted,
+    uninterrupted_with_progress,
+)
 from tests.interrupted import session
 
 

@@ -10,9 +10,9 @@ import torch
 import triton
 
 import kernellab
-from kernellab.cell import CellOptions, run_cell
+from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.registry.launch_log import argument_of
-from kernellab.registry.rephrase import rephrased_grid
+from kernellab.registry.symbolic_arguments import rephrased_grid
 from kernellab.store import Launch
 
 ADD = """\

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kernellab.benchmark.progress import BenchmarkProgress
-from kernellab.live import NOTHING, Board, LiveProgress, Shown, in_background, on_terminal
+from kernellab.notebook.live import NOTHING, Board, LiveProgress, Shown, in_background, on_terminal
 from kernellab.tune.progress import TuningProgress
 from tests.benchmark.frames import sweep
 from tests.tune.frames import small_tuning

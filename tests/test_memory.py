@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernellab.memory import Copier, copied, size_bytes
+from kernellab.launch.memory import Copier, copied, size_bytes
 
 
 class Pair(NamedTuple):

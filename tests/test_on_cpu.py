@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from kernellab.gpu.on_cpu import on_cpu, run_on_cpu
-from kernellab.run import Run
+from kernellab.launch.observed import on_cpu, run_on_cpu
+from kernellab.launch.run import Run
 
 
 def test_views_for_a_second_look_lie_on_the_cpu_whatever_the_default_device_is() -> None:

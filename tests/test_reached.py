@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.gpu.bench_jobs import Setup
-from kernellab.gpu.bench_memory import copied
-from kernellab.gpu.flight import Memory, Tables
-from kernellab.gpu.unboarding import move_tables, moves_of, with_moved_numbers
+from kernellab.gpu.ipc import move_tables, moves_of, with_moved_numbers
+from kernellab.gpu.trial_job import Memory, Tables
 from kernellab.ir.effects import REACHED, Effects
-from kernellab.memory import move_addresses, moved_address, words_of
-from kernellab.packed import ScalarSpec, TensorSpec, TupleSpec
-from kernellab.reached import NOTHING, Copies, apart, reached
+from kernellab.launch.arguments import ScalarSpec, TensorSpec, TupleSpec
+from kernellab.launch.memory import move_addresses, moved_address, words_of
+from kernellab.launch.reached import NOTHING, Copies, apart, reached
+from kernellab.measure.bench_jobs import Setup
+from kernellab.measure.bench_memory import copied
 from tests.kernels import pointers
 
 BYTES = torch.uint8

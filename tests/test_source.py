@@ -10,8 +10,9 @@ import triton
 import triton.language as tl
 
 from kernellab import source
+from kernellab._triton.closure import closure_of
 from kernellab.errors import SourceError
-from kernellab.source import Constant, Constexpr, FunctionRef, Import, Members, Opaque, closure_of
+from kernellab.source import Constant, Constexpr, FunctionRef, Import, Members, Opaque
 from tests import samples
 
 

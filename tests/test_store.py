@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kernellab.source import Closure, closure_of
+from kernellab._triton.closure import closure_of
+from kernellab.source import Closure
 from kernellab.store import FILE, SCHEMA, Argument, History, Launch, Measurement, Result, Store
 from kernellab.store.database import Database, Row
 from tests import samples

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.build import GRAPH, BuildRequest, compile_kernel
-from kernellab.compiler import Compiler, compile_job
+from kernellab.compile.cache import Compiler, compile_job
+from kernellab.compile.worker import GRAPH, BuildRequest, compile_kernel
 from kernellab.errors import StoreError
 from kernellab.source import Closure, Function
 from kernellab.store import FILE, SCHEMA, Store

@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.gpu.flight import Ending, Flight, Placing
-from kernellab.gpu.verdict import good_flight, is_lasting
-from kernellab.packed import ScalarSpec, TensorSpec
+from kernellab.gpu.trial import good_flight, is_lasting
+from kernellab.gpu.trial_job import Ending, Flight, Placing
+from kernellab.launch.arguments import ScalarSpec, TensorSpec
 from kernellab.store import GoodFlight, Store
 from tests import samples
 

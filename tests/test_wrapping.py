@@ -13,7 +13,8 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
 from kernellab._triton.loading import load
-from kernellab.source import Autotune, Opaque, closure_from_jsonable, closure_to_jsonable, decorated_closure_of
+from kernellab._triton.wrapping import decorated_closure_of
+from kernellab.source import Autotune, Opaque, closure_from_jsonable, closure_to_jsonable
 from tests import samples
 
 FEWEST = 64

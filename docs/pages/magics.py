@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from docs.pages import notebooks, reference
-from kernellab.ipython import MAGICS
+from kernellab.notebook.extension import MAGICS
 
 _LONGEST_EXAMPLE = 45
 _VERB = re.compile(r"self\.lab\.([a-z]\w*)\(")

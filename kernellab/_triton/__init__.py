@@ -1,0 +1,1 @@
+"""The only importer of Triton's internals, and the only place that knows its versions."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kernellab._triton.names import argument_names
+from kernellab._triton.decorators import argument_names
 from kernellab._triton.printed import PrintedModule, PrintedOperation, attributes_of
 from kernellab.errors import CompileError
 from kernellab.ir.graph import Block, Function, Graph, Location, Operation, Region, Value

@@ -20,13 +20,13 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
-from kernellab._triton.launch.captured import Capture, are_alike, captures_of, reached
-from kernellab._triton.launch.chain import MISSING
-from kernellab._triton.launch.features import has_own_text, leaves
-from kernellab._triton.launch.launcher import Launcher, Switch
+from kernellab._triton.closure import value_key
+from kernellab._triton.launcher.captured import Capture, are_alike, captures_of, reached
+from kernellab._triton.launcher.chain import MISSING
+from kernellab._triton.launcher.features import has_own_text, leaves
+from kernellab._triton.launcher.launcher import Launcher, Switch
 from kernellab._triton.objects import jit_function
 from kernellab.errors import CannotRun, CompileError, LaunchError
-from kernellab.source import value_key
 
 # What Triton counts, and in which units.
 _RESOURCES = {"shared memory": "bytes of shared memory", "tensor memory": "columns of tensor memory"}

@@ -11,6 +11,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from kernellab._triton.closure import untaken
 from kernellab._triton.decorators import wrapped
 from kernellab.errors import LaunchError, SourceError
 from kernellab.source import (
@@ -30,7 +31,6 @@ from kernellab.source import (
     Opaque,
     referred,
 )
-from kernellab.source.collect import untaken
 from kernellab.source.values import made
 
 UNWRAPPED = "_kernellab_constants"  # where a namespace has the names of its constexprs that are the values in them

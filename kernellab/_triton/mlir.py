@@ -20,9 +20,9 @@ from kernellab._triton.assemble import RawBlock, RawModule, RawOperation, assemb
 from kernellab._triton.printed import read_printed
 from kernellab._triton.specialize import Specialization, gpu_target, source_of
 from kernellab.errors import CompileError, UsageError
-from kernellab.forks import Scratch
 from kernellab.ir.graph import Graph
 from kernellab.target import Target
+from kernellab.workers.forks import Scratch
 
 Parameters = Sequence[tuple[str, str]]
 

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kernellab._triton.locations import LocationTable
 from kernellab.ir.graph import Location
+from kernellab.ir.locations import LocationTable
 
 _OPERATION = re.compile(r'(?:%[^=]*?= )?"?([A-Za-z_][\w$.]*)"?')
 _LABEL = re.compile(r"\^(\w+)")

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from kernellab.benchmark.device_state import DeviceState, device_state
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, LaunchError, RunError, first_line
-from kernellab.gpu.stopwatch import Stopwatch, Turn
 from kernellab.ir.effects import REACHED, Effects
+from kernellab.launch.memory import memory_of
+from kernellab.launch.reached import device_of, reached
+from kernellab.measure.bench_kernels import touched
 from kernellab.measure.comparison import Value, agree
+from kernellab.measure.device_state import DeviceState, device_state
 from kernellab.measure.functions import called, taken_of
+from kernellab.measure.launches import Launch
 from kernellab.measure.poison import fill
 from kernellab.measure.reference import bounded_values
-from kernellab.memory import memory_of
-from kernellab.reached import device_of, reached
-from kernellab.tune.bench_kernels import touched
-from kernellab.tune.launches import Launch
+from kernellab.measure.stopwatch import Stopwatch, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class GpuArena:
 
     def _fly(self, contestant: Contestant) -> list[Any]:
         """Launch a kernel through the lab, in the GPU worker first where it is new."""
-        from kernellab._triton.relaunch import relauncher
+        from kernellab._triton.artifact import relauncher
 
         launch = contestant.launch
         assert launch is not None, "a kernel has a launch"

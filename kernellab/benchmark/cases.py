@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.benchmark.question import Question
+from kernellab.benchmark.spec import Question
 from kernellab.errors import KernellabError, UsageError, first_line
+from kernellab.launch.memory import copied, memory_of, with_tensors
+from kernellab.measure.config import OPTIONS, Config
 from kernellab.measure.functions import called
-from kernellab.memory import copied, memory_of, with_tensors
-from kernellab.tune.config import OPTIONS, Config
-from kernellab.tune.launches import Launch, Launches
+from kernellab.measure.launches import Launch, Launches
 
 _KEPT_BYTES = 1 << 29
 

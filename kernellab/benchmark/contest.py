@@ -9,12 +9,12 @@ from typing import Any
 from kernellab.benchmark.arena import Arena, Contestant
 from kernellab.benchmark.cases import Entrant
 from kernellab.benchmark.figures import rows_of_times
-from kernellab.benchmark.question import Question
 from kernellab.benchmark.result import Row
-from kernellab.compile import Compiled
+from kernellab.benchmark.spec import Question
+from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, RunError, UsageError, WorkerTimeout, first_line
-from kernellab.tune.launches import Launch
-from kernellab.tune.outcomes import reason_of
+from kernellab.measure.launches import Launch
+from kernellab.tune.records import reason_of
 from kernellab.tune.result import Status
 
 _BATCH = 10

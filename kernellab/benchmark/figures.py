@@ -7,16 +7,16 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any, Protocol
 
-from kernellab.benchmark.ceilings import Ceilings
-from kernellab.benchmark.question import Formula, Question
 from kernellab.benchmark.result import Bound, Row
-from kernellab.compile import Compiled
+from kernellab.benchmark.spec import Formula, Question
+from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.arithmetic import Arithmetic
+from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.functions import called
-from kernellab.tune.launches import Launch, arithmetic, moved_bytes
+from kernellab.measure.launches import Launch, arithmetic, moved_bytes
+from kernellab.measure.statistics import interval, ratio_interval
 from kernellab.tune.result import Status
-from kernellab.tune.statistics import interval, ratio_interval
 
 
 class Prepared(Protocol):

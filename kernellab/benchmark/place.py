@@ -18,27 +18,27 @@ from kernellab.benchmark.arena import (
     values_of,
     written_by,
 )
-from kernellab.benchmark.ceilings import Ceilings, keep_ceilings, kept_ceilings, measured_ceilings
-from kernellab.benchmark.question import Question
 from kernellab.benchmark.result import Benchmark
 from kernellab.benchmark.session import Workshop, benchmarked
+from kernellab.benchmark.spec import Question
 from kernellab.errors import KernellabError, UsageError
-from kernellab.gpu.stopwatch import Stopwatch, gpu_stopwatch
 from kernellab.ir.effects import NO_EFFECTS
+from kernellab.launch.memory import copied, memory_of
+from kernellab.launch.reached import Copies, reached
+from kernellab.launch.runtime import Launches as Runtime
+from kernellab.measure.bench_kernels import touched
+from kernellab.measure.ceilings import Ceilings, keep_ceilings, kept_ceilings, measured_ceilings
 from kernellab.measure.comparison import Value
+from kernellab.measure.launches import Launches
 from kernellab.measure.poison import poison
-from kernellab.memory import copied, memory_of
-from kernellab.reached import Copies, reached
+from kernellab.measure.stopwatch import Stopwatch, gpu_stopwatch
 from kernellab.registry.table import Registry
-from kernellab.runtime import Launches as Runtime
-from kernellab.tune.bench_kernels import touched
-from kernellab.tune.launches import Launches
 from kernellab.tune.options import Options
 from kernellab.tune.options import Workshop as TuneWorkshop
 from kernellab.tune.place import workshop_of
 from kernellab.tune.session import tuned
 from kernellab.tune.tuner import NO_GPU
-from kernellab.uninterrupted import Interrupted
+from kernellab.workers.uninterrupted import Interrupted
 
 Bind = Callable[[Any], Any]
 

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kernellab.benchmark.question import shown
 from kernellab.benchmark.result import Row
+from kernellab.benchmark.spec import shown
 
 Stage = Literal["inputs", "compiling", "points", "done"]
 

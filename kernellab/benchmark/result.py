@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from kernellab.benchmark.ceilings import Ceilings
-from kernellab.forks import cached_property
-from kernellab.tune.config import Config
+from kernellab.measure.ceilings import Ceilings
+from kernellab.measure.config import Config
 from kernellab.tune.result import OPTION_COLUMNS, OUTCOME_COLUMNS, Status
+from kernellab.workers.forks import cached_property
 
 if TYPE_CHECKING:
     import pandas

@@ -11,22 +11,22 @@ from typing import Any
 
 from kernellab.benchmark.arena import Arena, Contestant
 from kernellab.benchmark.cases import Arguments, Entrant, entrants, launch_of, unscaled
-from kernellab.benchmark.ceilings import Ceilings
 from kernellab.benchmark.contest import Contest, Place, explained
 from kernellab.benchmark.figures import rated, with_work
 from kernellab.benchmark.progress import BenchmarkProgress, Progress, Watch, outcome_words, point_words, unwatched
-from kernellab.benchmark.question import Question, shown
 from kernellab.benchmark.records import measurements_of
 from kernellab.benchmark.result import Benchmark, Row
-from kernellab.compile import Compiled, CompileJob
-from kernellab.compiler import Compiler
+from kernellab.benchmark.spec import Question, shown
+from kernellab.compile.cache import Compiler
+from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, UsageError
+from kernellab.measure.ceilings import Ceilings
+from kernellab.measure.config import Config
 from kernellab.measure.functions import require_names
+from kernellab.measure.launches import Launches
 from kernellab.store import History
 from kernellab.target import Target
-from kernellab.tune.config import Config
-from kernellab.tune.launches import Launches
-from kernellab.tune.outcomes import reason_of
+from kernellab.tune.records import reason_of
 from kernellab.tune.result import Status
 from kernellab.tune.tuner import NO_GPU
 

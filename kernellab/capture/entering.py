@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kernellab._triton.closure import closure_of
 from kernellab.capture.tape import KernelUse, Tape
 from kernellab.errors import UsageError
 from kernellab.ir.effects import Effects
-from kernellab.observers import Launched
-from kernellab.recording import record_of
+from kernellab.launch.recording import Launched, record_of
 from kernellab.registry.launch_log import launch_of, result_of
 from kernellab.registry.table import Registry
-from kernellab.source import Binding, Closure, JitOptions, closure_of
+from kernellab.source import Binding, Closure, JitOptions
 from kernellab.store import Launch, Result, Version
 
 

@@ -31,9 +31,9 @@ from kernellab.capture.operations import (
 from kernellab.capture.tape import Addresses, Descriptor, Layout, Ref, Step, refs_in, window_step
 from kernellab.capture.unseen import Memory
 from kernellab.errors import UsageError
-from kernellab.memory import memory_of
-from kernellab.observers import Launched, Observers
-from kernellab.reached import Reached, device_of, reached
+from kernellab.launch.memory import memory_of
+from kernellab.launch.reached import Reached, device_of, reached
+from kernellab.launch.recording import Launched, Observers
 from kernellab.registry.launch_log import argument_of
 from kernellab.store import Argument
 

@@ -15,8 +15,8 @@ from kernellab.capture.entering import seen
 from kernellab.capture.naming import locals_of
 from kernellab.capture.program import Program
 from kernellab.errors import KernellabError, UsageError
+from kernellab.launch.runtime import Launches
 from kernellab.registry.table import Registry
-from kernellab.runtime import Launches
 
 Scope = Callable[[], Mapping[str, Any]]
 

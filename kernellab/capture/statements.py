@@ -26,7 +26,7 @@ from kernellab.capture.tape import (
     members_of,
 )
 from kernellab.errors import UsageError
-from kernellab.export.literal import literal
+from kernellab.source.literal import literal
 
 
 @dataclass(frozen=True, slots=True)

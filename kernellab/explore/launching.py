@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.explore.points import Point
+from kernellab.explore.history import Point
 from kernellab.explore.proposals import GRID, OPTIONS
 from kernellab.explore.ranges import label_of
-from kernellab.grid import checked_grid
+from kernellab.launch.grid import checked_grid
+from kernellab.measure.config import Config
+from kernellab.measure.launches import Launches
 from kernellab.target import Target
-from kernellab.tune.config import Config
-from kernellab.tune.launches import Launches
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
+from kernellab.explore.history import Verdict
 from kernellab.explore.launching import Request
-from kernellab.explore.points import Verdict
 from kernellab.explore.verdicts import Verdicts, outputs_of
-from kernellab.grid import Grid3
+from kernellab.launch.grid import Grid3
+from kernellab.launch.memory import size_bytes
+from kernellab.launch.reached import Copies
+from kernellab.launch.run import Run
+from kernellab.launch.runtime import Interpret
+from kernellab.measure.launches import Launch
 from kernellab.measure.poison import poison
-from kernellab.memory import size_bytes
-from kernellab.reached import Copies
-from kernellab.run import Run
-from kernellab.runtime import Interpret
-from kernellab.tune.launches import Launch
 
 PROGRAMS_AT_MOST = 512
 BYTES_AT_MOST = 256 << 20

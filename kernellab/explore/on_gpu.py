@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
+from kernellab.explore.history import Verdict, Visit
 from kernellab.explore.launching import Request
-from kernellab.explore.points import Verdict, Visit
 from kernellab.explore.verdicts import Verdicts, agreement, first_verdict, outputs_of
+from kernellab.launch.reached import Copies
+from kernellab.launch.runtime import Launches as Runtime
+from kernellab.measure.bench import Bench, Candidate
+from kernellab.measure.launches import Launch, Launches, arithmetic, moved_bytes
 from kernellab.measure.poison import poison
-from kernellab.reached import Copies
-from kernellab.runtime import Launches as Runtime
-from kernellab.tune.bench import Bench, Candidate
-from kernellab.tune.launches import Launch, Launches, arithmetic, moved_bytes
+from kernellab.measure.statistics import Interval, interval, ratio_interval
 from kernellab.tune.result import Row, Status, with_resources
-from kernellab.tune.statistics import Interval, interval, ratio_interval
 
 _FIRST_RUNS = 3
 _TIMING_MS = 30.0

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.export.launcher import Plan
-from kernellab.export.literal import literal
 from kernellab.measure.rounding import share_of_largest, unit_named
+from kernellab.source.literal import literal
 from kernellab.store import Argument, Launch
 
 _ROUNDED = ("bfloat16", "float8")  # Triton's own interpreter computes these as integers

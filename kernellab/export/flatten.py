@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from kernellab.export.literal import binding_literal
+from kernellab._triton.closure import is_installed
 from kernellab.source import (
     Binding,
     Call,
@@ -25,10 +25,10 @@ from kernellab.source import (
     Items,
     Members,
     Opaque,
-    is_installed,
     is_name,
     referred,
 )
+from kernellab.source.literal import binding_literal
 
 # What the rest of an exported module calls its own.
 RESERVED = frozenset(

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kernellab.calls import verb
 from kernellab.errors import KernellabError, UsageError, choice_message, first_line
+from kernellab.launch.calls import verb
 from kernellab.source import parsed_json, require
 
 _ABSENT = "<NA>"

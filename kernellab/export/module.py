@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 
 from kernellab.export.checking import Expected, check_text
 from kernellab.export.flatten import Flat, flattened, import_line
-from kernellab.export.inputs import inputs_text
 from kernellab.export.launcher import Plan, launch_text, operator_launch_text, plan_of
-from kernellab.export.literal import docstring, literal
 from kernellab.export.merging import appended, moved
+from kernellab.registry.recorded_inputs import inputs_text
 from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque
+from kernellab.source.literal import docstring, literal
 from kernellab.store import Argument, Launch, Result, Version
 
 

@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.export.bundle import bundle_bytes
-from kernellab.export.inputs import made_inputs
 from kernellab.export.module import Subject, module_text
-from kernellab.export.report_page import report_page
 from kernellab.export.subject import expectation, subject_of, values_of
 from kernellab.export.torch_op import torch_op_text
 from kernellab.registry.listing import listing
+from kernellab.registry.recorded_inputs import made_inputs
 from kernellab.registry.table import Registry
 from kernellab.store import Version
 
@@ -38,10 +37,11 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What an export compiles with, `Lab.compile`, and the device that launches run on."""
+    """What an export compiles with, `Lab.compile`, the device of launches, and what writes a report as HTML."""
 
     compile: Callable[..., Compiled]
     device: str
+    report_page: Callable[..., str]
 
 
 def export(kernels: Registry, bench: Bench, key: str | int, to: str | Path | None, kind: str | None) -> Exported:
@@ -79,7 +79,7 @@ def _content(kernels: Registry, bench: Bench, subject: Subject, kind: str) -> st
 def _report(kernels: Registry, bench: Bench, subject: Subject) -> str:
     version, history = subject.version, kernels.store.history
     (row,) = listing(kernels.store, 0.0, only=(version.id,)).rows
-    return report_page(
+    return bench.report_page(
         subject,
         row,
         compiled_again(kernels, bench, subject),

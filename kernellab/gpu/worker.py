@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab._triton.artifact import compiled_from_files, launch_compiled
-from kernellab.gpu.arena import Arena, Span, arena_of, spans_of
-from kernellab.gpu.flight import Ending, Flight, FlightJob, Memory, Placing, Tables
-from kernellab.gpu.unboarding import argument_of, move_tables, moves_of, with_moved_numbers
-from kernellab.memory import Moves
+from kernellab.gpu.ipc import argument_of, move_tables, moves_of, with_moved_numbers
+from kernellab.gpu.redzones import Arena, Span, arena_of, spans_of
+from kernellab.gpu.trial_job import Ending, Flight, FlightJob, Memory, Placing, Tables
+from kernellab.launch.memory import Moves
 
 _WIDE_GUARD_BYTES = 32 << 20
 _NARROW_GUARD_BYTES = 1 << 20

@@ -1,19 +1,16 @@
-"""What the instructions of a stage do: how wide they read and write, and whether they use what the hardware has.
-
-The names are those of the PTX ISA (https://docs.nvidia.com/cuda/parallel-thread-execution/), of NVIDIA's binary
-utilities for SASS (https://docs.nvidia.com/cuda/cuda-binary-utilities/), of LLVM's AMDGPU backend
-(https://llvm.org/docs/AMDGPUUsage.html) and of Triton's dialects (https://triton-lang.org/main/dialects/dialects.html).
-"""
+"""What the instructions of a stage do: how wide they read and write, and whether they use what the hardware has."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kernellab.ir.lines import StageLine
+from kernellab.ir.graph import Location
+from kernellab.ir.lines import Frame, Hint, StageLine, located
+from kernellab.ir.locations import place_of
 
 
 class Kind(StrEnum):
@@ -283,3 +280,38 @@ _READERS: Mapping[str, _Reader] = {
     "amdgcn": _of_amd,
     "sass": _of_sass,
 }
+
+
+# What ptxas neither makes by itself nor turns into something else.
+_TRACED = frozenset({Kind.LOAD, Kind.STORE, Kind.ASYNC_COPY, Kind.BULK_COPY, Kind.TENSOR, Kind.ATOMIC})
+_Key = tuple[Frame | None, Kind | None]  # None stands for all
+
+
+def hint_of_ptx(text: str) -> Hint:
+    """Return what tells the place of a SASS instruction by the innermost frame of it.
+
+    It knows a place where all PTX of that frame, or all of the same kind (loads, stores, ...), has one true place, and
+    where the frame has none of that kind, but the whole kernel has it in one place. Of a library line that came from
+    several lines of the user's, it does not know for which of them an instruction is.
+    """
+    found: dict[_Key, dict[Frame, Location]] = {}
+    for frame, kind, place in _instructions(text):
+        for key in ((frame, None), (frame, kind), (None, kind)):
+            found.setdefault(key, {})[place.file, place.line] = place
+    certain = {key: next(iter(places.values())) for key, places in found.items() if len(places) == 1}
+
+    def hint(frame: Frame, line: str) -> Location | None:
+        instruction = instruction_of("sass", line)
+        kind = instruction.kind if instruction else Kind.OTHER
+        if kind in _TRACED:
+            return certain.get((frame, kind) if (frame, kind) in found else (None, kind))
+        return certain.get((frame, None)) or certain.get((frame, kind))
+
+    return hint
+
+
+def _instructions(text: str) -> Iterator[tuple[Frame, Kind, Location]]:
+    for line, named, true in located(text):
+        instruction = instruction_of("ptx", line) if named.line is not None else None
+        if instruction is not None:
+            yield (named.file, named.line), instruction.kind, place_of(true)

@@ -11,9 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kernellab._triton.locations import LocationTable
 from kernellab.ir.graph import Location
-from kernellab.ir.places import is_library, place_of, short_file
+from kernellab.ir.locations import LocationTable, is_library, place_of, short_file
 
 Frame = tuple[str | None, int | None]  # the file and line of one level of a chain of calls
 Hint = Callable[[Frame, str], Location | None]
@@ -47,7 +46,7 @@ def stage_lines(name: str, text: str, hint: Hint | None = None) -> tuple[StageLi
     """Return the lines of a stage by its name; of another, or of a sentence, the lines without places.
 
     ``hint`` returns, for SASS, the place of an instruction by the innermost frame that SASS tells of it, or None where
-    it knows no better; see `kernellab.ir.sass`.
+    it knows no better; see `kernellab.ir.instructions`.
     """
     if name == "sass":
         return tuple(_sass(text, hint or (lambda frame, text: None)))

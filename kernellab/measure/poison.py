@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.ir.effects import Effects
+from kernellab.launch.memory import memory_of
 from kernellab.measure.comparison import fill_of
-from kernellab.memory import memory_of
 
 # Bits that no arithmetic gives: NaNs with a payload of their own, truth values that are neither, and integers too large
 # to be counts.

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab.errors import KernellabError, UsageError
+from kernellab.launch.memory import copied, memory_of, with_tensors
 from kernellab.measure.comparison import Value
 from kernellab.measure.functions import called, no_python, required_by
-from kernellab.memory import copied, memory_of, with_tensors
 
 _GOLDEN = -7046029254386353131
 _CHUNK = 1 << 24

@@ -7,13 +7,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from kernellab.compile import Compiled
+from kernellab._triton.wrapping import value_closure_of
+from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
-from kernellab.recording import LaunchRecord
-from kernellab.registry.rephrase import rephrased_grid
+from kernellab.launch.recording import LaunchRecord
+from kernellab.registry.symbolic_arguments import rephrased_grid
 from kernellab.registry.table import Registry
 from kernellab.source import is_plain
-from kernellab.source.wrapping import value_closure_of
 from kernellab.store import Argument, Launch, LaunchedBy, Result, Version
 from kernellab.store.formula import is_formula
 from kernellab.store.serial import OPTIONS

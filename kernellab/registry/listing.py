@@ -1,11 +1,28 @@
-"""What the store knows of each version, in one row; and a version that was brought back."""
+"""The verbs over kept kernels: list, search, define again, remove, tag. Each version is one row."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from kernellab.errors import UsageError
+from kernellab.registry.table import Registry
+from kernellab.source import (
+    Autotune,
+    Binding,
+    Closure,
+    Constant,
+    Constexpr,
+    Dtype,
+    FunctionRef,
+    Heuristics,
+    Import,
+    Members,
+    Opaque,
+    is_name,
+)
 from kernellab.store import LaunchRow, Store, Version
 
 
@@ -105,3 +122,142 @@ def _row(store: Store, version: Version, launches: list[LaunchRow], tags: tuple[
 def config_words(config: Mapping[str, Any]) -> str:
     """Return a config in words: ``BLOCK=128, num_warps=4``."""
     return ", ".join(f"{name}={value}" for name, value in config.items() if value is not None)
+
+
+def search(kernels: Registry, text: str) -> Listing:
+    """Return the kept versions whose name, tags, notes or source contain ``text``."""
+    return listing(kernels.store, time.time(), text)
+
+
+def labelled(kernels: Registry, key: str) -> Listing:
+    """Return one version.
+
+    Raises:
+        UnknownName: there is none.
+    """
+    return listing(kernels.store, time.time(), only=(kernels.version(key_of(key)).id,))
+
+
+def define(kernels: Registry, key: str, namespace: dict[str, Any], name: str | None = None) -> Loaded:
+    """Define a kept kernel in a namespace, and those of its helpers whose names are free there.
+
+    Raises:
+        UnknownName: there is none.
+        UsageError: ``name`` is no identifier.
+    """
+    version = kernels.version(key_of(key))
+    if not is_name(name or version.identifier):
+        raise UsageError(f"{name!r} cannot name a kernel; expected an identifier.")
+    kernel = kernels[version.id]
+    defined = [name or version.identifier]
+    namespace[defined[0]] = kernel
+    for helper, function in _helpers(kernel, version.closure).items():
+        if helper not in namespace:
+            namespace[helper] = function
+            defined.append(helper)
+    (row,) = listing(kernels.store, time.time(), only=(version.id,)).rows
+    return Loaded(row, source_text(version), tuple(defined), tuple(_missing(version.closure)))
+
+
+def remove(kernels: Registry, keys: Sequence[str], *, all_versions: bool = False) -> Listing:
+    """Delete versions; return those that are left of the same names.
+
+    A bare name stands for the only version that a kernel has, or for each of them with ``all_versions``.
+
+    Raises:
+        UnknownName: there is no such version.
+        UsageError: a bare name of a kernel with several versions, which says not which of them is meant.
+    """
+    meant = [label for key in keys for label in _labels_of(kernels, key, all_versions=all_versions)]
+    found = {kernels.version(key_of(label)).id: key_of(label) for label in meant}
+    gone = [kernels.remove(key) for key in found.values()]
+    names = {version.name for version in gone}
+    left = listing(kernels.store, time.time(), only=tuple(v.id for v in kernels if v.name in names))
+    return replace(left, removed=tuple(version.label for version in gone))
+
+
+def _labels_of(kernels: Registry, key: str, *, all_versions: bool) -> list[str]:
+    versions = [version.label for version in kernels if version.name == key]
+    if key.isdecimal() or "@" in key or not versions:
+        return [key]
+    if len(versions) > 1 and not all_versions:
+        raise UsageError(
+            f"%triton_rm {key} does not say which version; name one of {', '.join(versions)}, or add --all."
+        )
+    return versions
+
+
+def tag(kernels: Registry, key: str, tags: Sequence[str], note: str | None = None, *, off: bool = False) -> None:
+    """Put tags on a version, or take them off; keep a note with it.
+
+    Raises:
+        UnknownName: there is no such version.
+    """
+    number = kernels.version(key_of(key)).id
+    if off:
+        kernels.store.untag(number, tags)
+    else:
+        kernels.store.tag(number, tags)
+    if note:
+        kernels.store.note(number, note.strip("\"'"))
+
+
+def source_text(version: Version) -> str:
+    """Return the kernel as it was written, decorators included."""
+    return version.closure.decorators + version.closure.functions[0].text
+
+
+def texts_of(version: Version) -> list[str]:
+    """Return all that a version is, as text: the kernel, its helpers, and the plain values that they capture."""
+    _, *helpers = version.closure.functions
+    values = {f"{name} = {text}": None for f in version.closure.functions for name, text in _captured(f.bindings)}
+    return list(filter(None, ["\n".join(values), source_text(version).rstrip(), *(f.text for f in helpers)]))
+
+
+def _captured(bindings: Iterable[tuple[str, Binding]]) -> Iterator[tuple[str, str]]:
+    """Yield names with the text of the value that each stands for; members of a module that is not installed, too."""
+    for name, binding in bindings:
+        if isinstance(binding, Members):
+            yield from ((f"{name}.{member}", text) for member, text in _captured(binding.members))
+        elif not isinstance(binding, FunctionRef | Import | Opaque):
+            yield name, _value_text(binding)
+
+
+def _value_text(binding: Binding) -> str:
+    match binding:
+        case Constexpr(inner):
+            return f"tl.constexpr({_value_text(inner)})"
+        case Constant(value):
+            return repr(value)
+        case Dtype(name):
+            return f"tl.{name}"
+        case _:
+            return str(binding)
+
+
+def key_of(text: str) -> str | int:
+    """Return what was typed as the registry takes it: an id is a number."""
+    return int(text) if text.isdecimal() and len(text) < 20 else text
+
+
+def _helpers(kernel: Any, closure: Closure) -> dict[str, Any]:
+    """Return the helpers that the kernel's own code names, by the names it has for them."""
+    from kernellab._triton.objects import is_jit_function, jit_function
+
+    scope = jit_function(kernel).fn.__globals__
+    names = [name for name, _ in closure.functions[0].bindings]
+    return {name: scope[name] for name in names if is_jit_function(scope.get(name))}
+
+
+def _missing(closure: Closure) -> list[str]:
+    """Return what of the decorators could not be kept."""
+    found = []
+    for wrapper in closure.wrappers:
+        if isinstance(wrapper, Heuristics):
+            found += [f"the heuristic of {name}" for name, value in wrapper.values if isinstance(value, Opaque)]
+        elif isinstance(wrapper, Autotune):
+            given = [*wrapper.arguments, *wrapper.prune_configs_by]
+            found += [f"{name} of the autotuner" for name, value in given if isinstance(value, Opaque)]
+            if any(isinstance(config.pre_hook, Opaque) for config in wrapper.configs):
+                found.append("pre_hook of a config")
+    return found

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
-from kernellab.calls import require_kernel, verbs
+from kernellab._triton.wrapping import decorated_closure_of
 from kernellab.errors import SourceError, UnknownName, UsageError, value_message
-from kernellab.forks import rlock
-from kernellab.source import Closure, decorated_closure_of, is_name, jsonable
+from kernellab.launch.calls import require_kernel, verbs
+from kernellab.source import Closure, is_name, jsonable
 from kernellab.store import Store, Version
+from kernellab.workers.forks import rlock
 
 Revive = Callable[[Version], Any]
 _NAMED_AT_MOST = 12

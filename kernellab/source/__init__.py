@@ -5,17 +5,6 @@ namespace that its code names: helpers, constexprs, modules. Each function keeps
 of one name, or the kernels of a factory, do not meet.
 """
 
-from kernellab.source.collect import (
-    closure_of,
-    definition,
-    fix_signature,
-    is_cell_file,
-    is_installed,
-    is_plain,
-    plain_bindings,
-    require_taken,
-    value_key,
-)
 from kernellab.source.model import (
     CELL_PREFIX,
     LOADED,
@@ -60,7 +49,7 @@ from kernellab.source.validation import (
     require_closure,
     require_type,
 )
-from kernellab.source.wrapping import decorated_closure_of
+from kernellab.source.values import is_plain
 
 __all__ = [
     "CELL_PREFIX",
@@ -88,29 +77,20 @@ __all__ = [
     "Opaque",
     "Wrapper",
     "closure_from_jsonable",
-    "closure_of",
     "closure_of_json",
     "closure_to_jsonable",
     "content_keys",
-    "decorated_closure_of",
-    "definition",
-    "fix_signature",
     "from_jsonable",
-    "is_cell_file",
-    "is_installed",
     "is_name",
     "is_plain",
     "jsonable",
     "lost",
     "parsed_json",
-    "plain_bindings",
     "reading",
     "referred",
     "require",
     "require_binding",
     "require_closure",
-    "require_taken",
     "require_type",
-    "value_key",
     "with_functions",
 ]

@@ -18,7 +18,6 @@ from dataclasses import is_dataclass
 from functools import cache, lru_cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from kernellab.source.collect import is_plain
 from kernellab.source.model import (
     SCHEMA,
     Autotune,
@@ -38,7 +37,8 @@ from kernellab.source.model import (
     closure_from_jsonable,
     parts,
 )
-from kernellab.source.syntax import parsed
+from kernellab.source.text import parsed
+from kernellab.source.values import is_plain
 
 TEXT_BYTES = 32 * 2**20
 TEXT_VALUES = 2_000_000  # numbers, texts, lists and objects in one piece of JSON

@@ -130,3 +130,12 @@ def _named_types(name: str, names: tuple[str, ...], types: tuple[Any, ...]) -> A
     make: Any = namedtuple
     cls: Any = type(name, (make(name, names, rename=True),), {"__slots__": (), "_fields": names, "__reduce__": pickled})
     return cls(*types)
+
+
+def is_plain(value: object) -> bool:
+    """Tell whether a value can be written down as a literal."""
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return type(value) in {type(None), bool, int, float, str, bytes}
+    if type(value) in {tuple, list}:
+        return all(map(is_plain, value))  # type: ignore[call-overload]
+    return type(value) is dict and all(is_plain(k) and is_plain(v) for k, v in value.items())

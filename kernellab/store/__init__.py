@@ -4,8 +4,7 @@ Rows are JSON and text, so that opening a store never executes anything. Writes 
 """
 
 from kernellab.store.database import FILE
-from kernellab.store.flights import FlightLog, GoodFlight
-from kernellab.store.history import History
+from kernellab.store.history import FlightLog, GoodFlight, History
 from kernellab.store.records import (
     Argument,
     Entry,

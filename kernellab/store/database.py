@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from kernellab.errors import StoreError
-from kernellab.forks import LOCK_S, at_fork, closed_in_child, no_fork
 from kernellab.source import Malformed, reading
 from kernellab.store.schema import ForeignSchema, migrate
+from kernellab.workers.forks import LOCK_S, at_fork, closed_in_child, no_fork
 
 FILE = "kernellab.sqlite"
 _BUSY_MS = 30_000

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernellab.errors import UsageError
 from kernellab.source import Malformed, require
-from kernellab.source.syntax import parsed
+from kernellab.source.text import parsed
 
 _NODES = (
     *(ast.Tuple, ast.List, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Subscript, ast.Slice),

@@ -115,7 +115,7 @@ class LaunchRow:
 class Result:
     """What was compiled: the summary of one specialization, for one target.
 
-    ``resources`` has the fields of `kernellab.compile.Resources`; ``complete`` tells that no effect is unknown,
+    ``resources`` has the fields of `kernellab.compile.types.Resources`; ``complete`` tells that no effect is unknown,
     ``through`` the arguments that hold addresses, through which the kernel reaches other memory.
     """
 

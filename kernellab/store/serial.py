@@ -25,7 +25,7 @@ from kernellab.source import (
     require_closure,
     require_type,
 )
-from kernellab.source.syntax import parsed
+from kernellab.source.text import parsed
 from kernellab.store.formula import is_formula, require_formula
 from kernellab.store.records import Argument, Launch, Measurement, Result
 

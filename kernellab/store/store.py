@@ -11,8 +11,7 @@ from typing import Any
 
 from kernellab.source import Closure, closure_of_json, closure_to_jsonable, parsed_json, require, require_type
 from kernellab.store.database import Database
-from kernellab.store.flights import FlightLog
-from kernellab.store.history import History, identity, insert_launch, insert_measurements, known_measurements
+from kernellab.store.history import FlightLog, History, identity, insert_launch, insert_measurements, known_measurements
 from kernellab.store.records import Entry, Version
 from kernellab.store.serial import require_moment
 

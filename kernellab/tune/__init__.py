@@ -3,8 +3,8 @@
 `Space` and the generators of `workloads` give configs, `grids` the grids that go with them.
 """
 
+from kernellab.measure.config import Config
 from kernellab.tune import grids, workloads
-from kernellab.tune.config import Config
 from kernellab.tune.search import Search
 from kernellab.tune.space import Space
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernellab.errors import KernellabError
-from kernellab.tune.bench import Bench, Candidate
-from kernellab.tune.config import Config
+from kernellab.measure.bench import Bench, Candidate
+from kernellab.measure.config import Config
+from kernellab.measure.statistics import Standing, interval, preferred, standing
 from kernellab.tune.result import Row, Status
-from kernellab.tune.statistics import Standing, interval, preferred, standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Policy:
     configs compile. A difference below ``tie_margin`` is a tie. ``budget_s`` and ``budget_configs`` bound the search.
     ``max_spill_bytes`` drops configs of generated spaces. ``reference`` identifies the values that outputs are compared
     with; where it is "", they are compared with each other. With ``longest_first``, the order in which configs compile
-    is not that of the list: see `kernellab.tune.order`.
+    is not that of the list: see `kernellab.tune.tuner`.
     """
 
     screen_runs: int = 4

@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernellab.compiler import Compiler
+from kernellab.compile.cache import Compiler
+from kernellab.measure.bench import Bench
+from kernellab.measure.launches import Launches
+from kernellab.measure.provenance import Device
 from kernellab.registry.table import Registry
-from kernellab.tune.bench import Bench
-from kernellab.tune.launches import Launches
 from kernellab.tune.progress import Watch
-from kernellab.tune.provenance import Device
 from kernellab.tune.search import Search, Searching
 from kernellab.tune.space import Space
 

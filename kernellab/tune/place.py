@@ -8,23 +8,23 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernellab.benchmark.ceilings import kept_ceilings
-from kernellab.gpu.device import device_name
-from kernellab.recording import LaunchRecord
+from kernellab.launch.device import device_name
+from kernellab.launch.recording import LaunchRecord
+from kernellab.launch.run import Run
+from kernellab.launch.runtime import Launches as Runtime
+from kernellab.measure.bench import Bench
+from kernellab.measure.ceilings import kept_ceilings
+from kernellab.measure.launches import Launches
+from kernellab.measure.provenance import Device, device_of
 from kernellab.registry.launch_log import remember
 from kernellab.registry.table import Registry
-from kernellab.run import Run
-from kernellab.runtime import Launches as Runtime
-from kernellab.tune.bench import Bench
 from kernellab.tune.deferred import DeferredBench
-from kernellab.tune.devices import checked_devices
-from kernellab.tune.launches import Launches
+from kernellab.tune.device_pool import checked_devices
 from kernellab.tune.options import Options, Workshop
 from kernellab.tune.progress import Watch, unwatched
-from kernellab.tune.provenance import Device, device_of
 from kernellab.tune.result import Tuning
 from kernellab.tune.session import tuned
-from kernellab.uninterrupted import Interrupted
+from kernellab.workers.uninterrupted import Interrupted
 
 if TYPE_CHECKING:
     from kernellab.measure.reference import ReferenceFunction
@@ -164,7 +164,7 @@ def _launch_once(kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[st
 
 def _bench(runtime: Runtime, launches: Launches, timeout_s: float) -> Bench:
     def made() -> Bench:
-        from kernellab.tune.gpu_bench import gpu_bench  # where all is known, nothing of it is needed
+        from kernellab.measure.gpu_bench import gpu_bench  # where all is known, nothing of it is needed
 
         return gpu_bench(launches, runtime.flights, timeout_s, _reset(launches))
 
@@ -173,8 +173,8 @@ def _bench(runtime: Runtime, launches: Launches, timeout_s: float) -> Bench:
 
 def _bench_on(runtime: Runtime, launches: Launches, timeout_s: float, device: int) -> Bench:
     def made() -> Bench:
-        from kernellab.tune.gpu_bench import gpu_bench
-        from kernellab.tune.twins import on_device
+        from kernellab.measure.gpu_bench import gpu_bench
+        from kernellab.measure.launches import on_device
 
         return gpu_bench(on_device(launches, device), runtime.flights, timeout_s, _reset(launches), device)
 

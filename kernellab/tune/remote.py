@@ -30,11 +30,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from kernellab.compile import CompileJob
+from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError, StoreError, UsageError, WorkerDied, WorkerError, WorkerTimeout
-from kernellab.forks import Scratch, lock
-from kernellab.uninterrupted import AtWork, Stop
-from kernellab.worker import Failure, Job, Progress, failure_of
+from kernellab.workers.forks import Scratch, lock
+from kernellab.workers.uninterrupted import AtWork, Stop
+from kernellab.workers.worker import Failure, Job, Progress, failure_of
 
 _MOST_WAITING = 32
 _LOOK_S = 0.1
@@ -51,7 +51,7 @@ class Built:
 
 def built(job: CompileJob) -> Built | Failure:
     """Compile a job in this process, which runs for an executor; an error of the kernel comes back as data."""
-    from kernellab.build import BuildRequest, compile_kernel  # what a notebook need not load
+    from kernellab.compile.worker import BuildRequest, compile_kernel  # what a notebook need not load
 
     try:
         own = replace(job)  # the digest depends on the Triton and the TRITON_* variables of this process

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.errors import CannotRun
-from kernellab.forks import cached_property
-from kernellab.tune.config import Config
+from kernellab.measure.config import Config
+from kernellab.workers.forks import cached_property
 
 if TYPE_CHECKING:
     import pandas

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from kernellab.errors import UsageError
-from kernellab.tune.config import Config
+from kernellab.measure.config import Config
 from kernellab.tune.space import Space
 
 MAX_WARPS = 32

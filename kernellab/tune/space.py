@@ -8,8 +8,8 @@ from types import CodeType
 from typing import Any
 
 from kernellab.errors import UsageError, value_message
+from kernellab.measure.config import Config
 from kernellab.measure.functions import called, require_names
-from kernellab.tune.config import Config
 
 Condition = str | Callable[..., bool]
 

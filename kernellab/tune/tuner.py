@@ -1,29 +1,50 @@
-"""The pipeline: configs are asked for, compiled side by side, measured as they arrive, and settled in a final.
-
-Nothing here knows of GPUs, processes or databases: the compiler, the bench and the record are handed in.
-"""
+"""The pipeline: configs are asked for, compiled side by side, measured as they arrive, and settled in a final."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from kernellab.compile import Compiled, CompileJob
+from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError, WorkerError
-from kernellab.tune.bench import Candidate, Measured
-from kernellab.tune.config import Config
-from kernellab.tune.crew import Crew, Taken
+from kernellab.measure.bench import Candidate, Measured
+from kernellab.measure.config import Config
+from kernellab.measure.statistics import interval
+from kernellab.tune.device_pool import Crew, Taken
 from kernellab.tune.finals import Final, Policy, Rehearsals, qualified, settle
-from kernellab.tune.order import longest_first
-from kernellab.tune.outcomes import reason_of, row_before, status_of
-from kernellab.tune.progress import Stage, Watch, unwatched
+from kernellab.tune.progress import Stage, Tally, Watch, unwatched
+from kernellab.tune.records import reason_of, row_before, status_of
 from kernellab.tune.result import Row, Status, with_resources
 from kernellab.tune.search import Search
-from kernellab.tune.statistics import interval
-from kernellab.tune.tally import Tally
-from kernellab.tune.voting import outvoted
+
+
+def longest_first(configs: Iterable[Config]) -> list[Config]:
+    """Return configs by how long they may compile; equals keep their order.
+
+    The compiler unrolls what each thread holds of a block, once per stage of a pipelined loop. So the product of the
+    block sizes over the threads, times the stages, ranks the configs of one kernel; it tells nothing of two kernels.
+    """
+    return sorted(configs, key=_weight, reverse=True)
+
+
+def _weight(config: Config) -> float:
+    sizes = (value for _, value in config.parameters if type(value) is int and value > 0)
+    return math.prod(sizes) * (config.num_stages or 1) / (config.num_warps or 1)
+
+
+def outvoted(groups: Mapping[int, int]) -> tuple[frozenset[int], int]:
+    """Return which configs differ from most, and how many those are.
+
+    ``groups`` are the groups of equal outputs, by the place of a config in the list. Of two groups of a size, the one
+    with the earliest config of the list is right: in which order they were measured says nothing.
+    """
+    sizes = Counter(groups[index] for index in sorted(groups))
+    right, agreeing = sizes.most_common(1)[0]
+    return frozenset(index for index, group in groups.items() if group != right), agreeing
+
 
 _REHEARSED_SHARE = 0.75  # of the configs that compile side by side: so many are through before a final is rehearsed
 _REHEARSED_EACH = 64  # who meets in a rehearsal is looked up anew after one config in so many

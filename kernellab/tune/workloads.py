@@ -12,7 +12,7 @@ from math import prod
 from typing import Literal
 
 from kernellab.errors import UsageError
-from kernellab.tune.config import Config
+from kernellab.measure.config import Config
 from kernellab.tune.space import Space
 
 Hint = Literal["inner", "outer", "tiny", "default"]

@@ -1,0 +1,1 @@
+"""From results to SVG, HTML, figures and text."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from kernellab.benchmark.ceilings import Ceilings
-from kernellab.benchmark.question import VARIANTS
 from kernellab.benchmark.result import Benchmark, Row
 from kernellab.benchmark.session import AGREE
+from kernellab.benchmark.spec import VARIANTS
+from kernellab.measure.ceilings import Ceilings
 from kernellab.tune.result import Status
 from kernellab.views import sections
 from kernellab.views.canvas import picture, value_text

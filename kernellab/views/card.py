@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernellab.report import CellReport, KernelReport
 from kernellab.views import sections, wording
+from kernellab.views.report import CellReport, KernelReport
 from kernellab.views.stages import STAGE_NAMES
 
 

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Iterator
 
 from kernellab.ir.effects import Access
-from kernellab.report import ArgumentReport, CellReport, KernelReport
 from kernellab.views import wording
 from kernellab.views.labels import shortened
+from kernellab.views.report import ArgumentReport, CellReport, KernelReport
 from kernellab.views.stages import STAGE_NAMES, stage_text
 
 WIDTH = 100

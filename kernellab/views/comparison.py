@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from kernellab.comparing import Comparison
+from kernellab.benchmark.comparison import Comparison
 from kernellab.views import sections, wording
 from kernellab.views.diff import diff_html, diff_text
 

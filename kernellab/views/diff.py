@@ -7,7 +7,7 @@ from functools import cache
 from html import escape
 from importlib import resources
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message
 from kernellab.ir.lines import stage_lines
 from kernellab.views.diff_facts import FactPair, fact_pairs

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.ir.instructions import Instruction, Kind, profiles_of
 from kernellab.ir.lines import stage_lines
 from kernellab.views.stages import STAGE_NAMES

@@ -8,16 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
-from kernellab.forks import cached_property
 from kernellab.ir.graph import Location
-from kernellab.ir.instructions import LineProfile, profiles_of
+from kernellab.ir.instructions import LineProfile, hint_of_ptx, profiles_of
 from kernellab.ir.lines import StageLine, stage_lines
-from kernellab.ir.places import calls_of, place_of, short_file
-from kernellab.ir.sass import hint_of_ptx
+from kernellab.ir.locations import calls_of, place_of, short_file
 from kernellab.views.places import main_file
 from kernellab.views.stages import STAGE_NAMES
+from kernellab.workers.forks import cached_property
 
 LineKey = tuple[str, int]  # the last part of a file's path, which is all that some stages know, and a line
 

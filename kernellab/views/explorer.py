@@ -13,8 +13,8 @@ from functools import cache
 from html import escape
 from importlib import resources
 
-from kernellab.compile import Compiled
-from kernellab.ir.places import calls_of, short_file
+from kernellab.compile.types import Compiled
+from kernellab.ir.locations import calls_of, short_file
 from kernellab.views.diagram import Node
 from kernellab.views.exploration import Exploration, LineKey, SourceLine, Stage, explore, key_of
 from kernellab.views.graph import View

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.views.explorer import explorer_html
 from kernellab.views.graph_pane import graph_script
 from kernellab.views.page import html_page

@@ -6,7 +6,7 @@ from typing import Any
 
 import traitlets
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.errors import choice_message
 from kernellab.views.exploration import explore
 from kernellab.views.explorer import Explored, explorer_html

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import traitlets
 
 from kernellab.errors import UsageError, choice_message
-from kernellab.forks import cached_property
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.views.diagram import Diagram, Node
@@ -23,6 +22,7 @@ from kernellab.views.graph import (
     whole_diagram,
 )
 from kernellab.views.slicing import Direction, nodes_of_slice, start_slice
+from kernellab.workers.forks import cached_property
 
 Folded = frozenset[str]
 _KEPT = 64  # pictures, of some 100 kB each

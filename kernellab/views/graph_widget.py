@@ -12,7 +12,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, choice_message
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph

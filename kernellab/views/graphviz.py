@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.forks import lock
+from kernellab.workers.forks import lock
 
 Point = tuple[float, float]
 Engine = Callable[[str], bytes | None]

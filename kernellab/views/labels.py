@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from kernellab.ir.effects import REACHED
 from kernellab.ir.graph import Graph, Operation, Value
-from kernellab.ir.places import place_of
+from kernellab.ir.locations import place_of
 from kernellab.views.access import Touch
 from kernellab.views.flow import FOLDED
 from kernellab.views.places import SourceText

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernellab.ir.effects import Access
 from kernellab.ir.instructions import Instruction, Kind, LineProfile
-from kernellab.ir.places import place_of
+from kernellab.ir.locations import place_of
 from kernellab.views.exploration import Exploration, LineKey, Stage, key_of
 from kernellab.views.source import moved_bytes
 from kernellab.views.wording import MARKS, plural

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, Operation, Value
-from kernellab.ir.places import place_of
+from kernellab.ir.locations import place_of
 from kernellab.views.access import Touch, touches
 from kernellab.views.diagram import Cluster, Diagram, Edge, Flow, Kind, Node, merged_edges, occupied
 from kernellab.views.flow import (

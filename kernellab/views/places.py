@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernellab.ir.graph import Graph, Location
-from kernellab.ir.places import place_of, short_file
+from kernellab.ir.locations import place_of, short_file
 
 
 def main_file(graph: Graph) -> str | None:

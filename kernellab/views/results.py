@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from html import escape
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.ir.effects import Access, Effects
 from kernellab.ir.graph import Graph
-from kernellab.report import KernelReport, argument_reports
 from kernellab.views import sections, wording
 from kernellab.views.badge import badge
 from kernellab.views.card_text import kernel_text
 from kernellab.views.explorer import explorer_html
 from kernellab.views.graph import diagram_of, svg
 from kernellab.views.places import main_file
+from kernellab.views.report import KernelReport, argument_reports
 from kernellab.views.tree import tree_text
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kernellab.benchmark.question import VARIANTS
+from kernellab.benchmark.spec import VARIANTS
 from kernellab.views.canvas import DARK, LIGHT, MARKERS, Theme, new_axes, new_figure, use_logarithm
 from kernellab.views.plots import config_text, varying
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.ir.effects import Access
-from kernellab.report import ArgumentReport, KernelReport
-from kernellab.run import Severity
+from kernellab.launch.run import Severity
 from kernellab.views import wording
 from kernellab.views.badge import badge
 from kernellab.views.explorer import explorer_html
 from kernellab.views.graph import OPERATIONS_AT_MOST, View, svg
 from kernellab.views.graph_pane import shrinking
 from kernellab.views.heat import heat_svg
+from kernellab.views.report import ArgumentReport, KernelReport
 from kernellab.views.source import annotated, source_text
 from kernellab.views.source_table import source_table
 from kernellab.views.stages import stage_text

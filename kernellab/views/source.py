@@ -7,11 +7,11 @@ import math
 from dataclasses import dataclass
 
 from kernellab.ir.graph import Graph, Operation
-from kernellab.ir.places import place_of
-from kernellab.report import KernelReport
+from kernellab.ir.locations import place_of
 from kernellab.views.access import Touch, merged, touches
 from kernellab.views.flow import TERMINATORS
 from kernellab.views.places import main_file
+from kernellab.views.report import KernelReport
 
 _LOOP_TRIPS = 8  # what a loop whose trip count is not looked at counts for
 _TTIR_LINES = 24

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, Location, Operation
-from kernellab.ir.places import place_of
+from kernellab.ir.locations import place_of
 from kernellab.views.access import Touch, merged, touches
 from kernellab.views.diagram import Cluster, Diagram, Edge, Flow, Kind, Node, merged_edges, occupied
 from kernellab.views.flow import FOLDED, TERMINATORS, controlled, direct_operands, inflows, is_folded, origins

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import instruction_of
-from kernellab.ir.places import calls_of
+from kernellab.ir.locations import calls_of
 from kernellab.views.exploration import LineKey, Stage, key_of
 from kernellab.views.wording import plural
 

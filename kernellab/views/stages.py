@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 
 STAGE_NAMES = ("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")

@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 
 from kernellab.ir.effects import Access
-from kernellab.report import CellReport, KernelReport
+from kernellab.views.report import CellReport, KernelReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from kernellab.benchmark.question import VARIANTS
+from kernellab.benchmark.spec import VARIANTS
 from kernellab.errors import UsageError, choice_message
 from kernellab.views.canvas import (
     DARK,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kernellab.calls import verb
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
-from kernellab.report import CellReport, KernelReport
+from kernellab.launch.calls import verb
 from kernellab.views.explorer_widget import Explorer
 from kernellab.views.graph_widget import GraphView
+from kernellab.views.report import CellReport, KernelReport
 from kernellab.views.source import source_text
 
 

@@ -6,10 +6,10 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from kernellab.benchmark.ceilings import Ceilings
 from kernellab.benchmark.figures import rated
 from kernellab.benchmark.result import Benchmark, Row
-from kernellab.tune.config import Config
+from kernellab.measure.ceilings import Ceilings
+from kernellab.measure.config import Config
 from kernellab.tune.result import Status, Tuning
 
 CEILINGS = Ceilings("NVIDIA H200", "580.1", 4200.0, {"fp16": 740.0, "bf16": 750.0, "tf32": 370.0, "fp32": 52.0}, 1.7e9)

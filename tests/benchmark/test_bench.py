@@ -13,7 +13,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
 from kernellab.benchmark.cases import Arguments, cast
-from kernellab.benchmark.question import Question
+from kernellab.benchmark.spec import Question
 from kernellab.errors import LaunchError, UnknownName, UsageError
 from kernellab.views.benchmark import benchmark_text
 from tests.samples import add_kernel, scale_kernel, tuned_kernel

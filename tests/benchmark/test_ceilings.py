@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import kernellab
-from kernellab.benchmark.ceilings import keep_ceilings, kept_ceilings
 from kernellab.errors import UsageError
+from kernellab.measure.ceilings import keep_ceilings, kept_ceilings
 from tests.benchmark.frames import CEILINGS
 
 

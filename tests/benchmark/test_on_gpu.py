@@ -15,7 +15,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import UsageError
-from kernellab.gpu.stopwatch import Turn, gpu_stopwatch
+from kernellab.measure.stopwatch import Turn, gpu_stopwatch
 from kernellab.views.roofline import has_roofline
 from tests.kernels.matmul import matmul_kernel
 

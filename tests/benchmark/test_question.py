@@ -8,7 +8,7 @@ import pytest
 import torch
 import triton
 
-from kernellab.benchmark.question import Question, peers, shown, swept
+from kernellab.benchmark.spec import Question, peers, shown, swept
 from kernellab.errors import UsageError
 from kernellab.measure.functions import called
 from kernellab.tune.space import Space

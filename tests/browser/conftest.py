@@ -23,7 +23,7 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from tests.kernels.matmul import matmul_kernel
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.views import graph_pictures
 from kernellab.views.explorer import explorer_html
 from kernellab.views.explorer_widget import Explorer

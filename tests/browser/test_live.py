@@ -12,7 +12,7 @@ pytestmark = pytest.mark.browser
 
 MOVED_BY_HAND = """
 from contextlib import contextmanager
-from kernellab.live import LiveProgress, in_notebook
+from kernellab.notebook.live import LiveProgress, in_notebook
 from kernellab.tune.progress import TuningProgress
 from kernellab.tune.result import Tuning
 

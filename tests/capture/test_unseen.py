@@ -358,7 +358,7 @@ def test_launches_of_a_backward_pass_are_part_of_the_program(lab: kernellab.Lab)
 
 
 def test_launches_of_a_thread_that_follows_a_recording_are_told() -> None:
-    from kernellab.observers import Observers
+    from kernellab.launch.recording import Observers
 
     observers, told = Observers(), []
     here = threading.Event()

@@ -12,11 +12,11 @@ import pytest
 import kernellab
 from docs.pages import hooks, magics, notebooks, reference, settings
 from kernellab.benchmark.result import Benchmark
-from kernellab.compile import Compiled
-from kernellab.ipython import MAGICS
+from kernellab.compile.types import Compiled
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
-from kernellab.run import Run
+from kernellab.launch.run import Run
+from kernellab.notebook.extension import MAGICS
 from kernellab.tune.result import Tuning
 
 PAGES = hooks.generated_pages()

@@ -16,8 +16,8 @@ import triton
 import kernellab
 from kernellab.errors import UsageError
 from kernellab.explore.on_cpu import bounded
-from kernellab.explore.panel import Panel
 from kernellab.tune.result import OUTCOME_COLUMNS
+from kernellab.views.panel import Panel
 from tests import samples
 
 SIZE = 3000

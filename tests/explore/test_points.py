@@ -6,14 +6,14 @@ import dataclasses
 import re
 
 from kernellab.errors import CompileError
-from kernellab.explore.picture import figures_html, picture_html
-from kernellab.explore.points import Point, Trail, Verdict, Visit, failed
+from kernellab.explore.history import Point, Trail, Verdict, Visit, failed
 from kernellab.explore.ranges import Control
-from kernellab.explore.trail_svg import trail_svg
-from kernellab.explore.wording import Shown, sentence, text
-from kernellab.tune.config import Config
+from kernellab.measure.config import Config
+from kernellab.measure.statistics import Interval
 from kernellab.tune.result import Row, Status
-from kernellab.tune.statistics import Interval
+from kernellab.views.panel_picture import figures_html, picture_html
+from kernellab.views.panel_points import trail_svg
+from kernellab.views.panel_words import Shown, sentence, text
 
 CONTROLS = (Control("BLOCK", (64, 128, 256), 64),)
 

@@ -12,14 +12,14 @@ import triton
 
 import kernellab
 from kernellab.errors import RunError, WorkerTimeout
+from kernellab.explore.evaluator import Site
+from kernellab.explore.history import Point, Trail, Visit
 from kernellab.explore.launching import Requests
 from kernellab.explore.on_gpu import OnGpu, rounds_for
-from kernellab.explore.points import Point, Trail, Visit
 from kernellab.explore.schedule import Superseded
-from kernellab.explore.site import Site
 from kernellab.explore.verdicts import Verdicts
+from kernellab.measure.bench import Candidate, Measured
 from kernellab.target import parse_target
-from kernellab.tune.bench import Candidate, Measured
 from tests import samples
 
 SIZE = 4096

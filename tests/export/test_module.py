@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.cell import CellOptions, run_cell
 from kernellab.errors import UnknownName, UsageError
+from kernellab.notebook.cell import CellOptions, run_cell
 from tests.export.exporting import export_case, run_files
 from tests.kernels import pointers
 from tests.kernels.cases import all_cases

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kernellab.benchmark.recorded import scaled
 from kernellab.errors import UsageError
-from kernellab.export.recorded import scaled
 from kernellab.store import Argument, Launch
 
 

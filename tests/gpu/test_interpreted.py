@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.cell import CellOptions, run_cell
 from kernellab.errors import OutOfBounds
+from kernellab.notebook.cell import CellOptions, run_cell
 from tests.gpu import bad_kernels as bad
 from tests.kernels.cases import all_cases
 

@@ -13,7 +13,7 @@ from triton import knobs
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
-from kernellab.gpu.first_flight import Flights
+from kernellab.gpu.trial import Flights
 from tests.gpu import bad_kernels as bad
 from tests.kernels.cases import all_cases
 

@@ -13,7 +13,7 @@ import triton
 
 import kernellab
 from kernellab.errors import KernellabError, OutOfBounds
-from kernellab.gpu.first_flight import Flights
+from kernellab.gpu.trial import Flights
 from kernellab.ir.effects import REACHED
 from tests.kernels import pointers
 from tests.kernels.pointers import Groups
@@ -170,7 +170,7 @@ def test_the_second_session_tries_a_launch_with_addresses_again(tmp_path: Path, 
 
 
 def test_a_launch_that_is_known_looks_for_no_tensors(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    import kernellab.reached
+    import kernellab.launch.reached
 
     (tensor,) = zeros(8)
     lengths, bound = torch.tensor([8], device="cuda"), lab.bind(pointers.foreach_add)
@@ -180,7 +180,7 @@ def test_a_launch_that_is_known_looks_for_no_tensors(lab: kernellab.Lab, monkeyp
     def refuse(device: str) -> Any:
         raise AssertionError("nobody asked for live tensors")
 
-    monkeypatch.setattr(kernellab.reached, "_owners", refuse)
+    monkeypatch.setattr(kernellab.launch.reached, "_owners", refuse)
     bound[(1,)](table(tensor), lengths, 1.0, BLOCK=32)
     assert tensor.eq(4).all()
 

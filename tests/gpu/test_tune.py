@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.gpu.bench_jobs import Readiness
-from kernellab.gpu.bench_worker import get_ready
+from kernellab.measure.bench_jobs import Readiness
+from kernellab.measure.bench_worker import get_ready
 
 pytestmark = [
     pytest.mark.gpu,

@@ -16,8 +16,8 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.cell import CellOptions, run_cell
 from kernellab.errors import CannotRun, UsageError
+from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.tune.result import Tuning
 
 pytestmark = [

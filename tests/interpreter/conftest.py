@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernellab.interpret import INTERPRET_WORKER, Interpreter
-from kernellab.run import Run
-from kernellab.worker import Worker
+from kernellab.launch.run import INTERPRET_WORKER, Interpreter, Run
+from kernellab.workers.worker import Worker
 
 Launch = Callable[..., Run]
 

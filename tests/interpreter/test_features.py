@@ -13,7 +13,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab.errors import OutOfBounds, RunError
-from kernellab.run import Run
+from kernellab.launch.run import Run
 from tests.interpreter import features
 
 Launch = Callable[..., Run]

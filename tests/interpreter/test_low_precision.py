@@ -10,8 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from kernellab._triton.interpreter.lowprecision import FP8, decode, encode, rounded
-from kernellab.run import Run
+from kernellab.interpreter.low_precision import FP8, decode, encode, rounded
+from kernellab.launch.run import Run
 
 Launch = Callable[..., Run]
 

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernellab.run import Run
+from kernellab.launch.run import Run
 from tests.interpreter import features
 from tests.interpreter.test_low_precision import arithmetic, bits, casts, comparisons, constants, dot, softmax, sums
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from kernellab.run import Run
+from kernellab.launch.run import Run
 from tests.interpreter import workloads
 
 Launch = Callable[..., Run]

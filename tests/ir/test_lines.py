@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kernellab.ir.graph import Location
+from kernellab.ir.instructions import hint_of_ptx
 from kernellab.ir.lines import StageLine, stage_lines
-from kernellab.ir.places import calls_of
-from kernellab.ir.sass import hint_of_ptx
+from kernellab.ir.locations import calls_of
 
 LIBRARY = "/site-packages/triton/language/standard.py"
 

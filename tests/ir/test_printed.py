@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab._triton.locations import LocationTable
 from kernellab._triton.printed import attributes_of, read_printed
 from kernellab.ir.graph import Location
+from kernellab.ir.locations import LocationTable
 
 FILE = "/home/user/kernels.py"
 TABLE = LocationTable(

@@ -10,9 +10,9 @@ import triton
 import triton.language as tl
 from triton.compiler.errors import CompilationError
 
+from kernellab._triton.closure import closure_of
 from kernellab._triton.compiling import compile_error
 from kernellab.ir.effects import effects_of
-from kernellab.source import closure_of
 from kernellab.target import parse_target
 from tests.ir.conftest import graphs_of
 

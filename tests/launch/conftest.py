@@ -14,8 +14,8 @@ import kernellab
 from kernellab._triton.bound import bound_copy
 from kernellab._triton.offline import OfflineDriver, activate, deactivate
 from kernellab._triton.specialize import specialize
-from kernellab.compiler import triton_files
-from kernellab.recording import Switch
+from kernellab.compile.cache import triton_files
+from kernellab.launch.recording import Switch
 from kernellab.target import parse_target
 from tests import samples
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.report import CellReport
 from kernellab.views.comparison import comparison_html, comparison_text
 from kernellab.views.exported import exported_text
 from kernellab.views.listing import listing_text
+from kernellab.views.report import CellReport
 from tests.magic.conftest import Notebook
 
 SCALED = """
@@ -104,7 +104,7 @@ def test_a_value_that_comes_back_is_the_version_that_it_was(notebook: Notebook) 
 
 
 def kept(name: str) -> list[Any]:
-    from kernellab.registry.shelf import search
+    from kernellab.registry.listing import search
 
     return [row for row in search(current().kernels, name).rows if row.label.startswith(f"{name}@")]
 

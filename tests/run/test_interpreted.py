@@ -14,7 +14,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import OutOfBounds
-from kernellab.runtime import Launches
+from kernellab.launch.runtime import Launches
 
 N = 512
 

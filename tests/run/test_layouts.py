@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernellab.errors import OutOfBounds
-from kernellab.run import Run
+from kernellab.launch.run import Run
 from tests.run import planted
 
 Launch = Callable[..., Run]

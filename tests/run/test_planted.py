@@ -11,8 +11,7 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab.errors import KernellabError, LaunchError, OutOfBounds, RunError, WorkerTimeout
-from kernellab.interpret import Interpreter
-from kernellab.run import Run
+from kernellab.launch.run import Interpreter, Run
 from tests.run import planted
 from tests.run.bugs import OUT_OF_BOUNDS, WARNINGS, block
 

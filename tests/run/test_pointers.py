@@ -13,7 +13,7 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import OutOfBounds
 from kernellab.ir.effects import REACHED
-from kernellab.report import KernelReport
+from kernellab.views.report import KernelReport
 from kernellab.views.results import compiled_text, effects_text
 from kernellab.views.wording import notes
 from tests.kernels import pointers
@@ -139,12 +139,12 @@ def test_addresses_that_a_kernel_stores_are_those_of_the_notebook(lab: kernellab
 
 
 def test_a_kernel_without_addresses_looks_for_no_tensors(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    import kernellab.reached
+    import kernellab.launch.reached
 
     def refuse(device: str) -> Any:
         raise AssertionError("nobody asked for live tensors")
 
-    monkeypatch.setattr(kernellab.reached, "_owners", refuse)
+    monkeypatch.setattr(kernellab.launch.reached, "_owners", refuse)
     x, index, out = torch.arange(16.0), torch.arange(16) % 4, torch.zeros(16)
     lab.run(gather, (1,), x, index, out, BLOCK=16)
     assert torch.equal(out, x[index])

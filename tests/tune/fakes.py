@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernellab.compile import Compiled, CompileJob, Resources
+from kernellab.compile.types import Compiled, CompileJob, Resources
 from kernellab.errors import KernellabError
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
+from kernellab.measure.bench import Candidate, Measured
+from kernellab.measure.config import Config
 from kernellab.target import Target
-from kernellab.tune.bench import Candidate, Measured
-from kernellab.tune.config import Config
-from kernellab.tune.crew import Crew
+from kernellab.tune.device_pool import Crew
 from kernellab.tune.finals import Policy
 from kernellab.tune.search import Exhaustive, Search
 from kernellab.tune.tuner import Outcome, Tuner

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from kernellab.tune.config import Config
+from kernellab.measure.config import Config
 from kernellab.tune.result import Row, Status, Tuning
 
 PROVENANCE = {"device": "NVIDIA H200", "target": "cuda:90", "triton": "3.6.0"}

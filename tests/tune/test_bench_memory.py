@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernellab.gpu.bench_jobs import Expected, Setup
-from kernellab.gpu.bench_memory import BenchMemory, TooLarge, copied
-from kernellab.gpu.flight import Memory
+from kernellab.gpu.trial_job import Memory
+from kernellab.launch.arguments import TensorSpec
+from kernellab.measure.bench_jobs import Expected, Setup
+from kernellab.measure.bench_memory import BenchMemory, TooLarge, copied
 from kernellab.measure.comparison import Check, agree
 from kernellab.measure.poison import fill
-from kernellab.packed import TensorSpec
 
 FLOATS = torch.tensor([1.0, -2.0, float("nan"), float("inf")])
 

@@ -8,7 +8,7 @@ import torch
 import triton
 
 from kernellab._triton.bound import bound_copy
-from kernellab.recording import Switch
+from kernellab.launch.recording import Switch
 from tests.tune.test_session import blocks, scale
 
 

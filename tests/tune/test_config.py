@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernellab.tune.config import Config
+from kernellab.measure.config import Config
 
 
 def test_the_order_of_parameters_does_not_make_another_config() -> None:

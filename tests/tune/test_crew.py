@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from kernellab.errors import LaunchError, RunError, UsageError
-from kernellab.tune.bench import Candidate, Measured
-from kernellab.tune.config import Config
-from kernellab.tune.crew import Crew
-from kernellab.tune.devices import checked_devices
+from kernellab.measure.bench import Candidate, Measured
+from kernellab.measure.config import Config
+from kernellab.tune.device_pool import Crew, checked_devices
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Status
 from tests.tune.fakes import FakeBench, FakeCompiler, config, tune

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from kernellab.errors import LaunchError, OutOfBounds, RunError, WorkerDied, WorkerError, WorkerTimeout
-from kernellab.gpu.bench_jobs import Manner, Readiness, Setup, Timing
-from kernellab.gpu.flight import Damage
+from kernellab.gpu.trial_job import Damage
 from kernellab.ir.effects import Access, Effects, Site, UnknownEffect
 from kernellab.ir.graph import Location
-from kernellab.packed import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
-from kernellab.tune.bench import Candidate
-from kernellab.tune.bench_kernels import require_good, touched, views_of
-from kernellab.tune.gpu_bench import WorkerBench
-from kernellab.worker import Job
+from kernellab.launch.arguments import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
+from kernellab.measure.bench import Candidate
+from kernellab.measure.bench_jobs import Manner, Readiness, Setup, Timing
+from kernellab.measure.bench_kernels import require_good, touched, views_of
+from kernellab.measure.gpu_bench import WorkerBench
+from kernellab.workers.worker import Job
 from tests.tune.fakes import compiled, config
 
 HERE = Location(None, None)

@@ -12,15 +12,14 @@ import triton
 import triton.language as tl
 
 from kernellab._triton.tuning import declared
-from kernellab.gpu.bench_hooks import BadHook, bound_hooks, loaded_hooks
-from kernellab.gpu.bench_jobs import Manner
-from kernellab.gpu.bench_worker import _counts
-from kernellab.gpu.boarding import CannotBoard
-from kernellab.packed import ScalarSpec, TensorSpec
+from kernellab.gpu.ipc import CannotBoard
+from kernellab.launch.arguments import ScalarSpec, TensorSpec
+from kernellab.measure.bench_jobs import Manner
+from kernellab.measure.bench_worker import _counts
+from kernellab.measure.config import Config
+from kernellab.measure.hooks import BadHook, bound_hooks, hook_calls, loaded_hooks, shipped_hooks
+from kernellab.measure.launches import Launch, Launches
 from kernellab.target import Target
-from kernellab.tune.config import Config
-from kernellab.tune.hooks import hook_calls, shipped_hooks
-from kernellab.tune.launches import Launch, Launches
 
 N = 8
 X, OUT = torch.zeros(N), torch.zeros(N)

@@ -12,7 +12,7 @@ import torch
 import triton
 
 import kernellab
-from kernellab.tune.crew import Crew
+from kernellab.tune.device_pool import Crew
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Status, Tuning
 from kernellab.tune.search import Random

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernellab.tune.config import Config
+from kernellab.measure.config import Config
 from kernellab.tune.finals import Policy
-from kernellab.tune.order import longest_first
+from kernellab.tune.tuner import longest_first
 from tests.tune.fakes import FakeBench, FakeCompiler, config, tune
 
 FEW, MANY = config(64, 8), config(4096, 2)

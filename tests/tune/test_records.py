@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kernellab.source import closure_of
+from kernellab._triton.closure import closure_of
+from kernellab.measure.config import Config
 from kernellab.store import Measurement, Store
-from kernellab.tune.config import Config
 from kernellab.tune.records import Records, key_of, measurement_of, row_of
 from kernellab.tune.result import Row, Status
 from tests.gpu.test_gpu import add_into

@@ -12,11 +12,11 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import CannotRun
+from kernellab.measure.config import Config
+from kernellab.measure.provenance import Device
 from kernellab.measure.reference import check_of
 from kernellab.target import Target
-from kernellab.tune.config import Config
 from kernellab.tune.options import Options, Workshop
-from kernellab.tune.provenance import Device
 from kernellab.tune.result import Tuning
 from kernellab.tune.session import tuned
 from kernellab.views.tuning import tuning_text

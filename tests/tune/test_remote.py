@@ -19,11 +19,11 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.build import BuildRequest
-from kernellab.compiler import Compiler, compile_job
+from kernellab.compile.cache import Compiler, compile_job
+from kernellab.compile.worker import BuildRequest
 from kernellab.errors import UsageError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.tune.remote import Built, ExecutorPool
-from kernellab.worker import Job
+from kernellab.workers.worker import Job
 
 X, OUT = torch.zeros(300), torch.zeros(300)
 

@@ -6,7 +6,7 @@ import pytest
 import triton
 
 from kernellab.errors import CannotRun, KernellabError
-from kernellab.tune.config import Config
+from kernellab.measure.config import Config
 from kernellab.tune.result import OUTCOME_COLUMNS, Row, Status, Tuning
 from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
 

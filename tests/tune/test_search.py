@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernellab.tune.config import Config
+from kernellab.measure.config import Config
 from kernellab.tune.search import CoordinateDescent, Exhaustive, Random, Search, optuna_search
 from kernellab.tune.space import Space
 

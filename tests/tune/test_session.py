@@ -12,14 +12,14 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.compile import CompileJob
+from kernellab.compile.types import CompileJob
 from kernellab.errors import CompileError, KernellabError, LaunchError, UsageError
+from kernellab.measure.config import Config
+from kernellab.measure.launches import Launches, moved_bytes
+from kernellab.measure.provenance import Device, key_fields
 from kernellab.source import Constant
 from kernellab.target import Target
-from kernellab.tune.config import Config
-from kernellab.tune.launches import Launches, moved_bytes
 from kernellab.tune.options import Options, Workshop
-from kernellab.tune.provenance import Device, key_fields
 from kernellab.tune.session import tuned
 from kernellab.tune.space import Space
 

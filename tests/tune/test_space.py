@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernellab.errors import UsageError
-from kernellab.tune.config import Config
+from kernellab.measure.config import Config
 from kernellab.tune.space import Space, configs_of
 
 VALUES = st.integers(1, 512)

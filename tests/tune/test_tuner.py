@@ -20,7 +20,7 @@ from kernellab.errors import (
     WorkerError,
     WorkerTimeout,
 )
-from kernellab.tune.config import Config
+from kernellab.measure.config import Config
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Status
 from kernellab.tune.search import CoordinateDescent

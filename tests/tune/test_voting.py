@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernellab.tune.voting import outvoted
+from kernellab.tune.tuner import outvoted
 
 
 def test_the_larger_group_is_right() -> None:

@@ -11,12 +11,12 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import UsageError
+from kernellab.measure.bench import Bench
+from kernellab.measure.config import Config
+from kernellab.measure.launches import Launches
+from kernellab.measure.provenance import Device
 from kernellab.target import Target
-from kernellab.tune.bench import Bench
-from kernellab.tune.config import Config
-from kernellab.tune.launches import Launches
 from kernellab.tune.options import MakeBench, Options, Workshop
-from kernellab.tune.provenance import Device
 from kernellab.tune.result import Tuning
 from kernellab.tune.session import tuned
 from tests.tune.fakes import FakeBench

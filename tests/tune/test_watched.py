@@ -11,12 +11,12 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import RunError
-from kernellab.live import LiveProgress
+from kernellab.measure.config import Config
+from kernellab.measure.provenance import Device
+from kernellab.notebook.live import LiveProgress
 from kernellab.target import Target
-from kernellab.tune.config import Config
 from kernellab.tune.options import Options, Workshop
 from kernellab.tune.progress import TuningProgress, Watch
-from kernellab.tune.provenance import Device
 from kernellab.tune.result import Row
 from kernellab.tune.session import tuned
 from tests.test_live import Bench

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernellab.errors import UsageError
+from kernellab.measure.config import Config
 from kernellab.tune import grids, workloads
-from kernellab.tune.config import Config
 from kernellab.tune.workloads import MAX_BLOCK, MAX_GRID
 
 heuristics = pytest.importorskip("torch._inductor.runtime.triton_heuristics")

@@ -18,10 +18,10 @@ import triton
 import triton.language as tl
 
 from kernellab import Lab
+from kernellab._triton.closure import closure_of, value_key
 from kernellab._triton.loading import load
 from kernellab.errors import KernellabError, LaunchError
-from kernellab.source import closure_of, value_key
-from kernellab.tune.config import Config
+from kernellab.measure.config import Config
 from kernellab.tune.records import measurement_of, row_of
 from kernellab.tune.result import Row, Status
 from tests.export.exporting import run_files

@@ -15,12 +15,12 @@ from triton.compiler.errors import CompilationError
 from kernellab._triton.compiling import build_ttir
 from kernellab._triton.mlir import raw_module
 from kernellab._triton.specialize import specialize
-from kernellab.build import _input
-from kernellab.compiler import compile_job
+from kernellab.compile.cache import compile_job
+from kernellab.compile.worker import _input
 from kernellab.errors import KernellabError, LaunchError
-from kernellab.interpret import INTERPRET_WORKER, Interpreter
+from kernellab.launch.run import INTERPRET_WORKER, Interpreter
 from kernellab.target import parse_target
-from kernellab.worker import Worker
+from kernellab.workers.worker import Worker
 from tests.values.kinds import KINDS, cell
 
 TARGET = parse_target("cuda:90")

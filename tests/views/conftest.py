@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kernellab.compile import Compiled
-from kernellab.report import KernelReport
+from kernellab.compile.types import Compiled
+from kernellab.views.report import KernelReport
 from tests.views.reports import compiled_of, report_of
 
 

@@ -11,12 +11,12 @@ import torch
 
 from kernellab._triton.mlir import flattened_parameters, graph_of_module, raw_module
 from kernellab._triton.specialize import specialize
-from kernellab.compile import Compiled, Parameter, Resources
+from kernellab.compile.types import Compiled, Parameter, Resources
 from kernellab.ir.effects import effects_of
 from kernellab.ir.graph import Graph
-from kernellab.report import CellReport, KernelReport, argument_reports
-from kernellab.run import Run
+from kernellab.launch.run import Run
 from kernellab.target import parse_target
+from kernellab.views.report import CellReport, KernelReport, argument_reports
 from tests.kernels.elementwise import add_case
 from tests.kernels.histogram import histogram_case
 from tests.kernels.matmul import matmul_case

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernellab.compile import Compiled, Parameter
+from kernellab.compile.types import Compiled, Parameter
 from kernellab.errors import UsageError
 from kernellab.target import parse_target
 from kernellab.views.diff import diff_html, diff_text

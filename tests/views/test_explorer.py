@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import Kind
 from kernellab.ir.lines import StageLine

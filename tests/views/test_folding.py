@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.views.diagram import Cluster, Diagram, Edge, Flow, Kind, Node
 from kernellab.views.folding import fitting, folded

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.graph import Graph
 from kernellab.views.diagram import Diagram, Edge, Flow, Kind, Node

@@ -11,12 +11,12 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 import kernellab
-from kernellab.compile import Compiled
+from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
-from kernellab.formatters import register_formatters
-from kernellab.report import KernelReport
+from kernellab.notebook.formatters import register_formatters
 from kernellab.views.graph_pictures import StateError
 from kernellab.views.graph_widget import GraphView
+from kernellab.views.report import KernelReport
 from tests.views.reports import cell_of
 
 Kernels = Callable[[str], Compiled]

@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from kernellab.compile import Compiled
-from kernellab.report import KernelReport
+from kernellab.compile.types import Compiled
 from kernellab.views.card import card_html
 from kernellab.views.card_text import card_text
+from kernellab.views.report import KernelReport
 from kernellab.views.results import compiled_html, compiled_text, effects_html, effects_text, graph_html, graph_text
 from tests.views.reports import cell_of
 from tests.views.test_card import Reader

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernellab.ir.effects import Access
-from kernellab.report import KernelReport
+from kernellab.views.report import KernelReport
 from kernellab.views.source import SourceLine, annotated
 
 Reports = Callable[..., KernelReport]

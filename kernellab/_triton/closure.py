@@ -1,0 +1,387 @@
+"""Walking from a kernel to all that its source names."""
+
+from __future__ import annotations
+
+import ast
+import dis
+import hashlib
+import json
+import sys
+import sysconfig
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from kernellab._triton.classes import ClassText, class_text
+from kernellab.errors import LaunchError, SourceError
+from kernellab.source.model import (
+    CELL_PREFIX,
+    LOADED,
+    Binding,
+    Call,
+    Closure,
+    Constant,
+    Constexpr,
+    Dtype,
+    Function,
+    FunctionKind,
+    FunctionRef,
+    Import,
+    Items,
+    Members,
+    Opaque,
+    content_keys,
+    jsonable,
+    lost,
+    with_functions,
+)
+from kernellab.source.text import lambda_definition, parsed, signature_names, signature_values
+from kernellab.source.values import CannotTake, is_plain, reduced
+
+
+def closure_of(kernel: Any, arguments: tuple[Any, ...] = ()) -> tuple[Closure, tuple[Binding, ...]]:
+    """Return the closure of a jit function, or of an autotuned or heuristics-wrapped one.
+
+    ``arguments`` are values that a launch passes for constexprs; what they stand for in the closure comes second.
+
+    Raises:
+        SourceError: the source of the kernel or of a helper cannot be found.
+    """
+    from kernellab._triton import objects  # keeps `import kernellab` light
+
+    function = objects.jit_function(kernel)
+    collector = Collector()
+    collector.add(function, "jit")
+    bound = tuple(collector.used(argument) for argument in arguments)
+    bound = collector.resolve(bound)
+    return Closure(tuple(collector.done), decorators_text(function), tuple(sorted(collector.labels.items()))), bound
+
+
+def plain_bindings(arguments: tuple[Any, ...]) -> tuple[Binding, ...] | None:
+    """Return what values stand for in whichever closure; None where one of them brings functions or objects along."""
+    collector = Collector()
+    bound = tuple(collector.used(argument) for argument in arguments)
+    return None if collector.pending or collector.identities else bound
+
+
+def value_key(value: Any) -> str:
+    """Return a text that values share, across sessions, if a kernel cannot tell them apart: type and content count.
+
+    Of a value that cannot be taken along it is its `repr`.
+    """
+    collector = Collector()
+    binding = collector.used(value)
+    if lost(binding) is not None:
+        return repr(value)
+    collector.resolve()
+    text = json.dumps([jsonable(binding), Closure(tuple(collector.done)).digest], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def require_taken(kernel: str, named: Iterable[tuple[str, Binding]]) -> None:
+    """Raise `LaunchError` for an argument that cannot be taken to another process."""
+    for name, binding in named:
+        if (found := lost(binding)) is not None:
+            raise LaunchError(f"{name} of {kernel} is {untaken(found)}", kernel=kernel)
+
+
+def untaken(found: Opaque) -> str:
+    """Return what a value is that could not be taken along, why, and what to do."""
+    reason = f" ({found.reason})" if found.reason else ""
+    return (
+        f"a {found.type}, which cannot be taken to the process that compiles or runs the kernel{reason}. Give it as a "
+        "number, string or dtype, an Enum member, a NamedTuple or frozen dataclass of these, or a function with source."
+    )
+
+
+class Collector:
+    """Walks from a kernel to all that it uses, each function once.
+
+    Python functions of loose files are taken along only if ``loose``: compiling has no use for them.
+    """
+
+    def __init__(self, *, loose: bool = False) -> None:
+        self.loose = loose
+        self.indices: dict[int, int] = {}
+        self.identities: dict[int, tuple[int, object]] = {}
+        self._classes: dict[int, ClassText] = {}
+        self._entered: set[int] = set()
+        self.pending: list[tuple[Any, FunctionKind]] = []
+        self.done: list[Function] = []
+        self.labels: dict[str, str] = {}
+
+    def add(self, owner: Any, kind: FunctionKind) -> FunctionRef:
+        if id(owner) not in self.indices:
+            self.indices[id(owner)] = len(self.pending)
+            self.pending.append((owner, kind))
+        return FunctionRef(self.indices[id(owner)])
+
+    def resolve(self, bound: tuple[Binding, ...] = ()) -> tuple[Binding, ...]:
+        """Take along all that is pending; return bindings of before as they are then.
+
+        A class of a kernel out of the store counts as the one of the same text that the notebook, or another such
+        kernel, has: its values are to be equal.
+        """
+        while len(self.done) < len(self.pending):
+            owner, kind = self.pending[len(self.done)]
+            self.done.append(self._function(owner, kind))
+        classes = [i for i, (_, kind) in enumerate(self.pending) if kind == "class"]
+        if len(classes) < 2 or all(self.pending[i][0].__module__ != LOADED for i in classes):
+            return bound
+        first: dict[str, int] = {}
+        places = {}
+        (keys,) = content_keys([self.done])
+        for i in sorted(classes, key=lambda i: self.pending[i][0].__module__ == LOADED):
+            key = keys[i]
+            is_loaded = self.pending[i][0].__module__ == LOADED
+            places[i] = first.setdefault(key, i) if is_loaded else i
+            first.setdefault(key, i)
+
+        def placed(binding: Binding) -> Binding:
+            return with_functions(binding, lambda index: FunctionRef(places.get(index, index)))
+
+        for i, function in enumerate(self.done):
+            self.done[i] = replace(function, bindings=tuple((n, placed(b)) for n, b in function.bindings))
+        return tuple(map(placed, bound))
+
+    def _function(self, owner: Any, kind: FunctionKind) -> Function:
+        if kind == "class":
+            return self._class(self._classes[id(owner)])
+        python = owner if isinstance(owner, FunctionType) else owner.fn
+        text, first_line, node = lambda_definition(owner) if kind == "lambda" else definition(owner)
+        actual = python.__code__.co_filename
+        file = f"{CELL_PREFIX}{python.__name__}" if is_cell_file(actual) else actual
+        while self.labels.get(file, actual) != actual:
+            file += "'"
+        self.labels[file] = actual
+        return Function(
+            name=python.__name__,
+            kind=kind,
+            text=text,
+            file=file,
+            first_line=first_line,
+            noinline=bool(getattr(owner, "noinline", False)),
+            bindings=tuple(sorted(self._bindings(python, node, used=kind != "jit"))),
+        )
+
+    def _class(self, written: ClassText) -> Function:
+        file = f"{CELL_PREFIX}{written.cls.__name__}"
+        while file in self.labels:
+            file += "'"
+        self.labels[file] = file
+        node = parsed(written.text)
+        bindings = ((name, self.used(value, name, node)) for name, value in sorted(written.names.items()))
+        return Function(written.cls.__name__, "class", written.text, file, 1, False, tuple(bindings))
+
+    def _bindings(
+        self, python: Any, node: ast.FunctionDef | ast.Lambda, *, used: bool
+    ) -> Iterator[tuple[str, Binding]]:
+        bind = self.used if used else self.bind
+        scope = _scope(python)
+        named = set(_global_names(python.__code__)) | set(python.__code__.co_freevars)
+        for name in sorted(named):
+            if name in scope:
+                yield name, bind(scope[name], name, node)
+        for name, value in signature_values(python, node, scope).items():
+            if name not in named:
+                yield name, _without_import(self.bind(value, name, node))
+
+    def used(self, value: Any, name: str = "", node: ast.AST | None = None) -> Binding:
+        """Return `bind` of a value that is used as Python has it, so that a Python function comes along."""
+        loose, self.loose = self.loose, True
+        try:
+            return self.bind(value, name, node)
+        finally:
+            self.loose = loose
+
+    def bind(self, value: Any, name: str = "", node: ast.AST | None = None) -> Binding:
+        """Return how a worker gets ``value``, which the code ``node`` calls ``name``."""
+        from kernellab._triton import objects
+
+        is_constexpr, inner = objects.constexpr_value(value)
+        if is_constexpr:
+            return Constexpr(self.used(inner, name, node))
+        if (dtype := objects.dtype_name(value)) is not None:
+            return Dtype(dtype)
+        if objects.is_jit_function(value):
+            return _installed(value.fn, value) or self.add(value, "jit")
+        if objects.is_constexpr_function(value):
+            return _installed(value.fn, value) or self.add(value, "constexpr_function")
+        if isinstance(value, ModuleType):
+            return self._module(value, name, node)
+        if is_plain(value):
+            return Constant(value)
+        return _installed(value, value) or self._other(value)
+
+    def _module(self, module: ModuleType, name: str, node: ast.AST | None) -> Binding:
+        if is_installed(module.__name__):
+            return Import(module.__name__)
+        if node is None:
+            return Opaque(f"module {module.__name__}", "it is not installed")
+        used = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and _is_name(n.value, name)}
+        bound = [(a, self.bind(getattr(module, a), a, node)) for a in sorted(used) if hasattr(module, a)]
+        return Members(module.__name__, tuple(bound))
+
+    def _other(self, value: Any) -> Binding:
+        if isinstance(value, FunctionType):
+            if not (self.loose or is_cell_file(value.__code__.co_filename)):
+                return Opaque(type(value).__name__)
+            return self.add(value, "lambda" if value.__name__ == "<lambda>" else "python")
+        if id(value) in self._entered:
+            return Opaque(_type_name(value), "it contains itself")
+        self._entered.add(id(value))
+        try:
+            return self._class_reference(value) if isinstance(value, type) else self._made(value)
+        except (CannotTake, SourceError) as exc:
+            return Opaque(_type_name(value), str(exc))
+        finally:
+            self._entered.discard(id(value))
+
+    def _class_reference(self, cls: type) -> Binding:
+        if id(cls) not in self.indices:
+            self._classes[id(cls)] = class_text(cls)
+        return self.add(cls, "class")
+
+    def _made(self, value: Any) -> Binding:
+        """Return a container of bindings, or the call that makes a value again."""
+        kind: Any = type(value).__name__
+        if type(value) in {tuple, list}:
+            return Items(kind, tuple(map(self.bind, value)))
+        if type(value) in {set, frozenset}:
+            return Items(kind, tuple(sorted(map(self.bind, value), key=repr)))
+        if type(value) is dict:
+            return Items("dict", tuple(Items("tuple", (self.bind(k), self.bind(v))) for k, v in value.items()))
+        call = reduced(value)
+        if isinstance(call, str):
+            module = getattr(value, "__module__", type(value).__module__)
+            return _attribute(module, call, value) or Opaque(_type_name(value), f"{module} does not hold it as {call}")
+        identity = None
+        if call.has_identity:
+            identity, _ = self.identities.setdefault(id(value), (len(self.identities), value))
+        state = None if call.state is None else self.bind(call.state)
+        return Call(self.bind(call.function), tuple(map(self.bind, call.arguments)), state, identity)
+
+
+def _type_name(value: object) -> str:
+    cls = value if isinstance(value, type) else type(value)
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def is_cell_file(file: str) -> bool:
+    """Tell whether code of this file name was typed into a notebook cell or a prompt."""
+    return file.startswith(("In[", "<", CELL_PREFIX)) or "/ipykernel_" in file
+
+
+def is_installed(module: str) -> bool:
+    """Tell whether a module belongs to the standard library or to an installed package."""
+    if module.split(".", maxsplit=1)[0] in {"triton", "torch"} or module in sys.builtin_module_names:
+        return True
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        return False
+    parts = Path(file).parts
+    return "site-packages" in parts or "dist-packages" in parts or file.startswith(sysconfig.get_path("stdlib"))
+
+
+def _installed(named: Any, value: Any) -> Import | None:
+    """Return how to import ``value``, if it is what an installed module holds under its own name."""
+    return _attribute(getattr(named, "__module__", None), getattr(named, "__qualname__", None), value)
+
+
+def _attribute(module: Any, qualname: Any, value: Any) -> Import | None:
+    if not isinstance(module, str) or not isinstance(qualname, str) or not is_installed(module):
+        return None
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    while found is not None and found is not value and hasattr(found, "fn"):
+        found = found.fn
+    if found is not value:
+        return None
+    return Import(module, qualname, str(getattr(value, "cache_key", "")))
+
+
+def _without_import(binding: Binding) -> Binding:
+    """Keep an annotation such as ``x: torch.Tensor`` from importing torch in a worker."""
+    if isinstance(binding, Import) and not binding.attribute and binding.module.split(".")[0] != "triton":
+        return Members(binding.module, ())
+    return binding
+
+
+def _scope(python: Any) -> dict[str, Any]:
+    cells = zip(python.__code__.co_freevars, python.__closure__ or (), strict=False)
+    nonlocals = {}
+    for name, cell in cells:
+        try:
+            nonlocals[name] = cell.cell_contents
+        except ValueError:
+            continue  # a name that its enclosing function has not assigned yet
+    return {**python.__globals__, **nonlocals}
+
+
+def _global_names(code: CodeType) -> Iterator[str]:
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in {"LOAD_GLOBAL", "LOAD_NAME"}:
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _global_names(constant)
+
+
+def fix_signature(function: Any) -> None:
+    """Note what the names in the signature of a jit function stand for, which was just defined."""
+    signature_values(function.fn, definition(function)[2], _scope(function.fn))
+
+
+def names_of(function: Any, node: ast.FunctionDef) -> dict[str, Any]:
+    """Return what the global names in a function stand for, those of its decorators and signature included."""
+    scope = _scope(function)
+    decorators = {n.id for each in node.decorator_list for n in ast.walk(each) if isinstance(n, ast.Name)}
+    named = {*_global_names(function.__code__), *function.__code__.co_freevars, *signature_names(node), *decorators}
+    return {name: scope[name] for name in sorted(named - {"__class__"}) if name in scope}
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _lines(owner: Any) -> tuple[list[str], int]:
+    from kernellab._triton import objects
+
+    try:
+        return objects.source_lines(owner)
+    except (OSError, TypeError) as exc:
+        raise SourceError(
+            f"The source of {owner.__qualname__} cannot be found; define it in a cell or in a file.",
+            kernel=owner.__name__,
+        ) from exc
+
+
+def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
+    """Return the text of a function from its ``def`` on, the line of that in its file, and its syntax tree."""
+    lines, first = _lines(owner)
+    text = textwrap.dedent("".join(lines))
+    node = next((n for n in ast.walk(parsed(text)) if isinstance(n, ast.FunctionDef)), None)
+    if node is None:
+        raise SourceError(f"{owner.__qualname__} is not defined by a def statement.", kernel=owner.__name__)
+    body = text.splitlines(keepends=True)[node.lineno - 1 : node.end_lineno]
+    return "".join(body), first + node.lineno - 1, node
+
+
+def whole_definition(owner: Any) -> tuple[str, ast.FunctionDef]:
+    """Return the text of a function with its decorators, and its syntax tree."""
+    text = textwrap.dedent("".join(_lines(owner)[0]))
+    node = next((n for n in ast.walk(parsed(text)) if isinstance(n, ast.FunctionDef)), None)
+    if node is None:
+        raise SourceError(f"{owner.__qualname__} is not defined by a def statement.", kernel=owner.__name__)
+    return "".join(text.splitlines(keepends=True)[: node.end_lineno]), node
+
+
+def decorators_text(owner: Any) -> str:
+    """Return the decorators of a function as they were written."""
+    text = textwrap.dedent("".join(_lines(owner)[0]))
+    node = next(n for n in ast.walk(parsed(text)) if isinstance(n, ast.FunctionDef))
+    return "".join(text.splitlines(keepends=True)[: node.lineno - 1])

@@ -1,0 +1,266 @@
+"""The text of a launch function: what one kernel does at each launch with arguments of one combination of types.
+
+The function works out a key that is at least as fine as the one that Triton keeps compiled kernels by, looks the
+compiled kernel up, and calls its launcher. Whatever it is not sure of goes to ``_kl_miss``, the slow path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from kernellab._triton.launcher.direct import Style
+
+
+class Kind(Enum):
+    """How an argument of one type takes part in the key.
+
+    Triton knows a tensor by its dtype and whether its address is divisible by 16, an integer by its width, divisibility
+    by 16 and whether it is 1, other run-time values by their type alone, constants by their value.
+    """
+
+    TENSOR = "tensor"
+    INTEGER = "integer"
+    TYPED = "typed"
+    NATIVE = "native"
+    CONSTANT = "constant"
+    RICH_CONSTANT = "rich constant"
+    CONFIG = "config"
+    HEURISTIC = "heuristic"
+    INNER_HEURISTIC = "inner heuristic"
+
+
+_COMPILED = (
+    "_kl_handle, _kl_run, _kl_function, _kl_packed, "
+    "_kl_launch, _kl_cooperative, _kl_dependent, _kl_annotations, _kl_signature"
+)
+SUPPLIED = frozenset({Kind.CONFIG, Kind.HEURISTIC, Kind.INNER_HEURISTIC})
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One parameter: its name, its kind, whether it has a default, whether tuning goes by its value."""
+
+    name: str
+    kind: Kind
+    has_default: bool = False
+    is_tuning_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """All that the text depends on.
+
+    ``heuristics`` and ``inner_heuristics`` are the parameters computed before and after the config is chosen, in order.
+    ``configs`` is the number of configs of an autotuned kernel, 0 of another one. ``scopes`` are the names of the
+    watched captures, each in a scope of its own. ``knobs`` are the expressions that Triton reads.
+    ``style`` tells how to call the function under the launcher.
+    """
+
+    name: str
+    slots: tuple[Slot, ...]
+    heuristics: tuple[str, ...]
+    inner_heuristics: tuple[str, ...]
+    configs: int
+    scopes: tuple[str, ...]
+    knobs: tuple[str, ...]
+    style: Style = Style.UNKNOWN
+
+    def names(self, *kinds: Kind) -> list[str]:
+        return [slot.name for slot in self.slots if slot.kind in kinds]
+
+
+def launch_source(layout: Layout) -> str:
+    """Return the source of the launch function, which has the name of the kernel.
+
+    It takes the grid, then the parameters of the kernel by position or name, then options by name.
+    """
+    parameters = "".join(f"{slot.name}=_kl_missing, " for slot in layout.slots)
+    body = [
+        *_guards(layout),
+        *_heuristics(layout.heuristics, "_kl_heuristic", _named(layout, "**_kl_options")),
+        *_key(layout),
+        *_entry(layout),
+        *_inner(layout),
+        *_grid(layout),
+        *_call(layout),
+    ]
+    head = f"def {layout.name}(_kl_grid, /, {parameters}*_kl_rest, **_kl_options):"
+    return "\n".join([head, *(f"    {line}" for line in body), ""])
+
+
+def _guards(layout: Layout) -> list[str]:
+    doubts = [
+        "_kl_switch.slow",
+        "_kl_rest",
+        "_kl_kernel.pre_run_hooks",
+        "_kl_drivers._active is not _kl_driver",
+        "_kl_runtime.add_stages_inspection_hook is not None",
+        *(f"_kl_scope{i}.get({name!r}, _kl_missing) is not _kl_global{i}" for i, name in enumerate(layout.scopes)),
+        *(f"{slot.name} is not _kl_missing" for slot in layout.slots if slot.kind in SUPPLIED),
+    ]
+    defaults = [
+        f"if {slot.name} is _kl_missing: {slot.name} = _kl_default_{slot.name}"
+        for slot in layout.slots
+        if slot.has_default and slot.kind not in SUPPLIED
+    ]
+    types = [_type_doubt(slot) for slot in layout.slots if slot.kind not in SUPPLIED]
+    miss = _miss(layout, as_given=True)
+    guards = [f"if {' or '.join(doubts)}: {miss}", *defaults]
+    return [*guards, f"if {' or '.join(types)}: {_miss(layout)}"] if types else guards
+
+
+def _type_doubt(slot: Slot) -> str:
+    exact = f"_kl_type({slot.name}) is not _kl_type_{slot.name}"
+    return f"({exact} and _kl_type({slot.name}) not in _kl_tensors)" if slot.kind is Kind.TENSOR else exact
+
+
+def _heuristics(names: tuple[str, ...], prefix: str, arguments: str) -> list[str]:
+    known = [f"_kl_named = {arguments}"] if names else []
+    lines = []
+    for i, name in enumerate(names):
+        lines += [*known, f"{name} = {prefix}{i}(_kl_named)"]
+        known = [f"_kl_named[{name!r}] = {name}"]
+    return lines
+
+
+def _key(layout: Layout) -> list[str]:
+    tensors, integers = layout.names(Kind.TENSOR), layout.names(Kind.INTEGER)
+    parts = ["_kl_device()", "_kl_kernel.debug", *layout.knobs]
+    lines = ["try:"]
+    if tensors:
+        if layout.style is not Style.UNKNOWN:
+            lines.append(f"    if not ({' and '.join(f'{name}.is_cuda' for name in tensors)}): {_miss(layout)}")
+        each = "".join(f"_kl_at_{name} & 15 == 0, " for name in tensors)
+        lines += [f"    _kl_at_{name} = {name}.data_ptr()" for name in tensors]
+        lines.append(
+            f"    _kl_aligned = ({each}) if ({' | '.join(f'_kl_at_{name}' for name in tensors)}) & 15 else True"
+        )
+        parts += ["_kl_aligned", *(f"{name}.dtype" for name in tensors)]
+    if integers:
+        each = "".join(f"_kl_native({name}), " for name in integers)
+        lines.append(f"    _kl_widths = ({' | '.join(integers)}) >> 31 and ({each})")
+        parts += ["_kl_widths", *(f"{name} & 15 and ({name} == 1 or 2)" for name in integers)]
+    parts += [part for slot in layout.slots for part in _more(slot)]
+    parts.append(
+        "_kl_options and (_kl_tuple(_kl_options.items()), _kl_tuple(_kl_map(_kl_type, _kl_options.values()))) or None"
+    )
+    return [
+        *lines,
+        f"    _kl_key = ({', '.join(parts)},)",
+        "    _kl_entry = _kl_entries.get(_kl_key)",
+        f"except (TypeError, AttributeError, OverflowError): {_miss(layout)}",
+        f"if _kl_entry is None: {_miss(layout, '_kl_key')}",
+    ]
+
+
+def _more(slot: Slot) -> list[str]:
+    match slot.kind:
+        case Kind.CONSTANT:
+            return [slot.name]
+        case Kind.NATIVE:
+            return [f"_kl_feature({slot.name})"]
+        case Kind.RICH_CONSTANT | Kind.HEURISTIC:
+            return [f"_kl_constant({slot.name})"]
+        case Kind.INTEGER if slot.is_tuning_key:
+            return [slot.name]
+        case Kind.TYPED if slot.is_tuning_key:
+            return [f"_kl_constant({slot.name})"]
+    return []
+
+
+def _entry(layout: Layout) -> list[str]:
+    """Take the entry apart; for an autotuned kernel, see that its tuner would still choose that config."""
+    if not layout.configs:
+        return [f"{_COMPILED} = _kl_entry"]
+    chosen = "".join(f"{name}, " for name in layout.names(Kind.CONFIG))
+    entry = "_kl_inner" if layout.inner_heuristics else _COMPILED
+    cached = "_kl_tuner.cache.get(_kl_tuned)" if layout.configs > 1 else "_kl_tuner.configs[0]"
+    doubt = f"_kl_len(_kl_tuner.configs) != {layout.configs} or {cached} is not _kl_choice"
+    return [
+        f"_kl_tuned, _kl_choice, ({chosen}), {entry} = _kl_entry",
+        f"if {doubt} or _kl_choice.pre_hook is not None: {_miss(layout)}",
+        "_kl_tuner.best_config = _kl_choice",
+    ]
+
+
+def _inner(layout: Layout) -> list[str]:
+    if not layout.inner_heuristics:
+        return []
+    arguments = _named(layout, "**_kl_options", "**_kl_choice.all_kwargs()")
+    values = "".join(f"_kl_constant({name}), " for name in layout.inner_heuristics)
+    return [
+        *_heuristics(layout.inner_heuristics, "_kl_inner_heuristic", arguments),
+        "try:",
+        f"    _kl_values = ({values})",
+        "    _kl_found = _kl_inner.get(_kl_values)",
+        f"except TypeError: {_miss(layout)}",
+        f"if _kl_found is None: {_miss(layout, '_kl_key', values='_kl_values')}",
+        f"{_COMPILED} = _kl_found",
+    ]
+
+
+def _grid(layout: Layout) -> list[str]:
+    bound = ", ".join(f"{slot.name!r}: {slot.name}" for slot in layout.slots)
+    good = " and ".join(f"_kl_type({extent}) is _kl_int and {extent} > 0" for extent in ("_kl_x", "_kl_y", "_kl_z"))
+    return [
+        f"if _kl_type(_kl_grid) is not _kl_tuple and _kl_callable(_kl_grid): _kl_grid = _kl_grid({{{bound}}})",
+        "if _kl_type(_kl_grid) is _kl_list: _kl_grid = _kl_tuple(_kl_grid)",
+        f"if _kl_type(_kl_grid) is not _kl_tuple: {_miss(layout)}",
+        "_kl_count = _kl_len(_kl_grid)",
+        "if _kl_count == 1: _kl_x, = _kl_grid; _kl_y = _kl_z = 1",
+        "elif _kl_count == 2: _kl_x, _kl_y = _kl_grid; _kl_z = 1",
+        "elif _kl_count == 3: _kl_x, _kl_y, _kl_z = _kl_grid",
+        f"else: {_miss(layout)}",
+        f"if not ({good}): {_miss(layout)}",
+    ]
+
+
+def _call(layout: Layout) -> list[str]:
+    arguments = "".join(f", {slot.name}" for slot in layout.slots)
+    idle = (
+        "_kl_enter is _kl_enter_chain and not _kl_enter.calls and _kl_leave is _kl_leave_chain and not _kl_leave.calls"
+    )
+    launch = "_kl_run(_kl_x, _kl_y, _kl_z, _kl_stream, _kl_function, _kl_packed, "
+    direct = [f"    if _kl_launch is not None and {idle}:", f"        {_direct(layout)}", f"    elif {idle}:"]
+    return [
+        "_kl_stream = _kl_current_stream(_kl_key[0])",
+        "_kl_enter, _kl_leave = _kl_runtime.launch_enter_hook, _kl_runtime.launch_exit_hook",
+        "try:",
+        *([f"    if {idle}:"] if layout.style is Style.UNKNOWN else direct),
+        f"        {launch}None, None, None{arguments})",
+        "    else:",
+        f"        _kl_info = _kl_handle.launch_metadata(_kl_grid, _kl_stream{arguments})",
+        f"        {launch}_kl_info, _kl_enter, _kl_leave{arguments})",
+        "except _kl_foreign as _kl_error:",
+        f"    {_miss(layout, error='_kl_error')}",
+        "return _kl_handle",
+    ]
+
+
+def _direct(layout: Layout) -> str:
+    """Return the call of the function under the launcher, with the addresses of tensors."""
+    passed = "".join(f"_kl_at_{s.name}, " if s.kind is Kind.TENSOR else f"{s.name}, " for s in layout.slots)
+    head = "_kl_launch(_kl_x, _kl_y, _kl_z, _kl_stream, _kl_function, _kl_cooperative, _kl_dependent, "
+    if layout.style is Style.FLAT:
+        return f"{head}None, None, _kl_packed, None, None, None, {passed})"
+    return f"{head}_kl_packed, None, None, None, None, None, _kl_annotations, _kl_signature, ({passed}))"
+
+
+def _named(layout: Layout, *more: str) -> str:
+    """Return the dictionary that Triton hands to a heuristic."""
+    given = [f"{slot.name!r}: {slot.name}" for slot in layout.slots if slot.kind not in SUPPLIED]
+    outer = [f"{name!r}: {name}" for name in layout.heuristics] if "**_kl_choice.all_kwargs()" in more else []
+    return "{" + ", ".join([*given, *outer, "'grid': _kl_grid", "'warmup': False", *more]) + "}"
+
+
+def _miss(
+    layout: Layout, key: str = "None", *, values: str = "None", error: str = "None", as_given: bool = False
+) -> str:
+    """Return the statement that leaves for the slow path with what the user gave.
+
+    With ``as_given``, that includes parameters which a config or a heuristic supplies; later they hold other values.
+    """
+    names = (slot.name if as_given or slot.kind not in SUPPLIED else "_kl_missing" for slot in layout.slots)
+    given = "".join(f"{name}, " for name in names)
+    return f"return _kl_miss(_kl_grid, ({given}), _kl_rest, _kl_options, {key}, {values}, {error})"

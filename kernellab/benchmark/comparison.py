@@ -1,0 +1,303 @@
+"""Two kernels side by side, on the same inputs: what they are, what they do, what they give, and which is faster."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from kernellab.compile.types import Compiled
+from kernellab.errors import KernellabError, UsageError
+from kernellab.export.subject import subject_of, values_of
+from kernellab.launch.memory import copied, memory_of
+from kernellab.measure.comparison import Check, Value, compare
+from kernellab.measure.functions import called
+from kernellab.measure.poison import Poison, held_in, poison
+from kernellab.measure.reference import Reference, bounded_values
+from kernellab.measure.stopwatch import Turn, gpu_stopwatch
+from kernellab.registry.listing import texts_of
+from kernellab.registry.recorded_grids import grid_text
+from kernellab.registry.recorded_inputs import made_inputs
+from kernellab.registry.table import Registry
+from kernellab.store import Launch, Version
+from kernellab.store.formula import evaluated
+
+Verdict = Literal["faster", "slower", "no difference"]
+_MARGIN = 0.01  # a difference below this is none that anybody would act on
+_ROUNDS = 60
+_WARM_UP_ROUNDS = 3  # the first ones compile, and load the kernels
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Interleaved timings, with a flushed L2: medians in milliseconds, and how many times longer the right one takes.
+
+    ``low`` and ``high`` bound that ratio with 99 % confidence. The ``verdict`` is on the right one, beyond a margin of
+    1 %.
+    """
+
+    left_ms: float
+    right_ms: float
+    ratio: float
+    low: float
+    high: float
+    verdict: Verdict
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A comparison. ``sources`` are the texts of both sides, ``effects`` what differs in what they do, in words.
+
+    ``compiled`` has both kernels compiled for the launch, or None for an expression, and for a kernel that does not
+    compile. ``failures`` tell why one was not compiled or did not end well. ``outputs`` compares what the right one
+    writes with what the left one does; ``timing`` is None where ``why_no_timing`` says why. Without ``same_inputs``,
+    each ran on inputs of its own.
+    """
+
+    names: tuple[str, str]
+    sources: tuple[str, str]
+    compiled: tuple[Compiled | None, Compiled | None]
+    effects: tuple[str, ...]
+    outputs: tuple[Check, ...]
+    timing: Timing | None
+    why_no_timing: str = ""
+    failures: tuple[KernellabError | None, KernellabError | None] = (None, None)
+    same_inputs: bool = True
+
+    @property
+    def source_diff(self) -> str:
+        """The unified diff of the sources; "" where they are the same."""
+        old, new = (text.splitlines() for text in self.sources)
+        return "\n".join(difflib.unified_diff(old, new, *self.names, lineterm=""))
+
+    @property
+    def equal(self) -> bool:
+        """Whether both ended well, and all outputs are equal within the tolerance of their dtype."""
+        return self.same_inputs and not any(self.failures) and all(check.equal for check in self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a comparison. ``launch`` takes the arguments by name, and returns the outputs by name.
+
+    ``bounded`` returns those of a function with their bounds. ``arguments`` are those of a version that takes
+    others than the other side does.
+    """
+
+    name: str
+    source: str
+    launch: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    compiled: Callable[[Mapping[str, Any]], Compiled | None]
+    bounded: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None
+    arguments: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of one side; of a function nothing, which is asked for what it returns."""
+
+    compiled: Compiled | None = None
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    poisoned: Poison = field(default_factory=Poison)
+    failure: KernellabError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a comparison runs on: `Lab.compile`, and the device."""
+
+    compile: Callable[..., Compiled]
+    device: str
+
+
+def compare_kernels(
+    kernels: Registry, bench: Bench, left: str | int, right: str | int | Callable[..., Any]
+) -> Comparison:
+    """Compare two kept kernels, or one with a function of torch, on the inputs of the latest recorded launch.
+
+    A function takes the parameters of the kernel by name, those that it names; it returns a tensor, or a tuple of them
+    in the order of the kernel's outputs.
+
+    A version that does not compile, or fails, is shown with its failure. Versions of one kernel are compared as far as
+    that goes: those with other parameters run on inputs of their own, and those without a launch do not run.
+
+    Raises:
+        UnknownName: there is no such kernel.
+        UsageError: no launch of either kernel is known, or their parameters differ.
+    """
+    first = kernels.version(left)
+    other = None if callable(right) else kernels.version(right)
+    is_edited = other is not None and other.name == first.name and other.id != first.id
+    try:
+        launch = _common_launch(kernels, first, other)
+        arguments = made_inputs(launch, bench.device)
+    except UsageError as exc:
+        if other is None or not is_edited:
+            raise
+        names, why = (first.label, other.label), "nothing was run"
+        return Comparison(names, (_text(first), _text(other)), (None, None), (), (), None, why, (exc, exc))
+    one = _kernel_side(kernels, bench, first, launch, is_edited=is_edited)
+    if other is None:
+        two = _function_side(right, one)
+    else:
+        two = _kernel_side(kernels, bench, other, launch, is_edited=is_edited)
+    return _compared(one, two, arguments, bench.device)
+
+
+def _common_launch(kernels: Registry, first: Version, other: Version | None) -> Launch:
+    for version in (first, other):
+        launch = subject_of(kernels.store, version).launch if version is not None else None
+        if launch is not None and launch.grid is not None:
+            return launch
+    names = first.label if other is None else f"{first.label} and {other.label}"
+    raise UsageError(f"No launch of {names} is kept; launch one, for its inputs.")
+
+
+def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: Launch, *, is_edited: bool) -> Side:
+    """Return a kernel with constexprs and options of its own launches, where it has some."""
+    from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
+
+    subject = subject_of(kernels.store, version)
+    own = subject.launch or shared
+    function = jit_function(kernels[version.id])
+    meta = values_of(own)
+    needed = [name for name in function.arg_names if name not in meta]
+    missing = set(needed) - {argument.name for argument in shared.arguments}
+    if missing and not is_edited:
+        raise _foreign(version, missing)
+
+    def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if missing - set(arguments):
+            raise _foreign(version, missing)
+        return {**{name: arguments[name] for name in needed}, **meta}
+
+    def launched(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        with function.runtime.observers.withheld():
+            function[_grid(own, shared, subject.launches, given(arguments))](**given(arguments))
+        return arguments
+
+    def compiled(arguments: Mapping[str, Any]) -> Compiled:
+        return bench.compile(function, **given(arguments))
+
+    inputs = made_inputs(own, bench.device) if missing and subject.launch is not None else None
+    return Side(version.label, _text(version), launched, compiled, arguments=inputs)
+
+
+def _foreign(version: Version, missing: set[str]) -> UsageError:
+    return UsageError(f"{version.label} takes {', '.join(sorted(missing))}, which the other kernel does not.")
+
+
+def _text(version: Version) -> str:
+    return "\n\n".join(texts_of(version))
+
+
+def _grid(own: Launch, shared: Launch, launches: tuple[Launch, ...], given: Mapping[str, Any]) -> Any:
+    """Return the grid of a kernel on arguments that may be those of another: by formula, else as recorded."""
+    if own == shared or not launches:
+        return shared.grid
+    found = grid_text(launches)
+    return own.grid if found is None else evaluated(found.text, given)
+
+
+def _function_side(function: Any, kernel: Side) -> Side:
+    def launched(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        return _numbered(called(function, arguments, "The function", f"{kernel.name} has"))
+
+    def bounded(arguments: Mapping[str, Any]) -> Mapping[str, Value]:
+        def taken(given: Mapping[str, Any]) -> Any:
+            return called(function, given, "The function", f"{kernel.name} has")
+
+        return _numbered(bounded_values(taken, arguments))
+
+    name = getattr(function, "__name__", "the function")
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):
+        source = ""
+    return Side("the expression" if name == "<lambda>" else name, source, launched, lambda arguments: None, bounded)
+
+
+def _numbered(result: Any) -> dict[str, Any]:
+    return {str(i): value for i, value in enumerate(result if isinstance(result, tuple) else (result,))}
+
+
+def _compared(left: Side, right: Side, arguments: Mapping[str, Any], device: str) -> Comparison:
+    names, sources = (left.name, right.name), (left.source, right.source)
+    outcomes = _outcome(left, arguments), _outcome(right, arguments)
+    pair = outcomes[0].compiled, outcomes[1].compiled
+    failed = [name for name, outcome in zip(names, outcomes, strict=True) if outcome.failure is not None]
+    checks: list[Check] = []
+    same_inputs = left.arguments is None and right.arguments is None
+    timing, why = None, "there is no GPU"
+    if failed:
+        why = f"{' and '.join(failed)} did not end well"
+    elif not same_inputs:
+        why = "they take other arguments, and ran on inputs of their own"
+    else:
+        checks = _checks(left, right, outcomes, arguments)
+        timing, why = (None, why) if device == "cpu" else (_timed(left, right, arguments), "")
+    failures = outcomes[0].failure, outcomes[1].failure
+    return Comparison(names, sources, pair, tuple(_effects(pair)), tuple(checks), timing, why, failures, same_inputs)
+
+
+def _outcome(side: Side, shared: Mapping[str, Any]) -> _Outcome:
+    """Compile and launch one side, on copies that hold a pattern wherever a kernel only writes."""
+    if side.bounded is not None:
+        return _Outcome()
+    arguments = shared if side.arguments is None else side.arguments
+    compiled = None
+    try:
+        compiled = side.compiled(arguments)
+        own = copied(arguments)
+        poisoned = Poison() if compiled is None else poison(own, compiled.effects, copies=True)
+        return _Outcome(compiled, memory_of(side.launch(own)), poisoned)
+    except KernellabError as exc:
+        return _Outcome(compiled, failure=exc)
+
+
+def _checks(left: Side, right: Side, outcomes: tuple[_Outcome, _Outcome], arguments: Mapping[str, Any]) -> list[Check]:
+    """Compare the outputs of both."""
+    one, two = outcomes
+    mutated = frozenset[str]().union(*(o.compiled.effects.mutated for o in outcomes if o.compiled is not None))
+    want = {name: each for name, each in one.memory.items() if name in mutated}
+    if right.bounded is not None:
+        one.poisoned.lift()
+        values = Reference(right.name, tuple(right.bounded(arguments).values()), "").of(want)
+        return compare(right.name, values, want, one.poisoned.unwritten, one.poisoned.fills)
+    got = {name: each for name, each in two.memory.items() if name in mutated}
+    never = {each.name: held_in(got[each.name]) & ~held_in(want[each.name]) for each in two.poisoned.filled}
+    return compare(left.name, {name: Value(each) for name, each in want.items()}, got, never)
+
+
+def _effects(pair: tuple[Compiled | None, Compiled | None]) -> list[str]:
+    one, two = pair
+    if one is None or two is None:
+        return []
+    found = []
+    for kind in ("reads", "writes", "atomics"):
+        before, after = getattr(one.effects, kind), getattr(two.effects, kind)
+        found += [f"no longer {kind}: {name}" for name in sorted(before - after)]
+        found += [f"now {kind}: {name}" for name in sorted(after - before)]
+    return found
+
+
+def _timed(left: Side, right: Side, arguments: Mapping[str, Any]) -> Timing:
+    """Time both in turns, so that what slows the device down for a while slows both."""
+    from kernellab.measure.statistics import ratio_interval
+
+    taken = copied(arguments)
+    watch, turns = gpu_stopwatch(), [Turn(partial(side.launch, taken)) for side in (left, right)]
+    watch.turns(turns, _WARM_UP_ROUNDS)
+    samples = watch.turns(turns, _ROUNDS)
+    ratio = ratio_interval(samples[1], samples[0])
+    medians = [sorted(each)[len(each) // 2] for each in samples]
+    verdict: Verdict = "no difference"
+    if ratio.low > 1 and ratio.median > 1 + _MARGIN:
+        verdict = "slower"
+    elif ratio.high < 1 and ratio.median < 1 - _MARGIN:
+        verdict = "faster"
+    return Timing(medians[0], medians[1], ratio.median, ratio.low, ratio.high, verdict, _ROUNDS)

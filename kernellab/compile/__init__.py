@@ -1,0 +1,1 @@
+"""Compiling: jobs and their results, the pool and the cache, what limits a kernel on its target."""

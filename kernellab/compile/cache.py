@@ -1,0 +1,339 @@
+"""From a kernel and its arguments to a compiled result: each job is built once, then found in memory or on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shutil
+import tempfile
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kernellab._triton.closure import closure_of, plain_bindings, require_taken
+from kernellab.compile.job_queue import BothEnds
+from kernellab.compile.occupancy import occupancy
+from kernellab.compile.types import Compiled, CompileJob, Resources, parameters_of
+from kernellab.compile.worker import GRAPH, SUMMARY, BuildRequest, unwritable
+from kernellab.errors import KernellabError, Place, StoreError
+from kernellab.ir.effects import Effects, effects_of
+from kernellab.ir.graph import Graph
+from kernellab.ir.serial import graph_from_json
+from kernellab.settings import compiler_environment
+from kernellab.source import Closure
+from kernellab.source.values import portable_type
+from kernellab.store.eviction import mark_used
+from kernellab.target import Target, limits_of, shared_bytes_limit
+from kernellab.workers.forks import lock
+from kernellab.workers.uninterrupted import Stop, held, side_by_side, uninterrupted
+from kernellab.workers.worker import Job, Kind, Pool
+
+_SHORT_SHARE = 4
+COMPILE_WORKER = Kind("compile", preload=("kernellab.compile.worker", "kernellab._triton.preloaded"))
+
+
+def compile_job(function: Any, target: Target, args: tuple[Any, ...], meta: Mapping[str, Any]) -> CompileJob:
+    """Return the job of compiling a jit function for these arguments.
+
+    Raises:
+        LaunchError, UsageError: the arguments or options do not fit the kernel.
+        SourceError: its source cannot be found.
+    """
+    from kernellab._triton.specialize import specialize  # keeps `import kernellab` light
+
+    special = specialize(function, target, args, meta)
+    return job_of(function, target, special.signature, special.constants, special.attributes, special.options)
+
+
+def job_of(
+    function: Any,
+    target: Target,
+    signature: Mapping[str, Any],
+    constants: Mapping[tuple[int, ...], Any],
+    attributes: Mapping[tuple[int, ...], Any],
+    options: Mapping[str, Any],
+    closure: Closure | None = None,
+) -> CompileJob:
+    """Return the job for a specialization that Triton has already worked out.
+
+    ``closure`` is that of the function, where it was found before with constants that bring no functions along.
+    """
+    from kernellab._triton.objects import kernel_name
+
+    paths = sorted(constants)
+    values = tuple(constants[path] for path in paths)
+    bindings = None if closure is None else plain_bindings(values)
+    if closure is None or bindings is None:
+        closure, bindings = closure_of(function, values)
+    names = [_path_text(function.arg_names, path) for path in paths]
+    require_taken(function.__name__, zip(names, bindings, strict=True))
+    return CompileJob(
+        closure=closure,
+        symbol=kernel_name(function, dict(constants), dict(signature)),
+        signature=tuple((name, portable_type(kind)) for name, kind in signature.items()),
+        constants=tuple(zip(paths, bindings, strict=True)),
+        attributes=tuple(sorted((path, tuple(map(tuple, value))) for path, value in attributes.items())),
+        options=tuple(sorted(options.items())),
+        target=target,
+        variables=compiler_environment(),
+    )
+
+
+def _path_text(names: Sequence[str], path: tuple[int, ...]) -> str:
+    """Return an index path as the user writes it: ``pair[1]``."""
+    return names[path[0]] + "".join(f"[{index}]" for index in path[1:])
+
+
+@dataclass(slots=True)
+class Compiler:
+    """Compiles jobs on a pool of workers and keeps every result, in memory and under ``folder``."""
+
+    pool: Pool
+    folder: Path
+    timeout_s: float
+    _done: dict[str, Compiled] = field(default_factory=dict)
+    _graphs: dict[str, Graph] = field(default_factory=dict)
+    _building: dict[str, threading.Lock] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=lock)
+
+    def compile(self, job: CompileJob, timeout_s: float | None = None, stop: Stop | None = None) -> Compiled:
+        """Return the compiled job: from memory, else from disk, else built by a worker. ``stop`` ends that.
+
+        Raises:
+            CompileError: with kernel, target and source line.
+            WorkerTimeout, WorkerDied: the compiler did not come back.
+            StoreError: the result cannot be written, as on a full disk.
+        """
+        digest = job.digest
+        known = self._in_memory(digest)
+        if known is None:
+            asked = stop or Stop()
+            known = uninterrupted(partial(self._made, digest, job, timeout_s, asked), asked, _subject(job))
+        return known if known.labels == job.closure.labels else _relabelled(self._from_disk(digest, job), known)
+
+    def _made(self, digest: str, job: CompileJob, timeout_s: float | None, stop: Stop) -> Compiled:
+        with self._lock:
+            building = self._building.setdefault(digest, lock())
+        with held(building, stop, _subject(job)):  # of two threads that want the same kernel, one waits for the other
+            known = self._in_memory(digest) or self._from_disk(digest, job)
+            known = known or self._build(digest, job, timeout_s, stop)
+            self._done[digest] = replace(known, from_cache=True)
+        return known
+
+    def stream(
+        self,
+        jobs: Sequence[CompileJob],
+        timeout_s: float | None = None,
+        *,
+        from_both_ends: bool = False,
+        idle: Callable[[], bool] | None = None,
+    ) -> Iterator[tuple[int, Compiled | KernellabError]]:
+        """Compile jobs side by side; yield index and result, or error, of each as it comes.
+
+        They are taken in their order; with ``from_both_ends``, a quarter of the workers, one at least, takes the last
+        that is left. ``idle`` is called while there is nothing to yield, again and again as long as it returns True.
+        Leaving the loop early, or an interrupt, stops what is under way.
+        """
+        count = len(self.pool.workers)
+        line = BothEnds(len(jobs), max(1, count // _SHORT_SHARE) if from_both_ends else 0)
+        tickets: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in jobs:
+            tickets.put(None)
+
+        def work(stop: Stop) -> Iterator[tuple[int, Compiled | KernellabError]]:
+            while not stop.why:
+                try:
+                    tickets.get_nowait()
+                except queue.Empty:
+                    return
+                with line.taken() as index:
+                    yield index, self._result(jobs[index], timeout_s, stop)
+
+        yield from side_by_side([work] * min(count, len(jobs)), idle)
+
+    def _result(self, job: CompileJob, timeout_s: float | None, stop: Stop) -> Compiled | KernellabError:
+        try:
+            return self.compile(job, timeout_s, stop)
+        except KernellabError as exc:
+            return exc
+
+    def graph(self, job: CompileJob, timeout_s: float | None = None) -> Graph:
+        """Return the graph of the job's TTIR, compiling no further than that."""
+        digest = job.digest
+        if digest in self._done and self._done[digest].labels == job.closure.labels:
+            return self._done[digest].graph
+        key = f"{digest}{job.closure.labels}"
+        if key not in self._graphs:
+            text = self._ask("kernellab.compile.worker:graph_of_job", job, job, timeout_s)
+            self._graphs[key] = graph_from_json(_labelled_json(text, job))
+        return self._graphs[key]
+
+    def effects(self, job: CompileJob, timeout_s: float | None = None) -> Effects:
+        """Return what the kernel does to its arguments, from its TTIR."""
+        return effects_of(self.graph(job, timeout_s))
+
+    def _build(self, digest: str, job: CompileJob, timeout_s: float | None, stop: Stop) -> Compiled:
+        name = uuid.uuid4().hex
+        scratch, temporary = self.folder / f".{name}", Path(tempfile.gettempdir()) / f"kernellab-{name}"
+        final = self._path(digest)
+        try:
+            with _writing(self.folder):
+                scratch.mkdir(parents=True)
+            self._ask(
+                "kernellab.compile.worker:compile_kernel", BuildRequest(job, scratch, temporary), job, timeout_s, stop
+            )
+            with _writing(self.folder):
+                final.parent.mkdir(exist_ok=True)
+                try:
+                    os.replace(scratch, final)
+                except OSError:
+                    if not final.is_dir():  # a second process may have built the same job; its result stays
+                        raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
+        return replace(_read(final, digest, job), from_cache=False)
+
+    def _ask(
+        self, handler: str, payload: Any, job: CompileJob, timeout_s: float | None, stop: Stop | None = None
+    ) -> Any:
+        try:
+            return self.pool.run(Job(handler, payload, _subject(job)), timeout_s or self.timeout_s, stop=stop)
+        except KernellabError as exc:
+            exc.kernel = exc.kernel or job.closure.name
+            if isinstance(exc, StoreError):
+                raise  # no line of the kernel is to blame
+            exc.place = _labelled_place(exc.place or _first_line(job), job)
+            raise
+
+    def _in_memory(self, digest: str) -> Compiled | None:
+        """Return what this session has, unless another session deleted its files to make room."""
+        known = self._done.get(digest)
+        return known if known is not None and known.folder.is_dir() else None
+
+    def _from_disk(self, digest: str, job: CompileJob) -> Compiled | None:
+        folder = self._path(digest)
+        if not folder.is_dir():
+            return None
+        try:
+            mark_used(folder)
+            return _read(folder, digest, job)
+        except (OSError, ValueError, KeyError) as exc:
+            warnings.warn(
+                f"The compiled kernel in {folder} cannot be read ({exc}); it is compiled again.", stacklevel=2
+            )
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+
+    def _path(self, digest: str) -> Path:
+        return self.folder / digest[:2] / digest
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise unwritable(folder, exc) from exc
+
+
+def _subject(job: CompileJob) -> str:
+    return f"Compiling {job.closure.name} for {job.target}"
+
+
+def _relabelled(fresh: Compiled | None, known: Compiled) -> Compiled:
+    return known if fresh is None else fresh
+
+
+def _read(folder: Path, digest: str, job: CompileJob) -> Compiled:
+    summary = json.loads((folder / SUMMARY).read_text())
+    graph = graph_from_json(_labelled_json((folder / GRAPH).read_text(), job))
+    return Compiled(
+        kernel=job.closure.name,
+        target=job.target,
+        parameters=parameters_of(job),
+        options=dict(job.options),
+        resources=_resources(summary, job.target),
+        seconds=summary["seconds"],
+        stage_seconds=summary["stage_seconds"],
+        graph=graph,
+        effects=effects_of(graph),
+        folder=folder,
+        digest=digest,
+        labels=job.closure.labels,
+        from_cache=True,
+    )
+
+
+def _labelled_json(text: str, job: CompileJob) -> str:
+    for file, label in job.closure.labels:
+        if file != label:
+            text = text.replace(json.dumps(file), json.dumps(label))
+    return text
+
+
+def _labelled_place(place: Place, job: CompileJob) -> Place:
+    return replace(place, file=job.closure.label(place.file))
+
+
+def _first_line(job: CompileJob) -> Place:
+    entry = job.closure.functions[0]
+    return Place(entry.file, entry.first_line, None, entry.text.splitlines()[0])
+
+
+def _resources(summary: Mapping[str, Any], target: Target) -> Resources:
+    binary = summary["binary"]
+    threads = summary["threads"]
+    static = _static_shared_bytes(binary, target)
+    shared = summary["shared_bytes"] + (static or 0)
+    limits = limits_of(target)
+    why_not = _why_not(shared, threads, target)
+    share = None
+    if limits is not None and binary is not None and why_not is None:
+        share = occupancy(limits, threads=threads, registers=binary["registers"], shared_bytes=shared)
+    return Resources(
+        registers=binary and binary["registers"],
+        spill_bytes=binary and binary["spill_bytes"],
+        stack_bytes=binary and binary["stack_bytes"],
+        shared_bytes=shared,
+        static_shared_bytes=static,
+        threads=threads,
+        occupancy=share.share if share else None,
+        limiter=share.limiter if share else None,
+        fits=why_not is None,
+        why_not=why_not,
+    )
+
+
+def _static_shared_bytes(binary: Mapping[str, int] | None, target: Target) -> int | None:
+    """Return what the kernel itself declares; from Hopper on, a binary lists what the system reserves as well."""
+    limits = limits_of(target)
+    if binary is None or limits is None:
+        return None
+    reserved = limits.reserved_shared_bytes if int(target.arch) >= 90 else 0
+    return max(0, binary["static_shared_bytes"] - reserved)
+
+
+def _why_not(shared: int, threads: int, target: Target) -> str | None:
+    limit = shared_bytes_limit(target)
+    if limit is not None and shared > limit:
+        return (
+            f"it needs {shared:,} bytes of shared memory per block and {target} has {limit:,}; "
+            "use smaller blocks or fewer stages"
+        )
+    limits = limits_of(target)
+    if limits is not None and threads > limits.threads_per_block:
+        return f"it needs {threads:,} threads per block and {target} has {limits.threads_per_block:,}; use fewer warps"
+    return None
+
+
+def triton_files(compiled: Compiled) -> dict[str, str]:
+    """Return the paths of the files that Triton's own handle of a kernel is made from, by Triton's names for them."""
+    return {path.name: str(path) for path in compiled.folder.iterdir() if path.name not in {GRAPH, SUMMARY}}

@@ -1,0 +1,264 @@
+"""Compiling a kernel: what is asked for, and what comes back.
+
+The work itself is done by a worker process, in `kernellab.compile.worker`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import UsageError
+from kernellab.source import (
+    Binding,
+    Call,
+    Closure,
+    Constant,
+    Constexpr,
+    Dtype,
+    FunctionRef,
+    Import,
+    Items,
+    jsonable,
+)
+from kernellab.target import Target
+from kernellab.workers.forks import cached_property
+
+if TYPE_CHECKING:  # compile workers load this module and need neither
+    from kernellab.ir.effects import Effects
+    from kernellab.ir.graph import Graph
+
+SCHEMA = 2
+TEXT_STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
+
+
+@dataclass(frozen=True)
+class CompileJob:
+    """One kernel, specialized, for one target. Plain data, for a worker of any process.
+
+    ``signature`` gives the Triton type of each parameter (nested tuples for tuples), ``constants`` and ``attributes``
+    go by index path, ``options`` are the backend's; ``symbol`` is the name of the compiled kernel. ``variables`` are
+    those of the environment that the compiler may read, as they were when the job was made.
+    """
+
+    closure: Closure
+    symbol: str
+    signature: tuple[tuple[str, Any], ...]
+    constants: tuple[tuple[tuple[int, ...], Binding], ...]
+    attributes: tuple[tuple[tuple[int, ...], Any], ...]
+    options: tuple[tuple[str, Any], ...]
+    target: Target
+    variables: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def digest(self) -> str:
+        """The hash that names the result: equal jobs have equal binaries and debug info."""
+        from kernellab._triton.objects import compiler_variables, version  # keeps `import kernellab` light
+
+        fields = {
+            "schema": SCHEMA,
+            "triton": version(),
+            "closure": self.closure.compile_digest,
+            "symbol": self.symbol,
+            "signature": jsonable(self.signature),
+            "constants": jsonable(self.constants),
+            "attributes": jsonable(self.attributes),
+            "options": jsonable(self.options),
+            "target": str(self.target),
+            "variables": compiler_variables(),
+            "override": _override_digest(dict(self.options).get("ir_override")),
+        }
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _override_digest(path: str | None) -> str:
+    """Return a hash of the file that the option ``ir_override`` names; its content counts and not its name."""
+    if not path:
+        return ""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as exc:
+        raise UsageError(f"ir_override is {path!r}, which cannot be read: {exc.strerror or exc}.") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one block of a compiled kernel needs, and whether the target has it.
+
+    A field is None where the tools cannot tell (AMD's registers). ``stack_bytes`` is the stack of a thread, as a loaded
+    kernel reports it (``n_spills`` x 4), and ``spill_bytes`` what of it holds spilled registers. ``shared_bytes`` is
+    static plus dynamic shared memory, ``static_shared_bytes`` the static part, which inline assembly may declare.
+    ``occupancy`` is the theoretical share of resident warps, from 0 to 1, and ``limiter`` what bounds it:
+    ``registers``, ``shared memory``, ``threads`` or ``blocks``. Where ``fits`` is False, ``why_not`` gives the number
+    and the limit.
+    """
+
+    registers: int | None
+    spill_bytes: int | None
+    stack_bytes: int | None
+    shared_bytes: int
+    threads: int
+    occupancy: float | None
+    limiter: str | None
+    fits: bool
+    why_not: str | None = None
+    static_shared_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a specialized kernel.
+
+    ``type`` is Triton's: ``*fp32``, ``i32``, ``constexpr``, ``tensordesc<fp16[16, 32]>``. ``specialization`` says in
+    words what Triton assumed of the argument: ``divisible by 16``, ``1``, the value of a constexpr, or "".
+    """
+
+    name: str
+    type: str
+    specialization: str
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel compiled for one target with one specialization and one set of options.
+
+    ``folder`` holds the files that Triton made, by its names for them: a text for each of ``ttir``, ``ttgir``,
+    ``llir`` and ``ptx`` or ``amdgcn``, the binary, and its metadata. ``stage_seconds`` are the compile times of the
+    stages, ``seconds`` that of the whole; ``from_cache`` tells that they are those of an earlier compile.
+    ``labels`` give the names under which the user knows the files in locations.
+    """
+
+    kernel: str
+    target: Target
+    parameters: tuple[Parameter, ...]
+    options: Mapping[str, Any]
+    resources: Resources
+    seconds: float
+    stage_seconds: Mapping[str, float]
+    graph: Graph
+    effects: Effects
+    folder: Path
+    digest: str
+    labels: tuple[tuple[str, str], ...] = ()
+    from_cache: bool = False
+
+    @cached_property
+    def stages(self) -> Mapping[str, str]:
+        """The text of each stage, from ``ttir`` down to ``ptx`` or ``amdgcn``."""
+        found = {path.suffix[1:]: path for path in sorted(self.folder.iterdir())}
+        return {stage: self._labelled(found[stage].read_text()) for stage in TEXT_STAGES if stage in found}
+
+    @property
+    def ttir(self) -> str:
+        return self._stage("ttir")
+
+    @property
+    def ttgir(self) -> str:
+        return self._stage("ttgir")
+
+    @property
+    def llir(self) -> str:
+        return self._stage("llir")
+
+    @property
+    def ptx(self) -> str:
+        return self._stage("ptx")
+
+    @property
+    def amdgcn(self) -> str:
+        return self._stage("amdgcn")
+
+    @cached_property
+    def sass(self) -> str:
+        """The machine code of an NVIDIA binary, disassembled, with source lines.
+
+        Raises:
+            UsageError: the target has none, or the disassembler cannot read the binary.
+        """
+        from kernellab._triton.binary import disassemble  # keeps `import kernellab` light
+
+        text = disassemble(self.binary_path) if self.target.backend == "cuda" else None
+        if text is None:
+            raise UsageError(f"{self.kernel} has no SASS for {self.target}; see .ptx or .amdgcn.")
+        return self._labelled(text)
+
+    @property
+    def binary(self) -> bytes:
+        """The cubin or hsaco."""
+        return self.binary_path.read_bytes()
+
+    @property
+    def binary_path(self) -> Path:
+        return next(path for path in self.folder.iterdir() if path.suffix in {".cubin", ".hsaco"})
+
+    def _stage(self, stage: str) -> str:
+        if stage not in self.stages:
+            raise UsageError(f"{self.kernel} has no {stage} for {self.target}; it has {', '.join(self.stages)}.")
+        return self.stages[stage]
+
+    def _labelled(self, text: str) -> str:
+        for file, label in self.labels:
+            if file != label:  # quoted in IR, before line and column in the comments of assembly
+                text = text.replace(f'{file}"', f'{label}"').replace(f"{file}:", f"{label}:")
+        return text
+
+
+def parameters_of(job: CompileJob) -> tuple[Parameter, ...]:
+    """Return the parameters of a job with what Triton assumed of each argument, in words."""
+    called = tuple(f.name if f.kind == "class" else "a function" for f in job.closure.functions)
+    constants = {path: _constant_text(binding, called) for path, binding in job.constants}
+    attributes = dict(job.attributes)
+    found = []
+    for index, (name, kind) in enumerate(job.signature):
+        words = _words((index,), kind, constants, attributes)
+        found.append(Parameter(name, _type_text(kind), words))
+    return tuple(found)
+
+
+def _type_text(kind: Any) -> str:
+    return f"({', '.join(map(_type_text, kind))})" if isinstance(kind, tuple) else str(kind)
+
+
+def _words(path: tuple[int, ...], kind: Any, constants: Mapping[Any, Any], attributes: Mapping[Any, Any]) -> str:
+    if isinstance(kind, tuple):
+        parts = [_words((*path, i), k, constants, attributes) for i, k in enumerate(kind)]
+        return "; ".join(f"[{i}] {part}" for i, part in enumerate(parts) if part)
+    if path in constants:
+        return str(constants[path])
+    assumed = [
+        f"divisible by {value}" if key == "tt.divisibility" else f"{key.removeprefix('tt.')} {value}"
+        for key, value in attributes.get(path, ())
+    ]
+    return ", ".join(assumed)
+
+
+def _constant_text(binding: Any, called: tuple[str, ...]) -> str:
+    """Return a constant as a user would write it; ``called`` are the functions of its closure, in words."""
+
+    def text(part: Any) -> str:
+        return _constant_text(part, called)
+
+    match binding:
+        case Constant(value):
+            return repr(value)
+        case Constexpr(inner):
+            return text(inner)
+        case Dtype(name):
+            return f"tl.{name}"
+        case FunctionRef(index):
+            return called[index]
+        case Items(kind, members):
+            return f"{kind}({', '.join(map(text, members))})"
+        case Call(Import("builtins", "getattr"), (owner, Constant(name))):
+            return f"{text(owner)}.{name}"
+        case Call(Import("copyreg"), (cls, *_)):
+            return f"{text(cls)}(...)"
+        case Call(function, arguments):
+            return f"{text(function)}({', '.join(map(text, arguments))})"
+        case _:
+            return str(getattr(binding, "attribute", "") or binding)

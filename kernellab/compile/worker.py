@@ -1,0 +1,150 @@
+"""Inside a compile worker: one job from source text to a folder of stages, and its effects on the way."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kernellab._triton.binary import read_resources, spill_bytes
+from kernellab._triton.compiling import Built, Input, build, build_ttir
+from kernellab._triton.loading import load
+from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
+from kernellab.compile.types import CompileJob
+from kernellab.errors import CompileError, StoreError
+from kernellab.ir.serial import graph_to_json
+from kernellab.settings import take_compiler_environment
+
+SUMMARY = "kernellab.json"
+GRAPH = "graph.json"
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """A job and the folder, existing and empty, that takes its files.
+
+    ``temporary`` is a folder to be made for what the compiler keeps meanwhile. Whoever asks removes it as well: a
+    compiler that is killed cleans up nothing.
+    """
+
+    job: CompileJob
+    folder: Path
+    temporary: Path | None = None
+
+
+def compile_kernel(request: BuildRequest, progress: Callable[[Any], None]) -> None:
+    """Compile a job to its binary and write stages, metadata, graph and summary into the folder.
+
+    Raises:
+        CompileError: with the line of the closure that is responsible.
+        StoreError: the folder, or that of the compiler's temporary files, cannot be written.
+    """
+    job, folder = request.job, request.folder
+    begin = time.perf_counter()
+    with _full_disk_told(), _temporary_files_in(request.temporary):
+        built = build(_input(job), job.closure)
+    seconds = time.perf_counter() - begin
+    try:
+        _write(built, seconds, job, folder)
+    except OSError as exc:
+        raise unwritable(folder.parent, exc) from exc
+
+
+def unwritable(folder: Path, exc: OSError) -> StoreError:
+    """Return the error of a folder for compiled kernels that takes no files: a full disk, most of the time."""
+    return StoreError(
+        f"A compiled kernel cannot be written to {folder}: {exc.strerror or exc}. Free space there and run it again: "
+        "nothing of this session is lost. Or restart with KERNELLAB_STORE set to a folder on another disk."
+    )
+
+
+@contextmanager
+def _temporary_files_in(folder: Path | None) -> Iterator[None]:
+    """Let the compiler keep its temporary files in a folder of its own, if that can be made."""
+    before = tempfile.tempdir
+    with suppress(OSError):
+        if folder is not None:
+            folder.mkdir(mode=0o700)
+            tempfile.tempdir = str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _full_disk_told() -> Iterator[None]:
+    """Tell a full disk, on which the compiler has its temporary files, from an error of the kernel."""
+    try:
+        yield
+    except CompileError as exc:
+        if not _is_of_full_disk(exc):
+            raise
+        raise StoreError(
+            f"The compiler cannot write its temporary files to {tempfile.gettempdir()}: {os.strerror(errno.ENOSPC)}. "
+            "Free space there, or set TMPDIR to a folder on another disk and restart."
+        ) from exc
+
+
+def _is_of_full_disk(exc: CompileError) -> bool:
+    cause: BaseException | None = exc
+    while cause is not None and not (isinstance(cause, OSError) and cause.errno in _FULL):
+        cause = cause.__cause__
+    return cause is not None or os.strerror(errno.ENOSPC) in exc.detail  # ptxas says it in words
+
+
+def _write(built: Built, seconds: float, job: CompileJob, folder: Path) -> None:
+    for name, content in built.files.items():
+        (folder / name).write_bytes(content)
+    ttir = next(name for name in built.files if name.endswith(".ttir"))
+    graph = graph_of_file(folder / ttir, flattened_parameters(dict(job.signature)))
+    metadata = json.loads(next(c for n, c in built.files.items() if n.endswith(".json")))
+    summary = {
+        "seconds": seconds,
+        "stage_seconds": dict(built.stage_seconds),
+        "shared_bytes": metadata["shared"],
+        "threads": metadata["num_warps"] * job.target.warp_size,
+        "binary": _binary_summary(folder, job, built.ptxas_log),
+    }
+    (folder / GRAPH).write_text(graph_to_json(graph))
+    (folder / SUMMARY).write_text(json.dumps(summary))
+
+
+def graph_of_job(job: CompileJob, progress: Callable[[Any], None]) -> str:
+    """Return the graph of a job's optimised TTIR, as JSON; nothing further is compiled."""
+    module, context = build_ttir(_input(job), job.closure)
+    return graph_to_json(graph_of_module(module, context, flattened_parameters(dict(job.signature))))
+
+
+def _input(job: CompileJob) -> Input:
+    take_compiler_environment(job.variables)
+    loaded = load(job.closure, name=job.symbol)
+    return Input(
+        function=loaded.kernel,
+        signature=dict(job.signature),
+        constants=loaded.arguments(job.constants),
+        attributes=dict(job.attributes),
+        options=dict(job.options),
+        target=job.target,
+    )
+
+
+def _binary_summary(folder: Path, job: CompileJob, log: str) -> Mapping[str, int] | None:
+    if job.target.backend != "cuda":
+        return None
+    resources = read_resources(next(folder.glob("*.cubin")))
+    if resources is None:
+        return None
+    ptx = next(folder.glob("*.ptx")).read_text()
+    return {**asdict(resources), "spill_bytes": spill_bytes(resources.stack_bytes, log, ptx)}

@@ -1,0 +1,153 @@
+"""The points of a parameter space that a panel went to, and what was found at each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernellab.compile.types import Compiled
+from kernellab.errors import KernellabError
+from kernellab.explore.ranges import values_text
+from kernellab.launch.run import Run
+from kernellab.measure.config import Config
+from kernellab.measure.statistics import Interval
+from kernellab.tune.records import reason_of
+from kernellab.tune.result import Row, Status, Tuning, frame_of
+
+if TYPE_CHECKING:
+    import pandas
+
+FAILURES = frozenset({Status.CANNOT_RUN, Status.COMPILE_ERROR, Status.FAULT, Status.TIMEOUT})
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Values for all controls, and a target; "" is the GPU of this machine."""
+
+    values: tuple[tuple[str, Any], ...]
+    target: str
+
+    @property
+    def named(self) -> dict[str, Any]:
+        return dict(self.values)
+
+    @property
+    def text(self) -> str:
+        return values_text(self.named)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the outputs are right: ``equal`` is None where nobody can tell, and ``text`` says what was compared."""
+
+    equal: bool | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What was found at a point.
+
+    ``sizes`` are the values that say what is computed, and not how: only points that agree in them are compared;
+    ``key`` names the launches that can be timed in turns. ``against`` is how many times longer it takes than the best
+    point so far, whose number is ``best``. ``run`` is what the interpreter did. ``is_partial`` marks what is known
+    while the rest is being worked out.
+    """
+
+    point: Point
+    target: str
+    row: Row
+    compiled: Compiled | None = None
+    grid: tuple[int, int, int] | None = None
+    sizes: tuple[tuple[str, str], ...] = ()
+    key: tuple[Any, ...] = ()
+    verdict: Verdict = Verdict(None, "")
+    run: Run | None = None
+    against: Interval | None = None
+    best: int | None = None
+    error: KernellabError | None = None
+    notes: tuple[str, ...] = ()
+    is_partial: bool = False
+    number: int = 0
+    job: int = 0
+
+    @property
+    def has_failed(self) -> bool:
+        return self.row.status in FAILURES
+
+    @property
+    def is_timed(self) -> bool:
+        return self.row.time_ms is not None and self.row.status is Status.OK
+
+
+@dataclass(slots=True)
+class Trail:
+    """The visits in the order in which they were made, numbered from 1."""
+
+    kernel: str
+    visits: list[Visit] = field(default_factory=list)
+
+    def add(self, visit: Visit) -> Visit:
+        """Number a visit and keep it."""
+        numbered = dataclasses.replace(visit, number=len(self.visits) + 1)
+        self.visits.append(numbered)
+        return numbered
+
+    def __iter__(self) -> Iterator[Visit]:
+        return iter(self.visits)
+
+    def __len__(self) -> int:
+        return len(self.visits)
+
+    def last_good(self) -> Visit | None:
+        """Return the latest point that compiled and did not fail."""
+        return next((visit for visit in reversed(self.visits) if not visit.has_failed), None)
+
+    def best_of(self, sizes: Sequence[tuple[str, str]], target: str) -> Visit | None:
+        """Return the fastest right point among those that compute the same on the same device."""
+        best: Visit | None = None
+        for visit in self.visits:
+            if visit.is_timed and visit.sizes == tuple(sizes) and visit.target == target:
+                best = visit if best is None or _beats(visit, best) else best
+        return best
+
+    def frame(self, jobs: int, provenance: Mapping[str, Any]) -> pandas.DataFrame:
+        """Return a row per visit: the columns of a tuning's frame, then where it was and whether it was right."""
+        best = self._best_of_last()
+        frame = frame_of(
+            Tuning(
+                kernel=self.kernel,
+                rows=tuple(visit.row for visit in self.visits),
+                configs=(),
+                winner=None if best is None else best.number - 1,
+                ties=(),
+                seconds=0.0,
+                from_cache=False,
+                provenance={**provenance, "jobs": jobs},
+            )
+        )
+        frame["target"] = [visit.target for visit in self.visits]
+        frame["grid"] = [visit.grid for visit in self.visits]
+        frame["correct"] = [visit.verdict.equal for visit in self.visits]
+        frame["compared_with"] = [visit.verdict.text for visit in self.visits]
+        frame["findings"] = [None if visit.run is None else len(visit.run.findings) for visit in self.visits]
+        frame["job"] = [visit.job for visit in self.visits]
+        return frame
+
+    def _best_of_last(self) -> Visit | None:
+        last = self.visits[-1] if self.visits else None
+        return None if last is None else self.best_of(last.sizes, last.target)
+
+
+def _beats(visit: Visit, best: Visit) -> bool:
+    """Tell whether a point is faster than the best so far beyond the noise; one that cannot be told from it is not."""
+    if visit.best == best.number and visit.against is not None:
+        return visit.against.high < 1
+    return (visit.row.high_ms or 0.0) < (best.row.low_ms or 0.0)
+
+
+def failed(point: Point, target: str, config: Config, status: Status, error: KernellabError) -> Visit:
+    """Return the visit of a point where something failed before it could be compiled or run."""
+    return Visit(point, target, Row(config, status, reason_of(error)), error=error)

@@ -1,0 +1,91 @@
+"""Keeping a point: its config, with what was measured, beside the version of the kernel in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernellab.errors import UsageError
+from kernellab.explore.history import Visit
+from kernellab.explore.launching import Requests
+from kernellab.explore.proposals import GRID
+from kernellab.measure.provenance import Device, key_fields
+from kernellab.registry.table import Registry
+from kernellab.store import Version
+from kernellab.tune.records import key_of, measurement_of
+from kernellab.tune.result import Row
+
+TAG = "kept-config"
+_KEPT = "kept"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A kept point: the label of the version, the row, and where it lies."""
+
+    label: str
+    row: Row
+    place: str
+
+    @property
+    def text(self) -> str:
+        return f"Kept {self.row.config.text} of {self.label} in {self.place}."
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Writes points of one kernel into the store of a lab, under the keys that a tuning looks its rows up by."""
+
+    kernels: Registry
+    kernel: Any
+    requests: Requests
+
+    def keep(self, visit: Visit, device: Device) -> Kept:
+        """Keep a point; committed when this returns. One that was timed is a row that a tuning finds.
+
+        Raises:
+            UsageError: the point did not compile, cannot run, or its outputs are wrong.
+        """
+        if visit.has_failed or visit.verdict.equal is False:
+            raise UsageError(f"{visit.point.text} is not kept: {visit.row.reason or 'it failed'}.")
+        version = self.version
+        request = self.requests.of(visit.point, device.target)
+        fields = key_fields(request.launches, request.config, device)
+        if callable(self.requests.grid):  # a tuning has the grid that the function gives
+            fields |= {name: extent for name, extent in visit.point.values if name in GRID}
+        key = key_of(fields)
+        row = replace(visit.row, config=request.config)
+        measurement = measurement_of(row, key, device.name if visit.is_timed else "")
+        details = {**measurement.details, _KEPT: visit.point.text}
+        store = self.kernels.store
+        store.history.add_measurements(version.id, [replace(measurement, details=details)])
+        store.tag(version.id, [TAG])
+        store.note(version.id, f"kept config: {_described(visit, device)}")
+        return Kept(version.label, row, str(store.path or "memory"))
+
+    def earlier(self) -> list[str]:
+        """Return the points of this version that were kept before, the latest first, in words."""
+        found = [row.measurement for row in self.kernels.store.history.measurements(self.version.id)]
+        kept = [m for m in reversed(found) if _KEPT in m.details]
+        return list(dict.fromkeys(_line(str(m.details[_KEPT]), m.time_ms, m.device) for m in kept))
+
+    @property
+    def version(self) -> Version:
+        return self.kernels.current(self.kernel)
+
+
+def earlier_words(kept: Iterable[str], most: int = 3) -> str:
+    """Return a sentence on points that were kept in earlier sessions, or ""."""
+    shown = list(kept)
+    rest = f" and {len(shown) - most} more" if len(shown) > most else ""
+    return f"Kept earlier: {'; '.join(shown[:most])}{rest}." if shown else ""
+
+
+def _described(visit: Visit, device: Device) -> str:
+    return _line(visit.point.text, visit.row.time_ms, device.name or visit.target)
+
+
+def _line(text: str, time_ms: float | None, device: str) -> str:
+    timed = f"{time_ms:.4g} ms" if time_ms is not None else "not timed"
+    return f"{text} ({timed}{f' on {device}' if device else ''})"

@@ -1,0 +1,225 @@
+"""Takes the arguments of a launch to the GPU worker, their memory as CUDA IPC handles, and makes them again there."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kernellab._triton.artifact import descriptor
+from kernellab.errors import LaunchError, first_line
+from kernellab.gpu.trial_job import Memory, Tables
+from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
+from kernellab.launch.memory import Moves, move_addresses, moved_address, words_of
+from kernellab.launch.reached import NOTHING, Reached
+
+
+class CannotBoard(Exception):
+    """An argument cannot be taken to another process; the text says which, and why."""
+
+
+@dataclass(slots=True)
+class Boarding:
+    """Collects the storages of the arguments of one launch on ``device``.
+
+    ``mutated`` are the names of what the kernel may write, None where that is not known; ``behind`` is the memory that
+    it reaches through addresses among them. What another process maps is to be let go there before this object goes.
+    """
+
+    device: int
+    mutated: frozenset[str] | None
+    names: dict[int, list[str]] = field(default_factory=dict)
+    behind: Reached = NOTHING
+    _storages: list[Any] = field(default_factory=list)
+    _indices: dict[int, int] = field(default_factory=dict)
+    _written: set[int] = field(default_factory=set)
+    _tables: dict[str, TensorSpec] = field(default_factory=dict)
+    _shared: list[Any] = field(default_factory=list)
+
+    def specs(self, arguments: Mapping[str, Any]) -> tuple[tuple[str, ArgumentSpec], ...]:
+        """Return every argument as data.
+
+        Raises:
+            CannotBoard: one stays behind (pinned memory, another device).
+            LaunchError: one has no data, or lies on a GPU that this one cannot reach.
+        """
+        return tuple((name, self._spec(name, value)) for name, value in arguments.items())
+
+    @property
+    def tables(self) -> Tables:
+        """The addresses among the arguments so far."""
+        return Tables(tuple(self._tables.values()), self.behind.numbers)
+
+    @property
+    def storages(self) -> tuple[Any, ...]:
+        """The storages so far; None stands for no memory at all."""
+        return tuple(self._storages)
+
+    def without_memory(self) -> frozenset[str]:
+        """Return the arguments that are null pointers: tensors without elements, and addresses that are none."""
+        empty = [i for i, storage in enumerate(self._storages) if storage is None or not storage.nbytes()]
+        return frozenset(name for index in empty for name in self.names[index])
+
+    def memories(self) -> tuple[Memory, ...]:
+        """Return the storages of the arguments so far.
+
+        Raises:
+            CannotBoard: CUDA cannot share one of them.
+        """
+        return tuple(self._memory(index, storage) for index, storage in enumerate(self._storages))
+
+    def unshare(self) -> None:
+        """Forget what was shared, once the other process has let go of it."""
+        self._shared.clear()
+
+    def _memory(self, index: int, storage: Any) -> Memory:
+        import torch
+        from torch.multiprocessing.reductions import reduce_tensor
+        from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
+
+        if storage is None or not storage.nbytes():
+            return Memory(None, 0, 0, index in self._written)
+        holds_addresses = any(view.storage == index for view in self._tables.values())
+        tensor = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+        try:
+            # Torch counts who shares a storage for as long as that lives, and warns at exit where one still does. So
+            # what is shared is another storage of the same memory, which goes with this object.
+            shared = from_dlpack(to_dlpack(tensor))
+            handle = reduce_tensor(shared)  # type: ignore[no-untyped-call]
+        except RuntimeError as exc:
+            raise CannotBoard(f"the memory of {self.names[index][0]} cannot be shared ({first_line(exc)})") from exc
+        self._shared.append(shared)
+        return Memory(handle, storage.nbytes(), storage.data_ptr(), index in self._written, holds_addresses)
+
+    def _spec(self, name: str, value: Any) -> ArgumentSpec:
+        if isinstance(value, tuple):
+            return TupleSpec(tuple(self._spec(f"{name}[{i}]", item) for i, item in enumerate(value)))
+        if all(hasattr(value, field) for field in ("base", "block_shape", "strides", "padding")):
+            return self._descriptor(name, value)
+        if hasattr(value, "data_ptr"):
+            return self._tensor(name, value)
+        if isinstance(value, bool) or value is None:
+            return ScalarSpec(value)
+        if isinstance(value, numbers.Integral):
+            return ScalarSpec(int(value))
+        if isinstance(value, numbers.Real):
+            return ScalarSpec(float(value))
+        return ScalarSpec(None)  # a compile-time argument, which the compiled kernel does not look at
+
+    def _descriptor(self, name: str, value: Any) -> DescriptorSpec:
+        return DescriptorSpec(
+            base=self._tensor(name, value.base),
+            shape=tuple(map(int, value.shape)),
+            strides=tuple(map(int, value.strides)),
+            block_shape=tuple(map(int, value.block_shape)),
+            padding=str(value.padding),
+            round_f32_to_tf32=bool(getattr(value, "round_f32_to_tf32", False)),
+        )
+
+    def _tensor(self, name: str, value: Any) -> TensorSpec:
+        import torch
+
+        tensor = value if isinstance(value, torch.Tensor) else getattr(value, "base", None)
+        if not isinstance(tensor, torch.Tensor):
+            return self._bare(name, value)
+        self._check(name, tensor)
+        storage = tensor.untyped_storage()
+        index = self._index(name, storage.data_ptr(), storage)
+        spec = TensorSpec(
+            storage=index,
+            offset_bytes=int(tensor.storage_offset()) * tensor.element_size(),
+            shape=tuple(tensor.shape),
+            strides=tuple(tensor.stride()),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            itemsize=tensor.element_size(),
+        )
+        if name in self.behind.tables:
+            self._tables[name] = spec
+        return spec
+
+    def _bare(self, name: str, value: Any) -> TensorSpec:
+        """Take an object along that is no tensor and has an address: only where that is no address."""
+        if value.data_ptr():
+            raise CannotBoard(f"{name} is no tensor but an address")
+        return TensorSpec(self._index(name, 0, None), 0, (0,), (1,), "uint8", 1)
+
+    def _check(self, name: str, tensor: Any) -> None:
+        import torch
+
+        if tensor.layout != torch.strided or tensor.device.type == "meta":
+            raise LaunchError(f"{name} is a tensor without dense data ({tensor.layout}, {tensor.device}).")
+        if tensor.device.type != "cuda":
+            raise CannotBoard(f"{name} lies on {tensor.device}")
+        if tensor.device.index == self.device:
+            return
+        if not torch.cuda.can_device_access_peer(self.device, tensor.device.index):
+            raise LaunchError(
+                f"{name} is on {tensor.device} and the kernel runs on cuda:{self.device}, which cannot reach it; "
+                f"move it with .to('cuda:{self.device}')."
+            )
+        raise CannotBoard(f"{name} lies on {tensor.device}")
+
+    def _index(self, name: str, address: int, storage: Any) -> int:
+        index = self._indices.get(address)
+        if index is None:
+            index = self._indices[address] = len(self._storages)
+            self._storages.append(storage)
+        self.names.setdefault(index, []).append(name)
+        if self.mutated is None or name in self.mutated:
+            self._written.add(index)
+        return index
+
+
+def moves_of(memories: Sequence[Memory], tensors: Sequence[Any]) -> Moves:
+    """Return where memories of another process lie in this one, as ``tensors`` of bytes."""
+    pairs = zip(memories, tensors, strict=True)
+    return tuple((memory.address, memory.size_bytes, tensor.data_ptr()) for memory, tensor in pairs if memory.address)
+
+
+def move_tables(tables: Tables, tensors: Sequence[Any], moves: Moves) -> None:
+    """Let the addresses in tables, which are copies, point to where ``moves`` says."""
+    before, moved_to = -1, 0
+    for storage, begin, end in sorted((v.storage, v.offset_bytes, v.offset_bytes + v.span_bytes) for v in tables.views):
+        start = max(begin, moved_to) if storage == before else begin
+        if start < end:  # what two views share is moved once
+            move_addresses(words_of(tensors[storage][start:end]), moves)
+        before, moved_to = storage, max(start, end)
+
+
+def with_moved_numbers(name: str, spec: ArgumentSpec, tables: Tables, moves: Moves) -> ArgumentSpec:
+    """Return an argument with the numbers in it that are addresses pointing to where ``moves`` says."""
+    if isinstance(spec, TupleSpec):
+        items = (with_moved_numbers(f"{name}[{i}]", item, tables, moves) for i, item in enumerate(spec.items))
+        return replace(spec, items=tuple(items))
+    if isinstance(spec, ScalarSpec) and name in tables.numbers and isinstance(spec.value, int):
+        return ScalarSpec(moved_address(spec.value, moves))
+    return spec
+
+
+def argument_of(spec: ArgumentSpec, memories: Sequence[Any]) -> Any:
+    """Return what a spec stands for; ``memories`` are tensors of bytes, one per storage."""
+    match spec:
+        case TensorSpec():
+            return tensor_of(spec, memories[spec.storage])
+        case DescriptorSpec():
+            more = {"round_f32_to_tf32": True} if spec.round_f32_to_tf32 else {}
+            base = tensor_of(spec.base, memories[spec.base.storage])
+            return descriptor(base, spec.shape, spec.strides, spec.block_shape, spec.padding, **more)
+        case TupleSpec():
+            return tuple(argument_of(item, memories) for item in spec.items)
+        case ScalarSpec():
+            return spec.value
+    return None
+
+
+def tensor_of(spec: TensorSpec, memory: Any) -> Any:
+    """Return the view of ``memory`` that a spec describes."""
+    import torch  # most processes never ask
+
+    dtype = getattr(torch, spec.dtype)
+    view = torch.empty(0, dtype=dtype, device=memory.device)
+    offset = memory.storage_offset() + spec.offset_bytes
+    if offset % spec.itemsize:  # a storage that starts inside an element; only the address matters to the kernel
+        return memory[spec.offset_bytes :]
+    return view.set_(memory.untyped_storage(), offset // spec.itemsize, spec.shape, spec.strides)

@@ -1,0 +1,134 @@
+"""Copies of memories in one allocation, with redzones around them, where writes out of bounds show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.gpu.trial_job import Damage, Memory
+
+
+def damage_text(damage: Damage, names: Mapping[int, Sequence[str]], mutated: frozenset[str]) -> tuple[str | None, str]:
+    """Return the argument that was overrun, None where that is not known, and what happened.
+
+    ``names`` are the arguments that lie in each memory, ``mutated`` those that the kernel may write.
+    """
+
+    def name(index: int | None) -> str | None:
+        found = [] if index is None else names[index]
+        return next((each for each in found if each in mutated), found[0] if found else None)
+
+    after, before = name(damage.after), name(damage.before)
+    if damage.after is not None and damage.after == damage.before:
+        return None, f"the memory of {after} changed, which it only reads"
+    is_overrun = before is None or (after is not None and _is_nearer_end(damage, after in mutated, before in mutated))
+    bytes_ = f"{damage.count:,} bytes"
+    if is_overrun:
+        return after, f"{bytes_} beyond the end of {after}, the first of them {damage.past_end_bytes:,} bytes behind it"
+    return before, f"{bytes_} ahead of {before}, the last of them {damage.ahead_bytes:,} bytes before its start"
+
+
+def _is_nearer_end(damage: Damage, writes_after: bool, writes_before: bool) -> bool:
+    if writes_after != writes_before:
+        return writes_after
+    return damage.past_end_bytes <= damage.ahead_bytes
+
+
+# Multiplied with the position, so that what a kernel copies from one guard zone to another place shows as damage.
+_GOLDEN = -7046029254386353131
+_ALIGNMENT = 512
+
+Span = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Arena:
+    """One allocation of bytes, and start and end in it of each copy; None for a memory that is not copied.
+
+    ``sums`` are those of the copies that nothing may write to.
+    """
+
+    room: Any
+    spans: tuple[Span | None, ...]
+    sums: dict[int, int] = field(default_factory=dict)
+
+    def copy_of(self, index: int) -> Any:
+        """Return the bytes of a copy."""
+        span = self.spans[index]
+        assert span is not None, "this memory is copied"
+        return self.room[span[0] : span[1]]
+
+    def mark(self) -> None:
+        """Fill the guard zones with their pattern."""
+        for start, end, _, _ in self._zones():
+            self.room[start:end] = _pattern(start, end, self.room.device)
+
+    def watch(self, index: int) -> None:
+        """Take any change of a copy, as it is now, for damage."""
+        self.sums[index] = _sum(self.copy_of(index))
+
+    def damages(self) -> list[Damage]:
+        """Return what was written into the guard zones, and the watched copies that changed."""
+        found = [damage for zone in self._zones() if (damage := self._damage(*zone)) is not None]
+        changed = [index for index, held in self.sums.items() if _sum(self.copy_of(index)) != held]
+        return found + [Damage(index, index, 0, 0, 0) for index in changed]
+
+    def _zones(self) -> list[tuple[int, int, int | None, int | None]]:
+        """Return each guard zone: start, end, the copy that ends at its start, the one that starts at its end."""
+        placed = sorted((span, index) for index, span in enumerate(self.spans) if span is not None)
+        edges: list[tuple[int, int | None]] = [(0, None)]
+        zones = []
+        for (start, end), index in placed:
+            zones.append((edges[-1][0], start, edges[-1][1], index))
+            edges.append((end, index))
+        return [*zones, (edges[-1][0], self.room.numel(), edges[-1][1], None)]
+
+    def _damage(self, start: int, end: int, after: int | None, before: int | None) -> Damage | None:
+        wrong = self.room[start:end] != _pattern(start, end, self.room.device)
+        count = int(wrong.sum())
+        if not count:
+            return None
+        first = int(wrong.int().argmax())
+        last = end - start - 1 - int(wrong.flip(0).int().argmax())
+        return Damage(after, before, first, end - start - last, count)
+
+
+def spans_of(
+    memories: Sequence[Memory], copied: Sequence[bool], guard_bytes: int
+) -> tuple[tuple[Span | None, ...], int]:
+    """Return where each copy starts and ends, aligned as the original is, and the size of the whole."""
+    spans: list[Span | None] = []
+    cursor = guard_bytes
+    for memory, is_copied in zip(memories, copied, strict=True):
+        if not is_copied:
+            spans.append(None)
+            continue
+        start = -(-cursor // _ALIGNMENT) * _ALIGNMENT + memory.address % _ALIGNMENT
+        spans.append((start, start + memory.size_bytes))
+        cursor = start + memory.size_bytes + guard_bytes
+    return tuple(spans), cursor if any(copied) else 0
+
+
+def arena_of(spans: tuple[Span | None, ...], total_bytes: int, device: Any) -> Arena:
+    """Return an allocation with its guard zones marked; the copies are yet to be filled."""
+    import torch  # only where there is a GPU
+
+    arena = Arena(torch.empty(total_bytes, dtype=torch.uint8, device=device), spans)
+    arena.mark()
+    return arena
+
+
+def _pattern(start: int, end: int, device: Any) -> Any:
+    """Return what the bytes of a guard zone hold, from byte ``start`` to ``end`` of the arena."""
+    import torch
+
+    first = start // 8
+    words = torch.arange(first, -(-end // 8), device=device) * _GOLDEN
+    return words.view(torch.uint8)[start - first * 8 : end - first * 8]
+
+
+def _sum(tensor: Any) -> int:
+    import torch
+
+    return int(tensor.sum(dtype=torch.int64))

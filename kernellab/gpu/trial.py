@@ -1,0 +1,303 @@
+"""First launches on a GPU: in a worker process, which alone suffers when the kernel faults, hangs or runs wild."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kernellab.compile.types import Compiled
+from kernellab.errors import (
+    KernellabError,
+    LaunchError,
+    OutOfBounds,
+    Place,
+    RunError,
+    StoreError,
+    WorkerDied,
+    WorkerTimeout,
+    first_line,
+)
+from kernellab.gpu.ipc import Boarding, CannotBoard
+from kernellab.gpu.redzones import damage_text
+from kernellab.gpu.trial_job import Ending, Flight, FlightJob, Placing
+from kernellab.ir.effects import Access, Site
+from kernellab.ir.pointers import depends_on_data
+from kernellab.launch.arguments import ArgumentSpec
+from kernellab.launch.device import device_name, driver_version
+from kernellab.launch.grid import MAX_GRID, Grid3
+from kernellab.launch.reached import Reached, reached
+from kernellab.store import FlightLog, GoodFlight
+from kernellab.workers.forks import lock
+from kernellab.workers.worker import Job, Kind, Worker
+
+_SCHEMA = 1
+
+
+def good_flight(
+    digest: str,
+    device: str,
+    driver: str,
+    grid: Grid3,
+    arguments: Sequence[tuple[str, ArgumentSpec]],
+    sizes_bytes: Sequence[int],
+) -> GoodFlight:
+    """Return the record of a launch that went well; ``sizes_bytes`` are those of the storages, by index."""
+    fields = {
+        "schema": _SCHEMA,
+        "grid": grid,
+        "arguments": [(name, type(spec).__name__, asdict(spec)) for name, spec in arguments],
+        "sizes": list(sizes_bytes),
+    }
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return GoodFlight(digest, device, driver, hashlib.sha256(text.encode()).hexdigest())
+
+
+def is_lasting(flight: Flight, compiled: Compiled) -> bool:
+    """Tell whether a clean flight says the same of every launch like it: writes were watched, and no data decides."""
+    if flight.placing is Placing.ORIGINALS or compiled.effects.unknown:
+        return False
+    return not depends_on_data(compiled.graph)
+
+
+GPU_WORKER = Kind("gpu", preload=("kernellab.gpu.worker", "torch"))
+_WARM_S = 120.0
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A launch that is to fly: Triton's handle, its files, what is known of the kernel, the arguments by name.
+
+    ``look_closer`` is asked after a fault; it finds the access at fault by other means, or returns None.
+    """
+
+    handle: Any
+    files: Mapping[str, str]
+    compiled: Compiled
+    arguments: Mapping[str, Any]
+    grid: Grid3
+    look_closer: Callable[[], KernellabError | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """A flight that went well. ``has_launched`` tells that it was the launch: it ran on the notebook's own memory."""
+
+    notes: tuple[str, ...] = ()
+    has_launched: bool = False
+    output: str = ""
+
+
+@dataclass(slots=True)
+class Flights:
+    """The GPU workers, one per device, and which specializations came back from them; ``log`` has earlier sessions."""
+
+    timeout_s: float
+    enabled: bool = True
+    log: FlightLog | None = None
+    _workers: dict[int, Worker] = field(default_factory=dict)
+    _flown: set[tuple[str, int]] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=lock)
+
+    def start(self, device: int = 0) -> None:
+        """Start the worker of a device in the background, up to a CUDA context."""
+        job = Job("kernellab.gpu.worker:warm", device, "Starting the GPU worker")
+
+        def warm() -> None:
+            with contextlib.suppress(KernellabError):  # the first flight will say it
+                self.worker(device).run(job, _WARM_S)
+
+        threading.Thread(target=warm, daemon=True).start()
+
+    def close(self) -> None:
+        for worker in self._workers.values():
+            worker.close()
+
+    def has_flown(self, digest: str, device: int) -> bool:
+        return (digest, device) in self._flown
+
+    def fly(self, departure: Departure, timeout_s: float | None = None) -> Landing:
+        """Launch in the worker of the current device, unless an earlier session has done so with arguments like these.
+
+        Raises:
+            OutOfBounds, RunError: the kernel faulted, or wrote outside its arguments.
+            WorkerTimeout: it did not end within ``timeout_s`` seconds.
+            LaunchError: the driver or the arguments do not allow the launch.
+        """
+        import torch
+
+        device = torch.cuda.current_device()
+        if torch.cuda.is_current_stream_capturing():
+            return Landing(("the first launch was captured into a CUDA graph and not tried before",))
+        if departure.compiled.effects.lost is not None:
+            self._flown.add((departure.handle.hash, device))
+            return Landing((f"the first launch was not tried before: {departure.compiled.effects.lost}",))
+        behind = reached(departure.arguments, departure.compiled.effects, "cuda")
+        boarding = Boarding(device, _mutated(departure.compiled, behind), behind=behind)
+        try:
+            specs = boarding.specs({**departure.arguments, **behind.tensors})
+            record = _record(departure, boarding, specs)
+            if self._is_logged(record):
+                self._flown.add((departure.handle.hash, device))
+                return Landing()
+            job = _job(departure, boarding, specs)
+        except CannotBoard as exc:
+            self._flown.add((departure.handle.hash, device))
+            return Landing((f"the first launch ran in this process: {exc}",))
+        torch.cuda.synchronize(device)
+        try:
+            flight = self._flight(departure, job, timeout_s)
+        finally:
+            del job
+            boarding.unshare()  # the traceback of an error would keep it
+            torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
+        if flight.ending is not Ending.CLEAN:
+            if flight.ending is Ending.FAULT:
+                self.worker(device).close()
+                self.start(device)
+            raise flight_error(departure, boarding, flight)
+        self._flown.add((departure.handle.hash, device))
+        if self.log is not None and is_lasting(flight, departure.compiled):
+            with contextlib.suppress(StoreError):  # then the next session tries again
+                self.log.add(record)
+        return _landing(flight)
+
+    def _is_logged(self, record: GoodFlight) -> bool:
+        with contextlib.suppress(StoreError):
+            return self.log is not None and record in self.log
+        return False
+
+    def _flight(self, departure: Departure, job: FlightJob, timeout_s: float | None) -> Flight:
+        worker = self.worker(job.device)
+        work = Job("kernellab.gpu.worker:fly", job, f"kernel {job.kernel}")
+        try:
+            flight: Flight = worker.run(work, timeout_s or self.timeout_s)
+        except WorkerTimeout as exc:
+            self.start(job.device)
+            text = f"{_subject(departure)} did not end within {timeout_s or self.timeout_s:g} s and was stopped."
+            raise WorkerTimeout(f"{text} {_UNTOUCHED}", kernel=job.kernel) from exc
+        except WorkerDied as exc:
+            self.start(job.device)
+            text = f"{_subject(departure)} ended the GPU worker: {exc.message}"
+            raise RunError(f"{text} {_UNTOUCHED}", kernel=job.kernel, detail=exc.detail) from exc
+        return flight
+
+    def worker(self, device: int) -> Worker:
+        """Return the worker of a device, which starts with its first job."""
+        with self._lock:
+            return self._workers.setdefault(device, Worker(GPU_WORKER))
+
+
+# What the driver says of an access to a bad address; other faults are traps and asserts of the kernel itself.
+_ADDRESS_FAULTS = ("illegal memory access", "misaligned address", "address space", "invalid address space")
+_UNTOUCHED = "The notebook's tensors are unchanged."
+_PARTLY = "It ran on the notebook's own memory, which it may have changed: there was no room for copies."
+
+
+Specs = tuple[tuple[str, ArgumentSpec], ...]
+
+
+def _record(departure: Departure, boarding: Boarding, specs: Specs) -> GoodFlight:
+    """Return what the launch is kept as once it went well."""
+    sizes = [0 if storage is None else storage.nbytes() for storage in boarding.storages]
+    name = device_name(boarding.device)
+    return good_flight(departure.handle.hash, name, driver_version(), departure.grid, specs, sizes)
+
+
+def _job(departure: Departure, boarding: Boarding, specs: Specs) -> FlightJob:
+    from kernellab._triton.artifact import specialization_of  # keeps `import kernellab` light
+
+    signature, constants = specialization_of(departure.handle)
+    return FlightJob(
+        kernel=departure.compiled.kernel,
+        files=tuple(departure.files.items()),
+        digest=departure.handle.hash,
+        signature=tuple(signature.items()),
+        constants=constants,
+        device=boarding.device,
+        grid=departure.grid,
+        arguments=specs[: len(departure.arguments)],
+        memories=boarding.memories(),
+        tables=boarding.tables,
+    )
+
+
+def _mutated(compiled: Compiled, behind: Reached) -> frozenset[str] | None:
+    return compiled.effects.mutated | behind.mutated if compiled.effects.is_followed else None
+
+
+def _landing(flight: Flight) -> Landing:
+    notes = {
+        Placing.COPIES: (),
+        Placing.WRITTEN_COPIES: ("the first launch read the notebook's own memory: there was no room for all copies",),
+        Placing.ORIGINALS: ("the first launch ran on the notebook's own memory: there was no room for copies",),
+    }
+    return Landing(notes[flight.placing], flight.placing is Placing.ORIGINALS, flight.output)
+
+
+def _subject(departure: Departure) -> str:
+    options = departure.compiled.options
+    config = ", ".join(f"{name}={options[name]}" for name in _OPTIONS if options.get(name) is not None)
+    constants = ", ".join(
+        f"{parameter.name}={parameter.specialization}"
+        for parameter in departure.compiled.parameters
+        if parameter.type == "constexpr"
+    )
+    return f"{departure.compiled.kernel} ({', '.join(filter(None, (constants, config)))}; grid {departure.grid})"
+
+
+def flight_error(departure: Departure, boarding: Boarding, flight: Flight) -> KernellabError:
+    """Return the error for a flight that did not end well."""
+    if flight.ending is Ending.FAULT:
+        return _fault(departure, boarding, flight)
+    if flight.ending is Ending.DAMAGE:
+        return _damage(departure, boarding, flight)
+    text = f"{_subject(departure)} was refused: {first_line(flight.message)}."
+    if any(extent > limit for extent, limit in zip(departure.grid, MAX_GRID, strict=True)):
+        text = f"{_subject(departure)} was refused: a grid has at most {' x '.join(map(str, MAX_GRID))} programs."
+    return LaunchError(text, kernel=departure.compiled.kernel, detail=flight.message)
+
+
+def _fault(departure: Departure, boarding: Boarding, flight: Flight) -> KernellabError:
+    """Return the error for a fault of the device: at the access that is found to be at fault, else the likely one."""
+    state = _PARTLY if flight.placing is Placing.ORIGINALS else _UNTOUCHED
+    text = f"{_subject(departure)} failed on the GPU: {first_line(flight.message)}."
+    if not any(words in flight.message for words in _ADDRESS_FAULTS):
+        said = next((f" {line.strip()}" for line in flight.output.splitlines() if "ssertion" in line), "")
+        return RunError(f"{text}{said} {state}", detail=flight.message, kernel=departure.compiled.kernel)
+    found = departure.look_closer()
+    if found is not None:
+        message = f"{text} {found.message.rstrip('.')}. {state}"
+        return type(found)(message, place=found.place, detail=flight.message, kernel=departure.compiled.kernel)
+    sites = departure.compiled.effects.sites
+    null = boarding.without_memory()
+    site = _likely(tuple(site for site in sites if site.argument in null)) or _likely(sites)
+    guess = "" if site is None else f" Most likely it is an access to {site.argument}."
+    place = None if site is None else _place(site)
+    return RunError(f"{text}{guess} {state}", place=place, detail=flight.message, kernel=departure.compiled.kernel)
+
+
+def _damage(departure: Departure, boarding: Boarding, flight: Flight) -> OutOfBounds:
+    mutated = departure.compiled.effects.mutated | boarding.behind.mutated
+    argument, what = damage_text(flight.damages[0], boarding.names, mutated)
+    sites = [site for site in departure.compiled.effects.sites if site.kind is not Access.READ]
+    site = _likely(tuple(site for site in sites if site.goes_to(argument))) or _likely(tuple(sites))
+    text = f"{_subject(departure)} wrote out of bounds: {what}. {_UNTOUCHED}"
+    place = None if site is None else _place(site)
+    return OutOfBounds(text, place=place, kernel=departure.compiled.kernel)
+
+
+def _likely(sites: tuple[Site, ...]) -> Site | None:
+    """Return the site that goes out of bounds most easily: one without a mask, and a write before a read."""
+    return min(sites, key=lambda site: (site.masked, site.kind is Access.READ, site.line or 0), default=None)
+
+
+def _place(site: Site) -> Place | None:
+    if site.location.file is None or site.line is None:
+        return None
+    return Place(site.location.file, site.line)

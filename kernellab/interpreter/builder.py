@@ -1,0 +1,328 @@
+"""The operations of the interpreter that differ from Triton's own: arithmetic, casts and shapes.
+
+Triton's ``InterpreterBuilder`` computes on bf16 and fp8 as if they were integers; here such blocks hold float32 values
+that their type can represent, and every operation rounds its result. 32-bit integer arithmetic remembers where it
+wrapped, until the value reaches a pointer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter as upstream
+
+from kernellab.interpreter.device import Device, Options
+from kernellab.interpreter.faults import CheckFailed, Unsupported, current_line
+from kernellab.interpreter.low_precision import decode, encode, is_low_precision, rounded
+from kernellab.interpreter.values import (
+    Array,
+    Bounds,
+    Handle,
+    Wrapped,
+    bounds_of,
+    joined_wraps,
+    moved,
+    numpy_dtype,
+    raw_dtype,
+)
+
+_INT32 = np.dtype(np.int32)
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+_BOOL = np.dtype(bool)
+
+Operation = Callable[..., Array]
+
+
+def wrap(values: Array, dtype: Any) -> Handle:
+    """Return computed values as a handle of a scalar Triton type: rounded or cast to what it holds."""
+    values = np.asarray(values)
+    if is_low_precision(dtype.name):
+        return Handle(rounded(values, dtype.name), dtype)
+    wanted = numpy_dtype(dtype)
+    return Handle(values if values.dtype == wanted else values.astype(wanted), dtype)
+
+
+class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
+    """Arithmetic, casts and shape operations. `CheckedBuilder` adds memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.options = Options(Device())
+        self.low_precision_used: set[str] = set()
+        self.asks_the_device = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("create_"):
+            raise Unsupported(f"{name.removeprefix('create_')} operations")
+        raise AttributeError(name)
+
+    def get_bf16(self, value: float) -> Handle:
+        return wrap(np.array([value], np.float32), tl.bfloat16)
+
+    def get_fp8e4nv(self, value: float) -> Handle:
+        return wrap(np.array([value], np.float32), tl.float8e4nv)
+
+    def get_fp8e5(self, value: float) -> Handle:
+        return wrap(np.array([value], np.float32), tl.float8e5)
+
+    # casts
+
+    def cast_impl(self, src: Handle, dst_type: Any) -> Handle:
+        return self._converted(src, dst_type.scalar, toward_zero=False)
+
+    def create_fp_to_fp(self, src: Handle, dst_type: Any, rounding_mode: Any) -> Handle:
+        toward_zero = rounding_mode is not None and rounding_mode == upstream._ir.ROUNDING_MODE.RTZ
+        return self._converted(src, dst_type.scalar, toward_zero=toward_zero)
+
+    def _converted(self, src: Handle, dtype: Any, *, toward_zero: bool) -> Handle:
+        if is_low_precision(dtype.name):
+            return Handle(rounded(src.data, dtype.name, toward_zero=toward_zero), dtype)
+        wanted = numpy_dtype(dtype)
+        if dtype.is_fp16() and toward_zero:
+            return Handle(_half_toward_zero(src.data), dtype)
+        if src.data.dtype.kind == "f" and wanted.kind in "iu":
+            return Handle(_float_to_int(src.data, wanted), dtype)
+        result = Handle(src.data.astype(wanted), dtype)
+        if wanted.kind == "i" and src.data.dtype.kind == "i" and wanted.itemsize >= src.data.dtype.itemsize:
+            result.bounds, result.wrapped = src.bounds, src.wrapped
+        return result
+
+    def create_bitcast(self, src: Handle, dst_type: Any) -> Handle:
+        target = dst_type.scalar
+        source = src.dtype.scalar
+        data = encode(src.data, source.name) if is_low_precision(source.name) else src.data
+        bits = data.view(raw_dtype(target))
+        return Handle(decode(bits, target.name) if is_low_precision(target.name) else bits, target)
+
+    # elementwise operations
+
+    def binary_op(self, lhs: Handle, rhs: Handle, op: Operation) -> Handle:
+        left, right = lhs.data, rhs.data
+        if left.dtype == _BOOL and right.dtype == _BOOL and op in _ONE_BIT_SUMS:
+            return Handle((op(left.astype(np.int8), right.astype(np.int8)) & 1).astype(bool), tl.int1)
+        output = op(left, right)
+        if output.dtype == _BOOL:
+            return Handle(output, tl.int1)
+        return wrap(output, lhs.dtype.scalar)
+
+    def unary_op(self, arg: Handle, op: Operation) -> Handle:
+        return wrap(op(arg.data), arg.dtype.scalar)
+
+    def ternary_op(self, lhs: Handle, rhs: Handle, other: Handle, op: Operation) -> Handle:
+        return wrap(op(lhs.data, rhs.data, other.data), other.dtype.scalar)
+
+    def create_select(self, cond: Handle, lhs: Handle, rhs: Handle) -> Handle:
+        result = Handle(np.where(cond.data, lhs.data, rhs.data), rhs.dtype.scalar)
+        if lhs.wrapped is not None or rhs.wrapped is not None:
+            lanes = np.where(cond.data, _lanes(lhs), _lanes(rhs))
+            result.wrapped = Wrapped(lanes, (lhs.wrapped or rhs.wrapped).place)  # type: ignore[union-attr]
+        return result
+
+    def create_add(self, lhs: Handle, rhs: Handle) -> Handle:
+        return self._integer_op(lhs, rhs, np.add, _sum_bounds)
+
+    def create_sub(self, lhs: Handle, rhs: Handle) -> Handle:
+        return self._integer_op(lhs, rhs, np.subtract, _difference_bounds)
+
+    def create_mul(self, lhs: Handle, rhs: Handle) -> Handle:
+        return self._integer_op(lhs, rhs, np.multiply, _product_bounds)
+
+    def _integer_op(
+        self, lhs: Handle, rhs: Handle, op: Operation, bounds: Callable[[Bounds, Bounds], Bounds]
+    ) -> Handle:
+        result = self.binary_op(lhs, rhs, op)
+        if lhs.data.dtype == _INT32 == rhs.data.dtype:
+            low, high = bounds(bounds_of(lhs), bounds_of(rhs))
+            if low >= _INT32_MIN and high <= _INT32_MAX:
+                result.bounds = (low, high)
+            else:
+                exact = op(lhs.data.astype(np.int64), rhs.data.astype(np.int64))
+                lanes = exact != result.data
+                if lanes.any():
+                    result.wrapped = Wrapped(lanes, current_line())
+                    return result
+        if lhs.wrapped is not None or rhs.wrapped is not None:
+            result.wrapped = joined_wraps(lhs, rhs, shape=result.data.shape)
+        return result
+
+    def create_maxnumf(self, lhs: Handle, rhs: Handle) -> Handle:
+        return self.binary_op(lhs, rhs, np.fmax)
+
+    def create_minnumf(self, lhs: Handle, rhs: Handle) -> Handle:
+        return self.binary_op(lhs, rhs, np.fmin)
+
+    def create_fabs(self, arg: Handle) -> Handle:
+        return Handle(np.abs(arg.data), arg.dtype.scalar)
+
+    def create_rsqrt(self, arg: Handle) -> Handle:
+        return wrap(1 / np.sqrt(arg.data), arg.dtype.scalar)
+
+    def create_erf(self, arg: Handle) -> Handle:
+        exact = upstream.np_erf_fp64 if arg.data.dtype == np.float64 else upstream.np_erf_fp32
+        return wrap(exact(arg.data), arg.dtype.scalar)
+
+    def create_fma(self, x: Handle, y: Handle, z: Handle) -> Handle:
+        """Round once: the product of two float32 numbers is exact in float64."""
+        if z.data.dtype == np.float64:
+            return wrap(x.data * y.data + z.data, z.dtype.scalar)
+        exact = np.multiply(x.data, y.data, dtype=np.float64) + z.data
+        return wrap(exact, z.dtype.scalar)
+
+    def create_clampf(self, arg: Handle, lo: Handle, hi: Handle, propagate_nans: Any) -> Handle:
+        if propagate_nans == upstream._ir.PROPAGATE_NAN.NONE:
+            return self.binary_op(self.binary_op(arg, lo, np.fmax), hi, np.fmin)
+        return self.ternary_op(arg, lo, hi, np.clip)
+
+    def create_idiv(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Divide towards zero, as C does. A division by zero, undefined on a GPU, gives 0."""
+        quotient = (lhs.data - np.fmod(lhs.data, rhs.data)) // rhs.data
+        return wrap(quotient, lhs.dtype.scalar)
+
+    def create_ashr(self, lhs: Handle, rhs: Handle) -> Handle:
+        signed = upstream._get_signed_np_dtype(lhs.data.dtype)
+        shifted = np.right_shift(lhs.data.astype(signed), rhs.data.astype(signed))
+        return wrap(shifted, lhs.dtype.scalar)
+
+    def create_umulhi(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Return the high half of the product of unsigned integers; signed ones take part by their bits."""
+        bits = 8 * lhs.data.itemsize
+        left, right = (_unsigned(operand.data) for operand in (lhs, rhs))
+        if bits < 64:
+            high = left.astype(np.uint64) * right.astype(np.uint64) >> np.uint64(bits)
+        else:
+            high = _high_of_64(left, right)
+        return Handle(high.astype(left.dtype).view(lhs.data.dtype), lhs.dtype.scalar)
+
+    # linear algebra and counting
+
+    def create_dot(self, a: Handle, b: Handle, d: Handle, input_precision: Any, max_num_imprecise_acc: Any) -> Handle:
+        compute = np.float32 if d.data.dtype == np.float16 else d.data.dtype
+        product = np.matmul(a.data, b.data, dtype=compute)
+        return wrap(product + d.data, d.dtype.scalar)
+
+    def create_histogram(self, data: Handle, bins: int, mask: Handle | None) -> Handle:
+        """Count values; those outside 0 to bins - 1 are dropped, as on a GPU."""
+        values = data.data
+        valid = (values >= 0) & (values < bins)
+        if mask is not None:
+            valid &= mask.data
+        return Handle(np.bincount(values[valid].astype(np.int64), minlength=bins).astype(np.int32), tl.int32)
+
+    # shapes
+
+    def create_make_range(self, ret_ty: Any, start: int, stop: int) -> Handle:
+        result = Handle(np.arange(start, stop, dtype=np.int32), tl.int32)
+        result.bounds = (start, stop - 1)
+        return result
+
+    def create_reshape(self, arg: Handle, shape: Any, allow_reorder: bool) -> Handle:
+        return _reshaped(arg, lambda data: data.reshape(shape))
+
+    def create_trans(self, arg: Handle, perm: Any) -> Handle:
+        return _reshaped(arg, lambda data: np.transpose(data, perm))
+
+    def create_expand_dims(self, arg: Handle, axis: int) -> Handle:
+        return _reshaped(arg, lambda data: np.expand_dims(data, axis))
+
+    def create_broadcast(self, arg: Handle, shape: Any) -> Handle:
+        return _reshaped(arg, lambda data: np.broadcast_to(data, shape))
+
+    def create_splat(self, ret_ty: Any, arg: Handle) -> Handle:
+        return _reshaped(arg, lambda data: np.full(ret_ty.shape, data.item(), data.dtype))
+
+    def create_unsplat(self, arg: Handle) -> Handle:
+        return _reshaped(arg, lambda data: data.ravel()[:1].copy())
+
+    # pointers
+
+    def create_addptr(self, ptr: Handle, offset: Handle) -> Handle:
+        itemsize = raw_dtype(ptr.get_element_ty()).itemsize
+        steps = offset.data.astype(np.uint64)
+        result = Handle(ptr.data + (steps * np.uint64(itemsize) if itemsize > 1 else steps), ptr.dtype)
+        if ptr.wrapped is not None or offset.wrapped is not None:
+            result.wrapped = joined_wraps(ptr, offset, shape=result.data.shape)
+        return result
+
+    # checks
+
+    def create_assert(self, condition: Handle, message: str) -> None:
+        if not condition:
+            failing = counted_false(condition)
+            raise CheckFailed(
+                f"device_assert failed{failing}: {message}" if message else f"device_assert failed{failing}"
+            )
+
+    def create_assume(self, condition: Handle) -> None:
+        if not condition:
+            raise CheckFailed(f"tl.assume does not hold{counted_false(condition)}")
+
+    def create_grid_dependency_wait(self) -> None:
+        """Wait for an earlier kernel: none runs."""
+
+    def create_grid_dependency_launch_dependents(self) -> None:
+        """Let a later kernel start: none waits."""
+
+
+def counted_false(condition: Handle) -> str:
+    size = condition.data.size
+    return "" if size == 1 else f" in {size - int(condition.data.sum())} of {size} lanes"
+
+
+_ONE_BIT_SUMS = frozenset({np.add, np.subtract, np.multiply})
+
+
+def _lanes(handle: Handle) -> Array:
+    return np.False_ if handle.wrapped is None else handle.wrapped.lanes  # type: ignore[return-value]
+
+
+def _reshaped(arg: Handle, move: Callable[[Array], Array]) -> Handle:
+    lanes = None if arg.wrapped is None else move(np.broadcast_to(arg.wrapped.lanes, arg.data.shape))
+    return moved(arg, move(arg.data), arg.dtype.scalar, lanes)
+
+
+def _sum_bounds(a: Bounds, b: Bounds) -> Bounds:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def _difference_bounds(a: Bounds, b: Bounds) -> Bounds:
+    return a[0] - b[1], a[1] - b[0]
+
+
+def _product_bounds(a: Bounds, b: Bounds) -> Bounds:
+    corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
+    return min(corners), max(corners)
+
+
+def _unsigned(values: Array) -> Array:
+    return values.view(f"u{values.itemsize}")
+
+
+def _high_of_64(left: Array, right: Array) -> Array:
+    """Multiply by halves: (a + b 2^32)(c + d 2^32) = ac + (ad + bc) 2^32 + bd 2^64."""
+    half, low = np.uint64(32), np.uint64(2**32 - 1)
+    a, b, c, d = left & low, left >> half, right & low, right >> half
+    middle = (a * c >> half) + (a * d & low) + (b * c & low)
+    high: Array = b * d + (a * d >> half) + (b * c >> half) + (middle >> half)
+    return high
+
+
+def _half_toward_zero(values: Array) -> Array:
+    nearest = values.astype(np.float16)
+    beyond = np.abs(nearest.astype(np.float64)) > np.abs(values.astype(np.float64))
+    return np.where(beyond, np.nextafter(nearest, np.float16(0)), nearest)
+
+
+def _float_to_int(values: Array, wanted: Any) -> Array:
+    """Convert towards zero, saturating, NaN to 0, as ``cvt`` on a GPU does; numpy leaves those cases undefined."""
+    limits = np.iinfo(wanted)
+    wide = values.astype(np.float64)
+    inside = (wide > float(limits.min) - 1) & (wide < float(limits.max) + (wanted.itemsize < 8))
+    converted = np.where(inside, wide, 0).astype(wanted)
+    if inside.all():
+        return converted
+    return np.where(
+        inside, converted, np.where(wide > 0, limits.max, np.where(np.isnan(wide), 0, limits.min)).astype(wanted)
+    )

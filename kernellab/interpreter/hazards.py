@@ -1,0 +1,188 @@
+"""What is suspicious about an access in bounds: races, reads of what nothing wrote, overlapping arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from triton._C.libtriton import interpreter as native
+
+from kernellab.interpreter.findings import Findings, Program
+from kernellab.interpreter.regions import Region
+from kernellab.interpreter.shadow import MANY, Order, Ordering
+from kernellab.interpreter.values import Array
+from kernellab.launch.arguments import FindingKind, Severity
+
+
+class Hazards:
+    """Watches the accesses of one program after the other.
+
+    Programs of a launch run in any order on a GPU, so that what one writes and another reads or writes is a race,
+    unless an atomic orders the two.
+    """
+
+    def __init__(self, findings: Findings, grid: Program) -> None:
+        self.findings = findings
+        self.program: Program = (0, 0, 0)
+        self._grid = grid
+        self._me = 1
+        self._ordering = Ordering()
+
+    def begin_program(self, number: int, program: Program) -> None:
+        self._me = number + 1
+        self.program = program
+        self._ordering.begin_program()
+
+    def before_read(self, region: Region, addresses: Array, itemsize: int, *, volatile: bool = False) -> None:
+        index = _granules(region, addresses, itemsize)
+        self._check_read(region, addresses, index, itemsize, volatile=volatile)
+        if not volatile:
+            self._note_reader(region, index)
+
+    def _check_read(self, region: Region, addresses: Array, index: Array, itemsize: int, *, volatile: bool) -> None:
+        shadow = region.storage.shadow
+        if shadow.unwritten is not None and (fresh := shadow.unwritten[index]).any():
+            each = shadow.per_element(itemsize)
+            element = region.element(int(addresses[int(np.argmax(fresh)) // each]))
+            detail = f"element {element} of {region.name} is read before anything wrote it"
+            self._find(FindingKind.UNINITIALISED_READ, Severity.WARNING, region, detail, int(fresh.sum()) // each)
+        if shadow.writers is not None and not volatile:
+            self._check_others(region, addresses, index, itemsize, shadow.writers[index], None)
+
+    def before_write(self, region: Region, addresses: Array, values: Array) -> None:
+        shadow = region.storage.shadow
+        shadow.touched = True
+        itemsize = values.dtype.itemsize
+        index = _granules(region, addresses, itemsize)
+        writers = shadow.ensure_writers()
+        self._check_others(region, addresses, index, itemsize, writers[index], values)
+        writers[index] = self._me
+        if shadow.readers is not None:
+            self._check_readers(region, addresses, index, itemsize)
+        if shadow.unwritten is not None:
+            shadow.unwritten[index] = False
+        if shadow.members is not None:
+            self._check_members(region, addresses, index, itemsize)
+        elif region.twins:
+            names = ", ".join(region.twins)
+            self._find(FindingKind.OVERLAP, Severity.NOTE, region, f"{region.name} and {names} are the same memory", 1)
+
+    def before_atomic(
+        self, region: Region, addresses: Array, itemsize: int, *, reads: bool, order: Order | None = None
+    ) -> None:
+        """Check an atomic access; a scalar one has an ``order``.
+
+        That orders what programs do at other addresses. What one of them plainly wrote to the very element, another's
+        atomic may have met in either state: which came first is what the atomic is to tell.
+        """
+        shadow = region.storage.shadow
+        index = _granules(region, addresses, itemsize)
+        if reads:
+            self._check_read(region, addresses, index, itemsize, volatile=False)
+        if order is not None:
+            self._ordering.synchronise(order.address, self._me - 1, acquire=order.acquire, release=order.release)
+        if reads:
+            self._note_reader(region, index)
+        shadow.touched = True
+        if shadow.unwritten is not None:
+            shadow.unwritten[index] = False
+
+    def colliding_lanes(self, region: Region, addresses: Array, lanes: int) -> None:
+        """Report a store whose own lanes wrote different values to one element."""
+        element = region.element(int(addresses[0]))
+        detail = f"lanes of one store write different values to element {element} of {region.name}"
+        self._find(FindingKind.RACE, Severity.WARNING, region, detail, lanes)
+
+    def _note_reader(self, region: Region, index: Array) -> None:
+        readers = region.storage.shadow.ensure_readers()
+        foreign = self._unordered(readers[index])
+        readers[index] = np.where(foreign, MANY, self._me) if foreign.any() else self._me
+
+    def _check_readers(self, region: Region, addresses: Array, index: Array, itemsize: int) -> None:
+        """Report a write of what another program has read: on a GPU that might have seen the new value."""
+        shadow = region.storage.shadow
+        readers = shadow.ensure_readers()
+        before = readers[index]
+        if before.any():
+            readers[index] = 0
+            foreign = self._unordered(before)
+            if foreign.any():
+                first = int(np.argmax(foreign))
+                element = region.element(int(addresses[first // shadow.per_element(itemsize)]))
+                reader = int(before[first])
+                who = "other programs" if reader == MANY else f"program {self._program(reader)}"
+                detail = (
+                    f"program {self.program} writes element {element} of {region.name}, which {who} read or updated"
+                )
+                self._race(region, Severity.WARNING, detail, int(foreign.sum()) // shadow.per_element(itemsize))
+
+    def _unordered(self, others: Array) -> Array:
+        """Return where an entry of `Shadow` is of another program, and no atomic orders that one before this."""
+        foreign: Array = (others != 0) & (others != self._me)
+        if foreign.any():
+            for other in np.unique(others[foreign]).tolist():
+                if other != MANY and self._ordering.knows(other - 1):
+                    foreign &= others != other
+        return foreign
+
+    def _check_others(
+        self, region: Region, addresses: Array, index: Array, itemsize: int, writers: Array, values: Array | None
+    ) -> None:
+        """Compare the last writers of granules with this program; ``values`` is None for a read."""
+        if not writers.any():
+            return
+        foreign = self._unordered(writers)
+        if not foreign.any():
+            return
+        each = region.storage.shadow.per_element(itemsize)
+        lanes = foreign.reshape(-1, each).any(axis=1)
+        first = int(np.argmax(lanes))
+        writer = self._program(int(writers.reshape(-1, each)[first].max()))
+        element = region.element(int(addresses[first]))
+        if values is None:
+            detail = f"program {self.program} reads element {element} of {region.name}, which program {writer} wrote"
+            self._race(region, Severity.WARNING, detail, int(lanes.sum()))
+            return
+        same = _held(region, addresses[lanes], values.dtype).tobytes() == np.ascontiguousarray(values[lanes]).tobytes()
+        detail = f"program {self.program} writes element {element} of {region.name}, which program {writer} wrote " + (
+            "with the same value" if same else "with another value"
+        )
+        self._race(region, Severity.NOTE if same else Severity.WARNING, detail, int(lanes.sum()))
+
+    def _race(self, region: Region, severity: Severity, detail: str, lanes: int) -> None:
+        self._find(FindingKind.RACE, severity, region, f"{detail}; no atomic orders the two", lanes)
+
+    def _check_members(self, region: Region, addresses: Array, index: Array, itemsize: int) -> None:
+        shadow = region.storage.shadow
+        members = shadow.ensure_members()[index]
+        others = members & ~np.uint64(1 << region.bit)
+        if not others.any():
+            return
+        for other in region.storage.regions:
+            hit = others & np.uint64(1 << other.bit) != 0
+            if other is region or not hit.any():
+                continue
+            each = shadow.per_element(itemsize)
+            element = region.element(int(addresses[int(np.argmax(hit)) // each]))
+            severity = Severity.NOTE if other.name in region.twins else Severity.WARNING
+            detail = f"store through {region.name} (element {element}) changes {other.name}"
+            self._find(FindingKind.OVERLAP, severity, region, detail, int(hit.sum()) // each)
+
+    def _program(self, entry: int) -> Program:
+        number = entry - 1
+        x, y, _ = self._grid
+        return number % x, number // x % y, number // (x * y)
+
+    def _find(self, kind: FindingKind, severity: Severity, region: Region, detail: str, lanes: int) -> None:
+        self.findings.add(kind, severity, region.name, self.program, lambda: detail, lanes)
+
+
+def _granules(region: Region, addresses: Array, itemsize: int) -> Array:
+    return region.storage.shadow.granules(addresses - np.uint64(region.storage_start), itemsize)
+
+
+def _held(region: Region, addresses: Array, dtype: Any) -> Array:
+    """Return what the memory holds at the kernel's addresses."""
+    lanes = np.ones(addresses.shape, bool)
+    held: Array = native.load(addresses + region.delta, lanes, np.zeros(addresses.shape, dtype), dtype)
+    return held

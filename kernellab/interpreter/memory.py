@@ -1,0 +1,249 @@
+"""Every load, store and atomic of an interpreted launch: checked first, then done.
+
+The rules: the extent of an argument is the span of its view. An address outside the view but inside its storage is a
+finding; one outside the storage, or inside another argument, is a fault, and nothing of that access is done.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from triton._C.libtriton import interpreter as native
+
+from kernellab.interpreter.faults import CheckFailed, DeadlinePassed, fault_of, stray_pointer
+from kernellab.interpreter.findings import Findings, Program
+from kernellab.interpreter.hazards import Hazards
+from kernellab.interpreter.regions import TAG_SHIFT, Region, regions_of
+from kernellab.interpreter.shadow import Order
+from kernellab.interpreter.values import Array, Handle
+from kernellab.launch.arguments import FindingKind, Launch, Severity
+
+_MOST_STRAYS = 1 << 12
+
+
+class Access(StrEnum):
+    LOAD = "load"
+    STORE = "store"
+    ATOMIC = "atomic"
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where an access goes: the addresses in this process of all lanes, and the active lanes of each region.
+
+    A part is (region, the kernel's addresses, which of the active lanes they are: None for all).
+    """
+
+    addresses: Array
+    parts: tuple[tuple[Region, Array, Array | None], ...]
+
+
+class CheckedMemory:
+    """The memory of one launch, mapped at ``base_address``, as its programs see it."""
+
+    def __init__(self, launch: Launch, base_address: int) -> None:
+        self.storages, self.regions = regions_of(launch, base_address)
+        self.findings = Findings()
+        self.hazards = Hazards(self.findings, launch.grid)
+        self.deadline: float | None = None
+        self.strays: set[int] = set()
+        self.hands_out_addresses = False
+        self._starts = np.array([storage.notebook_address for storage in self.storages], np.uint64)
+        self._ends = np.array([storage.notebook_address + storage.size_bytes for storage in self.storages], np.uint64)
+
+    @property
+    def program(self) -> Program:
+        """The program that runs."""
+        return self.hazards.program
+
+    def begin_program(self, number: int, program: Program) -> None:
+        self.hazards.begin_program(number, program)
+
+    def adopted(self, addresses: Array) -> Array:
+        """Return addresses in the kernel's numbering: those of the notebook, as numbers and tables hold them, anew.
+
+        Each is taken for the argument that it lies in; one that lies in none stays what it is.
+        """
+        places = np.searchsorted(self._starts, addresses, side="right").astype(np.int64) - 1
+        inside = (places >= 0) & (addresses < self._ends[places]) if places.size and self._starts.size else np.False_
+        if not np.any(inside):
+            return addresses
+        result = addresses.astype(np.int64)
+        for place in np.unique(places[inside]).tolist():
+            storage = self.storages[place]
+            offsets = (addresses - self._starts[place]).astype(np.int64)
+            result = np.where(inside & (places == place), offsets + storage.regions[0].storage_start, result)
+            for region in reversed(storage.regions):  # the first whose view holds an address counts
+                begin = region.spec.offset_bytes
+                lanes = inside & (places == place) & (offsets >= begin) & (offsets < begin + region.spec.span_bytes)
+                result = np.where(lanes, offsets + region.storage_start, result)
+        return result.astype(np.uint64)
+
+    def take_back_addresses(self) -> None:
+        """Give addresses that the kernel stored their place in the notebook's memory again."""
+        if not self.hands_out_addresses:
+            return
+        for storage in self.storages:
+            if not storage.shadow.touched:
+                continue
+            skipped = -storage.address % 8
+            count = max(0, storage.size_bytes - skipped) // 8
+            memory = (ctypes.c_uint64 * count).from_address(storage.address + skipped)
+            words = np.ctypeslib.as_array(memory)
+            for number in np.unique(words >> np.uint64(TAG_SHIFT)).tolist():
+                region = self.regions.get(number)
+                if region is not None:
+                    held = (words >= np.uint64(region.storage_start)) & (words <= np.uint64(region.storage_end))
+                    words[held] += np.uint64((region.storage.notebook_address - region.storage_start) % (1 << 64))
+
+    def load(self, pointer: Handle, mask: Array | None, other: Array | None, dtype: Any, *, volatile: bool) -> Array:
+        """Return the elements behind the active lanes, ``other`` (or zero) in the rest."""
+        located = self._locate(pointer, mask, dtype.itemsize, Access.LOAD)
+        if other is None:
+            other = np.zeros(pointer.data.shape, dtype)
+        if located is None:
+            return np.array(other, dtype=dtype)
+        for region, addresses, _ in located.parts:
+            self.hazards.before_read(region, addresses, dtype.itemsize, volatile=volatile)
+        lanes = np.ones(pointer.data.shape, bool) if mask is None else mask
+        result: Array = native.load(located.addresses, lanes, other, dtype)
+        return result
+
+    def store(self, pointer: Handle, values: Array, mask: Array | None) -> None:
+        """Write ``values`` behind the active lanes."""
+        located = self._locate(pointer, mask, values.dtype.itemsize, Access.STORE)
+        if located is None:
+            return
+        active = (values if mask is None else values[mask]).ravel()
+        for region, addresses, lanes in located.parts:
+            self.hazards.before_write(region, addresses, active if lanes is None else active[lanes])
+        everything = np.ones(pointer.data.shape, bool) if mask is None else mask
+        native.store(located.addresses, values, everything)
+        if active.size > 1:
+            self._check_collisions(located, values, everything)
+
+    def _check_collisions(self, located: Located, values: Array, lanes: Array) -> None:
+        """Read a store back: a lane that holds another value than it wrote shares its element with another lane."""
+        held = native.load(located.addresses, lanes, values, values.dtype)
+        if held.tobytes() == values.tobytes():
+            return
+        bits = f"u{values.dtype.itemsize}"
+        lost = (held.view(bits) != values.view(bits))[lanes].ravel()
+        for region, addresses, part in located.parts:
+            colliding = lost if part is None else lost[part]
+            if colliding.any():
+                self.hazards.colliding_lanes(region, addresses[colliding], int(colliding.sum()))
+
+    def atomic(
+        self, pointer: Handle, mask: Array | None, itemsize: int, *, acquire: bool, release: bool, reads: bool = True
+    ) -> Array | None:
+        """Check an atomic access; return the addresses in this process of its lanes, None where none is active."""
+        located = self._locate(pointer, mask, itemsize, Access.ATOMIC)
+        if located is None:
+            return None
+        is_scalar = located.addresses.size == 1
+        order = Order(int(located.addresses.item()), acquire, release) if is_scalar else None
+        for region, addresses, _ in located.parts:
+            self.hazards.before_atomic(region, addresses, itemsize, reads=reads, order=order)
+        return located.addresses
+
+    def _locate(self, pointer: Handle, mask: Array | None, itemsize: int, access: Access) -> Located | None:
+        data = pointer.data
+        active = data if mask is None else data[mask]
+        if active.size == 1:
+            low = high = int(active.item())
+        elif active.size:
+            low, high = int(active.min()), int(active.max())
+        else:
+            return None
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise DeadlinePassed
+        if pointer.wrapped is not None:
+            self._report_wrap(pointer, mask, access)
+        region = self.regions.get(low >> TAG_SHIFT)
+        if (low | high) & (itemsize - 1):
+            self._refuse_misaligned(region, low if low & (itemsize - 1) else high, itemsize, access)
+        if region is not None and region.start <= low and high + itemsize <= region.end:
+            return Located(data + region.delta, ((region, active.ravel(), None),))
+        return self._locate_lanes(data, active.ravel(), mask, itemsize, access)
+
+    def _locate_lanes(self, data: Array, active: Array, mask: Array | None, itemsize: int, access: Access) -> Located:
+        """Sort the active lanes by argument, where they do not all lie within the view of one."""
+        deltas = np.zeros(active.shape, np.uint64)
+        parts = []
+        numbers = active >> np.uint64(TAG_SHIFT)
+        for number in np.unique(numbers).tolist():
+            lanes = numbers == number
+            addresses = active[lanes]
+            region = self._region_of(int(number), addresses, access)
+            self._check_extent(region, addresses, itemsize, access, active.size, mask)
+            deltas[lanes] = region.delta
+            parts.append((region, addresses, lanes))
+        if mask is None:
+            return Located(data + deltas.reshape(data.shape), tuple(parts))
+        moved = data.copy()
+        moved[mask] += deltas
+        return Located(moved, tuple(parts))
+
+    def _region_of(self, number: int, addresses: Array, access: Access) -> Region:
+        """Return the argument of a number."""
+        region = self.regions.get(number)
+        if region is not None:
+            return region
+        self.strays.update(np.unique(addresses)[:_MOST_STRAYS].tolist())
+        raise stray_pointer(int(addresses[0]), addresses.size, access, self.program)
+
+    def _check_extent(
+        self, region: Region, addresses: Array, itemsize: int, access: Access, active: int, mask: Array | None
+    ) -> None:
+        outside = (addresses < np.uint64(region.start)) | (addresses + np.uint64(itemsize) > np.uint64(region.end))
+        if not outside.any():
+            return
+        strays = addresses[outside]
+        beyond = (strays < np.uint64(region.storage_start)) | (
+            strays + np.uint64(itemsize) > np.uint64(region.storage_end)
+        )
+        if beyond.any():
+            lanes = strays[beyond]
+            raise fault_of(region, lanes, access, active, self.program, masked=mask is not None)
+        for other in region.storage.regions:
+            shift = np.uint64((other.start - other.spec.offset_bytes - region.storage_start) % (1 << 64))
+            inside = (strays + shift >= np.uint64(other.start)) & (strays + shift < np.uint64(other.end))
+            if other is not region and inside.any():
+                masked = mask is not None
+                raise fault_of(region, strays[inside], access, active, self.program, masked=masked, inside=other)
+        element = region.element(int(strays[0]))
+        detail = f"{access} outside the view of {region.name}, but inside its storage: element {element}"
+        kind, severity = FindingKind.OUTSIDE_VIEW, Severity.WARNING
+        self.findings.add(kind, severity, region.name, self.program, lambda: detail, strays.size)
+
+    def _refuse_misaligned(self, region: Region | None, address: int, itemsize: int, access: Access) -> None:
+        where = f"address {address:#x}" if region is None else f"{region.name}, byte {address - region.start},"
+        raise CheckFailed(f"{access} of {where} is not aligned to its {itemsize} bytes, which a GPU does not allow")
+
+    def _report_wrap(self, pointer: Handle, mask: Array | None, access: Access) -> None:
+        wrapped = pointer.wrapped
+        assert wrapped is not None
+        lanes = wrapped.lanes if mask is None else wrapped.lanes & mask
+        if not lanes.any():
+            return
+        address = int(np.broadcast_to(pointer.data, lanes.shape)[lanes][0])
+        region = self.regions.get(address >> TAG_SHIFT)
+        name = None if region is None else region.name
+        detail = (
+            f"a 32-bit offset overflowed before this {access} of {name or 'an unknown pointer'}: compute it in tl.int64"
+        )
+        self.findings.add(
+            FindingKind.ADDRESS_OVERFLOW,
+            Severity.WARNING,
+            name,
+            self.program,
+            lambda: detail,
+            int(lanes.sum()),
+            wrapped.place,
+        )

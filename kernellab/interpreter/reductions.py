@@ -1,0 +1,225 @@
+"""``tl.reduce`` and ``tl.associative_scan``, with whole blocks instead of Triton's element after element."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter as upstream
+
+from kernellab.interpreter.builder import wrap
+from kernellab.interpreter.values import Array
+
+Tensors = tuple[Any, ...]
+_standard = tl.standard
+
+
+def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, **ignored: Any) -> Any:
+    """Reduce along ``axis``, or everything where it is None. Takes one tensor or a tuple of equal shapes."""
+    axis, keep_dims = _plain(axis), bool(_plain(keep_dims))
+    tensors = input if isinstance(input, tuple | tl.tuple) else (input,)
+    blocks = [_array(tensor) for tensor in tensors]
+    shape = blocks[0].shape
+    flat = axis is None
+    if flat:
+        blocks, axis = [block.reshape(-1) for block in blocks], 0
+    axis = _checked_axis(axis, blocks[0].ndim)
+    dtypes = [tensor.dtype for tensor in tensors]
+    results = _reduced(blocks, dtypes, axis, combine_fn)
+    if keep_dims:
+        results = [r.reshape((1,) * len(shape)) if flat else np.expand_dims(r, axis) for r in results]
+    made = tuple(_tensor(result, dtype) for result, dtype in zip(results, dtypes, strict=True))
+    return made if isinstance(input, tuple | tl.tuple) else made[0]
+
+
+def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = False, **ignored: Any) -> Any:
+    """Scan along ``axis``; with ``reverse`` from its end."""
+    tensors = input if isinstance(input, tuple | tl.tuple) else (input,)
+    axis = _checked_axis(_plain(axis), len(tensors[0].shape))
+    blocks = [_array(tensor) for tensor in tensors]
+    if _plain(reverse):
+        blocks = [np.flip(block, axis) for block in blocks]
+    dtypes = [tensor.dtype for tensor in tensors]
+    results = _scanned(blocks, dtypes, axis, combine_fn)
+    if _plain(reverse):
+        results = [np.flip(result, axis) for result in results]
+    made = tuple(_tensor(np.ascontiguousarray(r), dtype) for r, dtype in zip(results, dtypes, strict=True))
+    return made if isinstance(input, tuple | tl.tuple) else made[0]
+
+
+def map_elementwise(scalar_fn: Any, *arguments: Any, pack: int = 1, **ignored: Any) -> Any:
+    """Call ``scalar_fn`` on the elements, ``pack`` of each argument at a time, one call after the other."""
+    pack = _plain(pack)
+    arguments = tuple(a if isinstance(a, tl.tensor) else upstream.interpreter_semantic.to_tensor(a) for a in arguments)
+    blocks = np.broadcast_arrays(*(_array(argument) for argument in arguments))
+    shape = blocks[0].shape
+    columns = [block.reshape(-1, pack) for block in blocks]
+    calls = []
+    for row in range(len(columns[0])):
+        scalars = [_tensor(c[row, k], a.dtype) for c, a in zip(columns, arguments, strict=True) for k in range(pack)]
+        returned = scalar_fn(*scalars)
+        calls.append(returned if isinstance(returned, tuple | tl.tuple) else (returned,))
+    outputs = [_packed([call[i : i + pack] for call in calls], shape) for i in range(0, len(calls[0]), pack)]
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def _packed(rows: list[Any], shape: tuple[int, ...]) -> Any:
+    first = rows[0][0]
+    dtype = first.dtype if isinstance(first, tl.tensor) else upstream.interpreter_semantic.to_tensor(first).dtype
+    values = [_array(item).item() if isinstance(item, tl.tensor) else _plain(item) for row in rows for item in row]
+    return _tensor(wrap(np.array(values), dtype).data.reshape(shape), dtype)
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, tl.constexpr) else value
+
+
+def _array(tensor: Any) -> Array:
+    """Return the block of a tensor; a scalar, held as one element, without axes."""
+    if not isinstance(tensor, tl.tensor):
+        raise TypeError(f"expected a tensor, got {type(tensor).__name__}")
+    data: Array = tensor.handle.data
+    return data if tensor.shape else data.reshape(())
+
+
+def _tensor(values: Any, dtype: Any) -> Any:
+    values = np.asarray(values)
+    scalar = dtype.scalar
+    if values.ndim == 0:
+        return tl.tensor(wrap(values.reshape(1), scalar), scalar)
+    return tl.tensor(wrap(values, scalar), tl.block_type(scalar, list(values.shape)))
+
+
+def _checked_axis(axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} is out of range for a block of rank {rank}")
+    return axis % rank
+
+
+def _reduced(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
+    fast = _FAST_REDUCTIONS.get(id(combine_fn))
+    if fast is not None and len(blocks) == 1:
+        return [fast(blocks[0], axis)]
+    pick = _INDEX_REDUCTIONS.get(id(combine_fn))
+    if pick is not None and len(blocks) == 2:
+        return _picked(blocks, axis, pick)
+    if _branches(combine_fn):
+        return _one_by_one(blocks, dtypes, axis, combine_fn)
+    while blocks[0].shape[axis] > 1:
+        left = [_part(block, axis, 0, None, 2) for block in blocks]
+        right = [_part(block, axis, 1, None, 2) for block in blocks]
+        blocks = _combine(combine_fn, left, right, dtypes)
+    return [np.take(block, 0, axis) for block in blocks]
+
+
+def _scanned(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
+    if len(blocks) == 1 and combine_fn is _standard._sum_combine:
+        return [np.cumsum(blocks[0], axis=axis)]
+    if len(blocks) == 1 and combine_fn is _standard._prod_combine:
+        return [np.cumprod(blocks[0], axis=axis)]
+    if _branches(combine_fn):
+        return _scanned_one_by_one(blocks, dtypes, axis, combine_fn)
+    distance, size = 1, blocks[0].shape[axis]
+    while distance < size:
+        # Block shapes stay powers of two: the first elements, which have no earlier one, are combined in vain.
+        heads = [_part(block, axis, 0, distance) for block in blocks]
+        earlier = [
+            np.concatenate([head, _part(block, axis, 0, size - distance)], axis)
+            for head, block in zip(heads, blocks, strict=True)
+        ]
+        combined = _combine(combine_fn, earlier, blocks, dtypes)
+        blocks = [
+            np.concatenate([head, _part(block, axis, distance, None)], axis)
+            for head, block in zip(heads, combined, strict=True)
+        ]
+        distance *= 2
+    return blocks
+
+
+def _part(block: Array, axis: int, start: int, stop: int | None, step: int = 1) -> Array:
+    return block[(slice(None),) * axis + (slice(start, stop, step),)]
+
+
+def _combine(combine_fn: Any, left: list[Array], right: list[Array], dtypes: list[Any]) -> list[Array]:
+    arguments = [_tensor(block, dtype) for block, dtype in zip((*left, *right), (*dtypes, *dtypes), strict=True)]
+    returned = combine_fn(*arguments)
+    results = returned if isinstance(returned, tuple | tl.tuple) else (returned,)
+    return [
+        np.broadcast_to(_array(r) if isinstance(r, tl.tensor) else np.asarray(_plain(r)), block.shape).astype(
+            block.dtype
+        )
+        for r, block in zip(results, left, strict=True)
+    ]
+
+
+def _one_by_one(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
+    scanned = _scanned_one_by_one(blocks, dtypes, axis, combine_fn)
+    return [np.take(block, -1, axis) for block in scanned]
+
+
+def _scanned_one_by_one(blocks: list[Array], dtypes: list[Any], axis: int, combine_fn: Any) -> list[Array]:
+    """Combine scalars, so that an ``if`` in the combine function decides for one element."""
+    results = [np.moveaxis(block, axis, 0).copy() for block in blocks]
+    for position in range(1, len(results[0])):
+        for lane in np.ndindex(results[0].shape[1:]):
+            left = [result[(position - 1, *lane)] for result in results]
+            right = [result[(position, *lane)] for result in results]
+            for result, value in zip(results, _combine(combine_fn, left, right, dtypes), strict=True):
+                result[(position, *lane)] = value
+    return [np.moveaxis(result, 0, axis) for result in results]
+
+
+@cache
+def _branches(combine_fn: Any) -> bool:
+    """Tell whether a combine function, or one that it could call, decides anything by the value of an element."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(combine_fn.fn)))
+    except (OSError, TypeError, SyntaxError):
+        return True
+    return any(isinstance(node, ast.If | ast.IfExp | ast.While | ast.BoolOp) for node in ast.walk(tree))
+
+
+def _picked(blocks: list[Array], axis: int, pick: Callable[..., Array]) -> list[Array]:
+    """Return the extreme values along ``axis`` and what the second block holds there; the first one wins a tie."""
+    values, indices = blocks
+    where = np.expand_dims(pick(values, axis=axis), axis)
+    return [np.take_along_axis(block, where, axis).squeeze(axis) for block in (values, indices)]
+
+
+def _ignoring_nan(pick: Callable[..., Array], worst: float) -> Callable[..., Array]:
+    def picked(values: Array, axis: int) -> Array:
+        if values.dtype.kind == "f":
+            values = np.where(np.isnan(values), values.dtype.type(worst), values)
+        return pick(values, axis=axis)
+
+    return picked
+
+
+def _reductions(names: dict[str, Callable[..., Array]]) -> dict[int, Callable[..., Array]]:
+    return {id(getattr(_standard, name)): function for name, function in names.items() if hasattr(_standard, name)}
+
+
+_FAST_REDUCTIONS = _reductions(
+    {
+        "_sum_combine": lambda block, axis: np.sum(block, axis=axis),
+        "_xor_combine": lambda block, axis: np.bitwise_xor.reduce(block, axis=axis),
+        "_or_combine": lambda block, axis: np.bitwise_or.reduce(block, axis=axis),
+        "_elementwise_max": lambda block, axis: np.fmax.reduce(block, axis=axis),
+        "_elementwise_min": lambda block, axis: np.fmin.reduce(block, axis=axis),
+    }
+)
+_argmax, _argmin = _ignoring_nan(np.argmax, -np.inf), _ignoring_nan(np.argmin, np.inf)
+_INDEX_REDUCTIONS = _reductions(
+    {
+        "_argmax_combine_tie_break_left": _argmax,
+        "_argmax_combine_tie_break_fast": _argmax,
+        "_argmin_combine_tie_break_left": _argmin,
+        "_argmin_combine_tie_break_fast": _argmin,
+    }
+)

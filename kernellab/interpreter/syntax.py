@@ -1,0 +1,223 @@
+"""Python's syntax as a kernel means it.
+
+Triton's compiler reads ``and``, ``not``, ``assert``, ``print``, ``range``, ``max`` in its own way: of blocks, element
+by element, without short cuts. Executed as plain Python they would silently do something else; here they are
+rewritten into calls of this module.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter as upstream
+
+from kernellab.interpreter.faults import CheckFailed
+from kernellab.interpreter.values import Handle, numpy_dtype
+
+_PREFIX = "_kernellab_"
+
+
+def loop(*bounds: Any, **options: Any) -> Iterator[Any]:
+    """Iterate as ``tl.range`` does on a GPU: over integers of 32 bits, or 64 where a bound has them."""
+    for key in ("arg1", "arg2", "step"):
+        if options.get(key) is not None:
+            bounds = (*bounds, options[key])
+    wide = any(isinstance(b, tl.tensor) and b.dtype.int_bitwidth == 64 for b in bounds)
+    values = range(*(plain(bound).__index__() for bound in bounds))
+    wide = wide or any(not -(2**31) <= edge < 2**31 for edge in (values.start, values.stop))
+    dtype = tl.int64 if wide else tl.int32
+    held = numpy_dtype(dtype)
+    for value in values:
+        yield tl.tensor(Handle(np.array([value], held), dtype), dtype)
+
+
+def largest(*values: Any, **options: Any) -> Any:
+    return _extreme(tl.maximum, max, values, options)
+
+
+def smallest(*values: Any, **options: Any) -> Any:
+    return _extreme(tl.minimum, min, values, options)
+
+
+def _extreme(
+    of_tensors: Callable[..., Any], of_numbers: Callable[..., Any], values: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
+    if not any(isinstance(value, tl.tensor) for value in values):
+        return of_numbers(*map(plain, values), **options)
+    result = values[0]
+    for value in values[1:]:
+        result = of_tensors(result, value)
+    return result
+
+
+def both(*operands: Callable[[], Any]) -> Any:
+    """``and``: only a false compile-time operand ends it early."""
+    return _combined(operands, decisive=False, method="logical_and")
+
+
+def either(*operands: Callable[[], Any]) -> Any:
+    """``or``: only a true compile-time operand ends it early."""
+    return _combined(operands, decisive=True, method="logical_or")
+
+
+def _combined(operands: tuple[Callable[[], Any], ...], *, decisive: bool, method: str) -> Any:
+    tensors = []
+    value = None
+    for operand in operands:
+        value = operand()
+        if isinstance(value, tl.tensor):
+            tensors.append(value)
+        elif bool(plain(value)) is decisive:
+            return value
+    if not tensors:
+        return value
+    result = tensors[0]
+    for tensor in tensors[1:]:
+        result = getattr(result, method)(tensor)
+    return result
+
+
+def negated(operand: Any) -> Any:
+    """``not``."""
+    return operand.__not__() if isinstance(operand, tl.tensor) else not plain(operand)
+
+
+def asserted(condition: Any, message: Callable[[], Any] = str) -> None:
+    """``assert``: of a tensor, a ``tl.device_assert``."""
+    if isinstance(condition, tl.tensor):
+        tl.device_assert(condition, plain(message()))
+    elif not plain(condition):
+        static_assert(False, message())
+
+
+def static_assert(condition: Any, message: Any = "") -> None:
+    """Check what is known when a kernel is compiled."""
+    if not plain(condition):
+        said = plain(message)
+        raise CheckFailed(f"static assertion failed: {said}" if said else "static assertion failed")
+
+
+def printed(*values: Any) -> None:
+    """``print``, which on a GPU is ``tl.device_print``."""
+    builder = upstream.interpreter_builder
+    shown = [value.handle.data if isinstance(value, tl.tensor) else plain(value) for value in values]
+    text = " ".join(str(item.item() if getattr(item, "size", 0) == 1 else item) for item in shown)
+    builder.print_line(f"pid {builder.grid_idx} {text}")
+
+
+def decided(condition: Any) -> Any:
+    """Return the condition of an ``if`` or ``while``.
+
+    Raises:
+        TypeError: it is a block, which has no single truth; the compiler refuses it too.
+    """
+    if isinstance(condition, tl.tensor) and condition.handle.data.size != 1:
+        shape = tuple(condition.handle.data.shape)
+        raise TypeError(f"a block of shape {shape} cannot decide a condition; use tl.where, or reduce it to a scalar")
+    return condition
+
+
+def same(one: Any, other: Any) -> bool:
+    """``is``, which the compiler asks of the values in constexprs."""
+    return plain(one) is plain(other)
+
+
+def plain(value: Any) -> Any:
+    """Return the value of a ``tl.constexpr``, anything else as it is."""
+    return value.value if isinstance(value, tl.constexpr) else value
+
+
+CALLED: dict[str, Callable[..., Any]] = {"range": loop, "max": largest, "min": smallest, "print": printed}
+SYNTAX: dict[str, Callable[..., Any]] = {
+    "both": both,
+    "either": either,
+    "negated": negated,
+    "asserted": asserted,
+    "decided": decided,
+    "same": same,
+    "plain": plain,
+}
+
+
+def names() -> dict[str, Callable[..., Any]]:
+    """Return what rewritten kernels call, under the names by which they do."""
+    return {f"{_PREFIX}{name}": function for name, function in {**CALLED, **SYNTAX}.items()}
+
+
+class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
+    """Triton's rewriting of a kernel, and ours.
+
+    ``builtins`` are the names of `CALLED` that mean Python's builtins in the kernel's module, ``constants`` those of
+    constexprs: what is asked for the ``value`` of one is what the compiler gives, the constant itself.
+    """
+
+    def __init__(self, builtins: frozenset[str], constants: frozenset[str] = frozenset()) -> None:
+        super().__init__()
+        self.builtins = builtins
+        self.constants = constants
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        is_constant = isinstance(node.value, ast.Name) and node.value.id in self.constants
+        return _call("plain", node, node.value) if is_constant and node.attr == "value" else node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        if len(node.ops) != 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot):
+            return node
+        found = _call("same", node, node.left, node.comparators[0])
+        return found if isinstance(node.ops[0], ast.Is) else _call("negated", node, found)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:  # noqa: N802 - the names that ast looks for
+        node.targets = [self.visit(target) for target in node.targets]
+        convert = ast.Attribute(ast.Name("interpreter_semantic", ast.Load()), "to_tensor", ast.Load())
+        node.value = ast.Call(convert, [self.visit(node.value), ast.Constant(False)], [])
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in self.builtins:
+            node.func.id = f"{_PREFIX}{node.func.id}"
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        return _call("both" if isinstance(node.op, ast.And) else "either", node, *map(_later, node.values))
+
+    def visit_If(self, node: ast.If) -> ast.AST:  # noqa: N802
+        return self._with_decision(node)
+
+    def visit_While(self, node: ast.While) -> ast.AST:  # noqa: N802
+        return self._with_decision(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:  # noqa: N802
+        return self._with_decision(node)
+
+    def _with_decision(self, node: Any) -> ast.AST:
+        self.generic_visit(node)
+        node.test = _call("decided", node.test, node.test)
+        decision: ast.AST = node
+        return decision
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        return _call("negated", node, node.operand) if isinstance(node.op, ast.Not) else node
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        messages = [] if node.msg is None else [_later(node.msg)]
+        return ast.copy_location(ast.Expr(_call("asserted", node, node.test, *messages)), node)
+
+
+def _call(name: str, node: ast.AST, *arguments: ast.expr) -> ast.expr:
+    called = ast.Call(ast.Name(f"{_PREFIX}{name}", ast.Load()), list(arguments), [])
+    return ast.copy_location(called, node)
+
+
+def _later(expression: ast.expr) -> ast.expr:
+    no_parameters = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    return ast.copy_location(ast.Lambda(no_parameters, expression), expression)

@@ -1,0 +1,1 @@
+"""A launch from its arguments to its result: grid, argument specs, shared memory, recording."""

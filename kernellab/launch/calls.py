@@ -1,0 +1,227 @@
+"""The boundary of the public verbs: what a call may hold, and what of it belongs to the kernel.
+
+`verb` stands before each of them: a call that does not fit its signature, or an option that holds what it may not, is a
+`UsageError` before anything happens, worded the same everywhere. An option that has the name of a parameter of the
+kernel, and holds what only the kernel can take, goes to the kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import numbers
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from kernellab.errors import UsageError, value_message
+from kernellab.target import Target
+
+_Verb = TypeVar("_Verb", bound=Callable[..., Any])
+_Class = TypeVar("_Class", bound=type)
+_LONGEST_S = 1_000_000  # poll(2) counts milliseconds in 32 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What an option may hold: ``allows`` tells, ``expected`` says it in words."""
+
+    expected: str
+    allows: Callable[[Any], bool]
+
+
+def is_number(value: object) -> bool:
+    """Tell whether a value is a finite real number; True and False are none."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and is_number(value) and 0 < int(value) < 2**63
+
+
+def _is_path(value: object) -> bool:
+    text = str(value) if isinstance(value, str | os.PathLike) else ""
+    return bool(text) and "\0" not in text
+
+
+def _has_configs(value: object) -> bool:
+    is_one = hasattr(value, "all_kwargs") or hasattr(value, "to_triton")
+    return is_one or (
+        isinstance(value, Iterable) and not isinstance(value, str | bytes) and not hasattr(value, "dtype")
+    )
+
+
+def _has_names(value: object) -> bool:
+    return isinstance(value, list | tuple | set | frozenset) and all(isinstance(name, str) for name in value)
+
+
+def _has_numbers(value: object) -> bool:
+    return isinstance(value, list | tuple | range) and all(type(number) is int for number in value)
+
+
+_FLAG = Rule("True or False", lambda value: isinstance(value, bool))
+_TARGET = Rule("a target, such as 'cuda:90'", lambda value: isinstance(value, str | Target))
+_FORMULA = Rule("a number or a function", lambda value: is_number(value) or callable(value))
+_CONDITION = Rule("an expression or a function", lambda value: isinstance(value, str) or callable(value))
+_SECONDS = Rule(
+    f"a positive number of seconds, {_LONGEST_S:,} at most", lambda value: is_number(value) and 0 < value <= _LONGEST_S
+)
+_COUNT = Rule("a positive number (an integer)", _is_count)
+_PATH = Rule("the path of a file or folder", _is_path)
+_KEPT = Rule("a name, name@version or id", lambda value: isinstance(value, str | int) and not isinstance(value, bool))
+_TEXT = Rule("a text", lambda value: isinstance(value, str))
+_RULES = {
+    "budget_configs": _COUNT,
+    "budget_s": _SECONDS,
+    "bytes": _FORMULA,
+    "argument": _TEXT,
+    "check": Rule(_CONDITION.expected, lambda value: _CONDITION.allows(value) or hasattr(value, "require")),
+    "configs": Rule("a list of triton.Config, or a Space: Space(BLOCK=[64, 128])", _has_configs),
+    "devices": Rule("a list of GPU numbers, such as [0, 1]", _has_numbers),
+    "effects": Rule("what lab.effects returns", lambda value: hasattr(value, "sites")),
+    "executor": Rule("a concurrent.futures.Executor", lambda value: callable(getattr(value, "submit", None))),
+    "flops": _FORMULA,
+    "found": Rule("a DataFrame", lambda value: hasattr(value, "to_csv") and hasattr(value, "columns")),
+    "inputs": Rule("a function of swept names: lambda n: dict(x=torch.rand(n), n=n)", callable),
+    "kind": _TEXT,
+    "left": _KEPT,
+    "name": _TEXT,
+    "namespace": Rule("a dict, such as globals()", lambda value: isinstance(value, dict)),
+    "opened": _TEXT,
+    "path": _PATH,
+    "right": Rule(f"{_KEPT.expected}, or a function", lambda value: _KEPT.allows(value) or callable(value)),
+    "rounds": _COUNT,
+    "search": Rule("a name, or an object with ask and tell", lambda v: isinstance(v, str) or hasattr(v, "ask")),
+    "store": _PATH,
+    "table": _TEXT,
+    "target": _TARGET,
+    "timeout_s": _SECONDS,
+    "to": _PATH,
+    "uninitialised": Rule("a list of names, such as ['out_ptr']", _has_names),
+    "view": _TEXT,
+    "where": _CONDITION,
+}  # fmt: skip
+_OWNERS = {"Lab": "lab", "Keeping": "lab", "Launches": "lab", "Registry": "lab.kernels"}
+
+
+def verbs(owner: _Class) -> _Class:
+    """Make each public method of a class a `verb`."""
+    for name, member in list(vars(owner).items()):
+        if inspect.isfunction(member) and (name == "__init__" or not name.startswith("_")):
+            setattr(owner, name, verb(member))
+    return owner
+
+
+def verb(function: _Verb) -> _Verb:
+    """Return a public function or method that checks how it is called.
+
+    What a parameter may hold goes by its name, which means the same for all verbs; one whose default is None may be
+    None, one whose default is a truth value holds such. Of a verb that takes a kernel and its arguments, a keyword that
+    cannot be the verb's goes to the kernel's parameter of that name, if there is one. The verb then raises `UsageError`
+    for a call that does not fit.
+    """
+    signature = inspect.signature(function)
+    rules = {
+        name: rule for name, parameter in signature.parameters.items() if (rule := _rule_of(parameter)) is not None
+    }
+    of_kernel = {"kernel", "args"} <= set(signature.parameters)
+    label = _label_of(function)
+
+    @functools.wraps(function)
+    def checked(*args: Any, **named: Any) -> Any:
+        __tracebackhide__ = True
+        if of_kernel and len(args) > 1:
+            misplaced = [name for name, rule in rules.items() if name in named and not rule.allows(named[name])]
+            args, named = _with_kernel_arguments(signature, args, named, misplaced)
+        for name, value in _given(signature, label, args, named).items():
+            if name in rules and not rules[name].allows(value):
+                raise UsageError(value_message(name, value, rules[name].expected))
+        return function(*args, **named)
+
+    return cast(_Verb, checked)
+
+
+def _rule_of(parameter: inspect.Parameter) -> Rule | None:
+    rule = _FLAG if isinstance(parameter.default, bool) else _RULES.get(parameter.name)
+    if rule is None or parameter.default is not None:
+        return rule
+    return Rule(rule.expected, lambda value: value is None or rule.allows(value))
+
+
+def _label_of(function: Callable[..., Any]) -> str:
+    """Return how messages call a verb: ``lab.run``."""
+    owner, _, name = function.__qualname__.rpartition(".")
+    return "kernellab.Lab" if name == "__init__" else f"{_OWNERS.get(owner, 'kernellab')}.{name}"
+
+
+def _given(signature: inspect.Signature, label: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a call gives to each parameter.
+
+    Raises:
+        UsageError: the call does not fit the signature.
+    """
+    try:
+        bound = signature.bind(*args, **named)
+    except TypeError as exc:
+        untyped = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+        shown = inspect.Signature([each for each in untyped if each.name != "self"])
+        raise UsageError(f"{label}: {exc}; it is called as {label}{shown}.") from exc
+    return bound.arguments
+
+
+def _with_kernel_arguments(
+    signature: inspect.Signature, args: tuple[Any, ...], named: dict[str, Any], misplaced: list[str]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a call that gives ``misplaced`` keywords to the kernel, by position, where it has such parameters."""
+    from kernellab._triton.objects import by_position, is_kernel, parameter_names  # keeps `import kernellab` light
+
+    before = list(signature.parameters).index("args")
+    kernel = args[1]
+    if not misplaced or not is_kernel(kernel):
+        return args, named
+    reserved = {name for name in misplaced if name in parameter_names(kernel)}
+    given, rest = by_position(kernel, args[before:], named, reserved)
+    return (*args[:before], *given), rest
+
+
+def require_kernel(kernel: Any) -> None:
+    """Raise `UsageError` for what is not a Triton kernel."""
+    from kernellab._triton.objects import is_kernel
+
+    if not is_kernel(kernel):
+        raise UsageError(f"{kernel!r} is not a Triton kernel; pass a function decorated with @triton.jit.")
+
+
+def require_grid(grid: Any, what: str) -> None:
+    """Raise `UsageError` for what cannot be a grid: mostly the first argument of the kernel, where the grid is missing.
+
+    ``what`` is the call: ``lab.tune``.
+    """
+    if not callable(grid) and not isinstance(grid, int | tuple | list):
+        raise UsageError(
+            f"The grid is missing: {what} got a {type(grid).__name__} in its place. Pass it after the kernel, "
+            f"{what}(kernel, grid, ...), as a tuple such as (64,) or a function of the kernel's parameters by name."
+        )
+
+
+def variants_of(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the function and options of a plain kernel, or of every config of an autotuned one."""
+    from kernellab._triton.decorators import variants
+
+    require_kernel(kernel)
+    return variants(kernel, args, meta)
+
+
+def named_arguments(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given arguments by parameter name."""
+    by_name = {name: value for name, value in meta.items() if name in function.arg_names}
+    return {**dict(zip(function.arg_names, args, strict=False)), **by_name}
+
+
+def addresses_of(arguments: Mapping[str, Any]) -> list[tuple[str, object]]:
+    """Return the argument names and addresses of all memory among the arguments."""
+    from kernellab.launch.memory import memory_of
+
+    return [(name, tensor.data_ptr()) for name, tensor in memory_of(arguments).items()]

@@ -1,0 +1,283 @@
+"""Memory that a launch reaches through addresses among its arguments, as numbers or in tables: who owns it.
+
+The effects tell which arguments' values become addresses. Here they are looked up: each lies in the storage of a tensor
+that is alive, or on a GPU in a block that torch's allocator has given out, or nobody is known to own it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.ir.effects import REACHED, Access, Effects
+from kernellab.launch.memory import (
+    Copier,
+    Moves,
+    memory_of,
+    move_addresses,
+    moved_address,
+    numbers_of,
+    span_of,
+    words_of,
+)
+from kernellab.launch.shared_memory import TRITON_DTYPES
+
+_WORD_DTYPES = frozenset({"int64", "uint64"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The memory behind the addresses of one launch.
+
+    ``tensors`` hold all of each storage, under the name of the first address that leads there: of element 3 of ptrs, it
+    is ``memory reached through ptrs[3]``. ``tables`` names the tensors whose elements are addresses, there and among
+    the arguments, ``numbers`` the arguments that are addresses themselves. ``mutated`` and ``read`` are what of
+    ``tensors`` the kernel may write and read. ``through`` are the arguments that were looked at, ``owners`` the live
+    tensors that the storages were found by.
+    """
+
+    tensors: Mapping[str, Any] = field(default_factory=dict)
+    owners: Mapping[str, Any] = field(default_factory=dict)
+    tables: frozenset[str] = frozenset()
+    numbers: frozenset[str] = frozenset()
+    mutated: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+    through: frozenset[str] = frozenset()
+
+    def joined(self, other: Reached) -> Reached:
+        """Return what two forms of a kernel reach on the same arguments."""
+        sets = (getattr(self, name) | getattr(other, name) for name in _SETS)
+        return Reached({**self.tensors, **other.tensors}, {**self.owners, **other.owners}, *sets)
+
+    def addresses_in(self, name: str, value: Any) -> list[tuple[int, Any, int]]:
+        """Return the addresses in an argument: the position of the word, who owns it, and the distance in bytes."""
+        if name not in self.tables | self.numbers:
+            return []
+        words = [value] if name in self.numbers else words_of(value).tolist()
+        spans = [(*span_of(tensor), self.owners[each]) for each, tensor in self.tensors.items()]
+        return [
+            (position, owner, word - owner.data_ptr())
+            for position, word in enumerate(words)
+            for owner in [next((owner for start, end, owner in spans if start <= word < end), None)]
+            if owner is not None
+        ]
+
+
+_SETS = ("tables", "numbers", "mutated", "read", "through")
+NOTHING = Reached()
+
+
+def reached(arguments: Mapping[str, Any], effects: Effects, device: str) -> Reached:
+    """Return the memory that a launch reaches through the arguments that its effects name, and through that again.
+
+    ``device`` is the type of the one that it runs on. Addresses that no live tensor owns lead nowhere.
+    """
+    if not effects.through:
+        return NOTHING
+    memory, integers = memory_of(arguments), numbers_of(arguments)
+    tables = {name: memory[name] for name in sorted(effects.through) if name in memory}
+    numbers = {name: integers[name] for name in sorted(effects.through) if name in integers}
+    owners = _owners(device)
+    found: dict[str, tuple[str, Any]] = {}  # the argument that leads there, and the tensor
+    for name, address in numbers.items():
+        found.update((REACHED + name, (name, tensor)) for _, tensor in owners.behind([address]))
+    waiting = [(name, REACHED + name, table) for name, table in tables.items()]
+    inner: set[str] = set()
+    if any(effect.is_nested for effect in effects.unknown):
+        inner = {name for name, (_, tensor) in found.items() if _holds_words(tensor)}
+        waiting += [(found[name][0], name, found[name][1]) for name in sorted(inner)]
+    seen = {(root, tensor.data_ptr()) for root, tensor in found.values()}
+    for root, label, table in waiting:  # which grows
+        for position, tensor in owners.behind(words_of(table).cpu().numpy()):
+            if (root, tensor.data_ptr()) in seen:
+                continue
+            seen.add((root, tensor.data_ptr()))
+            name = f"{label}[{position}]"
+            found[name] = root, tensor
+            if any(effect.is_nested for effect in effects.unknown) and _holds_words(tensor):
+                inner.add(name)
+                waiting.append((root, name, tensor))
+    written, loaded = effects.reached(Access.WRITE, Access.ATOMIC), effects.reached(Access.READ, Access.ATOMIC)
+    return Reached(
+        tensors={name: tensor for name, (_, tensor) in found.items()},
+        owners={name: owners.of(tensor) for name, (_, tensor) in found.items()},
+        tables=frozenset(tables) | inner,
+        numbers=frozenset(numbers),
+        mutated=frozenset(name for name, (root, _) in found.items() if root in written),
+        read=frozenset(name for name, (root, _) in found.items() if root in loaded),
+        through=effects.through,
+    )
+
+
+def device_of(arguments: Mapping[str, Any]) -> str:
+    """Return the type of the device that a launch on these arguments runs on."""
+    import torch
+
+    found = {tensor.device.type for tensor in memory_of(arguments).values()}
+    return "cuda" if "cuda" in found or (not found and torch.cuda.is_initialized()) else "cpu"  # type: ignore[no-untyped-call]
+
+
+def apart(tensors: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tensors that no argument covers with its own view."""
+    views = [span_of(tensor) for tensor in memory_of(arguments).values()]
+    spans = {name: span_of(tensor) for name, tensor in tensors.items()}
+    covered = {n for n, (start, end) in spans.items() if any(a <= start and end <= b for a, b in views)}
+    kept = {spans[name]: name for name in sorted(tensors, reverse=True) if name not in covered}
+    return {name: tensors[name] for name in tensors if kept.get(spans[name]) == name}
+
+
+@dataclass(slots=True)
+class Copies:
+    """The arguments of a launch on copies of their memory, that behind their addresses included.
+
+    ``device`` is the type of the one that the launch runs on, ``originals`` are its arguments, ``behind`` is what they
+    reach. ``reached`` are copies of that, which the addresses in the copied ``arguments`` hold for as long as it lives.
+    """
+
+    originals: Mapping[str, Any]
+    effects: Effects
+    device: str
+    copier: Copier = field(default_factory=Copier)
+    arguments: dict[str, Any] = field(init=False)
+    behind: Reached = field(init=False)
+    reached: dict[str, Any] = field(init=False)
+    _moves: Moves = ()
+
+    def __post_init__(self) -> None:
+        self.behind = reached(self.originals, self.effects, self.device)
+        made = self.copier.of({**self.originals, **self.behind.tensors})
+        held = self.copier.storages.items()
+        self._moves = tuple((start, copy.nbytes(), copy.data_ptr()) for (_, start), copy in held if start)
+        self.arguments = {
+            name: _with_moved_numbers(name, made[name], self.behind.numbers, self._moves) for name in self.originals
+        }
+        self.reached = {name: made[name] for name in self.behind.tensors}
+        self._move_tables(self._moves)
+
+    def take_back_addresses(self) -> None:
+        """Let the tables hold addresses of the originals again, for who copies them back."""
+        self._move_tables(tuple((copy, size, start) for start, size, copy in self._moves))
+
+    def _move_tables(self, moves: Moves) -> None:
+        memory = {**memory_of(self.arguments), **self.reached}
+        for name in self.behind.tables:
+            move_addresses(words_of(memory[name]), moves)
+
+
+def _with_moved_numbers(name: str, value: Any, numbers: frozenset[str], moves: Moves) -> Any:
+    if isinstance(value, tuple):
+        members = [_with_moved_numbers(f"{name}[{i}]", member, numbers, moves) for i, member in enumerate(value)]
+        return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
+    return moved_address(int(value), moves) if name in numbers else value
+
+
+def tensors_at(addresses: Sequence[int], device: str) -> dict[str, Any]:
+    """Return the memory of the live tensors that own some of the addresses, named after the first in each."""
+    found = _owners(device).behind(addresses)
+    return {f"memory at {addresses[position]:#x}": tensor for position, tensor in found}
+
+
+def memory_at(address: int, device: str) -> Any:
+    """Return the memory of the live tensor that owns an address, or None."""
+    return next((tensor for _, tensor in _owners(device).behind([address])), None)
+
+
+def _holds_words(tensor: Any) -> bool:
+    return str(tensor.dtype).removeprefix("torch.") in _WORD_DTYPES
+
+
+@dataclass(frozen=True, slots=True)
+class _Owners:
+    """Who owns memory: the first and the last-plus-one address of each, in ascending order, and a tensor in it."""
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    tensors: tuple[Any, ...]
+
+    def of(self, tensor: Any) -> Any:
+        """Return the live tensor that owns the memory of ``tensor``."""
+        return self.tensors[bisect.bisect_right(self.starts, tensor.data_ptr()) - 1]
+
+    def behind(self, addresses: Any) -> Iterator[tuple[int, Any]]:
+        """Yield the memory of each owner of some of the addresses, with the position of the first that it owns."""
+        import numpy as np
+
+        words = np.asarray(addresses).astype(np.uint64).reshape(-1)
+        if not self.starts or not words.size:
+            return
+        places = np.searchsorted(np.array(self.starts, np.uint64), words, side="right").astype(np.int64) - 1
+        inside = (places >= 0) & (words < np.array(self.ends, np.uint64)[places])
+        positions = np.flatnonzero(inside)
+        owners, first = np.unique(places[positions], return_index=True)
+        for position, owner in sorted(zip(positions[first].tolist(), owners.tolist(), strict=True)):
+            yield position, _whole(self.tensors[owner])
+
+
+def _owners(device: str) -> _Owners:
+    """Return the owners of all memory that a kernel on this type of device can reach."""
+    spans = list(_live(device))
+    if device == "cuda":
+        spans += _given_out(spans)
+    kept: list[tuple[int, int, Any]] = []
+    for span in sorted(spans, key=lambda each: (each[0], -each[1], -each[2].numel() * each[2].element_size())):
+        if not kept or span[1] > kept[-1][1]:
+            kept.append(span)
+    starts, ends, tensors = zip(*kept, strict=True) if kept else ((), (), ())
+    return _Owners(starts, ends, tensors)
+
+
+class _TensorTypes(dict[type, bool]):
+    """Whether a type is one of tensors: asked of each object of the process, of the types alone."""
+
+    def __missing__(self, kind: type) -> bool:
+        import torch
+
+        self[kind] = found = issubclass(kind, torch.Tensor)
+        return found
+
+
+def _live(device: str) -> Iterator[tuple[int, int, Any]]:
+    """Yield the span of the storage of every live tensor, and the tensor."""
+    import torch
+
+    is_tensor, reachable = _TensorTypes(), {device, "cpu"}
+    with torch._C.DisableTorchFunctionSubclass():
+        for each in [found for found in gc.get_objects() if is_tensor[type(found)]]:
+            if each.layout != torch.strided or each.device.type not in reachable:
+                continue
+            try:
+                storage = each.untyped_storage()
+                start, size = storage.data_ptr(), storage.nbytes()
+            except RuntimeError:  # a tensor without data of its own: a fake one, or a wrapper
+                continue
+            if start and size and (each.device.type == device or each.is_pinned()):
+                yield start, start + size, each
+
+
+def _given_out(known: list[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Any]]:
+    """Yield the blocks that torch's allocator has given out, and that no tensor of Python's holds."""
+    import torch
+
+    starts = {start for start, _, _ in known}
+    for segment in torch.cuda.memory_snapshot():  # type: ignore[no-untyped-call]
+        address, place = segment["address"], f"cuda:{segment['device']}"
+        for block in segment["blocks"]:
+            size = block.get("requested_size") or block["size"]
+            if block["state"] == "active_allocated" and address not in starts:
+                storage = torch._C._construct_storage_from_data_pointer(address, torch.device(place), size)
+                yield address, address + size, torch.empty(0, dtype=torch.uint8, device=place).set_(storage)
+            address += block["size"]
+
+
+def _whole(tensor: Any) -> Any:
+    """Return all elements of the storage of a tensor, one after the other."""
+    import torch
+
+    storage, dtype = tensor.untyped_storage(), tensor.dtype
+    if str(dtype).removeprefix("torch.") not in TRITON_DTYPES or storage.nbytes() % dtype.itemsize:
+        dtype = torch.uint8
+    empty = torch.empty(0, dtype=dtype, device=storage.device)
+    return empty.set_(storage, 0, (storage.nbytes() // dtype.itemsize,), (1,))

@@ -1,0 +1,207 @@
+"""Who is told of launches, each of its own thread, and what is recorded of them while somebody watches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab._triton.wrapping import decorated_closure_of
+from kernellab.compile.types import Compiled
+from kernellab.errors import LaunchError, SourceError
+from kernellab.launch.grid import CheckedGrid, Grid3
+from kernellab.launch.memory import memory_of
+from kernellab.launch.run import Run
+from kernellab.measure.poison import Key
+from kernellab.source import Closure
+from kernellab.workers.forks import lock
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A launch that ended well: the jit function, its arguments by name, the options it was given, and its grid."""
+
+    kernel: Any
+    compiled: Compiled
+    arguments: Mapping[str, Any]
+    options: Mapping[str, Any]
+    grid: Grid3
+
+
+Observe = Callable[[Launched], None]
+
+
+class Observers:
+    """The observers of each thread, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+        self._followers: tuple[tuple[Observe, Callable[[], bool]], ...] = ()
+
+    @contextmanager
+    def added(self, observe: Observe, follows: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Tell ``observe`` of the launches of this thread inside a with statement.
+
+        Also of those of another thread in which ``follows`` holds: torch runs the backward pass of a GPU in such.
+        """
+        before, followers = self._of_thread(), self._followers
+        self._local.observers = (*before, observe)
+        self._followers = (*followers, (observe, follows))
+        try:
+            yield
+        finally:
+            self._local.observers = before
+            self._followers = tuple(each for each in self._followers if each[0] is not observe)
+
+    @contextmanager
+    def withheld(self) -> Iterator[None]:
+        """Mark what this thread does inside a with statement as the lab's own doing."""
+        self._local.withheld = self.is_withheld + 1
+        try:
+            yield
+        finally:
+            self._local.withheld -= 1
+
+    @property
+    def is_withheld(self) -> int:
+        """How many with statements of `withheld` this thread is in."""
+        return getattr(self._local, "withheld", 0)
+
+    @property
+    def are_there(self) -> bool:
+        """Whether this thread has any."""
+        return bool(self._listening())
+
+    def tell(self, launched: Launched) -> None:
+        """Tell the observers of this thread of a launch."""
+        for observe in self._listening():
+            observe(launched)
+
+    def _listening(self) -> tuple[Observe, ...]:
+        own = self._of_thread()
+        if not self._followers:
+            return own
+        return (*own, *(observe for observe, follows in self._followers if observe not in own and follows()))
+
+    def _of_thread(self) -> tuple[Observe, ...]:
+        return getattr(self._local, "observers", ())
+
+
+@dataclass(slots=True)
+class LaunchRecord:
+    """The launches of one specialization of one kernel while a recorder watched.
+
+    ``kernel`` is the jit function; ``owner`` is what was launched, decorators and all, and ``closure`` that with all
+    that it captured, as it was then: None where its source is not known. ``given_grid`` is the last grid as the user
+    gave it: a function, or extents. ``where`` it ran is told here if ``run`` does not tell it.
+    """
+
+    kernel: Any
+    compiled: Compiled
+    arguments: Mapping[str, Any]
+    grid: Grid3 | None = None
+    launches: int = 0
+    run: Run | None = None
+    given_grid: Any = None
+    owner: Any = None
+    closure: Closure | None = None
+    where: str = "nowhere"
+
+
+def record_of(
+    kernel: Any,
+    compiled: Compiled,
+    arguments: Mapping[str, Any],
+    grid: CheckedGrid | None = None,
+    where: str = "nowhere",
+) -> LaunchRecord:
+    """Return the record of a launch of a bound jit function that this thread is making; it counts none yet."""
+    owner = kernel.launched_as
+    try:
+        closure = decorated_closure_of(owner)
+    except SourceError:
+        closure = None
+    record = LaunchRecord(kernel, compiled, arguments, owner=owner, closure=closure, where=where)
+    if grid is not None:
+        record.grid, record.given_grid = grid.value, grid.given
+    return record
+
+
+def can_read(arguments: Mapping[str, Any]) -> bool:
+    """Tell whether arguments can be read now: not where a launch on a GPU goes into a CUDA graph."""
+    import torch  # a launch needs it anyway
+
+    on_gpu = any(tensor.is_cuda for tensor in memory_of(arguments).values())
+    return not (on_gpu and torch.cuda.is_current_stream_capturing())
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Collects launches, one record per specialization, in the order of their first launch.
+
+    ``timeout_s`` limits each launch in a worker; with ``run`` false, launches are compiled only; with ``isolate``
+    false, first launches on a GPU do not fly in the worker; with ``interpret``, none runs on a GPU. ``uninitialised``
+    names arguments whose contents count as never written on the CPU. With ``poison``, outputs are filled with a pattern
+    before each launch, and ``unwritten`` holds masks of the elements that no launch wrote.
+    """
+
+    timeout_s: float | None = None
+    run: bool = True
+    isolate: bool = True
+    interpret: bool = False
+    uninitialised: frozenset[str] = frozenset()
+    poison: bool = False
+    unwritten: dict[Key, Any] = field(default_factory=dict)
+    records: dict[tuple[int, str], LaunchRecord] = field(default_factory=dict)
+
+    def note(
+        self,
+        kernel: Any,
+        compiled: Compiled,
+        arguments: Mapping[str, Any],
+        grid: Grid3 | None,
+        run: Run | None,
+        given_grid: Any = None,
+    ) -> None:
+        key = (id(kernel), compiled.digest)
+        if key not in self.records:
+            self.records[key] = record_of(kernel, compiled, arguments)
+        record = self.records[key]
+        record.arguments, record.grid = arguments, grid or record.grid
+        record.given_grid = given_grid or record.given_grid
+        record.launches += grid is not None
+        record.run = run or record.run
+
+    def last_run(self, kernel: Any) -> Run:
+        """Return what the last launch did.
+
+        Raises:
+            LaunchError: ``kernel`` launched nothing.
+        """
+        if not self.records:
+            raise LaunchError(f"{kernel!r} launched nothing.")
+        record = list(self.records.values())[-1]
+        if record.run is not None:
+            return record.run
+        empty = ("the grid is empty: nothing was launched",)
+        return Run(record.compiled.kernel, record.grid or (0, 1, 1), 0.0, {}, (), "nowhere", notes=empty)
+
+
+class Switch:
+    """Counts the recorders of all threads; while there is one, all launches go the slow way."""
+
+    def __init__(self) -> None:
+        self.slow = 0
+        self._lock = lock()
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        with self._lock:
+            self.slow += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.slow -= 1

@@ -1,1 +1,0 @@
-"""The magics, one module per family: parse, call the lab, return."""

@@ -1,0 +1,178 @@
+"""The memory of a bench: copies of the arguments, what they held, and the outputs to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.errors import RunError
+from kernellab.gpu.ipc import move_tables, moves_of, tensor_of
+from kernellab.gpu.redzones import Arena, Span, arena_of, spans_of
+from kernellab.gpu.trial_job import Damage
+from kernellab.launch.arguments import TensorSpec
+from kernellab.launch.memory import Moves
+from kernellab.measure import poison
+from kernellab.measure.bench_jobs import Expected, Setup
+from kernellab.measure.comparison import Check, Value, agree, compared
+
+_GUARD_BYTES = 4 << 20
+_MOST_GROUPS = 4
+
+
+class TooLarge(RunError):
+    """The device has no room for copies of the arguments."""
+
+
+def free_bytes_of_device() -> int:
+    """Return the bytes that can be allocated: those free on the device, and those that torch holds unused."""
+    import torch
+
+    unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return int(torch.cuda.mem_get_info()[0] + unused)
+
+
+@dataclass(slots=True)
+class BenchMemory:
+    """What launches of a bench work on.
+
+    ``tensors`` are the memories as bytes, ``before`` what those that the kernel may write held, None where no launch
+    asks for it, ``groups`` the outputs seen so far. ``arena`` is where copies lie, None where there are none.
+    ``is_in_place`` tells that ``tensors`` are the user's own, to be given back as they were.
+    """
+
+    setup: Setup
+    tensors: list[Any]
+    before: dict[int, Any]
+    is_in_place: bool = False
+    arena: Arena | None = None
+    groups: list[list[Any]] = field(default_factory=list)
+    free_bytes: Callable[[], int] = free_bytes_of_device
+
+    @property
+    def moves(self) -> Moves:
+        """Where the memories of the setup lie here."""
+        return moves_of(self.setup.memories, self.tensors)
+
+    @property
+    def restored(self) -> list[int]:
+        """The memories that a launch changes and a later one would read."""
+        return [index for index in self.before if index in self.setup.read]
+
+    def restore(self) -> None:
+        """Bring back what a launch must find, and set to zero what was declared so."""
+        for index in self.restored:
+            self.tensors[index].copy_(self.before[index], non_blocking=True)
+        for spec in self.setup.zeroed:
+            tensor_of(spec, self.tensors[spec.storage]).zero_()
+
+    def poison(self) -> None:
+        """Fill what is only written, so that an element left out shows."""
+        kept = set(self.restored)
+        for spec in self.setup.outputs:
+            if spec.storage in self.before and spec.storage not in kept:
+                poison.fill(tensor_of(spec, self.tensors[spec.storage]))
+
+    def group_of_outputs(self) -> int | None:
+        """Return the group that the outputs belong to; None where they start one that there is no room for."""
+        outputs = [tensor_of(spec, self.tensors[spec.storage]) for spec in self.setup.outputs]
+        for number, group in enumerate(self.groups):
+            if all(agree(got, want) for got, want in zip(outputs, group, strict=True)):
+                return number
+        size_bytes = sum(output.numel() * output.element_size() for output in outputs)
+        if len(self.groups) == _MOST_GROUPS or 2 * size_bytes > self.free_bytes():
+            return None
+        self.groups.append([output.clone() for output in outputs])
+        return len(self.groups) - 1
+
+    def repeats_itself(self, group: int) -> bool:
+        """Tell whether the outputs of a second launch are those of the first one, which founded ``group``."""
+        outputs = [tensor_of(spec, self.tensors[spec.storage]) for spec in self.setup.outputs]
+        return all(agree(got, want) for got, want in zip(outputs, self.groups[group], strict=True))
+
+    def checks(self, references: Sequence[Any]) -> list[Check]:
+        """Compare the outputs with what they are to hold, the values of which lie in ``references``."""
+        return [self._check(each, references) for each in self.setup.expected]
+
+    def _check(self, expected: Expected, references: Sequence[Any]) -> Check:
+        storage = expected.output.storage
+        output, value = tensor_of(expected.output, self.tensors[storage]), _viewed(expected.value, references)
+        error = None if expected.error is None else _viewed(expected.error, references)
+        missing = None if storage in self.restored else poison.held_in(output)
+        want = Value(value, error, expected.unit)
+        return compared("the reference", expected.name, output, want, missing, expected.fill)
+
+    def damages(self) -> tuple[Damage, ...]:
+        """Return what was written outside the copies, or to one that the kernel only reads."""
+        return () if self.arena is None else tuple(self.arena.damages())
+
+    def give_back(self) -> None:
+        """Leave the user's own memory as it was found."""
+        if self.is_in_place:
+            for index, held in self.before.items():
+                self.tensors[index].copy_(held)
+
+
+def copied(
+    setup: Setup,
+    originals: Sequence[Any],
+    *,
+    keeps_originals: bool,
+    free_bytes: Callable[[], int] = free_bytes_of_device,
+) -> BenchMemory:
+    """Return memory of its own for launches; what they only read is shared where not all can be copied.
+
+    ``keeps_originals`` tells that the originals serve as what was there before; else they may go once this returns.
+
+    Raises:
+        TooLarge: not even what the kernel writes can be copied.
+    """
+    filled = [memory.size_bytes > 0 for memory in setup.memories]
+    written = [is_filled and memory.is_mutated for is_filled, memory in zip(filled, setup.memories, strict=True)]
+    mutated = [index for index, is_written in enumerate(written) if is_written]
+    restored = [index for index in mutated if index in setup.read]
+    tables = [memory.holds_addresses and memory.size_bytes > 0 for memory in setup.memories]
+    needed = [is_written or holds for is_written, holds in zip(written, tables, strict=True)]
+    changed = [index for index in restored if tables[index]]  # they are brought back with the addresses of the copies
+    for own, twice in ((filled, changed if keeps_originals else restored), (needed, changed)):
+        spans, total_bytes = spans_of(setup.memories, own, _GUARD_BYTES)
+        if total_bytes + sum(setup.memories[index].size_bytes for index in twice) <= free_bytes() * 3 // 4:
+            break
+    else:
+        raise TooLarge("The GPU has no room for copies of what the kernel writes.")
+    tensors, arena = _in_arena(setup, originals, spans, total_bytes)
+    sources = {index: (tensors if index in changed else originals)[index] for index in restored}
+    held = {index: source.clone() if index in twice else source for index, source in sources.items()}
+    before = {index: held.get(index) for index in mutated}
+    return BenchMemory(setup, tensors, before, arena=arena)
+
+
+def _in_arena(
+    setup: Setup, originals: Sequence[Any], spans: tuple[Span | None, ...], total_bytes: int
+) -> tuple[list[Any], Arena | None]:
+    """Return the memories, copied where a span says so, and the arena with the copies."""
+    tensors = list(originals)
+    arena = arena_of(spans, total_bytes, originals[0].device) if total_bytes else None
+    for index, span in enumerate(spans):
+        if arena is not None and span is not None:
+            tensors[index] = arena.copy_of(index).copy_(originals[index])
+    move_tables(setup.tables, tensors, moves_of(setup.memories, tensors))
+    for index, span in enumerate(spans):
+        if arena is not None and span is not None and not setup.memories[index].is_mutated:
+            arena.watch(index)
+    return tensors, arena
+
+
+def in_place(setup: Setup, originals: Sequence[Any]) -> BenchMemory:
+    """Return the user's own memory for launches, with copies in pinned memory of the host of what they change."""
+    import torch
+
+    before = {}
+    for index, memory in enumerate(setup.memories):
+        if memory.is_mutated and memory.size_bytes:
+            before[index] = torch.empty(memory.size_bytes, dtype=torch.uint8, pin_memory=True).copy_(originals[index])
+    return BenchMemory(setup, list(originals), before, is_in_place=True)
+
+
+def _viewed(spec: TensorSpec, memories: Sequence[Any]) -> Any:
+    return tensor_of(spec, memories[spec.storage])

@@ -1,0 +1,254 @@
+"""Timing compiled kernels on the current GPU: in the GPU worker, or in the notebook's process where that is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any
+
+from kernellab._triton.artifact import LAUNCH_ERRORS, bring_scratch, compiled_from_files, relauncher
+from kernellab.errors import first_line
+from kernellab.gpu.ipc import argument_of, with_moved_numbers
+from kernellab.measure.bench_jobs import NO_GROUP, BenchKernel, Manner, MeasureJob, Readiness, RoundsJob, Setup, Timing
+from kernellab.measure.bench_memory import BenchMemory, copied
+from kernellab.measure.comparison import agree
+from kernellab.measure.hooks import BadHook, BoundHooks, bound_hooks, loaded_hooks
+from kernellab.measure.stopwatch import Stopwatch, Turn, gpu_stopwatch
+
+_MOST_RUNS = 10_000
+LATE = "some launches reached the GPU late, so their times may hold a wait for the host"
+
+Launcher = Callable[[], None]
+
+
+@dataclass(slots=True)
+class Workbench:
+    """Launches kernels on one memory and times them.
+
+    ``references`` are the memories of what outputs are to hold; ``hooks`` are called around each launch of a kernel, by
+    its digest. A graph holds the launch alone: hooks are called before its replay and after.
+    """
+
+    memory: BenchMemory
+    references: list[Any] = field(default_factory=list)
+    hooks: dict[str, BoundHooks] = field(default_factory=dict)
+    watch: Stopwatch = field(default_factory=gpu_stopwatch)
+    note: str = ""
+    _launchers: dict[tuple[str, tuple[int, int, int]], Launcher] = field(default_factory=dict)
+    _graphs: dict[tuple[str, tuple[int, int, int]], Launcher] = field(default_factory=dict)
+
+    def measure(self, job: MeasureJob) -> Timing:
+        """Launch once, compare the outputs, time as many launches as the job says."""
+        self.note, late = "", self.watch.late
+        try:
+            for reference in job.references[len(self.memory.groups) :]:
+                self._launch_checked(reference)
+                self.memory.group_of_outputs()
+                self._finish(reference)
+            group, difference = self._judged(job.kernel)
+            damages = self.memory.damages()
+            if damages:
+                return Timing(damages=damages)
+            if difference:
+                return Timing(group=1, difference=difference)
+            times = self._screened(job)
+            if self.watch.late > late:
+                self.note = "; ".join(filter(None, (self.note, LATE)))
+        except BadHook as exc:
+            return Timing(bad_hook=str(exc))
+        except LAUNCH_ERRORS as exc:
+            return self._failed(exc)
+        return Timing(tuple(times), group, note=self.note)
+
+    def rounds(self, job: RoundsJob) -> list[Timing]:
+        """Time kernels in turns; where it is ``warm``, right after a launch of their own."""
+        late = self.watch.late
+        try:
+            if job.warm:
+                found = [self.watch.warm(self._turn(kernel, job.by_graph), job.rounds) for kernel in job.kernels]
+            else:
+                found = self._times(job.kernels, job.rounds, job.by_graph)
+        except LAUNCH_ERRORS as exc:
+            return [self._failed(exc)]
+        note = LATE if self.watch.late > late else ""
+        return [Timing(tuple(times), note=note) for times in found]
+
+    def _screened(self, job: MeasureJob) -> list[float]:
+        """Return the milliseconds of as many launches as a job asks for; of two, where both are above its limit."""
+        limit_ms = job.stop_above_ms
+        times = self._times([job.kernel], 2 if job.runs > 1 else 1, job.manner.by_graph)[0]
+        if limit_ms is None or min(times) <= limit_ms:
+            warmups, runs = _counts(job.manner, job.runs, min(times))
+            rounds = warmups + max(0, runs - len(times))
+            times += self._times([job.kernel], rounds, job.manner.by_graph)[0][warmups:]
+        return times
+
+    def _times(self, kernels: Sequence[BenchKernel], rounds: int, by_graph: bool) -> list[list[float]]:
+        """Return the milliseconds of each launch with a flushed L2; each round starts with another kernel."""
+        return self.watch.turns([self._turn(kernel, by_graph) for kernel in kernels], rounds)
+
+    def _turn(self, kernel: BenchKernel, by_graph: bool) -> Turn:
+        launch = partial(self._launched, kernel, self._timed(kernel, by_graph))
+        return Turn(launch, partial(self._prepare, kernel), partial(self._finish, kernel))
+
+    def _prepare(self, kernel: BenchKernel) -> None:
+        if kernel.hooks and kernel.digest not in self.hooks:
+            calls = loaded_hooks(kernel.hooks)
+            self.hooks[kernel.digest] = bound_hooks(calls, kernel.arguments, self.memory.tensors)
+        self.memory.restore()
+        if kernel.digest in self.hooks:
+            self.hooks[kernel.digest].before()
+
+    def _launched(self, kernel: BenchKernel, launcher: Launcher) -> None:
+        try:
+            launcher()
+        except LAUNCH_ERRORS as exc:
+            self._finish(kernel, exc)
+            raise
+
+    def _finish(self, kernel: BenchKernel, exception: Exception | None = None) -> None:
+        """Call what is to be called after a launch; a hook may bring outputs back, so they are looked at before."""
+        if kernel.digest in self.hooks:
+            self.hooks[kernel.digest].after(exception)
+
+    def _judged(self, kernel: BenchKernel) -> tuple[int, str]:
+        """Launch once; return the group of the outputs, and how they differ from the reference, if there is one."""
+        if not self.memory.setup.expected:
+            return self._group(kernel), ""
+        self._launch_checked(kernel)
+        found = [check.text for check in self.memory.checks(self.references) if not check.equal]
+        self._finish(kernel)
+        return int(bool(found)), "; ".join(found)
+
+    def _group(self, kernel: BenchKernel) -> int:
+        """Launch once and return the group of the outputs; `NO_GROUP` where they are like none that is kept."""
+        self._launch_checked(kernel)
+        known = len(self.memory.groups)
+        group = self.memory.group_of_outputs()
+        self._finish(kernel)
+        if group == known and known > 0:
+            self._launch_checked(kernel)
+            repeats = self.memory.repeats_itself(group)
+            self._finish(kernel)
+            if not repeats:
+                self.memory.groups.pop()
+                self.note = "outputs were not compared: two launches of one config differ"
+                return 0
+        if group is None and known == 0:
+            self.note = "outputs were not compared: the GPU lacks memory to keep those of one config"
+        return NO_GROUP if group is None else group
+
+    def _launch_checked(self, kernel: BenchKernel) -> None:
+        self.memory.poison()
+        self._prepare(kernel)
+        self._launched(kernel, self._launcher(kernel))
+        self.watch.synchronize()
+
+    def _failed(self, exc: Exception) -> Timing:
+        """Tell a launch that was refused from one after which the device answers nothing more."""
+        try:
+            self.watch.synchronize()
+        except RuntimeError as fault:
+            return Timing(fault=str(fault))
+        return Timing(refusal=f"{exc}" or type(exc).__name__)
+
+    def _launcher(self, kernel: BenchKernel) -> Launcher:
+        key = (kernel.digest, kernel.grid)
+        if key not in self._launchers:
+            self._launchers[key] = self._new_launcher(kernel)
+        return self._launchers[key]
+
+    def _new_launcher(self, kernel: BenchKernel) -> Launcher:
+        """Return what launches on the stream that is current now."""
+        handle = compiled_from_files(dict(kernel.files), kernel.digest, dict(kernel.signature), kernel.constants)
+        tables, moves = self.memory.setup.tables, self.memory.moves
+        specs = (with_moved_numbers(name, spec, tables, moves) for name, spec in kernel.arguments)
+        arguments = tuple(argument_of(spec, self.memory.tensors) for spec in specs)
+        return relauncher(handle, kernel.grid, arguments)
+
+    def _timed(self, kernel: BenchKernel, by_graph: bool) -> Launcher:
+        """Return what is timed: a launch, or the replay of a graph that holds one."""
+        if not by_graph:
+            return self._launcher(kernel)
+        key = (kernel.digest, kernel.grid)
+        if key not in self._graphs:
+            self._graphs[key] = self._captured(kernel)
+        return self._graphs[key]
+
+    def _captured(self, kernel: BenchKernel) -> Launcher:
+        import torch
+
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(stream):
+            launcher = self._new_launcher(kernel)  # loads the kernel, which a capture does not allow
+        torch.cuda.synchronize()
+        try:
+            with torch.cuda.graph(graph, stream=stream):
+                launcher()
+        except RuntimeError as exc:
+            self.note = f"timed without a CUDA graph, which cannot hold every config: {first_line(exc)}"
+            return self._launcher(kernel)
+        graph.replay()
+        return graph.replay
+
+
+def get_ready(job: Readiness, progress: object) -> None:
+    """Launch each kernel that comparing and flushing launch, and so load it: the first time takes milliseconds."""
+    import torch
+
+    torch.cuda.set_device(job.device)
+    gpu_stopwatch().flush()
+    for name in job.dtypes:
+        ones = torch.ones(2, device="cuda").to(getattr(torch, name))
+        agree(ones, torch.zeros_like(ones))
+    torch.cuda.synchronize()
+    del ones
+    torch.cuda.empty_cache()  # nothing may come to be measured, and then nobody closes a bench
+
+
+def measure(job: MeasureJob, progress: object) -> Timing:
+    """Answer a `MeasureJob` in the GPU worker."""
+    return _workbench(job.setup).measure(job)
+
+
+def rounds(job: RoundsJob, progress: object) -> list[Timing]:
+    """Answer a `RoundsJob` in the GPU worker."""
+    return _workbench(job.setup).rounds(job)
+
+
+def close(payload: object, progress: object) -> None:
+    """Give the memory of the last bench back."""
+    import torch
+
+    _workbench.cache_clear()
+    torch.cuda.empty_cache()
+
+
+@lru_cache(maxsize=1)
+def _workbench(setup: Setup) -> Workbench:
+    """Return the bench of a setup: one at a time, since it fills the device with copies."""
+    import torch
+
+    torch.cuda.set_device(setup.device)
+    bring_scratch()
+    originals = [_mapped(memory) for memory in setup.memories]
+    references = [_mapped(memory) for memory in setup.references]
+    return Workbench(copied(setup, originals, keeps_originals=False), references)
+
+
+def _mapped(memory: Any) -> Any:
+    import torch
+
+    if memory.handle is None:
+        return torch.empty(0, dtype=torch.uint8, device="cuda")
+    function, arguments = memory.handle
+    return function(*arguments)
+
+
+def _counts(manner: Manner, runs: int, first_ms: float) -> tuple[int, int]:
+    """Return how many launches warm up, and how many are timed; one of the first took ``first_ms``."""
+    each_ms = max(first_ms, 1e-3)
+    warmups = 0 if manner.warmup_ms is None else int(manner.warmup_ms / each_ms)
+    wanted = runs if manner.rep_ms is None else int(manner.rep_ms / each_ms)
+    return min(warmups, _MOST_RUNS), max(1, min(wanted, _MOST_RUNS))

@@ -1,0 +1,208 @@
+"""The launches that are compared: one set of arguments with what each config adds; and copies on another GPU."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from kernellab._triton.closure import plain_bindings
+from kernellab.compile.cache import job_of
+from kernellab.compile.types import Compiled, CompileJob
+from kernellab.launch.grid import CheckedGrid, Grid3, grid_errors
+from kernellab.launch.memory import Copier, memory_of
+from kernellab.measure.bench_jobs import Manner
+from kernellab.measure.config import Config
+from kernellab.measure.reference import Reference
+from kernellab.source import Closure
+from kernellab.target import Target
+
+if TYPE_CHECKING:
+    from kernellab.ir.arithmetic import Arithmetic
+    from kernellab.measure.reference import Reference
+
+Hook = Callable[[dict[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The launch of one config.
+
+    ``arguments`` are all of the kernel by name, defaults and constexprs included. ``before`` are the ``pre_hook`` of
+    the config and of the autotuner, ``after`` is the ``post_hook`` of the latter, and ``options`` are the compile
+    options, which they are given too.
+    """
+
+    job: CompileJob
+    function: Any
+    arguments: Mapping[str, Any]
+    grid: Grid3
+    before: tuple[Hook, ...]
+    after: Callable[..., Any] | None
+    options: Mapping[str, Any]
+
+    @property
+    def has_hooks(self) -> bool:
+        return bool(self.before) or self.after is not None
+
+    @property
+    def hook(self) -> Hook | None:
+        """What is to be called before each launch, as one function."""
+        return (lambda named: [hook(named) for hook in self.before]) if self.before else None
+
+
+@dataclass(slots=True)
+class Launches:
+    """A kernel with its decorators, and the arguments of the call that is tuned; ``reference``: what it is to give.
+
+    ``originals`` are the user's own `triton.Config`s, hooks included.
+    """
+
+    kernel: Any
+    grid: Any
+    args: tuple[Any, ...]
+    meta: Mapping[str, Any]
+    target: Target
+    has_hooks: bool = False
+    reference: Reference | None = None
+    originals: Mapping[Config, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    _made: dict[Config, Launch] = field(default_factory=dict)
+    _closures: dict[int, Closure] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        from kernellab._triton.objects import jit_function
+
+        return str(jit_function(self.kernel).__name__)
+
+    @property
+    def closure_digest(self) -> str:
+        """The hash of the kernel's text with that of its helpers."""
+        return next(iter(self._made.values())).job.closure.digest if self._made else ""
+
+    @property
+    def manner(self) -> Manner:
+        """How launches are timed, as the autotuner asks for it."""
+        from kernellab._triton.tuning import declared
+
+        tuner = declared(self.kernel)
+        return Manner(tuner.by_graph, tuner.warmup_ms, tuner.rep_ms)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments of the call by name, without defaults and without what decorators add."""
+        from kernellab._triton.objects import parameter_names
+
+        return {**dict(zip(parameter_names(self.kernel), self.args, strict=False)), **self.meta}
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes of the tensors of the call, by torch's names for them."""
+        return tuple(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in memory_of(self.given).values()}))
+
+    def effective(self, config: Any) -> Config:
+        """Return the value of a `triton.Config`; options that the call gives win over its own."""
+        value = Config.from_triton(config)
+        return value.with_values({name: self.meta[name] for name in value.options if name in self.meta})
+
+    def of(self, config: Config, original: Any = None) -> Launch:
+        """Return the launch of a config; ``original`` is the user's own, hook included.
+
+        Raises:
+            UsageError, LaunchError: the arguments or options do not fit the kernel, or the grid is none.
+        """
+        if config not in self._made:
+            self._made[config] = self._launch(original or self.originals.get(config) or config.to_triton())
+        return self._made[config]
+
+    def _launch(self, config: Any) -> Launch:
+        from kernellab._triton.specialize import specialize
+        from kernellab._triton.tuning import declared, variant_with
+
+        args, meta = self.args, self.meta
+        if config.pre_hook is not None:
+            args, meta = self._after_hook(config)
+        variant = variant_with(self.kernel, args, meta, config)
+        special = specialize(variant.function, self.target, args, variant.meta)
+        known = self._closures.get(id(variant.function))
+        job = job_of(
+            variant.function,
+            self.target,
+            special.signature,
+            special.constants,
+            special.attributes,
+            special.options,
+            closure=known,
+        )
+        if known is None and plain_bindings(tuple(special.constants.values())) is not None:
+            self._closures[id(variant.function)] = job.closure
+        with grid_errors():
+            extents = CheckedGrid(variant.function, self.grid)(special.bound)
+        options = {name: value for name, value in variant.meta.items() if name not in special.bound}
+        tuner = declared(self.kernel)
+        before = tuple(hook for hook in (config.pre_hook, tuner.pre_hook) if hook is not None)
+        return Launch(job, variant.function, special.bound, extents, before, tuner.post_hook, options)
+
+    def _after_hook(self, config: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with descriptors as the hook of a config leaves them; tensors stay untouched."""
+        args = tuple(map(_own_descriptor, self.args))
+        meta = {name: _own_descriptor(value) for name, value in self.meta.items()}
+        from kernellab._triton.objects import parameter_names
+
+        named = {**dict(zip(parameter_names(self.kernel), args, strict=False)), **meta, **config.all_kwargs()}
+        config.pre_hook({name: _without_data(value) for name, value in named.items()})
+        return args, meta
+
+
+def moved_bytes(arguments: Mapping[str, Any], compiled: Compiled) -> int | None:
+    """Return the bytes that a launch moves if every element of its arguments is read and written once.
+
+    None where an effect is unknown, since then so is what it moves.
+    """
+    effects = compiled.effects
+    if effects.unknown:
+        return None
+    found = 0
+    for name, tensor in memory_of(arguments).items():
+        size_bytes = tensor.numel() * tensor.element_size()
+        found += size_bytes * ((name in effects.reads | effects.atomics) + (name in effects.mutated))
+    return found
+
+
+def arithmetic(launch: Launch, compiled: Compiled) -> Arithmetic:
+    """Return what a launch computes, as far as the compiled graph tells."""
+    from kernellab.ir.arithmetic import arithmetic_of  # not needed where all is known
+
+    return arithmetic_of(compiled.graph, launch.arguments, launch.grid)
+
+
+def _own_descriptor(value: Any) -> Any:
+    return copy.copy(value) if hasattr(value, "block_shape") else value
+
+
+def _without_data(value: Any) -> Any:
+    return value.to("meta") if hasattr(value, "untyped_storage") else value
+
+
+def on_device(launches: Launches, device: int) -> Launches:
+    """Return the same launches on copies of their arguments on a GPU; themselves where all lie there."""
+    copies = _copier(device)
+    args = tuple(map(copies.value, launches.args))
+    meta = copies.of(launches.meta)
+    if not copies.storages:
+        return launches
+    reference = launches.reference
+    own = None if reference is None else Reference(reference.text, reference.values, reference.identity)
+    return replace(launches, args=args, meta=meta, reference=own, _made={})
+
+
+def _copier(device: int) -> Copier:
+    import torch
+
+    def copied(storage: Any) -> Any:
+        data = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+        return data.to(f"cuda:{device}").untyped_storage()
+
+    return Copier(copied, lambda tensor: not (tensor.device.type == "cuda" and tensor.device.index == device))

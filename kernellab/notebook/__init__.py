@@ -1,0 +1,1 @@
+"""All that needs IPython: magics, running a cell, formatters, live display."""

@@ -1,0 +1,122 @@
+"""The demonstration: a notebook executed from top to bottom, summed up on the terminal and kept as an HTML page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from kernellab.errors import KernellabError, UsageError
+from kernellab.notebook.formatters import SUMMARY_MIME
+from kernellab.views.notebook_page import notebook_page
+
+_CELL_TIMEOUT_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """What came of it: the facts of each kernel in order, the page, and the seconds it took."""
+
+    kernels: tuple[dict[str, Any], ...]
+    page: Path
+    seconds: float
+
+
+def demonstrate(notebook: Path, page: Path, out: TextIO) -> Demonstration:
+    """Execute ``notebook``, write ``page``, and report on ``out`` while it goes.
+
+    Raises:
+        UsageError: there is no such notebook.
+        KernellabError: a cell failed that is not meant to.
+    """
+    import nbformat  # only here
+
+    if not notebook.is_file():
+        raise UsageError(f"There is no notebook {str(notebook)!r}; run the demo from a clone, or name one.")
+    document = nbformat.read(notebook, as_version=4)
+    begin = time.perf_counter()
+    _execute(document, notebook.parent, out)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(notebook_page(document, title=notebook.stem))
+    return Demonstration(tuple(_kernels(document)), page, time.perf_counter() - begin)
+
+
+def summary_text(result: Demonstration) -> str:
+    """Return the summary that the terminal shows: a few lines per kernel, then where the page is."""
+    lines = [_where(result.kernels), ""]
+    for kernel in result.kernels:
+        lines += [f"{kernel['label']:28} {kernel['target']}", *_details(kernel)]
+    lines += ["", f"{result.page.resolve()}  ({result.seconds:.0f} s)"]
+    return "\n".join(lines)
+
+
+def _execute(document: Any, folder: Path, out: TextIO) -> None:
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    total = sum(cell.cell_type == "code" for cell in document.cells)
+    done: list[int] = []
+
+    def started(cell: Any, cell_index: int) -> None:
+        if cell.cell_type == "code":
+            done.append(cell_index)
+            _progress(out, len(done), total, cell.source)
+
+    client = NotebookClient(
+        document,
+        timeout=_CELL_TIMEOUT_S,
+        resources={"metadata": {"path": str(folder)}},
+        on_cell_start=started,
+        extra_arguments=["--log-level=40"],  # warnings about how the kernel is reached do not concern the user
+    )
+    try:
+        client.execute()
+    except CellExecutionError as exc:
+        raise KernellabError(f"The cell number {len(done)} of the notebook failed.", detail=str(exc)) from exc
+    finally:
+        out.write("\n")
+
+
+def _progress(out: TextIO, done: int, total: int, source: str) -> None:
+    names = [line.split("(")[0].removeprefix("def ") for line in source.splitlines() if line.startswith("def ")]
+    what = names[-1] if names else next((line for line in source.splitlines() if line.strip()), "")
+    bar = "#" * round(20 * done / total)
+    text = f"[{bar:20}] {done}/{total} {what[:50]}"
+    out.write(f"\r{text:80}" if out.isatty() else f"{text}\n")
+    out.flush()
+
+
+def _kernels(document: Any) -> Iterator[dict[str, Any]]:
+    for cell in document.cells:
+        for output in cell.get("outputs", ()):
+            yield from output.get("data", {}).get(SUMMARY_MIME, ())
+
+
+def _where(kernels: tuple[dict[str, Any], ...]) -> str:
+    places = {kernel["where"] for kernel in kernels if kernel["where"]}
+    targets = sorted({kernel["target"] for kernel in kernels})
+    if "gpu" in places:
+        return f"The kernels ran on the GPU, compiled for {', '.join(targets)}."
+    return f"No GPU found: the kernels ran on the interpreter, and were compiled for {', '.join(targets)}."
+
+
+def _details(kernel: dict[str, Any]) -> Iterator[str]:
+    effects = [f"{kind} {', '.join(kernel[key])}" for key, kind in _EFFECTS.items() if kernel[key]]
+    yield f"    {'; '.join(effects) or 'touches no argument'}{'' if kernel['complete'] else '; and memory not known'}"
+    yield f"    {_resources(kernel)}"
+    if kernel["equal"] is not None:
+        verdict = "equals torch" if kernel["equal"] else "DIFFERS from torch"
+        largest = "infinite" if kernel["max_error"] is None else f"{kernel['max_error']:.2g}"
+        yield f"    {verdict}, largest error {largest}"
+
+
+_EFFECTS = {"reads": "reads", "writes": "writes", "atomics": "atomically updates"}
+
+
+def _resources(kernel: dict[str, Any]) -> str:
+    shared = f"{kernel['shared_bytes']:,} bytes of shared memory"
+    if kernel["registers"] is None:
+        return f"registers not known, {shared}"
+    return f"{kernel['registers']} registers, {kernel['spill_bytes']:,} bytes spilled, {shared}"

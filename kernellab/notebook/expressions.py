@@ -1,0 +1,129 @@
+"""What a user writes in the lines of magics as expressions: a launch as text, and the options of a benchmark."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernellab.errors import UsageError
+from kernellab.measure.functions import no_python
+from kernellab.tune.space import Space
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchText:
+    """What a launch in the notebook says: kernel, grid, arguments by position and by name."""
+
+    kernel: Any
+    grid: Any
+    args: tuple[Any, ...]
+    meta: Mapping[str, Any]
+
+
+def launch_of_text(text: str, namespace: Mapping[str, Any]) -> LaunchText:
+    """Return the parts of a launch, evaluated in a namespace.
+
+    Raises:
+        UsageError: the text is no launch, or a part of it cannot be evaluated.
+    """
+    text = unquoted(text.strip())
+    how = "write kernel[grid](arguments), and options that have spaces in quotes"
+    if not text:
+        raise UsageError("There is no launch; write kernel[grid](arguments).")
+    try:
+        call = ast.parse(text, mode="eval").body
+    except SyntaxError as exc:
+        raise no_python(text, exc, _options_first(text) or how) from exc
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Subscript):
+        raise UsageError(f"{text!r} is no launch; {_options_first(text) or 'write kernel[grid](arguments)'}.")
+    taken = ast.Call(ast.Name("_kl_taken", ast.Load()), call.args, call.keywords)
+    parts = ast.Expression(ast.Tuple([call.func.value, call.func.slice, taken], ast.Load()))
+    kernel, grid, (args, meta) = evaluated(ast.fix_missing_locations(parts), text, namespace)
+    return LaunchText(kernel, grid, args, meta)
+
+
+def evaluated(
+    source: str | ast.Expression, text: str, namespace: Mapping[str, Any], option: str = "", how: str = ""
+) -> Any:
+    """Return the value of an expression of the user, the value of ``option`` if that is given; ``how`` is an example.
+
+    Raises:
+        UsageError: it raises.
+    """
+    try:
+        code = compile(source, "<launch>", "eval")
+    except SyntaxError as exc:
+        raise no_python(text, exc, how and f"write {how}", option) from exc
+    try:
+        return eval(code, {**namespace, "_kl_taken": lambda *a, **m: (a, m)})
+    except Exception as exc:
+        named = f"{option} {text!r}".lstrip()
+        raise UsageError(f"{named} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
+
+
+def _options_first(text: str) -> str:
+    """Return what to do about options that stand after a launch, or ""."""
+    return "options come before the launch: %triton_tune --fresh kernel[grid](arguments)" if " --" in text else ""
+
+
+def unquoted(text: str) -> str:
+    """Drop the quotes that IPython's splitting keeps around an option's value."""
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+
+
+_PAIR = re.compile(r"\s*\w+\s*=(?!=)")
+_EXAMPLES = {
+    "--over": '"n=[1024, 2048]"',
+    "--versus": '"torch=lambda x: x + 1"',
+    "--inputs": '"lambda n: dict(x=torch.rand(n), n=n)"',
+    "--flops": '"lambda m, n, k: 2 * m * n * k"',
+    "--bytes": '"lambda n: 8 * n"',
+}
+
+
+def launch_or_kernel(text: str, namespace: Mapping[str, Any]) -> LaunchText:
+    """Return the parts of ``kernel[grid](arguments)``, of ``kernel[grid]``, or of a kernel alone.
+
+    Raises:
+        UsageError: there is none, or it cannot be evaluated.
+    """
+    text = unquoted(text.strip())
+    if not text:
+        raise UsageError('There is no kernel; write %triton_bench kernel[grid](arguments) --over "n=[...]".')
+    if text.endswith(")"):
+        return launch_of_text(text, namespace)
+    if text.endswith("]") and "[" in text:
+        return launch_of_text(f"{text}()", namespace)
+    if "[" in text:
+        return launch_of_text(text, namespace)  # which says what is wrong with it
+    is_label = "@" in text or text.partition(".")[0] not in namespace
+    return LaunchText(text.strip("\"'") if is_label else evaluated(text, text, namespace), None, (), {})
+
+
+def named(texts: Sequence[str] | None, option: str, namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of ``name=expression, ...``, of one option or several.
+
+    Raises:
+        UsageError: a text is no list of names with values, or cannot be evaluated.
+    """
+    found: dict[str, Any] = {}
+    for text in texts or ():
+        how = f"{option} {_EXAMPLES[option]}"
+        value = evaluated(f"dict({text})" if _PAIR.match(text) else text, text, namespace, option, how)
+        value = value.values if isinstance(value, Space) else value
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{option} is {text!r}; expected names with their values: {how}.")
+        found.update(value)
+    return found
+
+
+def expression(text: str | None, option: str, namespace: Mapping[str, Any]) -> Any:
+    """Return the value of an option, None where it is not given.
+
+    Raises:
+        UsageError: it cannot be evaluated.
+    """
+    return None if text is None else evaluated(text, text, namespace, option, f"{option} {_EXAMPLES[option]}")

@@ -1,0 +1,327 @@
+"""Live progress in a notebook or a terminal: one display that updates, and only where something takes its time."""
+
+from __future__ import annotations
+
+import contextvars
+import queue
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Any, Protocol
+
+from kernellab.benchmark.progress import BenchmarkProgress
+from kernellab.benchmark.progress import Watch as BenchmarkWatch
+from kernellab.benchmark.result import Benchmark
+from kernellab.tune.progress import TuningProgress, Watch
+from kernellab.tune.result import Tuning
+from kernellab.views import progress as views
+from kernellab.workers.forks import lock, rlock
+
+_DELAY_S = 1.0
+_SOON_S = 0.3  # for what the user asked to see
+_INTERVAL_S = 0.2
+_TICK_S = 0.5
+_END_S = 5.0  # for a display that takes no more
+
+Report = Callable[[tuple[int, int]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a live display shows at one moment, as text and as HTML."""
+
+    text: str
+    html: str
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {"text/plain": self.text, "text/html": self.html}
+
+
+NOTHING = Shown("", "")
+
+
+class Handle(Protocol):
+    """A display that is there: ``update`` shows something else in its place, ``end`` comes after the last state."""
+
+    def update(self, shown: Shown, /) -> None: ...
+
+    def end(self) -> None: ...
+
+
+Show = Callable[[Shown], Handle]
+Render = Callable[[float], Shown]
+Ticking = Callable[[Callable[[], None]], AbstractContextManager[None]]
+
+
+@dataclass(slots=True)
+class Board:
+    """One display: it appears once ``delay_s`` seconds have gone by, and is drawn with the seconds so far.
+
+    Threads may draw on it at once, as those of two launches that compile.
+    """
+
+    show: Show
+    clock: Callable[[], float]
+    delay_s: float
+    begin_s: float = field(init=False)
+    handle: Handle | None = None
+    _lock: threading.RLock = field(default_factory=rlock)
+
+    def __post_init__(self) -> None:
+        self.begin_s = self.clock()
+
+    def draw(self, render: Render) -> None:
+        with self._lock:
+            seconds = self.clock() - self.begin_s
+            if self.handle is not None:
+                self.handle.update(render(seconds))
+            elif seconds >= self.delay_s:
+                self.handle = self.show(render(seconds))
+
+    def finish(self, render: Render) -> None:
+        """Leave the last state, if anything was shown at all."""
+        with self._lock:
+            if self.handle is not None:
+                self.draw(render)
+                self.handle.end()
+
+    def clear(self) -> None:
+        """Leave nothing: something else shows what it stood for."""
+        with self._lock:
+            if self.handle is not None:
+                self.handle.update(NOTHING)
+                self.handle = None
+
+
+@dataclass(slots=True)
+class _Compiles:
+    """The compiles of one cell: how many were begun and are over; the time between them does not count."""
+
+    board: Board
+    cell: object
+    done: int = 0
+    total: int = 0
+    kernel: str = ""
+    idle_s: float | None = None
+    stopped: list[str] = field(default_factory=list)
+
+    def begin(self, kernel: str) -> None:
+        if self.idle_s is not None:
+            self.board.begin_s += self.board.clock() - self.idle_s
+        self.total, self.kernel, self.idle_s = self.total + 1, kernel, None
+
+    def end(self) -> None:
+        self.done += 1
+        self.idle_s = self.board.clock() if self.done == self.total else None
+
+    def shown(self, seconds: float) -> Shown:
+        values = self.kernel, self.done, self.total, seconds, tuple(self.stopped)
+        return Shown(views.compiling_text(*values), views.compiling_html(*values))
+
+
+class LiveProgress:
+    """Makes whoever watches a launch, a compile, a tuning or a benchmark.
+
+    ``show`` displays and returns a handle; ``ticking`` calls a function now and then while its context is open;
+    ``cell`` gives what is equal for everything that one cell does.
+    """
+
+    def __init__(
+        self,
+        show: Show,
+        clock: Callable[[], float] = time.monotonic,
+        ticking: Ticking | None = None,
+        cell: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._show = show
+        self._clock = clock
+        self._ticking = ticking or in_background
+        self._cell = cell
+        self._compiles: _Compiles | None = None
+        self._finished: dict[tuple[type, str], tuple[object, Board]] = {}
+        self._open = 0
+        self._lock = lock()
+
+    def __call__(self, kernel: str) -> Report:
+        """Return the function that a launch of ``kernel`` calls with (programs done, programs in all).
+
+        Launches of a benchmark show nothing of their own.
+        """
+        if self._open:
+            return lambda progress: None
+        board = Board(self._show, self._clock, _DELAY_S)
+        drawn_s = [board.begin_s]
+
+        def report(progress: tuple[int, int]) -> None:
+            done, total = progress
+            now_s = self._clock()
+            if now_s - drawn_s[0] < _INTERVAL_S and not (board.handle and done == total):
+                return
+            drawn_s[0] = now_s
+            text, html = views.programs_text(kernel, done, total), views.programs_html(kernel, done, total)
+            (board.finish if done == total else board.draw)(lambda seconds: Shown(text, html))
+
+        return report
+
+    @contextmanager
+    def tuning(self, kernel: str, *, silent: bool = False) -> Iterator[Watch]:
+        """Show a tuning while the context is open; a ``silent`` one, which a launch began, only if it takes long."""
+        latest = [TuningProgress(kernel, "start")]
+
+        def shown(seconds: float, ended: str) -> Shown:
+            now = latest[0], seconds, ended
+            return Shown(views.tuning_progress_text(*now), views.tuning_progress_html(*now))
+
+        with self._while_it_lasts(Tuning, kernel, _DELAY_S if silent else _SOON_S, shown):
+            yield lambda progress: latest.__setitem__(0, progress)
+
+    @contextmanager
+    def benchmark(self, kernel: str) -> Iterator[BenchmarkWatch]:
+        """Show a benchmark while the context is open."""
+        latest = [BenchmarkProgress(kernel, "inputs")]
+
+        def shown(seconds: float, ended: str) -> Shown:
+            now = latest[0], seconds, ended
+            return Shown(views.benchmark_progress_text(*now), views.benchmark_progress_html(*now))
+
+        with self._while_it_lasts(Benchmark, kernel, _SOON_S, shown):
+            yield lambda progress: latest.__setitem__(0, progress)
+
+    @contextmanager
+    def compiling(self, kernel: str) -> Iterator[None]:
+        """Count a compile of this cell, and show how many are done while the context is open."""
+        with self._lock:
+            compiles = self._of_this_cell()
+            compiles.begin(kernel)
+        try:
+            with self._ticking(lambda: compiles.board.draw(compiles.shown)):
+                yield
+        except BaseException as exc:
+            compiles.stopped.append(f"{kernel} {_how_it_ended(exc)}")
+            raise
+        finally:
+            with self._lock:
+                compiles.end()
+            compiles.board.finish(compiles.shown)
+
+    def replaced_by(self, result: object) -> None:
+        """Clear the display of a tuning or benchmark of this cell whose result is shown."""
+        if isinstance(result, Tuning | Benchmark):
+            cell, board = self._finished.pop((type(result), result.kernel), (None, None))
+            if board is not None and cell == self._cell():
+                board.clear()
+
+    @contextmanager
+    def _while_it_lasts(
+        self, kind: type, kernel: str, delay_s: float, shown: Callable[[float, str], Shown]
+    ) -> Iterator[None]:
+        """Draw on a board of its own while the context is open; a result of this kind clears it when it is shown.
+
+        ``shown`` takes the seconds, and how it ended if not well.
+        """
+        board = Board(self._show, self._clock, delay_s)
+        self._open += 1
+        ended = ""
+        try:
+            with self._ticking(lambda: board.draw(lambda seconds: shown(seconds, ""))):
+                yield
+        except BaseException as exc:
+            ended = _how_it_ended(exc)
+            raise
+        finally:
+            self._open -= 1
+            board.finish(lambda seconds: shown(seconds, ended))
+            self._finished[kind, kernel] = self._cell(), board
+
+    def _of_this_cell(self) -> _Compiles:
+        cell = self._cell()
+        if self._compiles is None or self._compiles.cell != cell or cell is None:
+            self._compiles = _Compiles(Board(self._show, self._clock, _DELAY_S), cell)
+        return self._compiles
+
+
+def _how_it_ended(exc: BaseException) -> str:
+    return "interrupted" if isinstance(exc, KeyboardInterrupt) else "failed"
+
+
+@contextmanager
+def in_background(tick: Callable[[], None]) -> Iterator[None]:
+    """Call ``tick`` twice a second in a thread, which sees the context variables of this one (ipykernel's cell)."""
+    stop: queue.SimpleQueue[None] = queue.SimpleQueue()  # to put into it is one step, which nothing interrupts
+
+    def run() -> None:
+        wait_s = _SOON_S
+        while True:
+            try:
+                return stop.get(timeout=wait_s)
+            except queue.Empty:
+                wait_s = _TICK_S
+                tick()
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True)
+    try:
+        thread.start()
+        yield
+    finally:
+        stop.put(None)
+        if thread.ident is not None:
+            thread.join(_END_S)
+
+
+@dataclass(slots=True)
+class TerminalLine:
+    """One line of a terminal, written again and again, and gone at the end: the result says more. Else nothing."""
+
+    stream: IO[str]
+
+    def update(self, shown: Shown, /) -> None:
+        if self.stream.isatty():
+            width = shutil.get_terminal_size().columns - 1
+            self.stream.write(f"\r\x1b[K{shown.text[:width]}")
+            self.stream.flush()
+
+    def end(self) -> None:
+        self.update(NOTHING)
+
+
+@dataclass(slots=True)
+class NotebookDisplay:
+    """A display of a notebook, by its display id."""
+
+    handle: Any
+
+    def update(self, shown: Shown, /) -> None:
+        self.handle.update(shown)
+
+    def end(self) -> None:
+        """The last state stays."""
+
+
+def in_notebook(shown: Shown) -> Handle:
+    """Show in the output of the cell that runs."""
+    from IPython.display import display  # only in a shell
+
+    return NotebookDisplay(display(shown, display_id=True))
+
+
+def on_terminal(stream: IO[str]) -> Show:
+    """Return what shows on a line of a terminal."""
+
+    def show(shown: Shown) -> Handle:
+        line = TerminalLine(stream)
+        line.update(shown)
+        return line
+
+    return show
+
+
+def progress_of(shell: Any) -> LiveProgress:
+    """Return live progress for a shell: a display in a notebook, a line in a terminal."""
+    cell = lambda: getattr(shell, "execution_count", None)  # noqa: E731
+    if getattr(shell, "kernel", None) is None:
+        return LiveProgress(on_terminal(sys.stdout), cell=cell)
+    return LiveProgress(in_notebook, cell=cell)

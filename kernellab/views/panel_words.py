@@ -1,0 +1,202 @@
+"""What a panel says of a point, in words that its HTML, its text and screen readers share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernellab.explore.history import Trail, Visit
+from kernellab.explore.ranges import Control, label_of
+from kernellab.launch.arguments import Severity
+from kernellab.measure.statistics import Interval
+from kernellab.views import wording
+from kernellab.views.wording import Fact
+
+_TIE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """All that a panel shows. ``latest`` is where the controls stand; a point that failed leaves the last good figures.
+
+    ``jobs`` tells how many points were begun.
+    """
+
+    kernel: str
+    controls: tuple[Control, ...]
+    trail: Trail
+    latest: Visit | None = None
+    notes: tuple[str, ...] = ()
+    kept: str = ""
+    jobs: int = 0
+
+    @property
+    def good(self) -> Visit | None:
+        """The point whose figures show: the latest, or where that failed, the last one that did not."""
+        latest = self.latest
+        if latest is None or not latest.has_failed:
+            return latest
+        return self.trail.last_good() or (latest if latest.compiled is not None else None)
+
+    @property
+    def is_stale(self) -> bool:
+        return self.good is not None and self.good is not self.latest
+
+    @property
+    def best(self) -> Visit | None:
+        good = self.good
+        return None if good is None else self.trail.best_of(good.sizes, good.target)
+
+
+def sentence(shown: Shown) -> str:
+    """Return what a screen reader is told when the figures change."""
+    visit = shown.latest
+    if visit is None:
+        return "No point yet."
+    if visit.has_failed:
+        stale = "; the figures are those of the last good point" if shown.is_stale else ""
+        return f"{visit.point.text}: {status_words(visit)}: {visit.row.reason.rstrip('.')}{stale}."
+    parts = [time_words(visit), against_words(visit, shown.trail)] if visit.row.time_ms is not None else []
+    if not parts:
+        parts = [f"compiled for {visit.target}", *resource_words(visit), run_words(visit)]
+    parts.append(visit.verdict.text)
+    if visit.is_partial:
+        parts.append("still running")
+    return f"{visit.point.text}: {'; '.join(part for part in parts if part)}."
+
+
+def status_words(visit: Visit) -> str:
+    return str(visit.row.status).replace("_", " ")
+
+
+def time_words(visit: Visit) -> str:
+    """Return ``0.0123 ms (0.0121 to 0.0126)``; "" where nothing was timed."""
+    row = visit.row
+    if row.time_ms is None:
+        return ""
+    if row.low_ms is None or row.high_ms is None:
+        return f"{row.time_ms:.4g} ms"
+    return f"{row.time_ms:.4g} ms ({row.low_ms:.4g} to {row.high_ms:.4g})"
+
+
+def against_words(visit: Visit, trail: Trail) -> str:
+    """Return how a point compares with the best before it."""
+    if visit.row.time_ms is None:
+        return ""
+    best = next((each for each in trail if each.number == visit.best), None)
+    if best is None or visit.against is None:
+        return "the first that was timed"
+    if best.row.config == visit.row.config:
+        return "the best so far, timed again"
+    return f"{_ratio_words(visit.against)} the best so far ({best.point.text})"
+
+
+def _ratio_words(ratio: Interval) -> str:
+    if ratio.low > 1:
+        return f"{ratio.median:.3g} times as long as"
+    if ratio.high < 1:
+        return f"{1 / ratio.median:.3g} times as fast as"
+    return "cannot be told from" if abs(ratio.median - 1) < _TIE else "within the noise of"
+
+
+def resource_words(visit: Visit) -> list[str]:
+    """Return registers, spills, shared memory and occupancy, those that are known."""
+    if visit.compiled is None:
+        return []
+    facts = [fact for fact in wording.resource_facts(visit.compiled.resources) if fact.name != "threads"]
+    shown = [f for f in facts if f.value not in {"not known", "none"} and f.name != "stack"]
+    return [f"{fact.name} {fact.value}" + (f" ({fact.detail})" if "limited" in fact.detail else "") for fact in shown]
+
+
+def run_words(visit: Visit) -> str:
+    """Return what the interpreter did, or ""."""
+    if visit.run is None:
+        return ""
+    programs = visit.run.grid[0] * visit.run.grid[1] * visit.run.grid[2]
+    findings = [finding for finding in visit.run.findings if finding.severity is not Severity.NOTE]
+    found = wording.plural(len(findings), "finding") if findings else "no findings"
+    return f"the interpreter ran {wording.plural(programs, 'program')}, {found}"
+
+
+def facts(visit: Visit, trail: Trail) -> list[Fact]:
+    """Return the figures of a point, the most wanted first."""
+    found = []
+    row = visit.row
+    if row.time_ms is not None:
+        interval = "" if row.low_ms is None else f"{row.low_ms:.4g} to {row.high_ms:.4g}"
+        found.append(Fact("time", f"{row.time_ms:.4g} ms", interval))
+        found.append(Fact("against the best", *_against_fact(visit, trail)))
+        if row.gbps is not None:
+            found.append(Fact("throughput", f"{row.gbps:,.4g} GB/s", "of what it reads and writes"))
+        if row.tflops is not None:
+            found.append(Fact("arithmetic", f"{row.tflops:.3g} TFLOP/s", "of its dots"))
+    if visit.compiled is not None:
+        found += [fact for fact in wording.resource_facts(visit.compiled.resources) if fact.name != "stack"]
+    found.append(_correctness(visit))
+    return found
+
+
+def _against_fact(visit: Visit, trail: Trail) -> tuple[str, str]:
+    best = next((each for each in trail if each.number == visit.best), None)
+    if best is None or visit.against is None:
+        return "first", "nothing to compare with yet"
+    ratio = visit.against
+    name = best.point.text
+    if best.row.config == visit.row.config:
+        return "the same", f"{name}, timed again"
+    if ratio.low > 1:
+        return f"{ratio.median:.3g} x", f"as long as {name}"
+    if ratio.high < 1:
+        return f"{1 / ratio.median:.3g} x", f"as fast as {name}"
+    return "no difference", f"to {name}"
+
+
+def _correctness(visit: Visit) -> Fact:
+    verdict = visit.verdict
+    if visit.is_partial:
+        return Fact("outputs", "…", "still running")
+    value = {True: "right", False: "wrong", None: "not compared"}[verdict.equal]
+    if verdict.equal is True and verdict.text.startswith("agrees"):
+        value = "agree"
+    if verdict.equal is False and verdict.text.startswith("differs"):
+        value = "differ"
+    return Fact("outputs", value, verdict.text or visit.row.reason, alarm=verdict.equal is False)
+
+
+def remarks(shown: Shown) -> list[str]:
+    """Return what else there is to say: what the interpreter found, notes of the run and the kernel, what was kept."""
+    visit = shown.good
+    found = list(shown.notes)
+    if visit is not None:
+        if visit.run is not None:
+            found.append(f"Without a GPU nothing is timed: {run_words(visit)}.")
+            found += [wording.finding_words(finding) for finding in visit.run.findings]
+            found += visit.run.notes
+        elif visit.row.time_ms is None and not visit.is_partial and not visit.has_failed:
+            found.append(_ended(visit.row.reason[:1].upper() + visit.row.reason[1:]))
+        found += visit.notes
+    return [*dict.fromkeys(each for each in [*found, shown.kept] if each)]
+
+
+def text(shown: Shown) -> str:
+    """Return the panel for a terminal, or a page without widgets and HTML."""
+    lines = [f"Exploring {shown.kernel}, {wording.plural(len(shown.trail), 'point')} visited", sentence(shown)]
+    if shown.good is not None:
+        lines += [
+            f"  {fact.name}: {fact.value}" + (f" ({fact.detail})" if fact.detail else "")
+            for fact in facts(shown.good, shown.trail)
+        ]
+        if shown.is_stale:
+            lines[2:2] = [f"  figures of {shown.good.point.text}:"]
+    lines += [f"  {remark}" for remark in remarks(shown)]
+    ranges = ", ".join(f"{control.name} {_range_text(control)}" for control in shown.controls)
+    return "\n".join([*lines, f"Controls: {ranges}"])
+
+
+def _range_text(control: Control) -> str:
+    labels = [label_of(choice) for choice in control.choices]
+    is_ordered = all(isinstance(choice, int) and not isinstance(choice, bool) for choice in control.choices)
+    return f"{labels[0]} to {labels[-1]}" if is_ordered and len(labels) > 2 else " or ".join(labels)
+
+
+def _ended(reason: str) -> str:
+    return reason if not reason or reason.endswith((".", "!", "?")) else f"{reason}."

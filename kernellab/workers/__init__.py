@@ -1,0 +1,1 @@
+"""Processes for whatever can die, and what travels between them."""

@@ -1,0 +1,225 @@
+"""The inside of a worker process, which `kernellab.workers.process` starts with ``worker FD PARENT MODULE...``.
+
+It takes jobs from the inherited socket FD, one at a time, and answers each with a result or a failure. It ends with
+the process that started it. Called with ``forkserver`` in the place of ``worker``, it imports the modules and forks a
+worker for each request on FD.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
+
+from kernellab.workers.channel import Channel, Closed, packed
+from kernellab.workers.process import FORK, NUMBER, READY
+from kernellab.workers.worker import Job, failure_of
+
+_PARENT_POLL_S = 1.0
+_PR_SET_PDEATHSIG = 1
+_NEEDED = ("triton", "torch", "numpy")
+
+
+def serve(channel: Channel) -> None:
+    """Answer jobs until the other end is closed."""
+    with contextlib.suppress(Closed):
+        while True:
+            job: Job = channel.receive()
+            _send(channel, _answer(job, channel))
+
+
+def _send(channel: Channel, answer: tuple[str, object]) -> None:
+    try:
+        message = packed(answer)
+    except (pickle.PicklingError, AttributeError, TypeError) as exc:
+        message = packed(("failure", failure_of(exc, detail=traceback.format_exc())))
+    channel.send(message)
+
+
+def ready(payload: object, progress: object) -> None:
+    """Answer at once: the process has imported what it needs."""
+
+
+def _answer(job: Job, channel: Channel) -> tuple[str, object]:
+    try:
+        module, _, name = job.handler.partition(":")
+        handler = getattr(importlib.import_module(module), name)
+        return "result", handler(job.payload, lambda value: channel.send(packed(("progress", value))))
+    except Exception as exc:  # noqa: BLE001 - the one place where any failure becomes data
+        return "failure", failure_of(exc, detail=traceback.format_exc())
+
+
+class ForkServer:
+    """Forks a worker for each request, holds it by a lifeline, and tells over that how it ended.
+
+    A worker whose lifeline is shut at the other end is killed. Only processes that were forked here and not waited for
+    yet are ever signalled, with the groups that they lead: nothing else waits for them, and there is one thread.
+    """
+
+    def __init__(self, control: socket.socket, parent: int) -> None:
+        self._control = control
+        self._parent = parent
+        self._lifelines: dict[int, socket.socket] = {}
+        self._killed: set[int] = set()
+        self._woken, self._waker = socket.socketpair()
+
+    def run(self) -> None:
+        """Serve until the other end is closed, or the process that started this one is gone; then end all workers."""
+        for wakeable in (self._woken, self._waker):
+            wakeable.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        gc.freeze()  # else a collection in a fork would write to every page that it shares with this process
+        self._control.sendall(READY)
+        while os.getppid() == self._parent and self._step():
+            pass
+        for pid in self._lifelines:
+            _kill(pid)
+
+    def _step(self) -> bool:
+        """Wait for something to do, and do it; tell whether to go on."""
+        held = {line.fileno(): pid for pid, line in self._lifelines.items() if pid not in self._killed}
+        poll = select.poll()
+        for descriptor in (self._control.fileno(), self._woken.fileno(), *held):
+            poll.register(descriptor, select.POLLIN)
+        awake = [descriptor for descriptor, _ in poll.poll(1e3 * _PARENT_POLL_S)]
+        for descriptor in awake:
+            if descriptor in held:
+                self._killed.add(held[descriptor])
+                _kill(held[descriptor])
+        if self._woken.fileno() in awake:
+            self._woken.recv(4096)
+        self._reap()
+        return self._control.fileno() not in awake or self._take_request()
+
+    def _take_request(self) -> bool:
+        request, descriptors, _, _ = socket.recv_fds(self._control, 1, 3)
+        if request == FORK and len(descriptors) == 3:
+            self._fork(*descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return bool(request)
+
+    def _fork(self, connection: int, log: int, lifeline: int) -> None:
+        held, server = socket.socket(fileno=os.dup(lifeline)), os.getpid()
+        held.setblocking(False)
+        try:
+            pid = os.fork()
+        except OSError as exc:
+            _tell(held, -(exc.errno or 0))
+            held.close()
+            return
+        if pid == 0:
+            held.close()
+            os.close(lifeline)
+            self._become_worker(connection, log, server)
+        _lead_a_group(pid)
+        self._lifelines[pid] = held
+        _tell(held, pid)
+
+    def _become_worker(self, connection: int, log: int, server: int) -> NoReturn:
+        """Turn this fork into a worker, which ends with the server, whatever it does."""
+        _lead_a_group(0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _end_with(server)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for inherited in (self._control, self._woken, self._waker, *self._lifelines.values()):
+            inherited.close()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        serve(Channel(socket.socket(fileno=connection)))
+        os._exit(0)
+
+    def _reap(self) -> None:
+        """Tell how those workers ended that have."""
+        while self._lifelines:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                return
+            _kill(ended.si_pid)  # what it had started goes on without it
+            _, status = os.waitpid(ended.si_pid, 0)
+            self._killed.discard(ended.si_pid)
+            with self._lifelines.pop(ended.si_pid) as lifeline:
+                _tell(lifeline, os.waitstatus_to_exitcode(status))
+
+
+def _lead_a_group(pid: int) -> None:
+    """Make a worker the leader of a process group, to which whatever it starts belongs (the assembler, for one)."""
+    with contextlib.suppress(OSError):  # server and worker both do it, so that it is done when either goes on
+        os.setpgid(pid, 0)
+
+
+def _kill(pid: int) -> None:
+    """End a worker that was not waited for yet, so that its number is still its own, with all that it started."""
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _tell(lifeline: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # nobody listens any more
+        lifeline.send(NUMBER.pack(number))
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after ``parent``, which started it."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_POLL_S)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class _Installed(importlib.abc.MetaPathFinder):
+    """Finds modules where they were found before."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._specs = {name: importlib.util.find_spec(name) for name in names}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return self._specs.get(name)
+
+
+def settle(path: Sequence[str]) -> None:
+    """Look for modules where the parent does from now on: jobs may name those of the user, such as hooks.
+
+    What workers themselves may import later comes from where it is installed, whatever lies in the user's folder.
+    """
+    sys.meta_path.insert(0, _Installed(_NEEDED))
+    sys.path[:] = path
+
+
+def main(arguments: Sequence[str], path: Sequence[str]) -> None:
+    """Be a worker or a fork server; ``path`` is the search path of the parent."""
+    mode, descriptor, parent, *modules = arguments
+    if mode == "worker":
+        _end_with(int(parent))
+    for module in modules:
+        importlib.import_module(module)
+    settle(path)
+    connected = socket.socket(fileno=int(descriptor))
+    if mode == "worker":
+        serve(Channel(connected))
+    else:
+        ForkServer(connected, int(parent)).run()

@@ -1,0 +1,359 @@
+"""Child processes of two kinds: started anew, or forked from a server that has imported everything once.
+
+A fork server makes a pool cheap: its modules are imported once, and each worker is a fork of it, there within
+milliseconds. It must never hold a GPU context or threads, neither of which survives a fork.
+
+No process is ever known by its number alone. One that was started is signalled through its pidfd. A fork belongs to
+the server: it is held by a socket of its own, its lifeline, over which the server tells its number and how it ended.
+Once this end is shut or gone, whatever the reason, the server kills the fork. So an answer cannot be taken for that to
+another request, and a request that nobody waits for any more leaves nothing behind.
+
+A fork of the user's process has copies of all of this, and no part in it: it closes them, and starts anew.
+
+Everything here waits up to a `Limit`, and belongs into threads that no interrupt reaches: see `uninterrupted`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Protocol
+
+from kernellab.errors import WorkerDied, WorkerTimeout
+from kernellab.settings import child_environment
+from kernellab.workers.channel import Channel, Closed, Expired, Limit, limit_of
+from kernellab.workers.forks import at_fork, closed_in_child, lock, socketpair
+from kernellab.workers.uninterrupted import Stop, held
+
+_LOG_TAIL_CHARS = 4000
+NUMBER = struct.Struct("!i")
+FORK, READY = b"F", b"R"
+
+_END_S = 5.0
+_LEAVE_S = 2.0
+_LEAST_ANSWER_S = 1.0
+_STARTING = lock(crossing=True)  # a fork amid that would keep the pipe open that tells `Popen` of its success
+_START = """\
+import sys
+own = [p for p in sys.path if p.startswith((sys.base_prefix, sys.base_exec_prefix)) and "-packages" not in p]
+sys.path[:] = own + {safe!r}
+from importlib.util import module_from_spec, spec_from_file_location
+spec = spec_from_file_location("kernellab", {package!r})
+sys.modules["kernellab"] = package = module_from_spec(spec)
+spec.loader.exec_module(package)
+from kernellab.workers.main import main
+main(sys.argv[1:], own + {path!r})
+"""
+
+
+class Child(Protocol):
+    """A child process, whoever started it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def exit_code(self, timeout_s: float) -> int | None:
+        """Return the exit status, or minus the signal that ended it; None while it runs."""
+
+    def end(self) -> int:
+        """Kill the process, and return how it ended."""
+
+
+@dataclass(slots=True)
+class WorkerProcess:
+    """A running worker: its process, the channel to it, and the file that holds what it printed."""
+
+    child: Child
+    channel: Channel
+    log: IO[bytes]
+
+    def printed_bytes(self) -> int:
+        return os.fstat(self.log.fileno()).st_size
+
+    def tail(self, start: int) -> str:
+        """Return the end of what was printed since byte ``start``."""
+        return _tail(self.log, start)
+
+    def stop(self) -> int:
+        """End the process, whatever it does; return how it ended."""
+        code = self.child.end()
+        self.channel.close()
+        self.log.close()
+        return code
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Spawned:
+    """A process of its own interpreter. ``pidfd`` stands for it even if somebody else has waited for it."""
+
+    popen: subprocess.Popen[bytes]
+    pidfd: int | None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        at_fork(self, in_child=Spawned._disown)
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    def exit_code(self, timeout_s: float) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.popen.wait(timeout_s)
+        return None
+
+    def end(self) -> int:
+        with self._lock:
+            if self.pidfd is None:
+                self.popen.kill()
+            else:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+                os.close(self.pidfd)
+                self.pidfd = None
+        code = self.exit_code(_END_S)
+        return -signal.SIGKILL if code is None else code
+
+    def _disown(self) -> None:
+        self.popen.returncode = 0  # only its parent can wait for it
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+
+def spawn(modules: Sequence[str], environment: dict[str, str]) -> WorkerProcess:
+    """Start a worker in an interpreter of its own, which first imports ``modules``."""
+    ours, theirs = socketpair()
+    log = _log()
+    with theirs:
+        child = _spawned(["worker", *modules], environment, theirs, log)
+    return WorkerProcess(child, Channel(ours), log)
+
+
+@dataclass(slots=True)
+class Forked:
+    """A fork of a server, which alone may signal it and wait for it."""
+
+    pid: int
+    server: Spawned
+    lifeline: socket.socket
+    _code: int | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def exit_code(self, timeout_s: float) -> int | None:
+        with self._lock:
+            if self._code is None:
+                with contextlib.suppress(Expired):
+                    self._code = self._told(limit_of(timeout_s, "The end of a worker"))
+            return self._code
+
+    def end(self) -> int:
+        with contextlib.suppress(OSError):
+            self.lifeline.shutdown(socket.SHUT_WR)
+        code = self.exit_code(_END_S)
+        if code is None:  # the server answers no more, and its end is that of all its forks
+            self.server.end()
+            code = self.exit_code(_END_S)
+        self.lifeline.close()
+        self._code = -signal.SIGKILL if code is None else code
+        return self._code
+
+    def _told(self, limit: Limit) -> int:
+        """Return what the server says of the end of the fork; without a server, there is no fork."""
+        try:
+            return _number(self.lifeline, limit)
+        except Closed:
+            return -signal.SIGKILL
+
+
+@dataclass(slots=True)
+class _Server:
+    """A running fork server. Requests go through ``control``; the answer to each comes over its lifeline."""
+
+    child: Spawned
+    control: socket.socket
+    log: IO[bytes]
+    is_ready: bool = False
+
+    def fork(self, limit: Limit, answer_s: float) -> WorkerProcess:
+        """Return a new worker.
+
+        Raises:
+            Closed, Expired: the server is gone, or does not answer.
+            WorkerDied: it cannot fork, or nobody waits for it any more.
+        """
+        if not self.is_ready:
+            limit.wait(self.control.fileno(), select.POLLIN)
+            if self.control.recv(len(READY)) != READY:
+                raise Closed
+            self.is_ready = True
+        limit = limit.shorter(answer_s)
+        with contextlib.ExitStack() as held_here:  # what is not handed over is closed, and so the fork ended
+            ours, theirs = map(held_here.enter_context, socketpair())
+            lifeline, its_end = map(held_here.enter_context, socketpair())
+            log = held_here.enter_context(_log())
+            limit.wait(self.control.fileno(), select.POLLOUT)
+            socket.send_fds(self.control, [FORK], [theirs.fileno(), log.fileno(), its_end.fileno()])
+            theirs.close()
+            its_end.close()
+            pid = _number(lifeline, limit)
+            if pid <= 0:
+                raise WorkerDied(f"{limit.subject} got no worker: {os.strerror(-pid)}.")
+            held_here.pop_all()
+        return WorkerProcess(Forked(pid, self.child, lifeline), Channel(ours), log)
+
+    def end(self) -> str:
+        """End the server, and with it its forks; return the last that it printed."""
+        self.control.close()
+        if self.is_ready:
+            self.child.exit_code(_LEAVE_S)  # by itself, it ends its forks with all that these have started
+        self.child.end()
+        with self.log:
+            return _tail(self.log, 0)
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class ForkServer:
+    """A process that has imported ``modules`` and forks workers on demand. Started when the first one is wanted.
+
+    It has ``start_s`` seconds for its imports, or as long as the job may take, whichever is more. Once it has imported
+    everything, it is replaced where it does not answer within ``answer_s`` seconds, or the time of the job.
+    """
+
+    modules: tuple[str, ...]
+    environment: dict[str, str]
+    answer_s: float = 10.0
+    start_s: float = 20.0  # on a machine that has much else to do
+    _server: _Server | None = None
+    _lock: threading.Lock = field(default_factory=lock)
+
+    def __post_init__(self) -> None:
+        at_fork(self, in_child=ForkServer._disown)
+
+    def start(self) -> None:
+        """Start the server, without waiting until it has imported everything."""
+        with self._lock:
+            self._running()
+
+    def fork(self, timeout_s: float, subject: str, stop: Stop) -> WorkerProcess:
+        """Return a new worker for a job that may take so long; a server that died or does not answer is replaced first.
+
+        Raises:
+            WorkerDied, WorkerTimeout: a second server failed as well, or took too long to start, or nobody waits for
+                the worker any more.
+        """
+        start_s, answer_s = max(self.start_s, timeout_s), min(self.answer_s, max(_LEAST_ANSWER_S, timeout_s))
+        with held(self._lock, stop, subject):
+            with contextlib.suppress(Closed, Expired, OSError):
+                return self._running().fork(limit_of(start_s, subject, stop), answer_s)
+            self._forget()
+            try:
+                return self._running().fork(limit_of(start_s, subject, stop), answer_s)
+            except Expired as exc:
+                self._forget()
+                raise WorkerTimeout(f"{subject} got no worker within {start_s:g} s.") from exc
+            except (Closed, OSError) as exc:
+                said = self._forget()
+                last = next((line for line in reversed(said.splitlines()) if line.strip()), str(exc))
+                raise WorkerDied(f"{subject} got no worker: {last.strip()}", detail=said) from exc
+
+    def close(self) -> None:
+        """End the server, and with it its forks."""
+        with self._lock:
+            self._forget()
+
+    def _running(self) -> _Server:
+        if self._server is not None and self._server.child.exit_code(0) is not None:
+            self._forget()
+        if self._server is None:
+            ours, theirs = socketpair()
+            ours.setblocking(False)
+            log = _log()
+            with theirs:
+                child = _spawned(["forkserver", *self.modules], self.environment, theirs, log)
+            self._server = _Server(child, ours, log)
+        return self._server
+
+    def _disown(self) -> None:
+        self._server = None
+
+    def _forget(self) -> str:
+        server, self._server = self._server, None
+        return "" if server is None else server.end()
+
+
+def _number(connected: socket.socket, limit: Limit) -> int:
+    """Return the next number that the other end sends."""
+    data = b""
+    while len(data) < NUMBER.size:
+        limit.wait(connected.fileno(), select.POLLIN)
+        try:
+            part = connected.recv(NUMBER.size - len(data))
+        except OSError as exc:
+            raise Closed from exc
+        if not part:
+            raise Closed
+        data += part
+    return int(NUMBER.unpack(data)[0])
+
+
+def _tail(log: IO[bytes], start: int) -> str:
+    end = os.fstat(log.fileno()).st_size
+    size = max(0, min(end - start, _LOG_TAIL_CHARS))
+    return os.pread(log.fileno(), size, end - size).decode(errors="replace")
+
+
+def _log() -> IO[bytes]:
+    return closed_in_child(tempfile.TemporaryFile(prefix="kernellab-"))
+
+
+def _spawned(
+    mode_and_modules: list[str], environment: dict[str, str], inherited: socket.socket, log: IO[bytes]
+) -> Spawned:
+    mode, *modules = mode_and_modules
+    variables = child_environment(**environment)
+    variables.pop("PYTHONPATH", None)  # it would come before the standard library; `sys.path` has it, too
+    arguments = mode, str(inherited.fileno()), str(os.getpid()), *modules
+    with _STARTING:
+        popen = subprocess.Popen(
+            [sys.executable, "-P", "-c", _start_code(), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[inherited.fileno()],
+            env=variables,
+            start_new_session=True,
+        )
+        pidfd = None
+        with contextlib.suppress(AttributeError, OSError):  # an old kernel, or somebody else has waited for it
+            pidfd = os.pidfd_open(popen.pid)
+        return Spawned(popen, pidfd)
+
+
+def _start_code() -> str:
+    """Return what a worker starts with: no file that lies about by chance stands in for a module that it needs.
+
+    While it starts, the current folder and that of the user's program come last, after the standard library and all
+    that is installed; ``kernellab`` is that of this process, wherever it came from.
+    See `kernellab.workers.main.settle`.
+    """
+    here = ""
+    with contextlib.suppress(OSError):  # the current folder may be deleted
+        here = os.getcwd()
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    local = {here, os.path.dirname(program) if program else here}
+    path = [os.path.normpath(os.path.join(here, entry)) for entry in sys.path if isinstance(entry, str)]
+    path = [entry for entry in path if os.path.isabs(entry)]
+    safe = sorted(path, key=lambda entry: entry in local and "-packages" not in entry)
+    return _START.format(safe=safe, path=path, package=str(Path(__file__).with_name("__init__.py")))

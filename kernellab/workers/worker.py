@@ -1,0 +1,298 @@
+"""Worker processes: whatever can crash, hang or print without end runs in one of them.
+
+A worker is a Python process of its own that imports only what its kind of job needs. It takes one job at a time, a
+function named ``module:function`` with a picklable payload, and answers with a result, a failure, or by dying. The
+process that asks never loses more than the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import kernellab.errors
+from kernellab.errors import KernellabError, Place, UsageError, WorkerDied, WorkerTimeout
+from kernellab.workers.channel import Closed, Expired, Limit, limit_of, packed
+from kernellab.workers.forks import at_fork, lock
+from kernellab.workers.process import ForkServer, WorkerProcess, spawn
+from kernellab.workers.uninterrupted import TICK_S, AtWork, Stop, Told, held, uninterrupted, uninterrupted_with_progress
+
+_LAST_MOMENT_S = 5.0
+_CLOSE_S = 30.0
+_START_S = 20.0
+_KILLED_FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
+
+Progress = Callable[[Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a worker is asked to do: call ``handler`` (``module:function``) with ``payload`` and a progress function.
+
+    ``subject`` is how messages name it: "kernel softmax".
+    """
+
+    handler: str
+    payload: Any
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the processes of one kind are started: modules they import first, variables they find in the environment."""
+
+    name: str
+    preload: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return dict(self.environment)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception on its way between processes, as plain data."""
+
+    error: str
+    message: str
+    place: Place | None = None
+    detail: str = ""
+    kernel: str | None = None
+
+    def exception(self) -> KernellabError:
+        """Return the exception again, of its own class where that is one of kernellab's."""
+        cls = getattr(kernellab.errors, self.error, KernellabError)
+        error: KernellabError = cls(self.message, place=self.place, detail=self.detail, kernel=self.kernel)
+        return error
+
+
+def failure_of(exc: BaseException, *, detail: str = "") -> Failure:
+    """Return an exception as data; one that is not kernellab's keeps its type in the message."""
+    if isinstance(exc, KernellabError):
+        return Failure(type(exc).__name__, exc.message, exc.place, exc.detail or detail, exc.kernel)
+    return Failure("WorkerError", f"{type(exc).__name__}: {exc}", detail=detail)
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Worker:
+    """One process of a kind, started when first needed and again after it died; by ``server``, if there is one.
+
+    A fork of the process that has this object gets a worker of its own.
+    All that touches the process happens in threads that no interrupt reaches.
+    """
+
+    kind: Kind
+    server: ForkServer | None = None
+    _process: WorkerProcess | None = None
+    _at_work: AtWork = field(default_factory=AtWork)
+    _lock: threading.Lock = field(default_factory=lock)
+
+    def __post_init__(self) -> None:
+        at_fork(self, in_child=Worker._start_anew)
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, or None while none runs."""
+        process = self._process
+        return process.child.pid if process is not None and process.child.exit_code(0) is None else None
+
+    def start(self) -> None:
+        """Start the process now, without waiting until it is ready."""
+
+        def started() -> None:
+            stop, subject = Stop(), f"The {self.kind.name} worker"
+            with self._at_work.on(stop), held(self._lock, stop, subject):
+                self._running(_START_S, subject, stop)
+
+        uninterrupted(started)
+
+    def run(self, job: Job, timeout_s: float, progress: Progress | None = None, stop: Stop | None = None) -> Any:
+        """Return what the handler returns.
+
+        A worker that was killed from outside is replaced and the job tried once more. ``progress`` is called in this
+        thread; ``stop``, asked in another one, ends the job.
+
+        Raises:
+            KernellabError: the job failed, as an exception of the class it failed with.
+            WorkerTimeout: it took longer than ``timeout_s`` seconds; the process was stopped.
+            WorkerDied: the process ended by itself, was killed twice, or the job was stopped.
+            Interrupted: in the place of a KeyboardInterrupt; the process was stopped.
+        """
+        require_seconds(timeout_s)
+        message, asked = packed(job), stop or Stop()
+        return uninterrupted_with_progress(
+            lambda tell: self._run(job, message, timeout_s, tell, asked), asked, job.subject, progress
+        )
+
+    def interrupt(self) -> None:
+        """Stop the jobs that other threads run on this worker; these threads get `WorkerDied`."""
+        self._at_work.ask()
+
+    def close(self) -> None:
+        """Stop the process, whatever it does."""
+
+        def closed() -> None:
+            self._at_work.ask("ended: its worker was closed")
+            if self._lock.acquire(timeout=_CLOSE_S):  # what is stopped ends sooner
+                try:
+                    self._drop()
+                finally:
+                    self._lock.release()
+
+        uninterrupted(closed)
+
+    def _run(self, job: Job, message: bytes, timeout_s: float, tell: Told, stop: Stop) -> Any:
+        with self._at_work.on(stop), held(self._lock, stop, job.subject):
+            try:
+                return self._attempt(job, message, timeout_s, tell, stop)
+            except _Killed:
+                try:
+                    return self._attempt(job, message, timeout_s, tell, stop)
+                except _Killed as exc:
+                    raise WorkerDied(f"The worker of {job.subject} was killed twice ({exc.how}).") from exc
+
+    def _start_anew(self) -> None:
+        self._process, self._at_work = None, AtWork()
+
+    def _running(self, timeout_s: float, subject: str, stop: Stop) -> WorkerProcess:
+        if self._process is not None and self._process.channel.has_news():
+            self._drop()  # it has nothing to say between jobs: the other end is gone
+        if self._process is None:
+            stop.check(subject)
+            if self.server is None:
+                self._process = spawn(self.kind.preload, self.kind.variables)
+            else:
+                self._process = self.server.fork(timeout_s, subject, stop)
+        return self._process
+
+    def _drop(self) -> int | None:
+        process, self._process = self._process, None
+        return None if process is None else process.stop()
+
+    def _attempt(self, job: Job, message: bytes, timeout_s: float, tell: Told, stop: Stop) -> Any:
+        process = self._running(timeout_s, job.subject, stop)
+        start = process.printed_bytes()
+        try:
+            kind, value = _answer(process, message, limit_of(timeout_s, job.subject, stop), tell)
+        except Closed as exc:
+            raise self._death(process, job, start) from exc
+        except Expired as exc:
+            self._drop()
+            raise WorkerTimeout(f"{job.subject} did not finish within {timeout_s:g} s and was stopped.") from exc
+        except BaseException:
+            self._drop()  # whatever the process is at, its answer would come out of turn
+            raise
+        if kind == "failure":
+            raise value.exception()
+        return value
+
+    def _death(self, process: WorkerProcess, job: Job, start: int) -> Exception:
+        code = process.child.exit_code(_LAST_MOMENT_S)
+        printed = process.tail(start)
+        stopped = self._drop()
+        code = stopped if code is None else code
+        if code is None or code in _KILLED_FROM_OUTSIDE:
+            return _Killed(signal.Signals(-(code or -signal.SIGKILL)).name)
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        last = next((line for line in reversed(printed.splitlines()) if line.strip()), "")
+        said = f": {last.strip()}" if last else "."
+        return WorkerDied(f"{job.subject} ended its worker process ({how}){said}", detail=printed)
+
+
+class _Killed(Exception):
+    """The process was killed by a signal that it cannot have raised itself."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.how = how
+
+
+class Pool:
+    """Workers of one kind, forked from a server that has imported everything once; each job takes a free one."""
+
+    def __init__(self, kind: Kind, size: int) -> None:
+        if size < 1:
+            raise UsageError(f"A pool has {size} workers; expected at least 1.")
+        self.server = ForkServer(kind.preload, kind.variables)
+        self.workers = tuple(Worker(kind, self.server) for _ in range(size))
+        self._at_work: AtWork
+        self._free: queue.SimpleQueue[Worker]
+        self._start_anew()
+        at_fork(self, in_child=Pool._start_anew)
+
+    def start(self) -> None:
+        """Start the server, without waiting for it; its workers are there within milliseconds once it is."""
+        uninterrupted(self.server.start)
+
+    def wait_ready(self, timeout_s: float) -> None:
+        """Return once every process answers."""
+        for worker in self.workers:
+            worker.run(Job("kernellab.workers.main:ready", None, "Starting a worker"), timeout_s)
+
+    def run(self, job: Job, timeout_s: float, progress: Progress | None = None, stop: Stop | None = None) -> Any:
+        """Run a job on the next free worker; see `Worker.run`."""
+        asked = stop or Stop()
+
+        def run(tell: Told) -> Any:
+            with self._at_work.on(asked), self._borrowed(asked, job.subject) as worker:
+                return worker.run(job, timeout_s, tell, asked)
+
+        return uninterrupted_with_progress(run, asked, job.subject, progress)
+
+    def interrupt(self) -> None:
+        """Stop all jobs that other threads run on this pool."""
+        self._at_work.ask()
+
+    def close(self) -> None:
+        def closed() -> None:
+            self._at_work.ask("ended: its worker was closed")
+            for worker in self.workers:
+                worker.close()
+            self.server.close()
+
+        uninterrupted(closed)
+
+    def _start_anew(self) -> None:
+        self._at_work, self._free = AtWork(), queue.SimpleQueue()
+        for worker in self.workers:
+            self._free.put(worker)
+
+    @contextlib.contextmanager
+    def _borrowed(self, stop: Stop, subject: str) -> Iterator[Worker]:
+        """Wait for a free worker: each is held no longer than its job may take."""
+        worker: Worker | None = None
+        while worker is None:
+            stop.check(subject)
+            with contextlib.suppress(queue.Empty):
+                worker = self._free.get(timeout=TICK_S)
+        try:
+            yield worker
+        finally:
+            self._free.put(worker)
+
+
+def require_seconds(timeout_s: float) -> None:
+    """Refuse what is no time to wait.
+
+    Raises:
+        UsageError: it is no number, or not above 0.
+    """
+    if not timeout_s > 0 or math.isinf(timeout_s):
+        raise UsageError(f"The time limit is {timeout_s!r}; expected seconds, more than 0.")
+
+
+def _answer(process: WorkerProcess, message: bytes, limit: Limit, tell: Told) -> tuple[str, Any]:
+    """Send a job, and return what comes back after the progress."""
+    process.channel.send(message, limit)
+    while True:
+        kind, value = process.channel.receive(limit)
+        if kind != "progress":
+            return kind, value
+        tell(value)
