@@ -25,7 +25,7 @@ _STATIC_CSS = """
 @cache
 def panel_css() -> str:
     """Return the style sheet of the panel, minified."""
-    return minified(resources.files(__package__).joinpath("screen.css").read_text(encoding="utf-8"))
+    return minified(resources.files(__package__).joinpath("panel_screen.css").read_text(encoding="utf-8"))
 
 
 def figures_html(shown: Shown) -> str:
