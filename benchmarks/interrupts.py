@@ -1,4 +1,4 @@
-"""What two hundred interrupts of a session leave behind: see `tests.interrupted`, which runs in a session of its own.
+"""What two hundred interrupts of a session leave behind: see `tests.workers.interrupted`.
 
 python benchmarks/interrupts.py [--moments 200] [--seed 0]
 """
@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.interrupted import session
+from tests.workers.interrupted import session
 
 RESULT = Path(__file__).parent / "results" / "interrupts.txt"
 VERBS = ("start", "first", "compile", "run", "tune", "close")

@@ -13,8 +13,8 @@ import triton
 from kernellab.errors import OutOfBounds
 from kernellab.launch.run import INTERPRET_WORKER, Interpreter
 from kernellab.workers.worker import Worker
+from tests.interpreter.bugs import OUT_OF_BOUNDS, WARNINGS, Bug
 from tests.kernels.cases import all_cases
-from tests.run.bugs import OUT_OF_BOUNDS, WARNINGS, Bug
 
 RESULT = Path(__file__).parent / "results" / "planted_bugs.txt"
 

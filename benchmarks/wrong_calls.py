@@ -17,7 +17,7 @@ import kernellab
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests import samples
-from tests.wrong_calls import Outcome, outcomes, outcomes_of_magics
+from tests.launch.wrong_calls import Outcome, outcomes, outcomes_of_magics
 
 
 def counted(what: str, found: Iterable[Outcome]) -> str:

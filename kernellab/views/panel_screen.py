@@ -19,7 +19,9 @@ class Screen(anywidget.AnyWidget):
     unfolded.
     """
 
-    _esm = f"{explorer_script()}\n{resources.files(__package__).joinpath('panel_screen.js').read_text(encoding='utf-8')}"
+    _esm = (
+        f"{explorer_script()}\n{resources.files(__package__).joinpath('panel_screen.js').read_text(encoding='utf-8')}"
+    )
     _css = panel_css()
     kernel = traitlets.Unicode("").tag(sync=True)
     figures = traitlets.Unicode("").tag(sync=True)

@@ -11,7 +11,7 @@ from kernellab.measure.config import Config
 from kernellab.store import Measurement, Store
 from kernellab.tune.records import Records, key_of, measurement_of, row_of
 from kernellab.tune.result import Row, Status
-from tests.gpu.test_gpu import add_into
+from tests.launch.test_on_gpu import add_into
 from tests.tune.frames import row
 
 FAST, SLOW = Config.of({"BLOCK": 64}), Config.of({"BLOCK": 128, "num_warps": 8})

@@ -19,7 +19,7 @@ from kernellab.tune.options import Options, Workshop
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.result import Row
 from kernellab.tune.session import tuned
-from tests.test_live import Bench
+from tests.notebook.test_live import Bench
 from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune
 
 A, B, C, D = config(16), config(32), config(64), config(128)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from IPython.core.interactiveshell import InteractiveShell
+
+import kernellab
+from kernellab.errors import LaunchError, UnknownName, UsageError
+from tests import samples
+from tests.launch.wrong_calls import Outcome, outcomes, outcomes_of_magics
+
+N = 50
+
+
+def assert_told(found: list[Outcome]) -> None:
+    """Nearly all wrong calls end in an error of kernellab's, or are none after all; few do anything."""
+    raw = [f"{each.call}\n{each.trace}" for each in found if each.kind == "raw"]
+    assert len(raw) <= len(found) // 100, "\n\n".join(raw)
+    assert sum(each.kind == "told" for each in found) > len(found) // 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wrong_calls_of_the_public_verbs_are_told_in_kernellabs_words(
+    lab: kernellab.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lab.kernels.add(samples.add_kernel)
+    assert_told(list(outcomes(lab, tmp_path, 400, seed=11)))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_magics_with_random_words_are_told_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(os.environ, "KERNELLAB_STORE", str(tmp_path / "store"))
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "kernellab")
+    try:
+        lab = shell.magics_manager.registry["TritonMagics"].lab
+        shell.user_ns.update(x=torch.rand(64), torch=torch, triton=triton, tl=tl)
+        shell.user_ns["add_kernel"] = lab.bind(samples.add_kernel)
+        lab.kernels.add(shell.user_ns["add_kernel"])
+        assert_told(list(outcomes_of_magics(shell, 300, seed=11)))
+    finally:
+        shell.run_line_magic("unload_ext", "kernellab")
+        InteractiveShell.clear_instance()
+
+
+@triton.jit
+def oddly_named(self, grid, target, timeout_s, check, warmup, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    mask = offsets < n
+    first = tl.load(self + offsets, mask=mask) + tl.load(grid + offsets, mask=mask)
+    second = tl.load(target + offsets, mask=mask) + tl.load(timeout_s + offsets, mask=mask)
+    tl.store(check + offsets, (first + second) * warmup, mask=mask)
+
+
+def odd_arguments() -> dict[str, Any]:
+    tensors = dict(
+        zip(("self", "grid", "target", "timeout_s"), (torch.full((N,), float(i)) for i in range(4)), strict=True)
+    )
+    return {**tensors, "check": torch.zeros(N), "warmup": 3, "n": N}
+
+
+CONFIGS = [triton.Config({"BLOCK": 64})]
+VERBS = {
+    "launch": lambda lab, given: lab.bind(oddly_named)[(1,)](**given, BLOCK=64),
+    "run": lambda lab, given: lab.run(oddly_named, (1,), **given, BLOCK=64),
+    "compile": lambda lab, given: lab.compile(oddly_named, **given, BLOCK=64),
+    "effects": lambda lab, given: lab.effects(oddly_named, **given, BLOCK=64),
+    "graph": lambda lab, given: lab.graph(oddly_named, **given, BLOCK=64),
+    "tune": lambda lab, given: lab.tune(oddly_named, (1,), configs=CONFIGS, **given),
+    "explore": lambda lab, given: lab.explore(oddly_named, (1,), BLOCK=[64, 128], **given),
+    "bench": lambda lab, given: lab.bench(oddly_named, (1,), over={"n": [10, N]}, **given, BLOCK=64),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_parameters_called_like_options_work_by_keyword(lab: kernellab.Lab, verb: str) -> None:
+    given = odd_arguments()
+    for _ in range(2):  # a known launch takes another way
+        VERBS[verb](lab, given)
+    if verb in {"launch", "run"}:
+        assert given["check"].tolist() == [18.0] * N
+
+
+def test_a_keyword_that_an_option_may_hold_is_the_option(lab: kernellab.Lab) -> None:
+    given = odd_arguments()
+    with pytest.raises(LaunchError, match="target"):
+        lab.compile(oddly_named, **{**given, "target": "cuda:80"}, BLOCK=64)
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), 1e30, "5", True, torch.ones(1)])
+def test_seconds_are_positive_and_finite(lab: kernellab.Lab, value: Any) -> None:
+    x = torch.zeros(4)
+    with pytest.raises(UsageError, match=r"timeout_s is .*; expected a positive number of seconds"):
+        lab.run(samples.add_kernel, (1,), x, x, x, 4, BLOCK=16, timeout_s=value)
+
+
+@pytest.mark.parametrize("key", [None, 1.5, True, b"add_kernel", ["add_kernel"], 2**70, -1, "add_kernel@9" + 30 * "9"])
+def test_a_key_that_names_no_kernel_is_an_unknown_name_and_a_key_error(lab: kernellab.Lab, key: Any) -> None:
+    lab.kernels.add(samples.add_kernel)
+    with pytest.raises(UnknownName) as told:
+        lab.kernels[key]
+    assert isinstance(told.value, KeyError)
+    assert key not in lab.kernels
+
+
+def test_a_call_that_does_not_fit_shows_how_the_verb_is_called(lab: kernellab.Lab) -> None:
+    with pytest.raises(UsageError, match=r"lab\.use_target: .*unexpected.*it is called as lab\.use_target\(target\)"):
+        lab.use_target("cuda:90", fast=True)  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match=r"lab\.tune: missing a required argument: 'grid'"):
+        lab.tune(samples.add_kernel)  # type: ignore[call-arg]

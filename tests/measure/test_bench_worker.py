@@ -1,0 +1,133 @@
+"""What a bench launches and how often, on a device that is played."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from kernellab.gpu.trial_job import Memory
+from kernellab.launch.arguments import TensorSpec
+from kernellab.measure.bench_jobs import BenchKernel, Manner, MeasureJob, RoundsJob, Setup
+from kernellab.measure.bench_memory import BenchMemory
+from kernellab.measure.bench_worker import LATE, Workbench
+from kernellab.measure.hooks import BoundHooks, HookCalls
+from tests.measure.test_stopwatch import Device
+
+SETUP = Setup("test", 0, (Memory(None, 16, 0, True),), frozenset({0}), (TensorSpec(0, 0, (4,), (1,), "float32", 4),))
+KERNEL = BenchKernel((), "kernel", (), (), (1, 1, 1), ())
+
+
+@dataclass(slots=True)
+class Gpu(Device):
+    """A device on which a kernel takes ``times_ms``, one after the other, and then the last one again."""
+
+    times_ms: list[float] = field(default_factory=lambda: [1.0])
+    host_s: float = 0.0
+    fault: str = ""
+
+    def kernel(self) -> None:
+        time_ms = self.times_ms[0]
+        del self.times_ms[: len(self.times_ms) > 1]
+        self.work("kernel", time_ms / 1e3)
+
+    def synchronize(self) -> None:
+        if self.fault:
+            raise RuntimeError(self.fault)
+        Device.synchronize(self)
+
+    def bench(self) -> Workbench:
+        held = torch.arange(4.0).view(torch.uint8)
+        memory = BenchMemory(SETUP, [held.clone()], {0: held}, free_bytes=lambda: 1 << 20)
+        return Workbench(memory, watch=self.watch(), _launchers={(KERNEL.digest, KERNEL.grid): self.kernel})
+
+    @property
+    def launches(self) -> int:
+        return self.log.count("kernel")
+
+
+def job(runs: int = 4, limit_ms: float | None = None, manner: Manner | None = None) -> MeasureJob:
+    return MeasureJob(SETUP, KERNEL, runs, limit_ms, manner=manner or Manner())
+
+
+def test_a_config_is_launched_once_to_be_compared_and_as_often_as_asked_to_be_timed() -> None:
+    gpu = Gpu(times_ms=[9.0, 1.0, 2.0, 3.0, 4.0])
+    timing = gpu.bench().measure(job(runs=4, limit_ms=5.0))
+    assert timing.times_ms == pytest.approx((1.0, 2.0, 3.0, 4.0))
+    assert (timing.group, timing.note) == (0, "")
+
+
+def test_a_clear_loser_is_timed_twice() -> None:
+    gpu = Gpu(times_ms=[1.0, 3.0, 4.0, 1.0])
+    assert gpu.bench().measure(job(limit_ms=2.0)).times_ms == pytest.approx((3.0, 4.0))
+    assert gpu.launches == 3
+
+
+@pytest.mark.parametrize("first", [(9.0, 1.0), (1.0, 9.0)])
+def test_one_slow_launch_of_two_makes_no_loser(first: tuple[float, float]) -> None:
+    timing = Gpu(times_ms=[1.0, *first, 1.0]).bench().measure(job(limit_ms=2.0))
+    assert timing.times_ms == pytest.approx((*first, 1.0, 1.0))
+
+
+def test_one_run_is_one_launch_that_is_timed() -> None:
+    gpu = Gpu()
+    assert len(gpu.bench().measure(job(runs=1)).times_ms) == 1
+    assert gpu.launches == 2
+
+
+def test_what_warms_up_for_an_autotuner_is_not_counted() -> None:
+    gpu = Gpu(times_ms=[1.0, 1.0, 1.0, 7.0, 7.0, 7.0, 2.0])
+    timing = gpu.bench().measure(job(manner=Manner(warmup_ms=3.0, rep_ms=6.0)))
+    assert timing.times_ms == pytest.approx((1.0, 1.0, 2.0, 2.0, 2.0, 2.0))
+
+
+def test_times_with_a_wait_for_the_host_are_told_of() -> None:
+    gpu = Gpu()
+    bench = gpu.bench()
+
+    def waiting() -> None:
+        gpu.synchronize()
+        gpu.kernel()
+
+    bench._launchers[KERNEL.digest, KERNEL.grid] = waiting
+    assert bench.measure(job()).note == LATE
+    assert [timing.note for timing in bench.rounds(RoundsJob(SETUP, (KERNEL,), 3))] == [LATE]
+    bench._launchers[KERNEL.digest, KERNEL.grid] = gpu.kernel
+    assert bench.measure(job()).note == ""
+    assert [timing.note for timing in bench.rounds(RoundsJob(SETUP, (KERNEL,), 3))] == [""]
+
+
+def test_hooks_are_called_around_each_launch_also_around_those_that_were_late() -> None:
+    gpu = Gpu()
+    bench = gpu.bench()
+    hosts = iter([10e-6, 1.0])
+
+    def before(named: dict[str, object]) -> None:
+        gpu.log.append("before")
+
+    def after(named: dict[str, object], exception: Exception | None) -> None:
+        gpu.log.append("after")
+
+    def hesitant() -> None:
+        gpu.host_s += next(hosts, 0.0)
+        gpu.kernel()
+
+    bench._launchers[KERNEL.digest, KERNEL.grid] = hesitant
+    bench.hooks[KERNEL.digest] = BoundHooks(HookCalls((before,), after, {}, {}), {})
+    assert len(bench.measure(job(runs=4)).times_ms) == 4
+    assert [each for each in gpu.log if each != "flush"] == ["before", "kernel", "after"] * 6
+
+
+def test_a_refused_launch_is_told_from_one_after_which_the_device_is_gone() -> None:
+    gpu = Gpu()
+    bench = gpu.bench()
+
+    def refused() -> None:
+        raise ValueError("too many threads")
+
+    bench._launchers[KERNEL.digest, KERNEL.grid] = refused
+    assert bench.measure(job()).refusal == "too many threads"
+    assert bench.rounds(RoundsJob(SETUP, (KERNEL, KERNEL), 2))[0].refusal == "too many threads"
+    gpu.fault = "an illegal memory access was encountered"
+    assert bench.measure(job()).fault == gpu.fault

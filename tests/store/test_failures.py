@@ -1,0 +1,267 @@
+"""What a store survives: processes killed while they write, files that are broken, disks that are full."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+import kernellab
+from kernellab.compile.cache import Compiler, compile_job
+from kernellab.compile.worker import GRAPH, BuildRequest, compile_kernel
+from kernellab.errors import StoreError
+from kernellab.source import Closure, Function
+from kernellab.store import FILE, SCHEMA, Store
+from kernellab.store.eviction import evict, mark_used
+from kernellab.store.schema import MIGRATIONS
+from kernellab.target import parse_target
+from tests import samples
+
+ROOT = Path(__file__).parents[2]
+EMPTY = Closure((Function("k", "jit", "def k():\n    pass\n", "cell:k", 1, False, ()),))
+
+
+def writer(folder: Path, mark: str, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, str(ROOT / "tests" / "store_writer.py"), str(folder), mark, str(count)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def read_lines(process: subprocess.Popen[str], count: int) -> list[str]:
+    assert process.stdout is not None
+    return [process.stdout.readline().strip() for _ in range(count)]
+
+
+def test_nothing_committed_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    committed: set[str] = set()
+    for round_ in range(4):
+        pair = [writer(tmp_path, f"{mark}{round_}-", 100_000) for mark in "ab"]
+        for process in pair:
+            committed.update(read_lines(process, chance.randrange(1, 120)))
+        for process in pair:
+            process.kill()
+            rest, _ = process.communicate()
+            committed.update(rest.splitlines(keepends=False)[:-1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        store = Store(tmp_path)
+    kept = {row.measurement.key for row in store.history.measurements()}
+    assert len(committed) > 8
+    assert committed <= kept
+    assert store.database.rows("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_two_processes_that_open_a_new_store_at_once_share_it(tmp_path: Path) -> None:
+    pair = [writer(tmp_path / "new", mark, 50) for mark in "ab"]
+    for process in pair:
+        process.communicate()
+    assert [process.returncode for process in pair] == [0, 0]
+    store = Store(tmp_path / "new")
+    assert len(store.history.measurements()) == 100
+    assert [version.label for version in store.versions()] == ["a@1", "b@1"]
+
+
+def test_a_store_of_the_first_schema_is_brought_to_this_one(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / FILE) as old:
+        old.execute(
+            "CREATE TABLE versions (id INTEGER PRIMARY KEY, name TEXT NOT NULL, version INTEGER NOT NULL, "
+            "digest TEXT NOT NULL, closure TEXT NOT NULL, created REAL NOT NULL, "
+            "UNIQUE (name, version), UNIQUE (name, digest))"
+        )
+        old.execute("PRAGMA user_version=1")
+        function = '["Function","k","jit","def k(): pass","f",1,false,["tuple"]]'
+        closure = f'{{"schema":1,"closure":["Closure",["tuple",{function}],"",["tuple"]]}}'
+        old.execute("INSERT INTO versions VALUES (7, 'k', 3, 'd', ?, 1.5)", (closure,))
+    old.close()
+    store = Store(tmp_path)
+    (version,) = store.versions()
+    assert (version.id, version.label, version.closure.name, version.created) == (7, "k@3", "k", 1.5)
+    assert store.add(EMPTY, "new", "k").label == "k@4"
+    assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
+
+
+def test_a_store_of_the_second_schema_keeps_its_measurements(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / FILE, isolation_level=None) as old:
+        for statement in (statement for migration in MIGRATIONS[:2] for statement in migration):
+            old.execute(statement)
+        old.execute("PRAGMA user_version=2")
+        old.execute("INSERT INTO versions VALUES (1, 'k', 1, 'd', '{}', '', 1.5)")
+        old.execute("INSERT INTO measurements VALUES (1, 1, 'key', '{\"BLOCK\":64}', 'H200', 'ok', 0.5, '{}', 1.5)")
+    old.close()
+    store = Store(tmp_path)
+    (row,) = store.history.measurements(key="key")
+    assert (row.version_id, row.measurement.config, row.measurement.time_ms) == (1, {"BLOCK": 64}, 0.5)
+    assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
+
+
+def test_a_file_broken_in_the_middle_is_set_aside(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for number in range(200):
+        store.add(EMPTY, f"{number}", "k")
+    store.close()
+    content = bytearray((tmp_path / FILE).read_bytes())
+    content[4096:-4096] = os.urandom(len(content) - 8192)
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.warns(UserWarning, match="set aside"):
+        fresh = Store(tmp_path)
+    assert fresh.versions() == []
+    assert fresh.add(EMPTY, "a", "k").label == "k@1"
+
+
+def test_a_file_that_breaks_while_it_is_open_is_set_aside(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.add(EMPTY, "a", "k")
+    store.database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    with (tmp_path / FILE).open("r+b") as file:
+        file.write(b"\0" * (tmp_path / FILE).stat().st_size)
+    with pytest.warns(UserWarning, match="set aside"):
+        assert Store(tmp_path).add(EMPTY, "b", "k").label == "k@1"
+    assert store.add(EMPTY, "c", "k").label == "k@2", "the store that was open goes on in the fresh file"
+
+
+def test_a_store_whose_folder_is_deleted_goes_on_in_a_new_one(tmp_path: Path) -> None:
+    store = Store(tmp_path / "folder")
+    store.add(EMPTY, "a", "k")
+    shutil.rmtree(tmp_path / "folder")
+    store.add(EMPTY, "b", "k")
+    assert len(Store(tmp_path / "folder").versions()) == 1
+
+
+@pytest.mark.parametrize("pragma", ["max_page_count=1", "query_only=ON"], ids=["full", "read-only"])
+def test_a_full_or_read_only_disk_degrades_to_memory_with_one_warning(tmp_path: Path, pragma: str) -> None:
+    store = Store(tmp_path)
+    store.add(EMPTY, "a", "k")
+    store.database.rows(f"PRAGMA {pragma}")
+    big = Closure((Function("k", "jit", "#" * 100_000, "cell:k", 1, False, ()),))
+    with pytest.warns(UserWarning, match="cannot be written") as told:
+        labels = [store.add(big, digest, "k").label for digest in "bcd"]
+    assert len(told) == 1
+    assert labels == ["k@2", "k@3", "k@4"]
+    assert store.path is None
+    assert [version.label for version in Store(tmp_path).versions()] == ["k@1"]
+
+
+def test_a_disk_that_fills_up_while_a_process_writes_does_not_end_it(tmp_path: Path) -> None:
+    text = (
+        "import resource, sys, warnings\nfrom pathlib import Path\nfrom tests.store.test_failures import EMPTY\n"
+        "from kernellab.store import Store\nstore = Store(Path(sys.argv[1]))\nstore.add(EMPTY, 'a', 'k')\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+        "for number in range(400):\n    store.add(EMPTY, str(number), 'k')\nprint(len(store.versions()))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", text, str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert result.stdout == "401\n"
+    assert result.stderr.count("UserWarning") == 1
+    assert 1 <= len(Store(tmp_path).versions()) < 401
+
+
+def test_eviction_deletes_the_oldest_until_the_rest_fits(tmp_path: Path) -> None:
+    for age, name in enumerate(["aa/one", "bb/two", "cc/three"]):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "k.cubin").write_bytes(b"x" * 1000)
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    assert evict(tmp_path, 2500, clock=lambda: 10_000.0) == 1000
+    assert not (tmp_path / "cc/three").exists()
+    mark_used(tmp_path / "bb/two")
+    assert evict(tmp_path, 1500, clock=lambda: 10_000.0) == 1000
+    assert (tmp_path / "bb/two").exists()
+    assert evict(tmp_path, 0, clock=lambda: (tmp_path / "bb/two").stat().st_mtime + 1) == 0, "it was just used"
+
+
+def test_a_lab_deletes_old_compiled_kernels_and_keeps_the_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELLAB_CACHE_MB", "0.001")
+    x = torch.zeros(16)
+    with kernellab.Lab(target="cuda:80", store=tmp_path) as lab:
+        lab.kernels.add(samples.doubled)
+        lab.compile(samples.endless_kernel, x)
+        (folder,) = (tmp_path / "artifacts").glob("??/*")
+        os.utime(folder, (1, 1))
+        lab.tidy()
+        assert not folder.exists()
+        assert lab.compile(samples.endless_kernel, x).ptx
+        assert lab.kernels.version("doubled").label == "doubled@1"
+
+
+def test_where_the_store_cannot_be_written_kernels_compile_and_run_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    x = torch.ones(64)
+    with pytest.warns(UserWarning, match="cannot be written"):
+        lab = kernellab.Lab(target="cuda:90", store=tmp_path / "file" / "store")
+    with lab:
+        place = lab.compiler.folder
+        lab.bind(samples.add_kernel)[(1,)](x, x, x, 64, BLOCK=64)
+        assert any(place.iterdir())
+    assert x.tolist() == [2.0] * 64
+    assert not place.exists()
+
+
+def test_a_compile_on_a_full_disk_names_the_folder_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / GRAPH).symlink_to("/dev/full")
+    job = compile_job(samples.endless_kernel, parse_target("cuda:90"), (torch.zeros(16),), {})
+    with pytest.raises(StoreError) as caught:
+        compile_kernel(BuildRequest(job, tmp_path / "scratch"), lambda progress: None)
+    assert f"cannot be written to {tmp_path}: No space left on device. Free space there" in caught.value.message
+    assert "KERNELLAB_STORE" in caught.value.message
+
+
+def test_a_folder_that_takes_no_compiled_kernel_is_named_and_the_session_keeps_what_it_has(tmp_path: Path) -> None:
+    x = torch.zeros(16)
+    (tmp_path / "file").touch()
+    with kernellab.Lab(target="cuda:90", store=tmp_path / "store") as lab:
+        compiled = lab.compile(samples.endless_kernel, x)
+        full = Compiler(lab.compiler.pool, tmp_path / "file", lab.compiler.timeout_s)
+        job = compile_job(samples.endless_kernel, lab.target, (x,), {})
+        with pytest.raises(StoreError, match=f"cannot be written to {tmp_path / 'file'}: .* Or restart") as caught:
+            full.compile(job)
+        assert caught.value.place is None
+        (kept,) = (result for _, result in full.stream([job]))
+        assert isinstance(kept, StoreError)
+        assert lab.compile(samples.endless_kernel, x).folder == compiled.folder
+
+
+def test_a_full_disk_of_temporary_files_is_no_error_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = find_spec("triton.backends.nvidia")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    folder = Path(spec.submodule_search_locations[0]) / "bin"
+    for name in ("ptxas", "ptxas-blackwell"):
+        script = tmp_path / name
+        script.write_text(
+            f'#!/bin/sh\ncase "$*" in *--version*) exec {folder}/{name} "$@";; esac\n'
+            'echo "ptxas fatal   : Write failed: No space left on device" >&2\nexit 255\n'
+        )
+        script.chmod(0o755)
+        monkeypatch.setenv(f"TRITON_{name.upper().replace('-', '_')}_PATH", str(script))
+    told = pytest.raises(StoreError, match=r"temporary files to .*: No space left on device.*TMPDIR")
+    with kernellab.Lab(target="cuda:90", store=tmp_path / "store") as lab, told:
+        lab.compile(samples.endless_kernel, torch.zeros(16))
+
+
+def test_a_store_that_another_process_keeps_locked_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store(tmp_path).close()
+    monkeypatch.setattr("kernellab.store.database._LOCK_S", 0.05)
+    with (tmp_path / FILE).with_suffix(".lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.warns(UserWarning, match=r"another process has kept .* locked for 0\.05 s.*kept in memory"):
+            store = Store(tmp_path)
+    assert store.path is None
+    store.close()

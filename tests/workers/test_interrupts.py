@@ -1,0 +1,91 @@
+"""Interrupts at any moment leave the process, the lab and the machine as they should be."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernellab.errors import WorkerDied
+from kernellab.workers.uninterrupted import (
+    Interrupted,
+    Stop,
+    held,
+    side_by_side,
+    uninterrupted,
+    uninterrupted_with_progress,
+)
+from tests.workers.interrupted import session
+
+
+def test_interrupts_at_forty_moments_leave_the_process_the_next_results_and_no_trace(tmp_path: Path) -> None:
+    found = session(40, 1, tmp_path, CUDA_VISIBLE_DEVICES="")
+    assert found["faults"] == []
+    assert found["moments"] == 40
+    assert found["descriptors"] <= 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_call_runs_in_a_thread_that_no_signal_reaches_and_returns_its_value() -> None:
+    assert uninterrupted(threading.current_thread) is not threading.main_thread()
+
+
+def test_an_error_of_a_call_is_raised_where_it_was_asked_for() -> None:
+    def fail() -> None:
+        raise ValueError("no good")
+
+    with pytest.raises(ValueError, match="no good"):
+        uninterrupted(fail)
+
+
+def test_an_interrupt_asks_the_call_to_stop_and_waits_until_it_has() -> None:
+    stop, ended = Stop(), threading.Event()
+
+    def call(tell: object) -> None:
+        assert callable(tell)
+        tell("begun")
+        while not stop.why:
+            ended.wait(0.01)
+        ended.set()
+
+    def interrupt(told: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted, match=r"^The work was interrupted\.$"):
+        uninterrupted_with_progress(call, stop, "The work", interrupt)
+    assert ended.is_set()
+
+
+def test_who_waits_for_a_lock_can_be_asked_to_stop() -> None:
+    lock, stop = threading.Lock(), Stop()
+    stop.ask()
+    with lock, pytest.raises(WorkerDied, match=r"^The work was interrupted\.$"), held(lock, stop, "The work"):
+        pass
+
+
+def test_sources_side_by_side_yield_all_they_have_and_raise_what_they_raise() -> None:
+    def three(stop: Stop) -> Iterator[int]:
+        yield from range(3)
+
+    def bad(stop: Stop) -> Iterator[int]:
+        raise ValueError("no good")
+        yield
+
+    assert sorted(side_by_side([three, three])) == [0, 0, 1, 1, 2, 2]
+    with pytest.raises(ValueError, match="no good"):
+        list(side_by_side([bad]))
+
+
+def test_leaving_sources_side_by_side_stops_and_awaits_them() -> None:
+    ended = threading.Event()
+
+    def endless(stop: Stop) -> Iterator[int]:
+        while not stop.why:
+            yield 1
+        ended.set()
+
+    for _ in side_by_side([endless]):
+        break
+    assert ended.is_set()
