@@ -356,4 +356,4 @@ def _start_code() -> str:
     path = [os.path.normpath(os.path.join(here, entry)) for entry in sys.path if isinstance(entry, str)]
     path = [entry for entry in path if os.path.isabs(entry)]
     safe = sorted(path, key=lambda entry: entry in local and "-packages" not in entry)
-    return _START.format(safe=safe, path=path, package=str(Path(__file__).with_name("__init__.py")))
+    return _START.format(safe=safe, path=path, package=str(Path(__file__).parents[1] / "__init__.py"))
