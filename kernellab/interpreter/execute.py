@@ -21,11 +21,12 @@ from kernellab.interpreter.faults import (
     AccessFault,
     CheckFailed,
     DeadlinePassed,
+    Program,
     Unsupported,
+    counted,
     line_of_traceback,
     place_of,
 )
-from kernellab.interpreter.findings import Program, counted
 from kernellab.interpreter.language import checked_builder, prepare
 from kernellab.interpreter.memory import CheckedMemory
 from kernellab.launch.arguments import FindingKind, Launch, Outcome, Severity

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from triton._C.libtriton import interpreter as native
 
-from kernellab.interpreter.findings import Findings, Program
+from kernellab.interpreter.faults import Findings, Program
 from kernellab.interpreter.regions import Region
 from kernellab.interpreter.shadow import MANY, Order, Ordering
 from kernellab.interpreter.values import Array

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from triton._C.libtriton import interpreter as native
 
-from kernellab.interpreter.faults import CheckFailed, DeadlinePassed, fault_of, stray_pointer
-from kernellab.interpreter.findings import Findings, Program
+from kernellab.interpreter.faults import CheckFailed, DeadlinePassed, Findings, Program, fault_of, stray_pointer
 from kernellab.interpreter.hazards import Hazards
 from kernellab.interpreter.regions import TAG_SHIFT, Region, regions_of
 from kernellab.interpreter.shadow import Order
