@@ -13,9 +13,9 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError
 from kernellab.export.subject import subject_of, values_of
 from kernellab.launch.memory import copied, memory_of
+from kernellab.launch.poison import Poison, held_in, poison
 from kernellab.measure.comparison import Check, Value, compare
 from kernellab.measure.functions import called
-from kernellab.measure.poison import Poison, held_in, poison
 from kernellab.measure.reference import Reference, bounded_values
 from kernellab.measure.stopwatch import Turn, gpu_stopwatch
 from kernellab.registry.listing import texts_of

@@ -24,13 +24,13 @@ from kernellab.benchmark.spec import Question
 from kernellab.errors import KernellabError, UsageError
 from kernellab.ir.effects import NO_EFFECTS
 from kernellab.launch.memory import copied, memory_of
+from kernellab.launch.poison import poison
 from kernellab.launch.reached import Copies, reached
 from kernellab.launch.runtime import Launches as Runtime
 from kernellab.measure.bench_kernels import touched
 from kernellab.measure.ceilings import Ceilings, keep_ceilings, kept_ceilings, measured_ceilings
 from kernellab.measure.comparison import Value
 from kernellab.measure.launches import Launches
-from kernellab.measure.poison import poison
 from kernellab.measure.stopwatch import Stopwatch, gpu_stopwatch
 from kernellab.registry.table import Registry
 from kernellab.tune.options import Options

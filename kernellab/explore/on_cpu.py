@@ -13,11 +13,11 @@ from kernellab.explore.launching import Request
 from kernellab.explore.verdicts import Verdicts, outputs_of
 from kernellab.launch.grid import Grid3
 from kernellab.launch.memory import size_bytes
+from kernellab.launch.poison import poison
 from kernellab.launch.reached import Copies
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Interpret
 from kernellab.measure.launches import Launch
-from kernellab.measure.poison import poison
 
 PROGRAMS_AT_MOST = 512
 BYTES_AT_MOST = 256 << 20

@@ -10,11 +10,11 @@ from kernellab.compile.types import Compiled
 from kernellab.explore.history import Verdict, Visit
 from kernellab.explore.launching import Request
 from kernellab.explore.verdicts import Verdicts, agreement, first_verdict, outputs_of
+from kernellab.launch.poison import poison
 from kernellab.launch.reached import Copies
 from kernellab.launch.runtime import Launches as Runtime
 from kernellab.measure.bench import Bench, Candidate
 from kernellab.measure.launches import Launch, Launches, arithmetic, moved_bytes
-from kernellab.measure.poison import poison
 from kernellab.measure.statistics import Interval, interval, ratio_interval
 from kernellab.tune.result import Row, Status, with_resources
 

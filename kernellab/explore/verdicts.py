@@ -8,9 +8,9 @@ from typing import Any
 
 from kernellab.explore.history import Verdict
 from kernellab.launch.memory import memory_of
+from kernellab.launch.poison import Poison
 from kernellab.launch.reached import Copies
 from kernellab.measure.comparison import agree, compare
-from kernellab.measure.poison import Poison
 from kernellab.measure.reference import ANONYMOUS, Reference, ReferenceFunction, reference_of
 
 _MOST_FIRSTS = 8  # first points whose outputs are held; after that, a size that comes back has a new first point

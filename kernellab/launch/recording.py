@@ -13,8 +13,8 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import LaunchError, SourceError
 from kernellab.launch.grid import CheckedGrid, Grid3
 from kernellab.launch.memory import memory_of
+from kernellab.launch.poison import Key
 from kernellab.launch.run import Run
-from kernellab.measure.poison import Key
 from kernellab.source import Closure
 from kernellab.workers.forks import lock
 

@@ -21,9 +21,9 @@ from kernellab.launch.calls import verb
 from kernellab.launch.errors import launch_error
 from kernellab.launch.grid import CheckedGrid, Grid3, grid_errors, require_launchable
 from kernellab.launch.pointer_objects import call_with_tensors
+from kernellab.launch.poison import Poison, key_of, poison
 from kernellab.launch.recording import Launched, LaunchRecord, Observers, Recorder, Switch, can_read, record_of
 from kernellab.launch.run import Run
-from kernellab.measure.poison import Poison, key_of, poison
 from kernellab.target import Target
 
 _CLOSER_LOOK_S = 10.0

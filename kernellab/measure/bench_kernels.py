@@ -13,10 +13,10 @@ from kernellab.gpu.redzones import damage_text
 from kernellab.ir.effects import Access, Effects
 from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, TensorSpec, TupleSpec
 from kernellab.launch.memory import memory_of
+from kernellab.launch.poison import fill_of
 from kernellab.launch.reached import Reached
 from kernellab.measure.bench import Candidate
 from kernellab.measure.bench_jobs import BenchKernel, Expected, Timing
-from kernellab.measure.comparison import fill_of
 from kernellab.measure.launches import Launch
 from kernellab.measure.reference import Reference
 

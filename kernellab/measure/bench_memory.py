@@ -10,9 +10,9 @@ from kernellab.errors import RunError
 from kernellab.gpu.ipc import move_tables, moves_of, tensor_of
 from kernellab.gpu.redzones import Arena, Span, arena_of, spans_of
 from kernellab.gpu.trial_job import Damage
+from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
 from kernellab.launch.memory import Moves
-from kernellab.measure import poison
 from kernellab.measure.bench_jobs import Expected, Setup
 from kernellab.measure.comparison import Check, Value, agree, compared
 

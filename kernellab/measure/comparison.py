@@ -246,14 +246,6 @@ def _rounded_to(got: Any, want: Any) -> str:
     return str(got.dtype).removeprefix("torch.") if rounds else ""
 
 
-def fill_of(values: Any) -> float | None:
-    """Return the value that all elements of a tensor hold, or None."""
-    if not values.numel() or values.is_complex():
-        return None
-    first = values.flatten()[0]
-    return float(first) if bool((values == first).all()) else None
-
-
 def _difference(place: int, shape: tuple[int, ...], got: Any, want: Value) -> Difference:
     import torch
 

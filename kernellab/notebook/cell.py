@@ -18,10 +18,10 @@ from kernellab.errors import CheckFailed, Place, UsageError
 from kernellab.lab import Lab
 from kernellab.launch.memory import memory_of
 from kernellab.launch.mock_arguments import from_annotations, stand_ins
+from kernellab.launch.poison import fill_of, key_of
 from kernellab.launch.recording import LaunchRecord, Recorder
-from kernellab.measure.comparison import Check, compare, fill_of
+from kernellab.measure.comparison import Check, compare
 from kernellab.measure.functions import no_python
-from kernellab.measure.poison import key_of
 from kernellab.measure.reference import ReferenceFunction, check_in, expression_in, reference_of
 from kernellab.registry.launch_log import launched_version, remember
 from kernellab.registry.symbolic_arguments import rephrased

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from kernellab.gpu.trial_job import Memory
 from kernellab.launch.arguments import TensorSpec
+from kernellab.launch.poison import fill
 from kernellab.measure.bench_jobs import Expected, Setup
 from kernellab.measure.bench_memory import BenchMemory, TooLarge, copied
 from kernellab.measure.comparison import Check, agree
-from kernellab.measure.poison import fill
 
 FLOATS = torch.tensor([1.0, -2.0, float("nan"), float("inf")])
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from kernellab.errors import UsageError
-from kernellab.measure.comparison import Check, Value, agree, compare, fill_of
+from kernellab.launch.poison import fill_of
+from kernellab.measure.comparison import Check, Value, agree, compare
 from kernellab.measure.reference import check_of, reference_of
 
 

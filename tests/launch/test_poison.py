@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.measure.poison import poison
+from kernellab.launch.poison import poison
 from tests import samples
 
 N = 300

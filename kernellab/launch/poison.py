@@ -8,7 +8,6 @@ from typing import Any
 
 from kernellab.ir.effects import Effects
 from kernellab.launch.memory import memory_of
-from kernellab.measure.comparison import fill_of
 
 # Bits that no arithmetic gives: NaNs with a payload of their own, truth values that are neither, and integers too large
 # to be counts.
@@ -86,6 +85,14 @@ def held_in(tensor: Any) -> Any:
     """Return the mask of the elements that hold the pattern; of a complex number, both parts do."""
     mask = _bits(tensor) == _pattern_of(tensor)
     return mask.all(-1) if tensor.is_complex() else mask
+
+
+def fill_of(values: Any) -> float | None:
+    """Return the value that all elements of a tensor hold, or None."""
+    if not values.numel() or values.is_complex():
+        return None
+    first = values.flatten()[0]
+    return float(first) if bool((values == first).all()) else None
 
 
 def poison(arguments: Mapping[str, Any], effects: Effects, *, copies: bool = False) -> Poison:
