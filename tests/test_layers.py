@@ -1,126 +1,192 @@
-"""The rules of the house, read off the source: who may import whom, and how large things may grow."""
+"""The rules of the house, read off the source: who may import whom, and how large things may grow.
+
+Each test collects all that breaks its rule and lists it. The layers are those of the table in docs/architecture.md:
+a room, which is a package or module directly under kernellab/, may import the rooms of the rows below its own.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).parents[1] / "kernellab"
-FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("*.py"))}
+ROOT = Path(__file__).parents[1]
+HOUSE = ROOT / "kernellab"
+FILES = {path.relative_to(HOUSE).as_posix(): path for path in sorted(HOUSE.rglob("*.py"))}
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
-
-LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "advice", "settings", "target"}),
-    frozenset({"workers"}),
-    frozenset({"ir", "source", "store"}),
-    frozenset({"_triton"}),
-    frozenset({"compile"}),
-    frozenset({"launch", "interpreter", "gpu", "measure"}),
-    frozenset({"registry"}),
-    frozenset({"export"}),
-    frozenset({"tune", "benchmark"}),
-    frozenset({"capture", "explore"}),
-    frozenset({"views"}),
-    frozenset({"lab"}),
-    frozenset({"notebook", "cli"}),
-)
-LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
-
-# Plain data that the adapter to Triton builds.
-UPWARD_BY_AGREEMENT: set[tuple[str, str]] = set()
 
 # The package itself hands out names of every layer, lazily; `python -m kernellab` calls the command line.
 ENTRIES = {"__init__.py", "__main__.py"}
+TOP_MODULES = {"lab", "cli", "errors", "advice", "settings", "target"}
+# The only rooms that may import the package itself, for what it hands out.
+OUTERMOST = {"notebook", "cli"}
 
+# Arrows that still run up, to be turned: of each, (room, room that it imports).
+STILL_UPWARDS = {("launch", "gpu"), ("launch", "measure"), ("benchmark", "tune")}
+
+OWNERS_OF_INTERNALS = ("_triton/", "interpreter/")
 PUBLIC_TRITON = {"triton", "triton.language", "triton.testing", "triton.tools.tensor_descriptor"}
 INTERNAL_OF_TRITON = {"_C", "backends", "compiler", "knobs", "runtime", "_utils"}
+ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 
 
-def _top(file: str) -> str:
+def test_every_room_has_a_layer() -> None:
+    rooms = {_room(file) for file in FILES if file not in ENTRIES}
+    modules = {_room(file) for file in FILES if "/" not in file and file not in ENTRIES}
+    levels = _levels()
+    _nothing(
+        [
+            f"kernellab/{name}.py: at the top stand only {', '.join(sorted(TOP_MODULES))}"
+            for name in modules - TOP_MODULES
+        ]
+        + [f"{room}: give it a row in the table of docs/architecture.md" for room in rooms - set(levels)]
+        + [f"{room}: in the table of docs/architecture.md, and not in kernellab/" for room in set(levels) - rooms]
+    )
+
+
+def test_imports_point_downwards() -> None:
+    levels, arrows = _levels(), _arrows()
+    upwards = {(a, b) for a, b in arrows if b != "kernellab" and levels[a] <= levels[b]}
+    _nothing(
+        [
+            f"{a} imports {b}, which is not below it: {place}"
+            for a, b in sorted(upwards - STILL_UPWARDS)
+            for place in arrows[a, b]
+        ]
+        + [
+            f"{place}: name the module instead of the package"
+            for (a, b), places in arrows.items()
+            if b == "kernellab" and a not in OUTERMOST
+            for place in places
+        ]
+        + [f"{a} imports {b} no longer: take it out of STILL_UPWARDS" for a, b in STILL_UPWARDS - upwards]
+    )
+
+
+def test_no_rooms_import_each_other() -> None:
+    arrows = {(a, b): places for (a, b), places in _arrows().items() if b != "kernellab"}
+    arrows = {arrow: places for arrow, places in arrows.items() if arrow not in STILL_UPWARDS}
+    _nothing([f"{a} and {b}: {arrows[a, b][0]}, {arrows[b, a][0]}" for a, b in arrows if a < b and (b, a) in arrows])
+    order = TopologicalSorter({a: {b for start, b in arrows if start == a} for a, _ in arrows})
+    try:
+        order.prepare()
+    except CycleError as error:
+        raise AssertionError(f"rooms import each other in a circle: {' <- '.join(error.args[1])}") from None
+
+
+def test_only_the_adapter_and_the_interpreter_import_triton_internals() -> None:
+    _nothing(
+        [
+            f"{file}:{line} imports {dotted}"
+            for file in FILES
+            if not file.startswith(OWNERS_OF_INTERNALS)
+            for line, dotted in _imports(TREES[file])
+            if _is_internal(dotted)
+        ]
+    )
+
+
+def test_only_settings_reads_the_environment() -> None:
+    _nothing(
+        [
+            f"{file}:{line} uses os.{name}"
+            for file in FILES
+            if file != "settings.py"
+            for line, name in _names_of_os(TREES[file])
+            if name in ENVIRONMENT
+        ]
+    )
+
+
+def test_files_and_functions_stay_small() -> None:
+    lines = {file: path.read_text(encoding="utf-8").count("\n") for file, path in FILES.items()}
+    functions = [
+        (f"{file}:{node.lineno} {node.name}", (node.end_lineno or node.lineno) - node.lineno + 1)
+        for file in FILES
+        for node in ast.walk(TREES[file])
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    _nothing(
+        [f"{file} has {count} lines" for file, count in lines.items() if count > MAX_FILE_LINES]
+        + [f"{function} has {count} lines" for function, count in functions if count > MAX_FUNCTION_LINES]
+    )
+
+
+def test_no_module_rebinds_its_globals() -> None:
+    _nothing(
+        [
+            f"{file}:{node.lineno} rebinds {', '.join(node.names)}"
+            for file in FILES
+            for node in ast.walk(TREES[file])
+            if isinstance(node, ast.Global)
+        ]
+    )
+
+
+def _nothing(violations: list[str]) -> None:
+    assert not violations, "\n".join(["", *sorted(violations)])
+
+
+def _levels() -> dict[str, int]:
+    """Return the level of each room, 0 at the bottom, from the table under "Layers" in docs/architecture.md."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Layers\n")[2].partition("\n## ")[0]
+    rows = [row.split("|")[1] for row in section.splitlines() if row.startswith("| `")]
+    levels: dict[str, int] = {}
+    for level, row in enumerate(reversed(rows)):
+        for room in re.findall(r"`(\w+)/?`", row):
+            assert room not in levels, f"{room} has two rows in the table of docs/architecture.md"
+            levels[room] = level
+    return levels
+
+
+def _arrows() -> dict[tuple[str, str], list[str]]:
+    """Return the places where each room imports another; the package itself counts as a room `kernellab`."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for file in FILES:
+        if file in ENTRIES:
+            continue
+        for line, dotted in _imports(TREES[file]):
+            package, _, inside = dotted.partition(".")
+            if package != "kernellab":
+                continue
+            parts = inside.split(".")
+            exists = parts[0] in {_room(name) for name in FILES if name not in ENTRIES}
+            imported = parts[0] if exists else "kernellab"
+            if imported != _room(file):
+                arrows.setdefault((_room(file), imported), []).append(f"{file}:{line} {dotted}")
+    return arrows
+
+
+def _room(file: str) -> str:
     return file.split("/", maxsplit=1)[0].removesuffix(".py")
 
 
-def _imports(tree: ast.AST) -> Iterator[str]:
-    """Yield the dotted name of everything a module imports, at its top or inside functions."""
+def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and the dotted name of everything a module imports, at its top or inside functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide the layer"
-            module = node.module or ""
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
-def _module_of(dotted: str) -> str:
-    """Return the module that an imported name lives in: of kernellab.ir.graph.Graph, kernellab.ir.graph."""
+def _is_internal(dotted: str) -> bool:
     parts = dotted.split(".")
-    while len(parts) > 1:
-        path = "/".join(parts[1:])
-        if f"{path}.py" in FILES or f"{path}/__init__.py" in FILES:
-            break
-        parts.pop()
-    return ".".join(parts)
+    if parts[0] != "triton":
+        return False
+    module = dotted if dotted in PUBLIC_TRITON else dotted.rpartition(".")[0]
+    return module not in PUBLIC_TRITON or parts[1:2] in ([name] for name in INTERNAL_OF_TRITON)
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file not in ENTRIES])
-def test_every_module_has_a_layer(file: str) -> None:
-    assert _top(file) in LEVEL, f"give {_top(file)} a layer, here and in docs/architecture.md"
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if file not in ENTRIES])
-def test_imports_point_downwards(file: str) -> None:
-    importer = _top(file)
-    for dotted in _imports(TREES[file]):
-        if dotted.split(".", maxsplit=1)[0] != "kernellab":
-            continue
-        module = _module_of(dotted)
-        if module == "kernellab":
-            assert LEVEL[importer] == len(LAYERS) - 1, f"{file} imports {dotted} from the package; name its module"
-        elif (importer, module) not in UPWARD_BY_AGREEMENT:
-            imported = module.split(".")[1]
-            assert LEVEL[imported] <= LEVEL[importer], (
-                f"{file} (L{LEVEL[importer]}) imports {module} (L{LEVEL[imported]})"
-            )
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith(("_triton/", "interpreter/"))])
-def test_only_the_adapter_imports_triton_internals(file: str) -> None:
-    for dotted in _imports(TREES[file]):
-        if dotted.split(".", maxsplit=1)[0] != "triton":
-            continue
-        module = dotted if dotted in PUBLIC_TRITON else dotted.rpartition(".")[0]
-        assert module in PUBLIC_TRITON, f"{file} imports {dotted}"
-        assert dotted.split(".")[1:2] not in ([name] for name in INTERNAL_OF_TRITON), f"{file} imports {dotted}"
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if file != "settings.py"])
-def test_only_settings_reads_the_environment(file: str) -> None:
-    used = {
-        node.attr
-        for node in ast.walk(TREES[file])
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os"
-    }
-    used |= {dotted.removeprefix("os.") for dotted in _imports(TREES[file]) if dotted.startswith("os.")}
-    assert not used & {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_files_and_functions_stay_small(file: str) -> None:
-    lines = FILES[file].read_text(encoding="utf-8").count("\n")
-    assert lines <= MAX_FILE_LINES
-    for node in ast.walk(TREES[file]):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.end_lineno is not None
-            length = node.end_lineno - node.lineno + 1
-            assert length <= MAX_FUNCTION_LINES, f"{node.name} has {length} lines"
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_no_module_rebinds_its_globals(file: str) -> None:
-    assert not [node for node in ast.walk(TREES[file]) if isinstance(node, ast.Global)]
+def _names_of_os(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+            yield node.lineno, node.attr
+    yield from ((line, dotted.removeprefix("os.")) for line, dotted in _imports(tree) if dotted.startswith("os."))
