@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 HOUSE = ROOT / "kernellab"
 FILES = {path.relative_to(HOUSE).as_posix(): path for path in sorted(HOUSE.rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
+NODES = {name: list(ast.walk(ast.parse(path.read_text(encoding="utf-8")))) for name, path in FILES.items()}
 
 # The package itself hands out names of every layer, lazily; `python -m kernellab` calls the command line.
 ENTRIES = {"__init__.py", "__main__.py"}
@@ -36,7 +36,7 @@ MAX_FUNCTION_LINES = 60
 
 
 def test_every_room_has_a_layer() -> None:
-    rooms = {_room(file) for file in FILES if file not in ENTRIES}
+    rooms = _rooms()
     modules = {_room(file) for file in FILES if "/" not in file and file not in ENTRIES}
     levels = _levels()
     _nothing(
@@ -85,7 +85,7 @@ def test_only_the_adapter_and_the_interpreter_import_triton_internals() -> None:
             f"{file}:{line} imports {dotted}"
             for file in FILES
             if not file.startswith(OWNERS_OF_INTERNALS)
-            for line, dotted in _imports(TREES[file])
+            for line, dotted in _imports(NODES[file])
             if _is_internal(dotted)
         ]
     )
@@ -97,7 +97,7 @@ def test_only_settings_reads_the_environment() -> None:
             f"{file}:{line} uses os.{name}"
             for file in FILES
             if file != "settings.py"
-            for line, name in _names_of_os(TREES[file])
+            for line, name in _names_of_os(NODES[file])
             if name in ENVIRONMENT
         ]
     )
@@ -108,7 +108,7 @@ def test_files_and_functions_stay_small() -> None:
     functions = [
         (f"{file}:{node.lineno} {node.name}", (node.end_lineno or node.lineno) - node.lineno + 1)
         for file in FILES
-        for node in ast.walk(TREES[file])
+        for node in NODES[file]
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     _nothing(
@@ -122,7 +122,7 @@ def test_no_module_rebinds_its_globals() -> None:
         [
             f"{file}:{node.lineno} rebinds {', '.join(node.names)}"
             for file in FILES
-            for node in ast.walk(TREES[file])
+            for node in NODES[file]
             if isinstance(node, ast.Global)
         ]
     )
@@ -147,29 +147,33 @@ def _levels() -> dict[str, int]:
 
 def _arrows() -> dict[tuple[str, str], list[str]]:
     """Return the places where each room imports another; the package itself counts as a room `kernellab`."""
+    rooms = _rooms()
     arrows: dict[tuple[str, str], list[str]] = {}
     for file in FILES:
         if file in ENTRIES:
             continue
-        for line, dotted in _imports(TREES[file]):
+        for line, dotted in _imports(NODES[file]):
             package, _, inside = dotted.partition(".")
             if package != "kernellab":
                 continue
-            parts = inside.split(".")
-            exists = parts[0] in {_room(name) for name in FILES if name not in ENTRIES}
-            imported = parts[0] if exists else "kernellab"
+            start = inside.partition(".")[0]
+            imported = start if start in rooms else "kernellab"
             if imported != _room(file):
                 arrows.setdefault((_room(file), imported), []).append(f"{file}:{line} {dotted}")
     return arrows
+
+
+def _rooms() -> set[str]:
+    return {_room(file) for file in FILES if file not in ENTRIES}
 
 
 def _room(file: str) -> str:
     return file.split("/", maxsplit=1)[0].removesuffix(".py")
 
 
-def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _imports(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield the line and the dotted name of everything a module imports, at its top or inside functions."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -185,8 +189,8 @@ def _is_internal(dotted: str) -> bool:
     return module not in PUBLIC_TRITON or parts[1:2] in ([name] for name in INTERNAL_OF_TRITON)
 
 
-def _names_of_os(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+def _names_of_os(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
+    for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
             yield node.lineno, node.attr
-    yield from ((line, dotted.removeprefix("os.")) for line, dotted in _imports(tree) if dotted.startswith("os."))
+    yield from ((line, dotted.removeprefix("os.")) for line, dotted in _imports(nodes) if dotted.startswith("os."))
