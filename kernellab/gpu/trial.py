@@ -6,9 +6,8 @@ import contextlib
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import (
@@ -31,6 +30,7 @@ from kernellab.launch.arguments import ArgumentSpec
 from kernellab.launch.device import device_name, driver_version
 from kernellab.launch.grid import MAX_GRID, Grid3
 from kernellab.launch.reached import Reached, reached
+from kernellab.launch.trial import TrialRequest, TrialResult
 from kernellab.store import FlightLog, GoodFlight
 from kernellab.workers.forks import lock
 from kernellab.workers.worker import Job, Kind, Worker
@@ -69,30 +69,6 @@ _WARM_S = 120.0
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """A launch that is to fly: Triton's handle, its files, what is known of the kernel, the arguments by name.
-
-    ``look_closer`` is asked after a fault; it finds the access at fault by other means, or returns None.
-    """
-
-    handle: Any
-    files: Mapping[str, str]
-    compiled: Compiled
-    arguments: Mapping[str, Any]
-    grid: Grid3
-    look_closer: Callable[[], KernellabError | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Landing:
-    """A flight that went well. ``has_launched`` tells that it was the launch: it ran on the notebook's own memory."""
-
-    notes: tuple[str, ...] = ()
-    has_launched: bool = False
-    output: str = ""
-
-
 @dataclass(slots=True)
 class Flights:
     """The GPU workers, one per device, and which specializations came back from them; ``log`` has earlier sessions."""
@@ -101,7 +77,7 @@ class Flights:
     enabled: bool = True
     log: FlightLog | None = None
     _workers: dict[int, Worker] = field(default_factory=dict)
-    _flown: set[tuple[str, int]] = field(default_factory=set)
+    _passed: set[tuple[str, int]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=lock)
 
     def start(self, device: int = 0) -> None:
@@ -118,10 +94,10 @@ class Flights:
         for worker in self._workers.values():
             worker.close()
 
-    def has_flown(self, digest: str, device: int) -> bool:
-        return (digest, device) in self._flown
+    def has_passed(self, digest: str, device: int) -> bool:
+        return (digest, device) in self._passed
 
-    def fly(self, departure: Departure, timeout_s: float | None = None) -> Landing:
+    def launch(self, request: TrialRequest, timeout_s: float | None = None) -> TrialResult:
         """Launch in the worker of the current device, unless an earlier session has done so with arguments like these.
 
         Raises:
@@ -133,25 +109,25 @@ class Flights:
 
         device = torch.cuda.current_device()
         if torch.cuda.is_current_stream_capturing():
-            return Landing(("the first launch was captured into a CUDA graph and not tried before",))
-        if departure.compiled.effects.lost is not None:
-            self._flown.add((departure.handle.hash, device))
-            return Landing((f"the first launch was not tried before: {departure.compiled.effects.lost}",))
-        behind = reached(departure.arguments, departure.compiled.effects, "cuda")
-        boarding = Boarding(device, _mutated(departure.compiled, behind), behind=behind)
+            return TrialResult(("the first launch was captured into a CUDA graph and not tried before",))
+        if request.compiled.effects.lost is not None:
+            self._passed.add((request.handle.hash, device))
+            return TrialResult((f"the first launch was not tried before: {request.compiled.effects.lost}",))
+        behind = reached(request.arguments, request.compiled.effects, "cuda")
+        boarding = Boarding(device, _mutated(request.compiled, behind), behind=behind)
         try:
-            specs = boarding.specs({**departure.arguments, **behind.tensors})
-            record = _record(departure, boarding, specs)
+            specs = boarding.specs({**request.arguments, **behind.tensors})
+            record = _record(request, boarding, specs)
             if self._is_logged(record):
-                self._flown.add((departure.handle.hash, device))
-                return Landing()
-            job = _job(departure, boarding, specs)
+                self._passed.add((request.handle.hash, device))
+                return TrialResult()
+            job = _job(request, boarding, specs)
         except CannotBoard as exc:
-            self._flown.add((departure.handle.hash, device))
-            return Landing((f"the first launch ran in this process: {exc}",))
+            self._passed.add((request.handle.hash, device))
+            return TrialResult((f"the first launch ran in this process: {exc}",))
         torch.cuda.synchronize(device)
         try:
-            flight = self._flight(departure, job, timeout_s)
+            flight = self._flight(request, job, timeout_s)
         finally:
             del job
             boarding.unshare()  # the traceback of an error would keep it
@@ -160,30 +136,30 @@ class Flights:
             if flight.ending is Ending.FAULT:
                 self.worker(device).close()
                 self.start(device)
-            raise flight_error(departure, boarding, flight)
-        self._flown.add((departure.handle.hash, device))
-        if self.log is not None and is_lasting(flight, departure.compiled):
+            raise flight_error(request, boarding, flight)
+        self._passed.add((request.handle.hash, device))
+        if self.log is not None and is_lasting(flight, request.compiled):
             with contextlib.suppress(StoreError):  # then the next session tries again
                 self.log.add(record)
-        return _landing(flight)
+        return _result(flight)
 
     def _is_logged(self, record: GoodFlight) -> bool:
         with contextlib.suppress(StoreError):
             return self.log is not None and record in self.log
         return False
 
-    def _flight(self, departure: Departure, job: FlightJob, timeout_s: float | None) -> Flight:
+    def _flight(self, request: TrialRequest, job: FlightJob, timeout_s: float | None) -> Flight:
         worker = self.worker(job.device)
         work = Job("kernellab.gpu.worker:fly", job, f"kernel {job.kernel}")
         try:
             flight: Flight = worker.run(work, timeout_s or self.timeout_s)
         except WorkerTimeout as exc:
             self.start(job.device)
-            text = f"{_subject(departure)} did not end within {timeout_s or self.timeout_s:g} s and was stopped."
+            text = f"{_subject(request)} did not end within {timeout_s or self.timeout_s:g} s and was stopped."
             raise WorkerTimeout(f"{text} {_UNTOUCHED}", kernel=job.kernel) from exc
         except WorkerDied as exc:
             self.start(job.device)
-            text = f"{_subject(departure)} ended the GPU worker: {exc.message}"
+            text = f"{_subject(request)} ended the GPU worker: {exc.message}"
             raise RunError(f"{text} {_UNTOUCHED}", kernel=job.kernel, detail=exc.detail) from exc
         return flight
 
@@ -202,26 +178,26 @@ _PARTLY = "It ran on the notebook's own memory, which it may have changed: there
 Specs = tuple[tuple[str, ArgumentSpec], ...]
 
 
-def _record(departure: Departure, boarding: Boarding, specs: Specs) -> GoodFlight:
+def _record(request: TrialRequest, boarding: Boarding, specs: Specs) -> GoodFlight:
     """Return what the launch is kept as once it went well."""
     sizes = [0 if storage is None else storage.nbytes() for storage in boarding.storages]
     name = device_name(boarding.device)
-    return good_flight(departure.handle.hash, name, driver_version(), departure.grid, specs, sizes)
+    return good_flight(request.handle.hash, name, driver_version(), request.grid, specs, sizes)
 
 
-def _job(departure: Departure, boarding: Boarding, specs: Specs) -> FlightJob:
+def _job(request: TrialRequest, boarding: Boarding, specs: Specs) -> FlightJob:
     from kernellab._triton.artifact import specialization_of  # keeps `import kernellab` light
 
-    signature, constants = specialization_of(departure.handle)
+    signature, constants = specialization_of(request.handle)
     return FlightJob(
-        kernel=departure.compiled.kernel,
-        files=tuple(departure.files.items()),
-        digest=departure.handle.hash,
+        kernel=request.compiled.kernel,
+        files=tuple(request.files.items()),
+        digest=request.handle.hash,
         signature=tuple(signature.items()),
         constants=constants,
         device=boarding.device,
-        grid=departure.grid,
-        arguments=specs[: len(departure.arguments)],
+        grid=request.grid,
+        arguments=specs[: len(request.arguments)],
         memories=boarding.memories(),
         tables=boarding.tables,
     )
@@ -231,65 +207,65 @@ def _mutated(compiled: Compiled, behind: Reached) -> frozenset[str] | None:
     return compiled.effects.mutated | behind.mutated if compiled.effects.is_followed else None
 
 
-def _landing(flight: Flight) -> Landing:
+def _result(flight: Flight) -> TrialResult:
     notes = {
         Placing.COPIES: (),
         Placing.WRITTEN_COPIES: ("the first launch read the notebook's own memory: there was no room for all copies",),
         Placing.ORIGINALS: ("the first launch ran on the notebook's own memory: there was no room for copies",),
     }
-    return Landing(notes[flight.placing], flight.placing is Placing.ORIGINALS, flight.output)
+    return TrialResult(notes[flight.placing], flight.placing is Placing.ORIGINALS, flight.output)
 
 
-def _subject(departure: Departure) -> str:
-    options = departure.compiled.options
+def _subject(request: TrialRequest) -> str:
+    options = request.compiled.options
     config = ", ".join(f"{name}={options[name]}" for name in _OPTIONS if options.get(name) is not None)
     constants = ", ".join(
         f"{parameter.name}={parameter.specialization}"
-        for parameter in departure.compiled.parameters
+        for parameter in request.compiled.parameters
         if parameter.type == "constexpr"
     )
-    return f"{departure.compiled.kernel} ({', '.join(filter(None, (constants, config)))}; grid {departure.grid})"
+    return f"{request.compiled.kernel} ({', '.join(filter(None, (constants, config)))}; grid {request.grid})"
 
 
-def flight_error(departure: Departure, boarding: Boarding, flight: Flight) -> KernellabError:
+def flight_error(request: TrialRequest, boarding: Boarding, flight: Flight) -> KernellabError:
     """Return the error for a flight that did not end well."""
     if flight.ending is Ending.FAULT:
-        return _fault(departure, boarding, flight)
+        return _fault(request, boarding, flight)
     if flight.ending is Ending.DAMAGE:
-        return _damage(departure, boarding, flight)
-    text = f"{_subject(departure)} was refused: {first_line(flight.message)}."
-    if any(extent > limit for extent, limit in zip(departure.grid, MAX_GRID, strict=True)):
-        text = f"{_subject(departure)} was refused: a grid has at most {' x '.join(map(str, MAX_GRID))} programs."
-    return LaunchError(text, kernel=departure.compiled.kernel, detail=flight.message)
+        return _damage(request, boarding, flight)
+    text = f"{_subject(request)} was refused: {first_line(flight.message)}."
+    if any(extent > limit for extent, limit in zip(request.grid, MAX_GRID, strict=True)):
+        text = f"{_subject(request)} was refused: a grid has at most {' x '.join(map(str, MAX_GRID))} programs."
+    return LaunchError(text, kernel=request.compiled.kernel, detail=flight.message)
 
 
-def _fault(departure: Departure, boarding: Boarding, flight: Flight) -> KernellabError:
+def _fault(request: TrialRequest, boarding: Boarding, flight: Flight) -> KernellabError:
     """Return the error for a fault of the device: at the access that is found to be at fault, else the likely one."""
     state = _PARTLY if flight.placing is Placing.ORIGINALS else _UNTOUCHED
-    text = f"{_subject(departure)} failed on the GPU: {first_line(flight.message)}."
+    text = f"{_subject(request)} failed on the GPU: {first_line(flight.message)}."
     if not any(words in flight.message for words in _ADDRESS_FAULTS):
         said = next((f" {line.strip()}" for line in flight.output.splitlines() if "ssertion" in line), "")
-        return RunError(f"{text}{said} {state}", detail=flight.message, kernel=departure.compiled.kernel)
-    found = departure.look_closer()
+        return RunError(f"{text}{said} {state}", detail=flight.message, kernel=request.compiled.kernel)
+    found = request.look_closer()
     if found is not None:
         message = f"{text} {found.message.rstrip('.')}. {state}"
-        return type(found)(message, place=found.place, detail=flight.message, kernel=departure.compiled.kernel)
-    sites = departure.compiled.effects.sites
+        return type(found)(message, place=found.place, detail=flight.message, kernel=request.compiled.kernel)
+    sites = request.compiled.effects.sites
     null = boarding.without_memory()
     site = _likely(tuple(site for site in sites if site.argument in null)) or _likely(sites)
     guess = "" if site is None else f" Most likely it is an access to {site.argument}."
     place = None if site is None else _place(site)
-    return RunError(f"{text}{guess} {state}", place=place, detail=flight.message, kernel=departure.compiled.kernel)
+    return RunError(f"{text}{guess} {state}", place=place, detail=flight.message, kernel=request.compiled.kernel)
 
 
-def _damage(departure: Departure, boarding: Boarding, flight: Flight) -> OutOfBounds:
-    mutated = departure.compiled.effects.mutated | boarding.behind.mutated
+def _damage(request: TrialRequest, boarding: Boarding, flight: Flight) -> OutOfBounds:
+    mutated = request.compiled.effects.mutated | boarding.behind.mutated
     argument, what = damage_text(flight.damages[0], boarding.names, mutated)
-    sites = [site for site in departure.compiled.effects.sites if site.kind is not Access.READ]
+    sites = [site for site in request.compiled.effects.sites if site.kind is not Access.READ]
     site = _likely(tuple(site for site in sites if site.goes_to(argument))) or _likely(tuple(sites))
-    text = f"{_subject(departure)} wrote out of bounds: {what}. {_UNTOUCHED}"
+    text = f"{_subject(request)} wrote out of bounds: {what}. {_UNTOUCHED}"
     place = None if site is None else _place(site)
-    return OutOfBounds(text, place=place, kernel=departure.compiled.kernel)
+    return OutOfBounds(text, place=place, kernel=request.compiled.kernel)
 
 
 def _likely(sites: tuple[Site, ...]) -> Site | None:

@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 from kernellab.compile.cache import Compiler, job_of, triton_files
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, OutOfBounds
-from kernellab.gpu.trial import Departure, Flights, Landing
 from kernellab.ir.effects import Effects
 from kernellab.launch.calls import verb
 from kernellab.launch.errors import launch_error
@@ -24,6 +23,7 @@ from kernellab.launch.pointer_objects import call_with_tensors
 from kernellab.launch.poison import Poison, key_of, poison
 from kernellab.launch.recording import Launched, LaunchRecord, Observers, Recorder, Switch, can_read, record_of
 from kernellab.launch.run import Run
+from kernellab.launch.trial import TrialRequest, TrialResult, Trials
 from kernellab.target import Target
 
 _CLOSER_LOOK_S = 10.0
@@ -50,7 +50,7 @@ class Launches:
     interpret: Interpret
     target: Target
     offline: Any = None
-    flights: Flights | None = None
+    flights: Trials | None = None
     tune: Tune | None = None
     switch: Switch = field(default_factory=Switch)
     observers: Observers = field(default_factory=Observers)
@@ -285,10 +285,10 @@ class Launches:
         if compiled is None:
             return self._through_triton(kernel, args, meta, grid, False), None
         arguments = _bound_arguments(kernel, args, meta)
-        landing = self._first_flight(kernel, handle, arguments, grid) if self._isolates(recorder) else Landing()
-        if landing.has_launched:
+        result = self._first_flight(kernel, handle, arguments, grid) if self._isolates(recorder) else TrialResult()
+        if result.has_launched:
             return handle, Run(
-                compiled.kernel, grid.value or (0, 1, 1), 0.0, {}, (), "gpu", landing.output, landing.notes
+                compiled.kernel, grid.value or (0, 1, 1), 0.0, {}, (), "gpu", result.output, result.notes
             )
         if (id(kernel), compiled.digest) in recorder.records:
             return self._through_triton(kernel, args, meta, grid, False), None
@@ -297,7 +297,7 @@ class Launches:
         handle, run = observed(
             compiled, arguments, lambda: self._through_triton(kernel, args, meta, grid, False), lambda: grid.value
         )
-        return handle, replace(run, notes=(*run.notes, *landing.notes), output=landing.output)
+        return handle, replace(run, notes=(*run.notes, *result.notes), output=result.output)
 
     def _run_on_cpu(
         self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid
@@ -336,29 +336,29 @@ class Launches:
             return handle
         return self._through_triton(kernel, args, meta, grid, False)
 
-    def _first_flight(self, kernel: Any, handle: Any, arguments: Mapping[str, Any], grid: CheckedGrid) -> Landing:
+    def _first_flight(self, kernel: Any, handle: Any, arguments: Mapping[str, Any], grid: CheckedGrid) -> TrialResult:
         """Try a specialization in the GPU worker unless it has been there; the grid is evaluated and stays so."""
         __tracebackhide__ = True
         import torch  # only where there is a GPU
 
         assert self.flights is not None
         handle = handle.result() if hasattr(handle, "result") else handle
-        if self.flights.has_flown(handle.hash, torch.cuda.current_device()):
+        if self.flights.has_passed(handle.hash, torch.cuda.current_device()):
             kernel.untried.discard(handle.hash)
-            return Landing()
+            return TrialResult()
         with grid_errors():
             extents = grid(arguments)
         grid.grid = extents
         if 0 in extents:
-            return Landing()
+            return TrialResult()
         kernel.load(handle)
         compiled = self._compiled[handle.hash]
         recorder = self._recorder
         closer = partial(self._closer, kernel, arguments, extents, compiled.effects)
-        departure = Departure(handle, triton_files(compiled), compiled, arguments, extents, closer)
-        landing = self.flights.fly(departure, None if recorder is None else recorder.timeout_s)
+        request = TrialRequest(handle, triton_files(compiled), compiled, arguments, extents, closer)
+        result = self.flights.launch(request, None if recorder is None else recorder.timeout_s)
         kernel.untried.discard(handle.hash)
-        return landing
+        return result
 
     def _closer(
         self, kernel: Any, arguments: Mapping[str, Any], grid: Grid3, effects: Effects

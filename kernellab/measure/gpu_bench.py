@@ -12,8 +12,8 @@ from typing import Any
 
 from kernellab.errors import KernellabError, LaunchError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.gpu.ipc import Boarding, CannotBoard
-from kernellab.gpu.trial import Flights
 from kernellab.launch.reached import NOTHING, Reached, reached
+from kernellab.launch.trial import Trials
 from kernellab.measure.bench import Bench, Candidate, Measured
 from kernellab.measure.bench_jobs import BenchKernel, MeasureJob, Readiness, RoundsJob, Setup, Timing
 from kernellab.measure.bench_kernels import (
@@ -34,7 +34,7 @@ _START_S = 120.0
 
 
 def gpu_bench(
-    launches: Launches, flights: Flights | None, timeout_s: float, reset: frozenset[str], device: int | None = None
+    launches: Launches, flights: Trials | None, timeout_s: float, reset: frozenset[str], device: int | None = None
 ) -> Bench:
     """Return the bench for some launches: in the worker of a device, the current one by default.
 
@@ -51,7 +51,7 @@ class WorkerBench:
     """Times launches in the GPU worker, on copies of the arguments; the notebook's memory is only read."""
 
     launches: Launches
-    flights: Flights
+    flights: Trials
     timeout_s: float
     reset: frozenset[str]
     device: int | None = None

@@ -11,24 +11,25 @@ import torch
 import kernellab
 from kernellab.errors import LaunchError, OutOfBounds, RunError
 from kernellab.gpu.ipc import Boarding, CannotBoard
-from kernellab.gpu.trial import Departure, flight_error
+from kernellab.gpu.trial import flight_error
 from kernellab.gpu.trial_job import Damage, Ending, Flight, Placing
 from kernellab.launch.arguments import ScalarSpec, TupleSpec
+from kernellab.launch.trial import TrialRequest
 from kernellab.settings import read_settings
 from tests import samples
 
 N = 300
 
 
-def departure(lab: kernellab.Lab, look_closer: Any = lambda: None) -> Departure:
+def request(lab: kernellab.Lab, look_closer: Any = lambda: None) -> TrialRequest:
     x = torch.zeros(N)
     compiled = lab.compile(samples.add_kernel, x, x.clone(), x.clone(), N, BLOCK=128)
-    return Departure(None, {}, compiled, {}, (3, 1, 1), look_closer)
+    return TrialRequest(None, {}, compiled, {}, (3, 1, 1), look_closer)
 
 
 def failure(lab: kernellab.Lab, flight: Flight, **more: Any) -> kernellab.KernellabError:
     boarding = Boarding(0, frozenset({"out_ptr"}), {0: ["x_ptr"], 1: ["y_ptr"], 2: ["out_ptr"]})
-    return flight_error(departure(lab, **more), boarding, flight)
+    return flight_error(request(lab, **more), boarding, flight)
 
 
 def test_memory_of_the_cpu_stays_behind() -> None:
@@ -84,7 +85,7 @@ def test_an_assert_of_the_kernel_is_told_and_no_access_blamed(lab: kernellab.Lab
 def test_a_grid_beyond_the_limits_is_told_them(lab: kernellab.Lab) -> None:
     flight = Flight(Ending.REFUSED, Placing.COPIES, "Triton Error [CUDA]: invalid argument")
     boarding = Boarding(0, None)
-    error = flight_error(replace(departure(lab), grid=(1, 70000, 1)), boarding, flight)
+    error = flight_error(replace(request(lab), grid=(1, 70000, 1)), boarding, flight)
     assert isinstance(error, LaunchError)
     assert "a grid has at most 2147483647 x 65535 x 65535 programs" in error.message
 

@@ -210,7 +210,7 @@ def test_pinned_memory_launches_in_this_process_and_the_run_says_so(lab: kernell
 
 
 def test_isolation_can_be_left_out(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Flights, "fly", None)
+    monkeypatch.setattr(Flights, "launch", None)
     x, out = torch.rand(N, device="cuda"), torch.zeros(N, device="cuda")
     with lab.recording(isolate=False):
         lab.bind(bad.copy_all)[cells](x, out, N, BLOCK=32)

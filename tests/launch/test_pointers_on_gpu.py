@@ -50,13 +50,13 @@ def zeros(*sizes: int) -> list[torch.Tensor]:
 def landings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return the list that the landing of each trial launch is added to."""
     found: list[Any] = []
-    fly = Flights.fly
+    launch = Flights.launch
 
     def noted(self: Flights, *given: Any) -> Any:
-        found.append(fly(self, *given))
+        found.append(launch(self, *given))
         return found[-1]
 
-    monkeypatch.setattr(Flights, "fly", noted)
+    monkeypatch.setattr(Flights, "launch", noted)
     return found
 
 
