@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from kernellab.benchmark.comparison import Comparison
     from kernellab.benchmark.result import Benchmark
-    from kernellab.capture.session import Capture
+    from kernellab.capture.block import Capture
     from kernellab.export.write import Exported
     from kernellab.measure.ceilings import Ceilings
     from kernellab.tune.result import Tuning
@@ -407,7 +407,7 @@ class Lab:
         They run as ever. ``with lab.capture() as program:`` binds a `kernellab.capture.program.Program`: a graph of
         torch.fx that runs again, becomes functional, and is exported with a plan of its memory.
         """
-        from kernellab.capture.session import Capture
+        from kernellab.capture.block import Capture
 
         return Capture(self.launches, self.kernels)
 

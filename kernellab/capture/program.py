@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab.capture.entering import use_of
-from kernellab.capture.tape import Tape
+from kernellab.capture.tape import LAUNCH, Step, Tape
 from kernellab.errors import UsageError, choice_message
 from kernellab.registry.table import Registry
 
@@ -71,8 +69,10 @@ class Program:
     def graph(self) -> Any:
         """The program as a `torch.fx.GraphModule`; call it with the inputs in order."""
         if self._graph is None:
-            from kernellab.capture.graph import graph_of  # needs torch
-            from kernellab.capture.launching import SideTable
+            from kernellab.capture.graph import (
+                SideTable,
+                graph_of,  # needs torch
+            )
 
             self._graph = graph_of(self.tape, SideTable(self._kernels, self._functions))
         return self._graph
@@ -80,14 +80,13 @@ class Program:
     @property
     def plan(self) -> Plan:
         """Where its buffers lie, and what memory it needs at most."""
-        from kernellab.capture.lifetimes import plan_of
+        from kernellab.capture.plan import plan_of
 
         return plan_of(self.tape)
 
     @property
     def frame(self) -> Any:
         """A DataFrame with one row for each input and step."""
-        from kernellab.capture.table import frame_of
 
         return frame_of(self.tape)
 
@@ -104,7 +103,7 @@ class Program:
         Raises:
             UsageError: it has no such output.
         """
-        from kernellab.capture.finish import compacted, live_steps
+        from kernellab.capture.build import compacted, live_steps
 
         tape = self.tape
         unknown = [name for name in names if name not in tape.output_names]
@@ -118,7 +117,7 @@ class Program:
 
     def functionalise(self) -> Program:
         """Return a program that changes nothing: each kernel works on copies, which later steps see."""
-        from kernellab.capture.functional import functionalised
+        from kernellab.capture.build import functionalised
 
         return self._like(functionalised(self.tape))
 
@@ -137,8 +136,6 @@ class Program:
             UsageError: an input is missing, unknown, or not laid out as the recorded one.
         """
         import torch
-
-        from kernellab.capture.entering import require_inputs
 
         require_inputs(self.tape, inputs)
         with torch.no_grad():
@@ -162,13 +159,9 @@ class Program:
 
         return write(self.tape, self.plan, lambda: self.run(**self.make_inputs()), Path(path), name)
 
-    def complete(self, scope: Mapping[str, Any]) -> None:
-        """Take what was recorded; called at the end of the block. ``scope`` holds the user's variables."""
-        from kernellab.capture.finish import finished
-
-        enter = partial(use_of, self._kernels, scope, self._functions)
-        self._tape = finished(self._recorder.recording, scope, enter)
-        self._recorder = None
+    def complete(self, tape: Tape, functions: dict[int, Any]) -> None:
+        """Take what the block recorded, at its end; ``functions`` are the kernels by their ids in the side table."""
+        self._tape, self._functions, self._recorder = tape, functions, None
 
     def abandon(self, problem: str) -> None:
         """Mark the program as one that never came to its end."""
@@ -178,3 +171,85 @@ class Program:
         program = Program(self._kernels)
         program._tape, program._functions = tape, self._functions
         return program
+
+
+COLUMNS = (
+    *("name", "op", "kernel", "kernel_id", "constants_id", "launch_id", "grid", "inputs", "mutated"),
+    *("shape", "dtype", "bytes", "device", "place"),
+)
+
+
+def require_inputs(tape: Tape, inputs: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for inputs that are missing, unknown, or not laid out as those of the recording."""
+    names = [tape.values[index].name for index in tape.inputs]
+    missing, unknown = [n for n in names if n not in inputs], [n for n in inputs if n not in names]
+    if missing or unknown:
+        what = f"lacks {', '.join(missing)}" if missing else f"takes no {', '.join(unknown)}"
+        raise UsageError(f"The program {what}; its inputs are {', '.join(names) or 'none'}.")
+    for index, name in zip(tape.inputs, names, strict=True):
+        layout, given = tape.values[index].layout, inputs[name]
+        if not hasattr(given, "untyped_storage"):
+            raise UsageError(f"The input {name} is a {type(given).__name__}; expected a tensor.")
+        wanted = (layout.dtype, layout.shape, layout.stride, layout.device.partition(":")[0])
+        found = (
+            str(given.dtype).removeprefix("torch."),
+            tuple(given.shape),
+            tuple(given.stride()),
+            given.device.type,
+        )
+        for what, want, got in zip(("dtype", "shape", "strides", "device"), wanted, found, strict=True):
+            if want != got:
+                raise UsageError(
+                    f"The input {name} has the {what} {got}; the program was recorded with {want}, and holds for that "
+                    "alone. Capture it again for another."
+                )
+
+
+def frame_of(tape: Tape) -> Any:
+    """Return the rows in order. ``bytes`` and layout are those of what a step makes, or else of what it changes."""
+    import pandas as pd  # keeps `import kernellab` light
+
+    found = pd.DataFrame(list(_rows(tape)), columns=list(COLUMNS))
+    for column in ("kernel", "inputs", "mutated", "place"):
+        found[column] = found[column].fillna("")
+    for column in ("kernel_id", "constants_id", "launch_id"):
+        found[column] = found[column].astype("Int64")
+    found.attrs = {"inputs": [tape.values[i].name for i in tape.inputs], "outputs": list(tape.output_names)}
+    return found
+
+
+def _rows(tape: Tape) -> Iterator[dict[str, Any]]:
+    for index in tape.inputs:
+        yield {"name": tape.values[index].name, "op": "input", **_layout(tape, index)}
+    for index, _ in tape.constants:
+        yield {"name": tape.values[index].name, "op": "constant", **_layout(tape, index)}
+    for step in tape.steps:
+        made = [index for index in step.results if index >= 0]
+        seen = [*made, *step.mutated]
+        yield {
+            "name": ", ".join(tape.values[index].name for index in made),
+            "op": step.operation,
+            **_use(step),
+            "inputs": ", ".join(tape.values[index].name for index in step.taken),
+            "mutated": ", ".join(tape.values[index].name for index in step.mutated if not step.functional),
+            **(_layout(tape, seen[0]) if seen else {}),
+            "place": step.place,
+        }
+
+
+def _use(step: Step) -> dict[str, Any]:
+    if step.operation != LAUNCH or step.use is None:
+        return {}
+    use = step.use
+    return {
+        "kernel": use.kernel,
+        "kernel_id": use.kernel_id,
+        "constants_id": use.constants_id,
+        "launch_id": use.launch_id,
+        "grid": use.grid,
+    }
+
+
+def _layout(tape: Tape, index: int) -> dict[str, Any]:
+    layout = tape.values[index].layout
+    return {"shape": layout.shape, "dtype": layout.dtype, "bytes": layout.size_bytes, "device": layout.device}

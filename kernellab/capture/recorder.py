@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from kernellab.capture.entering import Seen
 from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, user_frame
-from kernellab.capture.operations import (
+from kernellab.capture.tape import Addresses, Descriptor, Layout, Ref, Seen, Step, refs_in, window_step
+from kernellab.capture.torch_calls import (
+    Memory,
     given_for,
     has_open_shape,
     layout_of,
@@ -28,8 +29,6 @@ from kernellab.capture.operations import (
     with_dtype,
     written_in,
 )
-from kernellab.capture.tape import Addresses, Descriptor, Layout, Ref, Step, refs_in, window_step
-from kernellab.capture.unseen import Memory
 from kernellab.errors import UsageError
 from kernellab.launch.memory import memory_of
 from kernellab.launch.reached import Reached, device_of, reached

@@ -9,9 +9,7 @@ from typing import Any
 
 import torch
 
-from kernellab.capture.lifetimes import COPIED, EMPTY, FILLED, FILLED_WITH, out_variant
-from kernellab.capture.operations import is_of_torch
-from kernellab.capture.plan import Plan
+from kernellab.capture.plan import COPIED, EMPTY, FILLED, FILLED_WITH, Plan, out_variant
 from kernellab.capture.tape import (
     COPY,
     LAUNCH,
@@ -25,6 +23,7 @@ from kernellab.capture.tape import (
     Tape,
     members_of,
 )
+from kernellab.capture.torch_calls import is_of_torch
 from kernellab.errors import UsageError
 from kernellab.source.literal import literal
 

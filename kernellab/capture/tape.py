@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernellab.ir.effects import Effects
 from kernellab.source import Binding, Closure
-from kernellab.store import Argument
+from kernellab.store import Argument, Launch, Result
 
 LAUNCH = "launch"  # a kernel; all other operations but `WINDOW` and `COPY` are named as in torch.ops
 WINDOW = "window"  # (value, shape, stride, offset, dtype): its memory in another layout, counted from its first element
@@ -105,6 +106,26 @@ class KernelUse:
     mutated: frozenset[str]
     read: frozenset[str]
     complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A launch as it was seen, without its tensors. ``constants`` are the constexprs, ``bindings`` what they are.
+
+    ``closure`` is what was compiled; ``owner`` is the kernel with its decorators, and ``kept`` what it was then.
+    """
+
+    kernel: Any
+    owner: Any
+    kept: Closure | None
+    launch: Launch
+    result: Result
+    effects: Effects
+    grid: tuple[int, int, int]
+    constants: Mapping[str, Any]
+    bindings: tuple[Binding, ...]
+    options: Mapping[str, Any]
+    closure: Closure
 
 
 @dataclass(frozen=True, slots=True)

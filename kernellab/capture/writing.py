@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kernellab.capture import launching
+from kernellab.capture.graph import addressed, layout_copy, window
 from kernellab.capture.naming import TAKEN
 from kernellab.capture.plan import Plan
 from kernellab.capture.statements import Called, Names, main_device, statements, takes_descriptors, uses_of
@@ -89,13 +89,13 @@ def _functions(tape: Tape, body: list[str]) -> Iterator[str]:
     """Yield the functions of the lab that the statements call."""
     text = "\n".join(body)
     if "window(" in text:
-        yield _source(launching.window)
+        yield _source(window)
     if "require_shape(" in text:
         yield _REQUIRE_SHAPE
     if "layout_copy(" in text or "addressed(" in text or tape.constants:
-        yield _source(launching.layout_copy)
+        yield _source(layout_copy)
     if "addressed(" in text:
-        yield _source(launching.addressed)
+        yield _source(addressed)
 
 
 def _layouts(tape: Tape) -> str:

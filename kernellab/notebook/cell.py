@@ -149,7 +149,7 @@ def _captured(cell: _Cell, options: CellOptions) -> Iterator[None]:
         raise UsageError(f"--capture {options.capture!r}: expected a name for the program, such as program.")
     if not options.run:
         raise UsageError("--capture records what a cell does, and with --no-run nothing is launched; drop one of them.")
-    from kernellab.capture.session import Capture  # keeps `import kernellab` light
+    from kernellab.capture.block import Capture  # keeps `import kernellab` light
 
     with Capture(cell.lab.launches, cell.lab.kernels, lambda: cell.namespace) as program:
         yield

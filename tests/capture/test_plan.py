@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernellab
-from kernellab.capture.lifetimes import buffers_of, out_variant
-from kernellab.capture.plan import Allocation, Buffer, Plan, live_bytes, planned
+from kernellab.capture.plan import Allocation, Buffer, Plan, buffers_of, live_bytes, out_variant, planned
 from kernellab.capture.program import Program
 from kernellab.capture.statements import Names, statements
 from kernellab.capture.tape import Tape
@@ -114,7 +113,7 @@ def followed(recipe: list[tuple[str, int, int, bool]], x: Any, y: Any) -> Any:
 
 def executed(tape: Tape, plan: Plan, inputs: dict[str, Any]) -> dict[str, Any]:
     """Run the statements that an exported module would hold; return its outputs."""
-    from kernellab.capture.launching import layout_copy, window
+    from kernellab.capture.graph import layout_copy, window
 
     scope: dict[str, Any] = {"torch": torch, "window": window, "layout_copy": layout_copy, "device": "cpu", **inputs}
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The block in which a program is recorded."""
+"""The block in which a program is recorded, and what is kept of each launch in it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import threading
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any
 
-from kernellab.capture.entering import seen
+from kernellab._triton.closure import closure_of
 from kernellab.capture.naming import locals_of
 from kernellab.capture.program import Program
+from kernellab.capture.tape import KernelUse, Seen
 from kernellab.errors import KernellabError, UsageError
+from kernellab.launch.recording import Launched, record_of
 from kernellab.launch.runtime import Launches
+from kernellab.registry.launch_log import launch_of, result_of
 from kernellab.registry.table import Registry
+from kernellab.source import JitOptions
+from kernellab.store import Version
 
 Scope = Callable[[], Mapping[str, Any]]
 
@@ -38,7 +44,7 @@ class Capture:
         if self._program is not None:
             raise UsageError("This capture was used already; each with statement takes a lab.capture() of its own.")
         from kernellab.capture.recorder import Recorder  # needs torch
-        from kernellab.capture.unseen import Calls
+        from kernellab.capture.torch_calls import Calls
 
         if self.scope is None:
             frame = sys._getframe(1)
@@ -87,10 +93,16 @@ class Capture:
         self.scope = None  # a frame keeps all of its variables alive
 
     def _complete(self, program: Program) -> None:
+        from kernellab.capture.build import build_program  # needs torch
+
         assert self.scope is not None
+        assert self._recorder is not None
+        functions: dict[int, Any] = {}
         try:
             with self.launches.observers.withheld():
-                program.complete(dict(self.scope()))
+                scope = dict(self.scope())
+                register = partial(register_launch, self.kernels, scope, functions)
+                program.complete(build_program(self._recorder.recording, scope, register), functions)
         except KernellabError as exc:
             program.abandon(exc.message)
             raise
@@ -114,3 +126,61 @@ def _each_launch(launches: Launches, recorder: Any, found: dict[str, None]) -> A
             found[name] = None
 
     return each_launch(note)
+
+
+def seen(kernels: Registry, launched: Launched) -> Seen:
+    """Return what is kept of a launch; its tensors are not, so that they live as long as the user wants."""
+    constants = {p.name: launched.arguments[p.name] for p in launched.kernel.params if p.is_constexpr}
+    closure, bindings = closure_of(launched.kernel, tuple(constants.values()))
+    record = replace(record_of(launched.kernel, launched.compiled, launched.arguments), grid=launched.grid)
+    return Seen(
+        launched.kernel,
+        record.owner,
+        record.closure,
+        launch_of(kernels, record),
+        result_of(launched.compiled),
+        launched.compiled.effects,
+        launched.grid,
+        constants,
+        bindings,
+        launched.options,
+        closure,
+    )
+
+
+def register_launch(kernels: Registry, scope: Mapping[str, Any], functions: dict[int, Any], seen: Seen) -> KernelUse:
+    """Enter a launch into the side table and the history; ``functions`` gets the kernel by its id."""
+    version = _version(kernels, scope, seen)
+    functions[version.id] = seen.kernel
+    history = kernels.store.history
+    history.add_launch(version.id, seen.launch, count=0, result=seen.result)
+    return KernelUse(
+        kernel=version.label,
+        kernel_id=version.id,
+        constants_id=kernels.add_constants({**seen.constants, **seen.options}),
+        launch_id=history.launches(version.id)[-1].id,
+        grid=seen.grid,
+        constants=tuple(zip(seen.constants, seen.bindings, strict=True)),
+        options=tuple(seen.options.items()),
+        closure=seen.closure,
+        parameters=tuple(seen.kernel.arg_names),
+        jit_options=tuple(o for w in version.closure.wrappers if isinstance(w, JitOptions) for o in w.options),
+        mutated=seen.effects.mutated,
+        read=seen.effects.reads | seen.effects.atomics,
+        complete=not seen.effects.unknown,
+    )
+
+
+def _version(kernels: Registry, scope: Mapping[str, Any], seen: Seen) -> Version:
+    """Return the version that was launched; one that was never entered is, with the decorators of the namespace."""
+    from kernellab._triton.objects import is_kernel, jit_function
+
+    kernel = seen.kernel
+    known = kernels.launched(kernel if kernels.known(seen.owner) is None else seen.owner, seen.kept)
+    if known is not None:
+        return known
+    if seen.owner is not kernel:
+        return kernels.add(seen.owner, closure=seen.kept)
+    owners = [value for value in scope.values() if is_kernel(value) and jit_function(value) is kernel]
+    owner = next((value for value in owners if value is not kernel), kernel)
+    return kernels.add(owner, closure=seen.kept if owner is kernel else None)
