@@ -271,10 +271,10 @@ def _judge(name: str, picks: dict[str, Any]) -> dict[str, Any]:
     """Time the whole list, then the fastest of it and the picks, interleaved for long."""
     import kernellab
     from benchmarks.tune_kernels import workload
-    from kernellab.measure.bench import Candidate
     from kernellab.measure.config import Config
+    from kernellab.measure.gpu_bench import LocalBench
+    from kernellab.measure.implementations import Candidate
     from kernellab.measure.launches import Launches
-    from kernellab.measure.local_bench import LocalBench
 
     work = workload(name)
     with kernellab.Lab() as lab:

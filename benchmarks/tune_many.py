@@ -25,11 +25,11 @@ import torch
 import triton
 
 import kernellab
+from kernellab.measure.config import Space
 from kernellab.store import Store
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Status, Tuning, frame_of
 from kernellab.tune.search import Random
-from kernellab.tune.space import Space
 from kernellab.views.tuning import tuning_html, tuning_text
 from tests.samples import scale_kernel
 from tests.tune.fakes import Config, FakeBench, FakeCompiler, tune

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from kernellab.capture.block import Capture
     from kernellab.export.write import Exported
     from kernellab.measure.ceilings import Ceilings
+    from kernellab.measure.config import Space
     from kernellab.tune.result import Tuning
     from kernellab.tune.search import Search, Searching
-    from kernellab.tune.space import Space
     from kernellab.views.panel import Panel
 
 
@@ -305,8 +305,8 @@ class Lab:
         Raises:
             UsageError, LaunchError: the question, or its first point, does not fit the kernel.
         """
-        from kernellab.benchmark.place import benchmark  # keeps `import kernellab` light
         from kernellab.benchmark.recorded import question_of
+        from kernellab.benchmark.setup import benchmark  # keeps `import kernellab` light
 
         kernel = kernel if isinstance(kernel, str | int) else self.bind(kernel)
         own = {"over": over, "inputs": inputs, "versus": versus, "where": where, "flops": flops, "bytes": bytes}
@@ -316,7 +316,7 @@ class Lab:
 
     def ceilings(self, *, fresh: bool = False) -> Ceilings:
         """Return what the GPU can do at best; measured once per device and driver, or again if ``fresh``."""
-        from kernellab.benchmark.place import ceilings
+        from kernellab.benchmark.setup import ceilings
 
         return ceilings(self.launches, self.kernels, fresh=fresh)
 

@@ -62,7 +62,7 @@ CHAPTERS = (
             "kernellab.tune.result.Row",
             "kernellab.tune.result.Status",
             "kernellab.measure.config.Config",
-            "kernellab.tune.space.Space",
+            "kernellab.measure.config.Space",
             "kernellab.tune.search",
             "kernellab.views.plots",
         ),

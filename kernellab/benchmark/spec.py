@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.errors import UsageError
-from kernellab.measure.config import OPTIONS, Config
+from kernellab.measure.config import OPTIONS, Condition, Config, Space, configs_of
 from kernellab.measure.functions import taken_by, takes_all
-from kernellab.tune.space import Condition, Space, configs_of
 from kernellab.workers.forks import cached_property
 
 VARIANTS = ("version", "config", *OPTIONS)

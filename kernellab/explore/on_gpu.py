@@ -13,7 +13,7 @@ from kernellab.explore.verdicts import Verdicts, agreement, first_verdict, outpu
 from kernellab.launch.poison import poison
 from kernellab.launch.reached import Copies
 from kernellab.launch.runtime import Launches as Runtime
-from kernellab.measure.bench import Bench, Candidate
+from kernellab.measure.implementations import Bench, Candidate
 from kernellab.measure.launches import Launch, Launches, arithmetic, moved_bytes
 from kernellab.measure.statistics import Interval, interval, ratio_interval
 from kernellab.tune.result import Row, Status, with_resources

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.export.launcher import Plan
-from kernellab.measure.rounding import share_of_largest, unit_named
+from kernellab.measure.tolerance import share_of_largest, unit_named
 from kernellab.source.literal import literal
 from kernellab.store import Argument, Launch
 

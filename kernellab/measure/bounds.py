@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_flatten, tree_map
 
 from kernellab.measure.comparison import Value
-from kernellab.measure.rounding import CONFIDENCE, accumulator_of, share_of_largest, unit_of
+from kernellab.measure.tolerance import CONFIDENCE, accumulator_of, share_of_largest, unit_of
 
 
 class Untracked(Exception):

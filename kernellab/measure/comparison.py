@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.measure.rounding import largest_of, share_of_largest, smallest_of, unit_of
+from kernellab.measure.tolerance import largest_of, share_of_largest, smallest_of, unit_of
 
 _DIFFERENCES_AT_MOST = 3
 _MAP_ROWS, _MAP_COLUMNS = 24, 48

@@ -172,7 +172,7 @@ def bounded_values(
     Raises:
         KernellabError: the function does not do without them either.
     """
-    from kernellab.measure.rounding import unit_of
+    from kernellab.measure.tolerance import unit_of
 
     tensors = [tensor for tensor in memory_of(arguments).values() if tensor.is_floating_point()]
     if sum(tensor.numel() for tensor in tensors) <= _BOUNDED_ELEMENTS_AT_MOST:
@@ -198,7 +198,7 @@ def _followed(
 
 
 def _with_values(result: Any, unit: float = 0.0) -> Any:
-    from kernellab.measure.rounding import unit_of
+    from kernellab.measure.tolerance import unit_of
 
     if isinstance(result, Mapping):
         return {name: _with_values(value, unit) for name, value in result.items()}

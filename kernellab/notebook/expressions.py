@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.errors import UsageError
+from kernellab.measure.config import Space
 from kernellab.measure.functions import no_python
-from kernellab.tune.space import Space
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
-from kernellab.benchmark.progress import BenchmarkProgress
-from kernellab.benchmark.progress import Watch as BenchmarkWatch
-from kernellab.benchmark.result import Benchmark
+from kernellab.benchmark.result import Benchmark, BenchmarkProgress
+from kernellab.benchmark.result import Watch as BenchmarkWatch
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.result import Tuning
 from kernellab.views import progress as views

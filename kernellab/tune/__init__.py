@@ -3,9 +3,8 @@
 `Space` and the generators of `workloads` give configs, `grids` the grids that go with them.
 """
 
-from kernellab.measure.config import Config
+from kernellab.measure.config import Config, Space
 from kernellab.tune import grids, workloads
 from kernellab.tune.search import Search
-from kernellab.tune.space import Space
 
 __all__ = ["Config", "Search", "Space", "grids", "workloads"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kernellab.errors import UsageError, first_line
-from kernellab.measure.bench import Bench, Candidate, Measured
+from kernellab.measure.implementations import Bench, Candidate, Measured
 
 
 @dataclass(slots=True)

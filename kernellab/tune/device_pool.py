@@ -10,7 +10,7 @@ from functools import partial
 from statistics import median
 
 from kernellab.errors import KernellabError, UsageError
-from kernellab.measure.bench import Bench, Candidate, Measured
+from kernellab.measure.implementations import Bench, Candidate, Measured
 from kernellab.workers.uninterrupted import Stop, Told, Work
 
 AGREEMENT = 0.03

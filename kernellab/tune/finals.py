@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kernellab.errors import KernellabError
-from kernellab.measure.bench import Bench, Candidate
 from kernellab.measure.config import Config
+from kernellab.measure.implementations import Bench, Candidate
 from kernellab.measure.statistics import Standing, interval, preferred, standing
 from kernellab.tune.result import Row, Status
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernellab.compile.cache import Compiler
-from kernellab.measure.bench import Bench
+from kernellab.measure.config import Space
+from kernellab.measure.implementations import Bench
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import Device
 from kernellab.registry.table import Registry
 from kernellab.tune.progress import Watch
 from kernellab.tune.search import Search, Searching
-from kernellab.tune.space import Space
 
 if TYPE_CHECKING:
     from kernellab.measure.reference import ReferenceFunction

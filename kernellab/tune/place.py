@@ -12,8 +12,8 @@ from kernellab.launch.device import device_name
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Launches as Runtime
-from kernellab.measure.bench import Bench
 from kernellab.measure.ceilings import kept_ceilings
+from kernellab.measure.implementations import Bench
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import Device, device_of
 from kernellab.registry.launch_log import remember

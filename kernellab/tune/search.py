@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from kernellab.errors import UsageError
-from kernellab.measure.config import Config
-from kernellab.tune.space import Space
+from kernellab.measure.config import Config, Space
 
 MAX_WARPS = 32
 Searching = Literal["exhaustive", "random", "descent", "optuna"]

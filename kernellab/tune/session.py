@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import UsageError, choice_message
-from kernellab.measure.config import Config
+from kernellab.measure.config import Config, Space, configs_of
 from kernellab.measure.launches import Launches, arithmetic, moved_bytes
 from kernellab.measure.provenance import key_fields
 from kernellab.tune.device_pool import Crew
@@ -31,7 +31,6 @@ from kernellab.tune.search import (
     Search,
     optuna_search,
 )
-from kernellab.tune.space import Space, configs_of
 from kernellab.tune.tuner import STOPPED, Outcome, Tuner
 from kernellab.workers.worker import Pool
 

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError, WorkerError
-from kernellab.measure.bench import Candidate, Measured
 from kernellab.measure.config import Config
+from kernellab.measure.implementations import Candidate, Measured
 from kernellab.measure.statistics import interval
 from kernellab.tune.device_pool import Crew, Taken
 from kernellab.tune.finals import Final, Policy, Rehearsals, qualified, settle

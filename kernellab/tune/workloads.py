@@ -12,8 +12,7 @@ from math import prod
 from typing import Literal
 
 from kernellab.errors import UsageError
-from kernellab.measure.config import Config
-from kernellab.tune.space import Space
+from kernellab.measure.config import Config, Space
 
 Hint = Literal["inner", "outer", "tiny", "default"]
 

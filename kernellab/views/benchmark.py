@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from kernellab.benchmark.result import Benchmark, Row
-from kernellab.benchmark.session import AGREE
+from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
 from kernellab.measure.ceilings import Ceilings
 from kernellab.tune.result import Status

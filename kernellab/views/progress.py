@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 
-from kernellab.benchmark.progress import BenchmarkProgress
+from kernellab.benchmark.result import BenchmarkProgress
 from kernellab.tune.progress import TuningProgress
 
 _BEST, _POINT = "#0f9d75", "#2b83dc"  # read on white and on black alike

@@ -9,12 +9,11 @@ from typing import Any
 
 import kernellab
 from kernellab._triton.objects import jit_function
-from kernellab.benchmark.arena import Contestant
-from kernellab.benchmark.progress import Progress
-from kernellab.benchmark.result import Benchmark
-from kernellab.benchmark.session import Workshop, benchmarked
+from kernellab.benchmark.result import Benchmark, Progress
+from kernellab.benchmark.runner import Workshop, benchmarked
 from kernellab.benchmark.spec import Question, peers, swept
-from kernellab.measure.device_state import DeviceState
+from kernellab.benchmark.timer import Contestant
+from kernellab.measure.stopwatch import DeviceState
 from tests.benchmark.frames import CEILINGS, PROVENANCE
 
 Time = float | BaseException

@@ -10,8 +10,8 @@ import triton
 
 from kernellab.benchmark.spec import Question, peers, shown, swept
 from kernellab.errors import UsageError
+from kernellab.measure.config import Space
 from kernellab.measure.functions import called
-from kernellab.tune.space import Space
 
 NAMES = ("x_ptr", "n", "BLOCK")
 

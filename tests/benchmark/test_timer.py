@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernellab.benchmark.arena import Contestant, GpuArena, call_hooks, difference, returned, run_function
+from kernellab.benchmark.timer import Contestant, GpuArena, call_hooks, difference, returned, run_function
 from kernellab.errors import RunError
 from kernellab.measure.comparison import Value
 

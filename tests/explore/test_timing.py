@@ -18,7 +18,7 @@ from kernellab.explore.launching import Requests
 from kernellab.explore.on_gpu import OnGpu, rounds_for
 from kernellab.explore.schedule import Superseded
 from kernellab.explore.verdicts import Verdicts
-from kernellab.measure.bench import Candidate, Measured
+from kernellab.measure.implementations import Candidate, Measured
 from kernellab.target import parse_target
 from tests import samples
 

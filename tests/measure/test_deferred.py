@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernellab.errors import LaunchError, UsageError
-from kernellab.measure.bench import Candidate
+from kernellab.measure.implementations import Candidate
 from kernellab.tune.deferred import DeferredBench
 from tests.tune.fakes import FakeBench, compiled, config
 

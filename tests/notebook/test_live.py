@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from kernellab.benchmark.progress import BenchmarkProgress
+from kernellab.benchmark.result import BenchmarkProgress
 from kernellab.notebook.live import NOTHING, Board, LiveProgress, Shown, in_background, on_terminal
 from kernellab.tune.progress import TuningProgress
 from tests.benchmark.frames import sweep

@@ -12,8 +12,8 @@ from kernellab.compile.types import Compiled, CompileJob, Resources
 from kernellab.errors import KernellabError
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
-from kernellab.measure.bench import Candidate, Measured
 from kernellab.measure.config import Config
+from kernellab.measure.implementations import Candidate, Measured
 from kernellab.target import Target
 from kernellab.tune.device_pool import Crew
 from kernellab.tune.finals import Policy

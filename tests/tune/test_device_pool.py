@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from kernellab.errors import LaunchError, RunError, UsageError
-from kernellab.measure.bench import Candidate, Measured
 from kernellab.measure.config import Config
+from kernellab.measure.implementations import Candidate, Measured
 from kernellab.tune.device_pool import Crew, checked_devices
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Status

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kernellab.errors import CompileError, RunError
-from kernellab.measure.bench import Candidate, Measured
 from kernellab.measure.config import Config
+from kernellab.measure.implementations import Candidate, Measured
 from kernellab.tune.finals import Contest, Final, Policy, settle
 from kernellab.tune.result import Row, Status
 from kernellab.tune.tuner import Outcome

@@ -12,11 +12,11 @@ import torch
 import triton
 
 import kernellab
+from kernellab.measure.config import Space
 from kernellab.tune.device_pool import Crew
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Status, Tuning
 from kernellab.tune.search import Random
-from kernellab.tune.space import Space
 from kernellab.views.tuning import tuning_text
 from tests import samples
 from tests.tune.fakes import Config, FakeBench, FakeCompiler, tune

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernellab.measure.config import Config
+from kernellab.measure.config import Config, Space
 from kernellab.tune.search import CoordinateDescent, Exhaustive, Random, Search, optuna_search
-from kernellab.tune.space import Space
 
 SPACE = Space(BLOCK=[16, 32, 64, 128, 256], num_warps=[1, 2, 4, 8], where="BLOCK >= 8 * num_warps")
 

@@ -14,14 +14,13 @@ import triton.language as tl
 import kernellab
 from kernellab.compile.types import CompileJob
 from kernellab.errors import CompileError, KernellabError, LaunchError, UsageError
-from kernellab.measure.config import Config
+from kernellab.measure.config import Config, Space
 from kernellab.measure.launches import Launches, moved_bytes
 from kernellab.measure.provenance import Device, key_fields
 from kernellab.source import Constant
 from kernellab.target import Target
 from kernellab.tune.options import Options, Workshop
 from kernellab.tune.session import tuned
-from kernellab.tune.space import Space
 
 TARGET = Target("cuda", 90, 32)
 DEVICE = Device(TARGET, "NVIDIA H200", "580.1", {"triton": "3.9.0"})

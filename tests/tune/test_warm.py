@@ -11,8 +11,8 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import UsageError
-from kernellab.measure.bench import Bench
 from kernellab.measure.config import Config
+from kernellab.measure.implementations import Bench
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import Device
 from kernellab.target import Target

@@ -14,13 +14,12 @@ from kernellab.ir.effects import REACHED, Effects
 from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import fill
 from kernellab.launch.reached import device_of, reached
-from kernellab.measure.bench_kernels import touched
 from kernellab.measure.comparison import Value, agree
-from kernellab.measure.device_state import DeviceState, device_state
 from kernellab.measure.functions import called, taken_of
+from kernellab.measure.implementations import touched
 from kernellab.measure.launches import Launch
 from kernellab.measure.reference import bounded_values
-from kernellab.measure.stopwatch import Stopwatch, Turn
+from kernellab.measure.stopwatch import DeviceState, Stopwatch, Turn, device_state
 
 
 @dataclass(frozen=True, slots=True)

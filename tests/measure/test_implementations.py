@@ -14,10 +14,9 @@ from kernellab.gpu.trial_job import Damage
 from kernellab.ir.effects import Access, Effects, Site, UnknownEffect
 from kernellab.ir.graph import Location
 from kernellab.launch.arguments import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
-from kernellab.measure.bench import Candidate
 from kernellab.measure.bench_jobs import Manner, Readiness, Setup, Timing
-from kernellab.measure.bench_kernels import require_good, touched, views_of
 from kernellab.measure.gpu_bench import WorkerBench
+from kernellab.measure.implementations import Candidate, require_good, touched, views_of
 from kernellab.workers.worker import Job
 from tests.tune.fakes import compiled, config
 

@@ -13,8 +13,8 @@ import torch
 import triton
 
 import kernellab
-from kernellab.benchmark.arena import Contestant
-from kernellab.benchmark.progress import BenchmarkProgress, Watch
+from kernellab.benchmark.result import BenchmarkProgress, Watch
+from kernellab.benchmark.timer import Contestant
 from kernellab.errors import OutOfBounds, RunError, UsageError, WorkerTimeout
 from tests.benchmark.fakes import FakeGpu, Time
 from tests.ir.test_arithmetic import counting_down

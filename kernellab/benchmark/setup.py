@@ -7,7 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kernellab.benchmark.arena import (
+from kernellab.benchmark.result import Benchmark
+from kernellab.benchmark.runner import Workshop, benchmarked
+from kernellab.benchmark.spec import Question
+from kernellab.benchmark.timer import (
     Arena,
     Contestant,
     GpuArena,
@@ -18,18 +21,15 @@ from kernellab.benchmark.arena import (
     values_of,
     written_by,
 )
-from kernellab.benchmark.result import Benchmark
-from kernellab.benchmark.session import Workshop, benchmarked
-from kernellab.benchmark.spec import Question
 from kernellab.errors import KernellabError, UsageError
 from kernellab.ir.effects import NO_EFFECTS
 from kernellab.launch.memory import copied, memory_of
 from kernellab.launch.poison import poison
 from kernellab.launch.reached import Copies, reached
 from kernellab.launch.runtime import Launches as Runtime
-from kernellab.measure.bench_kernels import touched
 from kernellab.measure.ceilings import Ceilings, keep_ceilings, kept_ceilings, measured_ceilings
 from kernellab.measure.comparison import Value
+from kernellab.measure.implementations import touched
 from kernellab.measure.launches import Launches
 from kernellab.measure.stopwatch import Stopwatch, gpu_stopwatch
 from kernellab.registry.table import Registry
