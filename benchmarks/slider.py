@@ -104,9 +104,9 @@ async def moved(panel: Panel, values: Mapping[str, Any]) -> Moved:
         panel._sliders[name].value = value
     await settled.wait()
     panel._screen.unobserve(changed, ["figures", "state"])
-    visit = panel.point
-    assert visit is not None
-    compiled = visit.compiled
+    evaluation = panel.point
+    assert evaluation is not None
+    compiled = evaluation.compiled
     compile_s = 0.0 if compiled is None or compiled.from_cache else compiled.seconds
     return Moved(times[0] - begin, times[-1] - begin, compile_s)
 

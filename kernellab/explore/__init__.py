@@ -1,4 +1,4 @@
-"""Exploring a launch by hand: sliders over its parameters, each move compiled, run and compared with the moves before.
+"""Sliders over the parameters of a launch: evaluate a point, schedule the moves, keep a history.
 
-`ranges`, `proposals`, `points`, `schedule` and `trail` are pure; `site` compiles and runs; `panel` is the widget.
+`ranges`, `proposals`, `schedule` and `history` are pure; `evaluator` compiles and runs. The panel is a view.
 """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
 from kernellab.errors import CompileError, KernellabError, LaunchError, RunError, UsageError, WorkerTimeout
-from kernellab.explore.history import Point, Trail, Visit, failed
+from kernellab.explore.history import Evaluation, History, Point, failed
 from kernellab.explore.launching import Request, Requests
 from kernellab.explore.on_cpu import Interpreted
 from kernellab.explore.on_gpu import OnGpu
@@ -20,21 +20,21 @@ from kernellab.tune.result import Status, with_resources
 WITHOUT_GPU = "not timed: there is no GPU"
 OTHER_TARGET = "compiled only: this machine has no such GPU"
 
-Tell = Callable[[Visit], None]
+Tell = Callable[[Evaluation], None]
 
 
 @dataclass(slots=True)
-class Site:
+class Evaluator:
     """Works points out, one at a time. ``here`` is the target of the GPU, None where there is none."""
 
     compiler: Compiler
     requests: Requests
-    trail: Trail
+    history: History
     here: Target | None
     interpreted: Interpreted | None
     on_gpu: OnGpu | None
 
-    def visit(self, point: Point, superseded: Superseded, tell: Tell) -> Visit:
+    def evaluate(self, point: Point, superseded: Superseded, tell: Tell) -> Evaluation:
         """Return what is found at a point; ``tell`` gets what is known as soon as it is compiled.
 
         Whatever fails is part of the answer. Work that a newer point has superseded stops after the compile.
@@ -45,16 +45,16 @@ class Site:
             compiled = self.compiler.compile(request.launches.of(request.config).job)
         except Exception as exc:  # noqa: BLE001 - a grid is a function of the user, and any failure is shown in place
             return _not_compiled(point, request, exc)
-        visit = self._compiled(point, request, compiled)
-        if visit.has_failed or superseded:
-            return visit
+        evaluation = self._compiled(point, request, compiled)
+        if evaluation.has_failed or superseded:
+            return evaluation
         if self.on_gpu is None and self.interpreted is None:
-            return visit
-        tell(replace(visit, is_partial=True))
+            return evaluation
+        tell(replace(evaluation, is_partial=True))
         try:
-            return self._launched(visit, request, target)
+            return self._launched(evaluation, request, target)
         except Exception as exc:  # noqa: BLE001 - so is a reference
-            return _not_run(visit, _as_error(exc))
+            return _not_run(evaluation, _as_error(exc))
 
     def target_of(self, point: Point) -> Target:
         if point.target:
@@ -62,7 +62,7 @@ class Site:
         assert self.here is not None, "a point without a target is one of a GPU"
         return self.here
 
-    def _compiled(self, point: Point, request: Request, compiled: Compiled) -> Visit:
+    def _compiled(self, point: Point, request: Request, compiled: Compiled) -> Evaluation:
         launch, resources = request.launches.of(request.config), compiled.resources
         reason = WITHOUT_GPU if self.here is None else OTHER_TARGET
         row = with_resources(request.config, compiled, Status.NOT_TIMED, reason)
@@ -71,44 +71,44 @@ class Site:
             row = replace(row, status=Status.CANNOT_RUN, reason=resources.why_not or "")
             error = LaunchError(f"{compiled.kernel} cannot run on {compiled.target}: {resources.why_not}.")
         target = str(compiled.target)
-        return Visit(point, target, row, compiled, launch.grid, request.sizes, error=error, key=request.key)
+        return Evaluation(point, target, row, compiled, launch.grid, request.sizes, error=error, key=request.key)
 
-    def _launched(self, visit: Visit, request: Request, target: Target) -> Visit:
+    def _launched(self, evaluation: Evaluation, request: Request, target: Target) -> Evaluation:
         if self.on_gpu is not None and target == self.here:
-            best = self.trail.best_of(visit.sizes, visit.target)
-            timed = self.on_gpu.time(request, visit, best)
+            best = self.history.best_of(evaluation.sizes, evaluation.target)
+            timed = self.on_gpu.time(request, evaluation, best)
             return replace(
-                visit,
+                evaluation,
                 row=timed.row,
                 verdict=timed.verdict,
                 against=timed.against,
                 best=timed.best,
                 notes=timed.notes,
             )
-        if self.interpreted is None or visit.compiled is None:
-            return visit
+        if self.interpreted is None or evaluation.compiled is None:
+            return evaluation
         launch = request.launches.of(request.config)
-        ran = self.interpreted.run(request, launch, visit.compiled, visit.point.text)
-        row = visit.row
+        ran = self.interpreted.run(request, launch, evaluation.compiled, evaluation.point.text)
+        row = evaluation.row
         if ran.verdict.equal is False:
             row = replace(row, status=Status.WRONG, reason=ran.verdict.text)
-        return replace(visit, row=row, run=ran.run, verdict=ran.verdict)
+        return replace(evaluation, row=row, run=ran.run, verdict=ran.verdict)
 
 
-def _not_compiled(point: Point, request: Request, exc: Exception) -> Visit:
+def _not_compiled(point: Point, request: Request, exc: Exception) -> Evaluation:
     error = _as_error(exc)
     status = Status.TIMEOUT if isinstance(error, WorkerTimeout) else Status.CANNOT_RUN
     if isinstance(error, CompileError) or not isinstance(error, UsageError | WorkerTimeout):
         status = Status.COMPILE_ERROR
-    visit = failed(point, str(request.launches.target), request.config, status, error)
-    return replace(visit, sizes=request.sizes, key=request.key)
+    evaluation = failed(point, str(request.launches.target), request.config, status, error)
+    return replace(evaluation, sizes=request.sizes, key=request.key)
 
 
-def _not_run(visit: Visit, error: KernellabError) -> Visit:
+def _not_run(evaluation: Evaluation, error: KernellabError) -> Evaluation:
     status = Status.TIMEOUT if isinstance(error, WorkerTimeout) else Status.FAULT
     if isinstance(error, UsageError):
         status = Status.CANNOT_RUN
-    return replace(visit, row=replace(visit.row, status=status, reason=reason_of(error)), error=error)
+    return replace(evaluation, row=replace(evaluation.row, status=status, reason=reason_of(error)), error=error)
 
 
 def _as_error(exc: Exception) -> KernellabError:

@@ -1,4 +1,4 @@
-"""The points of a parameter space that a panel went to, and what was found at each."""
+"""The points of a parameter space that were evaluated, and what was found at each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class Evaluation:
     """What was found at a point.
 
     ``sizes`` are the values that say what is computed, and not how: only points that agree in them are compared;
@@ -83,43 +83,43 @@ class Visit:
 
 
 @dataclass(slots=True)
-class Trail:
-    """The visits in the order in which they were made, numbered from 1."""
+class History:
+    """The evaluations in the order in which they were made, numbered from 1."""
 
     kernel: str
-    visits: list[Visit] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
 
-    def add(self, visit: Visit) -> Visit:
-        """Number a visit and keep it."""
-        numbered = dataclasses.replace(visit, number=len(self.visits) + 1)
-        self.visits.append(numbered)
+    def add(self, evaluation: Evaluation) -> Evaluation:
+        """Number an evaluation and keep it."""
+        numbered = dataclasses.replace(evaluation, number=len(self.evaluations) + 1)
+        self.evaluations.append(numbered)
         return numbered
 
-    def __iter__(self) -> Iterator[Visit]:
-        return iter(self.visits)
+    def __iter__(self) -> Iterator[Evaluation]:
+        return iter(self.evaluations)
 
     def __len__(self) -> int:
-        return len(self.visits)
+        return len(self.evaluations)
 
-    def last_good(self) -> Visit | None:
+    def last_good(self) -> Evaluation | None:
         """Return the latest point that compiled and did not fail."""
-        return next((visit for visit in reversed(self.visits) if not visit.has_failed), None)
+        return next((evaluation for evaluation in reversed(self.evaluations) if not evaluation.has_failed), None)
 
-    def best_of(self, sizes: Sequence[tuple[str, str]], target: str) -> Visit | None:
+    def best_of(self, sizes: Sequence[tuple[str, str]], target: str) -> Evaluation | None:
         """Return the fastest right point among those that compute the same on the same device."""
-        best: Visit | None = None
-        for visit in self.visits:
-            if visit.is_timed and visit.sizes == tuple(sizes) and visit.target == target:
-                best = visit if best is None or _beats(visit, best) else best
+        best: Evaluation | None = None
+        for evaluation in self.evaluations:
+            if evaluation.is_timed and evaluation.sizes == tuple(sizes) and evaluation.target == target:
+                best = evaluation if best is None or _beats(evaluation, best) else best
         return best
 
     def frame(self, jobs: int, provenance: Mapping[str, Any]) -> pandas.DataFrame:
-        """Return a row per visit: the columns of a tuning's frame, then where it was and whether it was right."""
+        """Return a row per evaluation: the columns of a tuning's frame, then where it was and whether it was right."""
         best = self._best_of_last()
         frame = frame_of(
             Tuning(
                 kernel=self.kernel,
-                rows=tuple(visit.row for visit in self.visits),
+                rows=tuple(evaluation.row for evaluation in self.evaluations),
                 configs=(),
                 winner=None if best is None else best.number - 1,
                 ties=(),
@@ -128,26 +128,28 @@ class Trail:
                 provenance={**provenance, "jobs": jobs},
             )
         )
-        frame["target"] = [visit.target for visit in self.visits]
-        frame["grid"] = [visit.grid for visit in self.visits]
-        frame["correct"] = [visit.verdict.equal for visit in self.visits]
-        frame["compared_with"] = [visit.verdict.text for visit in self.visits]
-        frame["findings"] = [None if visit.run is None else len(visit.run.findings) for visit in self.visits]
-        frame["job"] = [visit.job for visit in self.visits]
+        frame["target"] = [evaluation.target for evaluation in self.evaluations]
+        frame["grid"] = [evaluation.grid for evaluation in self.evaluations]
+        frame["correct"] = [evaluation.verdict.equal for evaluation in self.evaluations]
+        frame["compared_with"] = [evaluation.verdict.text for evaluation in self.evaluations]
+        frame["findings"] = [
+            None if evaluation.run is None else len(evaluation.run.findings) for evaluation in self.evaluations
+        ]
+        frame["job"] = [evaluation.job for evaluation in self.evaluations]
         return frame
 
-    def _best_of_last(self) -> Visit | None:
-        last = self.visits[-1] if self.visits else None
+    def _best_of_last(self) -> Evaluation | None:
+        last = self.evaluations[-1] if self.evaluations else None
         return None if last is None else self.best_of(last.sizes, last.target)
 
 
-def _beats(visit: Visit, best: Visit) -> bool:
+def _beats(evaluation: Evaluation, best: Evaluation) -> bool:
     """Tell whether a point is faster than the best so far beyond the noise; one that cannot be told from it is not."""
-    if visit.best == best.number and visit.against is not None:
-        return visit.against.high < 1
-    return (visit.row.high_ms or 0.0) < (best.row.low_ms or 0.0)
+    if evaluation.best == best.number and evaluation.against is not None:
+        return evaluation.against.high < 1
+    return (evaluation.row.high_ms or 0.0) < (best.row.low_ms or 0.0)
 
 
-def failed(point: Point, target: str, config: Config, status: Status, error: KernellabError) -> Visit:
-    """Return the visit of a point where something failed before it could be compiled or run."""
-    return Visit(point, target, Row(config, status, reason_of(error)), error=error)
+def failed(point: Point, target: str, config: Config, status: Status, error: KernellabError) -> Evaluation:
+    """Return the evaluation of a point where something failed before it could be compiled or run."""
+    return Evaluation(point, target, Row(config, status, reason_of(error)), error=error)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.errors import UsageError
-from kernellab.explore.history import Visit
+from kernellab.explore.history import Evaluation
 from kernellab.explore.launching import Requests
 from kernellab.explore.proposals import GRID
 from kernellab.measure.provenance import Device, key_fields
@@ -41,27 +41,27 @@ class Keeper:
     kernel: Any
     requests: Requests
 
-    def keep(self, visit: Visit, device: Device) -> Kept:
+    def keep(self, evaluation: Evaluation, device: Device) -> Kept:
         """Keep a point; committed when this returns. One that was timed is a row that a tuning finds.
 
         Raises:
             UsageError: the point did not compile, cannot run, or its outputs are wrong.
         """
-        if visit.has_failed or visit.verdict.equal is False:
-            raise UsageError(f"{visit.point.text} is not kept: {visit.row.reason or 'it failed'}.")
+        if evaluation.has_failed or evaluation.verdict.equal is False:
+            raise UsageError(f"{evaluation.point.text} is not kept: {evaluation.row.reason or 'it failed'}.")
         version = self.version
-        request = self.requests.of(visit.point, device.target)
+        request = self.requests.of(evaluation.point, device.target)
         fields = key_fields(request.launches, request.config, device)
         if callable(self.requests.grid):  # a tuning has the grid that the function gives
-            fields |= {name: extent for name, extent in visit.point.values if name in GRID}
+            fields |= {name: extent for name, extent in evaluation.point.values if name in GRID}
         key = key_of(fields)
-        row = replace(visit.row, config=request.config)
-        measurement = measurement_of(row, key, device.name if visit.is_timed else "")
-        details = {**measurement.details, _KEPT: visit.point.text}
+        row = replace(evaluation.row, config=request.config)
+        measurement = measurement_of(row, key, device.name if evaluation.is_timed else "")
+        details = {**measurement.details, _KEPT: evaluation.point.text}
         store = self.kernels.store
         store.history.add_measurements(version.id, [replace(measurement, details=details)])
         store.tag(version.id, [TAG])
-        store.note(version.id, f"kept config: {_described(visit, device)}")
+        store.note(version.id, f"kept config: {_described(evaluation, device)}")
         return Kept(version.label, row, str(store.path or "memory"))
 
     def earlier(self) -> list[str]:
@@ -82,8 +82,8 @@ def earlier_words(kept: Iterable[str], most: int = 3) -> str:
     return f"Kept earlier: {'; '.join(shown[:most])}{rest}." if shown else ""
 
 
-def _described(visit: Visit, device: Device) -> str:
-    return _line(visit.point.text, visit.row.time_ms, device.name or visit.target)
+def _described(evaluation: Evaluation, device: Device) -> str:
+    return _line(evaluation.point.text, evaluation.row.time_ms, device.name or evaluation.target)
 
 
 def _line(text: str, time_ms: float | None, device: str) -> str:

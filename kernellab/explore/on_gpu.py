@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab.compile.types import Compiled
-from kernellab.explore.history import Verdict, Visit
+from kernellab.explore.history import Evaluation, Verdict
 from kernellab.explore.launching import Request
 from kernellab.explore.verdicts import Verdicts, agreement, first_verdict, outputs_of
 from kernellab.launch.poison import poison
@@ -48,7 +48,7 @@ class OnGpu:
     _benches: dict[Any, Bench] = field(default_factory=dict)
     _founders: dict[Any, str] = field(default_factory=dict)
 
-    def time(self, request: Request, visit: Visit, best: Visit | None) -> Timed:
+    def time(self, request: Request, evaluation: Evaluation, best: Evaluation | None) -> Timed:
         """Return the times of a compiled point.
 
         Raises:
@@ -57,29 +57,29 @@ class OnGpu:
         import torch
 
         with torch.cuda.device(self.device):  # a thread begins with the first one
-            return self._on_device(request, visit, best)
+            return self._on_device(request, evaluation, best)
 
-    def _on_device(self, request: Request, visit: Visit, best: Visit | None) -> Timed:
-        assert visit.compiled is not None, "only what compiled is timed"
-        verdict = self._checked(request, visit)
+    def _on_device(self, request: Request, evaluation: Evaluation, best: Evaluation | None) -> Timed:
+        assert evaluation.compiled is not None, "only what compiled is timed"
+        verdict = self._checked(request, evaluation)
         if request.key not in self._benches:
             self._benches[request.key] = self.make_bench(request.launches)
         bench = self._benches[request.key]
         try:
-            return self._timed(bench, request, visit, best, verdict)
+            return self._timed(bench, request, evaluation, best, verdict)
         finally:
             bench.close()
 
     def _timed(
-        self, bench: Bench, request: Request, visit: Visit, best: Visit | None, verdict: Verdict | None
+        self, bench: Bench, request: Request, evaluation: Evaluation, best: Evaluation | None, verdict: Verdict | None
     ) -> Timed:
-        config, compiled = request.config, visit.compiled
+        config, compiled = request.config, evaluation.compiled
         assert compiled is not None
         seen = len(request.launches.notes)
         candidate = Candidate(0, config, compiled)
         measured = bench.measure(candidate, _FIRST_RUNS, None)
         notes = tuple(request.launches.notes[seen:])
-        verdict = verdict or self._of_group(request, visit, measured.group, notes)
+        verdict = verdict or self._of_group(request, evaluation, measured.group, notes)
         players = [candidate]
         rival = best if best is not None and _can_meet(best, request) else None
         if rival is not None and rival.compiled is not None:
@@ -104,22 +104,22 @@ class OnGpu:
             return Timed(row, verdict, _unpaired(found, best), None if best is None else best.number, notes)
         return Timed(row, verdict, ratio_interval(played[0], played[1]), rival.number, notes)
 
-    def _of_group(self, request: Request, visit: Visit, group: int, notes: tuple[str, ...]) -> Verdict:
+    def _of_group(self, request: Request, evaluation: Evaluation, group: int, notes: tuple[str, ...]) -> Verdict:
         """Return what the bench says of the outputs: it puts equal ones into one group, the first of them into 0."""
         not_compared = next((note for note in notes if note.startswith("outputs were not compared")), None)
         if not_compared is not None:
             return Verdict(None, not_compared)
-        founder = self._founders.setdefault(request.key, visit.point.text)
-        return first_verdict() if founder == visit.point.text else agreement(founder, group == 0)
+        founder = self._founders.setdefault(request.key, evaluation.point.text)
+        return first_verdict() if founder == evaluation.point.text else agreement(founder, group == 0)
 
-    def _checked(self, request: Request, visit: Visit) -> Verdict | None:
+    def _checked(self, request: Request, evaluation: Evaluation) -> Verdict | None:
         """Launch on copies after a first flight, and compare with the user's reference, where there is one."""
         if self.verdicts.check is None:
             return None
-        assert visit.compiled is not None
+        assert evaluation.compiled is not None
         launch: Launch = request.launches.of(request.config)
-        copies = Copies({**launch.arguments, **self.inputs}, visit.compiled.effects, "cuda")
-        poisoned = poison(copies.arguments, visit.compiled.effects, copies=True)
+        copies = Copies({**launch.arguments, **self.inputs}, evaluation.compiled.effects, "cuda")
+        poisoned = poison(copies.arguments, evaluation.compiled.effects, copies=True)
         with self.runtime.recording(timeout_s=self.timeout_s):
             launch.function[launch.grid](**copies.arguments, **launch.options)
         before = {**launch.arguments, **self.inputs}
@@ -132,12 +132,12 @@ def rounds_for(together_ms: float) -> int:
     return max(_LEAST_ROUNDS, min(rounds, _MOST_ROUNDS))
 
 
-def _can_meet(best: Visit, request: Request) -> bool:
+def _can_meet(best: Evaluation, request: Request) -> bool:
     """Tell whether the best point is another config of the same launches, so that both can be timed in turns."""
     return best.row.config != request.config and best.key == request.key
 
 
-def _unpaired(found: Interval, best: Visit | None) -> Interval | None:
+def _unpaired(found: Interval, best: Evaluation | None) -> Interval | None:
     """Return how two points compare that were timed apart: no closer than their intervals allow."""
     row = None if best is None else best.row
     if row is None or not (row.time_ms and row.low_ms and row.high_ms):

@@ -13,8 +13,8 @@ from IPython import get_ipython
 from IPython.display import display
 
 from kernellab.errors import KernellabError, UsageError
-from kernellab.explore.evaluator import Site
-from kernellab.explore.history import Point, Trail, Visit
+from kernellab.explore.evaluator import Evaluator
+from kernellab.explore.history import Evaluation, History, Point
 from kernellab.explore.kept_points import Keeper, Kept, earlier_words
 from kernellab.explore.pace import pace_here
 from kernellab.explore.proposals import Plan
@@ -37,24 +37,24 @@ Source = tuple[str, int, str | None]
 class Panel(ipywidgets.VBox):  # type: ignore[misc]
     """Sliders over a launch. Each move compiles, runs on copies of the arguments, and updates the figures in place.
 
-    `set` moves the sliders, `wait` returns the `Visit` of where they stand, `history` has a row per visited point.
+    `set` moves the sliders, `wait` returns the `Evaluation` of where they stand, `history` has a row for each.
     A saved notebook keeps a picture of the point that was current.
     """
 
-    def __init__(self, site: Site, plan: Plan, keeper: Keeper, source: Source, target: str) -> None:
-        self._site, self._keeper, self._source = site, keeper, source
+    def __init__(self, evaluator: Evaluator, plan: Plan, keeper: Keeper, source: Source, target: str) -> None:
+        self._evaluator, self._keeper, self._source = evaluator, keeper, source
         self._notes = plan.notes
         self._kept = earlier_words(keeper.earlier())
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="kernellab-explore")
         self._texts = ThreadPoolExecutor(1, thread_name_prefix="kernellab-explore-source")
         self._moves = LatestOnly(partial(pace_here, self._executor), self._worked, self._show)
         self._sources = LatestOnly(partial(pace_here, self._texts), self._written, self._show_source, close_s=0.0)
-        self._latest: Visit | None = None
+        self._latest: Evaluation | None = None
         self._is_setting = False
         self._picture: Any = None
         self._controls = {control.name: control for control in plan.controls}
         self._sliders = {control.name: slider_of(control) for control in plan.controls}
-        self._target = target_menu(site.here, target)
+        self._target = target_menu(evaluator.here, target)
         self._screen = Screen(kernel=self.kernel)
         self._keep = ipywidgets.Button(
             description="Keep", tooltip="Keep this point as a config of the kernel", icon="bookmark"
@@ -70,10 +70,10 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
     @property
     def kernel(self) -> str:
         """The name of the kernel."""
-        return self._site.trail.kernel
+        return self._evaluator.history.kernel
 
     @property
-    def point(self) -> Visit | None:
+    def point(self) -> Evaluation | None:
         """What was found at the point that shows."""
         return self._latest
 
@@ -83,8 +83,8 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         return {name: slider.value for name, slider in self._sliders.items()}
 
     @property
-    def trail(self) -> Trail:
-        return self._site.trail
+    def evaluations(self) -> History:
+        return self._evaluator.history
 
     @property
     def jobs(self) -> int:
@@ -93,9 +93,9 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """The history: one row per visited point, with the columns of `Tuning.frame` and those of the visit."""
-        here = self._site.here or self._site.target_of(self._point())
-        return self.trail.frame(self.jobs, device_of(here, self._site.here is not None).facts)
+        """The history: one row per evaluated point, with the columns of `Tuning.frame` and those of the evaluation."""
+        here = self._evaluator.here or self._evaluator.target_of(self._point())
+        return self.evaluations.frame(self.jobs, device_of(here, self._evaluator.here is not None).facts)
 
     history = frame
 
@@ -114,7 +114,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         self._is_setting = True
         try:
             if target is not None:
-                take_value(self._target, self._site.here, str(target))
+                take_value(self._target, self._evaluator.here, str(target))
             for name, control in taken.items():
                 self._take(control, values[name])
         finally:
@@ -122,7 +122,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         self._move()
         return self
 
-    def wait(self) -> Visit:
+    def wait(self) -> Evaluation:
         """Return what is found where the sliders stand, as soon as it is shown."""
         if self._latest is None and self._moves.is_idle:
             self._move()
@@ -137,9 +137,9 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         Raises:
             UsageError: the point cannot run, or its outputs are wrong.
         """
-        visit = self.wait()
-        target = self._site.target_of(visit.point)
-        kept = self._keeper.keep(visit, device_of(target, has_gpu=visit.is_timed))
+        evaluation = self.wait()
+        target = self._evaluator.target_of(evaluation.point)
+        kept = self._keeper.keep(evaluation, device_of(target, has_gpu=evaluation.is_timed))
         self._tell(kept.text)
         return kept
 
@@ -194,29 +194,29 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         self._screen.state = "busy"
         self._moves.move(self._point())
 
-    def _worked(self, point: Point, superseded: Superseded) -> Visit:
+    def _worked(self, point: Point, superseded: Superseded) -> Evaluation:
         """Work a point out, in the thread of the executor."""
         job, post = self._moves.jobs, self._moves.post
 
-        def tell(visit: Visit) -> None:
-            post(lambda: None if superseded else self._show_partly(replace(visit, job=job)))
+        def tell(evaluation: Evaluation) -> None:
+            post(lambda: None if superseded else self._show_partly(replace(evaluation, job=job)))
 
-        return replace(self._site.visit(point, superseded, tell), job=job)
+        return replace(self._evaluator.evaluate(point, superseded, tell), job=job)
 
-    def _show_partly(self, visit: Visit) -> None:
+    def _show_partly(self, evaluation: Evaluation) -> None:
         """Show what is known of a point while the rest is worked out, unless the rest has come already."""
-        if self._latest is None or self._latest.job < visit.job:
-            self._latest = visit
+        if self._latest is None or self._latest.job < evaluation.job:
+            self._latest = evaluation
             self._paint("busy")
 
-    def _show(self, visit: Visit) -> None:
-        self._latest = self._site.trail.add(visit)
+    def _show(self, evaluation: Evaluation) -> None:
+        self._latest = self._evaluator.history.add(evaluation)
         self._paint()
         if self._picture is not None:
             shown = self._shown()
             self._picture.update({"text/html": picture_html(shown), "text/plain": wording.text(shown)}, raw=True)
         if self._screen.is_open:
-            self._sources.move(visit)
+            self._sources.move(evaluation)
 
     def _paint(self, state: str = "") -> None:
         shown = self._shown()
@@ -230,19 +230,19 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
 
     def _shown(self) -> Shown:
         controls = tuple(self._controls.values())
-        return Shown(self.kernel, controls, self.trail, self._latest, self._notes, self._kept, jobs=self.jobs)
+        return Shown(self.kernel, controls, self.evaluations, self._latest, self._notes, self._kept, jobs=self.jobs)
 
     def _unfolded(self, change: Mapping[str, Any]) -> None:
         good = self._shown().good
         if change["new"] and good is not None:
             self._sources.move(good)
 
-    def _written(self, visit: Visit, superseded: Superseded) -> str:
+    def _written(self, evaluation: Evaluation, superseded: Superseded) -> str:
         """Return the explorer of a point, in a thread of its own: it takes longer than the figures."""
-        if visit.compiled is None or superseded:
+        if evaluation.compiled is None or superseded:
             return ""
         text, line, file = self._source
-        return explorer_html(visit.compiled, text, line, file, uid=self._screen.model_id or "")
+        return explorer_html(evaluation.compiled, text, line, file, uid=self._screen.model_id or "")
 
     def _show_source(self, html: str) -> None:
         if html:

@@ -9,8 +9,8 @@ from typing import Any
 
 from kernellab._triton.closure import closure_of
 from kernellab.errors import UsageError
-from kernellab.explore.evaluator import Site
-from kernellab.explore.history import Trail
+from kernellab.explore.evaluator import Evaluator
+from kernellab.explore.history import History
 from kernellab.explore.kept_points import Keeper
 from kernellab.explore.launching import Requests
 from kernellab.explore.on_cpu import BYTES_AT_MOST, Interpreted
@@ -104,10 +104,10 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdi
         interpreted = Interpreted(runtime.interpret, held, verdicts, tuple(stated.reset_to_zero))
     else:
         on_gpu = _on_gpu(runtime, inputs, verdicts, frozenset(stated.reset_to_zero))
-    site = Site(runtime.compiler, requests, Trail(closure.name), here, interpreted, on_gpu)
+    evaluator = Evaluator(runtime.compiler, requests, History(closure.name), here, interpreted, on_gpu)
     entry = closure.functions[0]
     source = (entry.text, entry.first_line, closure.label(entry.file))
-    panel = Panel(site, plan, Keeper(kernels, kernel, requests), source, str(target))
+    panel = Panel(evaluator, plan, Keeper(kernels, kernel, requests), source, str(target))
     try:
         panel.wait()
     except KeyboardInterrupt:

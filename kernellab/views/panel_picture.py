@@ -6,10 +6,10 @@ from functools import cache
 from html import escape
 from importlib import resources
 
-from kernellab.explore.history import Visit
+from kernellab.explore.history import Evaluation
 from kernellab.explore.ranges import label_of
 from kernellab.views import panel_words as wording
-from kernellab.views.panel_points import trail_svg
+from kernellab.views.panel_points import history_svg
 from kernellab.views.panel_words import Shown
 from kernellab.views.style import minified
 from kernellab.views.wording import Fact, grid_words
@@ -29,7 +29,7 @@ def panel_css() -> str:
 
 
 def figures_html(shown: Shown) -> str:
-    """Return the figures of the current point: what failed, the facts, the trail, remarks."""
+    """Return the figures of the current point: what failed, the facts, the history, remarks."""
     parts = []
     latest, good = shown.latest, shown.good
     if latest is not None and latest.has_failed:
@@ -37,10 +37,10 @@ def figures_html(shown: Shown) -> str:
     if good is not None:
         stale = " kp-stale" if shown.is_stale else ""
         old = f'<p class="kp-of">Figures of the last good point, {escape(good.point.text)}</p>' if stale else ""
-        tiles = "".join(map(_tile, wording.facts(good, shown.trail)))
+        tiles = "".join(map(_tile, wording.facts(good, shown.history)))
         parts.append(f'<div class="kp-good{stale}">{old}{_where(good)}<dl class="kp-facts">{tiles}</dl></div>')
-    if shown.trail.visits:
-        parts.append(f'<div class="kp-trail">{trail_svg(shown.trail, shown.best, shown.latest)}</div>')
+    if shown.history.evaluations:
+        parts.append(f'<div class="kp-history">{history_svg(shown.history, shown.best, shown.latest)}</div>')
     parts += [f'<p class="kp-note">{escape(remark)}</p>' for remark in wording.remarks(shown)]
     return "\n".join(parts)
 
@@ -59,27 +59,31 @@ def picture_html(shown: Shown) -> str:
 
 
 def _count(shown: Shown) -> str:
-    count = len(shown.trail)
+    count = len(shown.history)
     return f"explored at {count} point{'s' * (count != 1)}; run the cell for its controls"
 
 
-def _failure(visit: Visit) -> str:
-    lines = "" if visit.error is None or visit.error.place is None else "\n".join(visit.error.lines()[1:])
+def _failure(evaluation: Evaluation) -> str:
+    lines = (
+        "" if evaluation.error is None or evaluation.error.place is None else "\n".join(evaluation.error.lines()[1:])
+    )
     place = f"<pre>{escape(lines)}</pre>" if lines else ""
-    message = visit.error.message if visit.error is not None else visit.row.reason
+    message = evaluation.error.message if evaluation.error is not None else evaluation.row.reason
     return (
-        f'<div class="kp-alert"><b>{escape(wording.status_words(visit))}</b> at {escape(visit.point.text)}: '
+        f'<div class="kp-alert"><b>{escape(wording.status_words(evaluation))}</b> at {escape(evaluation.point.text)}: '
         f"{escape(message)}{place}</div>"
     )
 
 
-def _where(visit: Visit) -> str:
-    words = [visit.target]
-    if visit.grid is not None:
-        words.append(f"grid {grid_words(visit.grid)}")
-    if visit.compiled is not None:
+def _where(evaluation: Evaluation) -> str:
+    words = [evaluation.target]
+    if evaluation.grid is not None:
+        words.append(f"grid {grid_words(evaluation.grid)}")
+    if evaluation.compiled is not None:
         words.append(
-            f"compiled in {visit.compiled.seconds:.2f} s" if not visit.compiled.from_cache else "compiled earlier"
+            f"compiled in {evaluation.compiled.seconds:.2f} s"
+            if not evaluation.compiled.from_cache
+            else "compiled earlier"
         )
     return f'<p class="kp-where">{" · ".join(map(escape, words))}</p>'
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernellab.explore.history import Trail, Visit
+from kernellab.explore.history import Evaluation, History
 from kernellab.explore.ranges import Control, label_of
 from kernellab.launch.arguments import Severity
 from kernellab.measure.statistics import Interval
@@ -23,54 +23,56 @@ class Shown:
 
     kernel: str
     controls: tuple[Control, ...]
-    trail: Trail
-    latest: Visit | None = None
+    history: History
+    latest: Evaluation | None = None
     notes: tuple[str, ...] = ()
     kept: str = ""
     jobs: int = 0
 
     @property
-    def good(self) -> Visit | None:
+    def good(self) -> Evaluation | None:
         """The point whose figures show: the latest, or where that failed, the last one that did not."""
         latest = self.latest
         if latest is None or not latest.has_failed:
             return latest
-        return self.trail.last_good() or (latest if latest.compiled is not None else None)
+        return self.history.last_good() or (latest if latest.compiled is not None else None)
 
     @property
     def is_stale(self) -> bool:
         return self.good is not None and self.good is not self.latest
 
     @property
-    def best(self) -> Visit | None:
+    def best(self) -> Evaluation | None:
         good = self.good
-        return None if good is None else self.trail.best_of(good.sizes, good.target)
+        return None if good is None else self.history.best_of(good.sizes, good.target)
 
 
 def sentence(shown: Shown) -> str:
     """Return what a screen reader is told when the figures change."""
-    visit = shown.latest
-    if visit is None:
+    evaluation = shown.latest
+    if evaluation is None:
         return "No point yet."
-    if visit.has_failed:
+    if evaluation.has_failed:
         stale = "; the figures are those of the last good point" if shown.is_stale else ""
-        return f"{visit.point.text}: {status_words(visit)}: {visit.row.reason.rstrip('.')}{stale}."
-    parts = [time_words(visit), against_words(visit, shown.trail)] if visit.row.time_ms is not None else []
+        return f"{evaluation.point.text}: {status_words(evaluation)}: {evaluation.row.reason.rstrip('.')}{stale}."
+    parts = (
+        [time_words(evaluation), against_words(evaluation, shown.history)] if evaluation.row.time_ms is not None else []
+    )
     if not parts:
-        parts = [f"compiled for {visit.target}", *resource_words(visit), run_words(visit)]
-    parts.append(visit.verdict.text)
-    if visit.is_partial:
+        parts = [f"compiled for {evaluation.target}", *resource_words(evaluation), run_words(evaluation)]
+    parts.append(evaluation.verdict.text)
+    if evaluation.is_partial:
         parts.append("still running")
-    return f"{visit.point.text}: {'; '.join(part for part in parts if part)}."
+    return f"{evaluation.point.text}: {'; '.join(part for part in parts if part)}."
 
 
-def status_words(visit: Visit) -> str:
-    return str(visit.row.status).replace("_", " ")
+def status_words(evaluation: Evaluation) -> str:
+    return str(evaluation.row.status).replace("_", " ")
 
 
-def time_words(visit: Visit) -> str:
+def time_words(evaluation: Evaluation) -> str:
     """Return ``0.0123 ms (0.0121 to 0.0126)``; "" where nothing was timed."""
-    row = visit.row
+    row = evaluation.row
     if row.time_ms is None:
         return ""
     if row.low_ms is None or row.high_ms is None:
@@ -78,16 +80,16 @@ def time_words(visit: Visit) -> str:
     return f"{row.time_ms:.4g} ms ({row.low_ms:.4g} to {row.high_ms:.4g})"
 
 
-def against_words(visit: Visit, trail: Trail) -> str:
+def against_words(evaluation: Evaluation, history: History) -> str:
     """Return how a point compares with the best before it."""
-    if visit.row.time_ms is None:
+    if evaluation.row.time_ms is None:
         return ""
-    best = next((each for each in trail if each.number == visit.best), None)
-    if best is None or visit.against is None:
+    best = next((each for each in history if each.number == evaluation.best), None)
+    if best is None or evaluation.against is None:
         return "the first that was timed"
-    if best.row.config == visit.row.config:
+    if best.row.config == evaluation.row.config:
         return "the best so far, timed again"
-    return f"{_ratio_words(visit.against)} the best so far ({best.point.text})"
+    return f"{_ratio_words(evaluation.against)} the best so far ({best.point.text})"
 
 
 def _ratio_words(ratio: Interval) -> str:
@@ -98,50 +100,50 @@ def _ratio_words(ratio: Interval) -> str:
     return "cannot be told from" if abs(ratio.median - 1) < _TIE else "within the noise of"
 
 
-def resource_words(visit: Visit) -> list[str]:
+def resource_words(evaluation: Evaluation) -> list[str]:
     """Return registers, spills, shared memory and occupancy, those that are known."""
-    if visit.compiled is None:
+    if evaluation.compiled is None:
         return []
-    facts = [fact for fact in wording.resource_facts(visit.compiled.resources) if fact.name != "threads"]
+    facts = [fact for fact in wording.resource_facts(evaluation.compiled.resources) if fact.name != "threads"]
     shown = [f for f in facts if f.value not in {"not known", "none"} and f.name != "stack"]
     return [f"{fact.name} {fact.value}" + (f" ({fact.detail})" if "limited" in fact.detail else "") for fact in shown]
 
 
-def run_words(visit: Visit) -> str:
+def run_words(evaluation: Evaluation) -> str:
     """Return what the interpreter did, or ""."""
-    if visit.run is None:
+    if evaluation.run is None:
         return ""
-    programs = visit.run.grid[0] * visit.run.grid[1] * visit.run.grid[2]
-    findings = [finding for finding in visit.run.findings if finding.severity is not Severity.NOTE]
+    programs = evaluation.run.grid[0] * evaluation.run.grid[1] * evaluation.run.grid[2]
+    findings = [finding for finding in evaluation.run.findings if finding.severity is not Severity.NOTE]
     found = wording.plural(len(findings), "finding") if findings else "no findings"
     return f"the interpreter ran {wording.plural(programs, 'program')}, {found}"
 
 
-def facts(visit: Visit, trail: Trail) -> list[Fact]:
+def facts(evaluation: Evaluation, history: History) -> list[Fact]:
     """Return the figures of a point, the most wanted first."""
     found = []
-    row = visit.row
+    row = evaluation.row
     if row.time_ms is not None:
         interval = "" if row.low_ms is None else f"{row.low_ms:.4g} to {row.high_ms:.4g}"
         found.append(Fact("time", f"{row.time_ms:.4g} ms", interval))
-        found.append(Fact("against the best", *_against_fact(visit, trail)))
+        found.append(Fact("against the best", *_against_fact(evaluation, history)))
         if row.gbps is not None:
             found.append(Fact("throughput", f"{row.gbps:,.4g} GB/s", "of what it reads and writes"))
         if row.tflops is not None:
             found.append(Fact("arithmetic", f"{row.tflops:.3g} TFLOP/s", "of its dots"))
-    if visit.compiled is not None:
-        found += [fact for fact in wording.resource_facts(visit.compiled.resources) if fact.name != "stack"]
-    found.append(_correctness(visit))
+    if evaluation.compiled is not None:
+        found += [fact for fact in wording.resource_facts(evaluation.compiled.resources) if fact.name != "stack"]
+    found.append(_correctness(evaluation))
     return found
 
 
-def _against_fact(visit: Visit, trail: Trail) -> tuple[str, str]:
-    best = next((each for each in trail if each.number == visit.best), None)
-    if best is None or visit.against is None:
+def _against_fact(evaluation: Evaluation, history: History) -> tuple[str, str]:
+    best = next((each for each in history if each.number == evaluation.best), None)
+    if best is None or evaluation.against is None:
         return "first", "nothing to compare with yet"
-    ratio = visit.against
+    ratio = evaluation.against
     name = best.point.text
-    if best.row.config == visit.row.config:
+    if best.row.config == evaluation.row.config:
         return "the same", f"{name}, timed again"
     if ratio.low > 1:
         return f"{ratio.median:.3g} x", f"as long as {name}"
@@ -150,40 +152,40 @@ def _against_fact(visit: Visit, trail: Trail) -> tuple[str, str]:
     return "no difference", f"to {name}"
 
 
-def _correctness(visit: Visit) -> Fact:
-    verdict = visit.verdict
-    if visit.is_partial:
+def _correctness(evaluation: Evaluation) -> Fact:
+    verdict = evaluation.verdict
+    if evaluation.is_partial:
         return Fact("outputs", "…", "still running")
     value = {True: "right", False: "wrong", None: "not compared"}[verdict.equal]
     if verdict.equal is True and verdict.text.startswith("agrees"):
         value = "agree"
     if verdict.equal is False and verdict.text.startswith("differs"):
         value = "differ"
-    return Fact("outputs", value, verdict.text or visit.row.reason, alarm=verdict.equal is False)
+    return Fact("outputs", value, verdict.text or evaluation.row.reason, alarm=verdict.equal is False)
 
 
 def remarks(shown: Shown) -> list[str]:
     """Return what else there is to say: what the interpreter found, notes of the run and the kernel, what was kept."""
-    visit = shown.good
+    evaluation = shown.good
     found = list(shown.notes)
-    if visit is not None:
-        if visit.run is not None:
-            found.append(f"Without a GPU nothing is timed: {run_words(visit)}.")
-            found += [wording.finding_words(finding) for finding in visit.run.findings]
-            found += visit.run.notes
-        elif visit.row.time_ms is None and not visit.is_partial and not visit.has_failed:
-            found.append(_ended(visit.row.reason[:1].upper() + visit.row.reason[1:]))
-        found += visit.notes
+    if evaluation is not None:
+        if evaluation.run is not None:
+            found.append(f"Without a GPU nothing is timed: {run_words(evaluation)}.")
+            found += [wording.finding_words(finding) for finding in evaluation.run.findings]
+            found += evaluation.run.notes
+        elif evaluation.row.time_ms is None and not evaluation.is_partial and not evaluation.has_failed:
+            found.append(_ended(evaluation.row.reason[:1].upper() + evaluation.row.reason[1:]))
+        found += evaluation.notes
     return [*dict.fromkeys(each for each in [*found, shown.kept] if each)]
 
 
 def text(shown: Shown) -> str:
     """Return the panel for a terminal, or a page without widgets and HTML."""
-    lines = [f"Exploring {shown.kernel}, {wording.plural(len(shown.trail), 'point')} visited", sentence(shown)]
+    lines = [f"Exploring {shown.kernel}, {wording.plural(len(shown.history), 'point')} visited", sentence(shown)]
     if shown.good is not None:
         lines += [
             f"  {fact.name}: {fact.value}" + (f" ({fact.detail})" if fact.detail else "")
-            for fact in facts(shown.good, shown.trail)
+            for fact in facts(shown.good, shown.history)
         ]
         if shown.is_stale:
             lines[2:2] = [f"  figures of {shown.good.point.text}:"]

@@ -62,7 +62,7 @@ def test_points_are_timed_against_the_best_so_far(lab: kernellab.Lab, tensors: A
     assert fast.best == slow.number
     assert fast.against is not None
     assert fast.against.high < 1
-    assert panel.trail.best_of(fast.sizes, fast.target) is fast
+    assert panel.evaluations.best_of(fast.sizes, fast.target) is fast
     assert fast.verdict.text == "agrees with the first point (BLOCK=16, num_warps=1)"
     assert torch.equal(tensors[1], torch.zeros_like(tensors[1]))
     back = panel.set(BLOCK=16, num_warps=1).wait()
@@ -72,9 +72,9 @@ def test_points_are_timed_against_the_best_so_far(lab: kernellab.Lab, tensors: A
 
 def test_a_fault_shows_in_place_and_costs_nothing(lab: kernellab.Lab, tensors: Any) -> None:
     panel = lab.explore(copy, grid, *tensors, N, BLOCK=1024, FAR=[0, 1])
-    visit = panel.set(FAR=1).wait()
-    assert visit.row.status == "fault"
-    assert "illegal memory access" in visit.row.reason
+    evaluation = panel.set(FAR=1).wait()
+    assert evaluation.row.status == "fault"
+    assert "illegal memory access" in evaluation.row.reason
     assert panel.set(FAR=0).wait().row.status == "ok"
     assert torch.equal(tensors[1], torch.zeros_like(tensors[1]))
 
@@ -94,18 +94,18 @@ def test_outputs_are_compared_with_the_users_function(lab: kernellab.Lab, tensor
 
 def test_a_grid_that_leaves_elements_out_is_wrong(lab: kernellab.Lab, tensors: Any) -> None:
     panel = lab.explore(copy, (N // 1024,), *tensors, N, BLOCK=[1024, 512])
-    visit = panel.set(BLOCK=512).wait()
-    assert visit.row.status == "wrong"
-    assert "differs from the first point (BLOCK=1024)" in visit.row.reason
+    evaluation = panel.set(BLOCK=512).wait()
+    assert evaluation.row.status == "wrong"
+    assert "differs from the first point (BLOCK=1024)" in evaluation.row.reason
 
 
 def test_other_targets_are_compiled_and_not_timed(lab: kernellab.Lab, tensors: Any) -> None:
     panel = lab.explore(copy, grid, *tensors, N, BLOCK=[1024])
-    visit = panel.set(target="cuda:80").wait()
-    assert visit.target == "cuda:80"
-    assert visit.row.time_ms is None
-    assert visit.row.registers
-    assert "compiled only" in visit.row.reason
+    evaluation = panel.set(target="cuda:80").wait()
+    assert evaluation.target == "cuda:80"
+    assert evaluation.row.time_ms is None
+    assert evaluation.row.registers
+    assert "compiled only" in evaluation.row.reason
 
 
 def test_a_kept_point_is_a_row_that_a_tuning_finds(lab: kernellab.Lab, tensors: Any) -> None:

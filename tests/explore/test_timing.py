@@ -12,8 +12,8 @@ import triton
 
 import kernellab
 from kernellab.errors import RunError, WorkerTimeout
-from kernellab.explore.evaluator import Site
-from kernellab.explore.history import Point, Trail, Visit
+from kernellab.explore.evaluator import Evaluator
+from kernellab.explore.history import Evaluation, History, Point
 from kernellab.explore.launching import Requests
 from kernellab.explore.on_gpu import OnGpu, rounds_for
 from kernellab.explore.schedule import Superseded
@@ -53,19 +53,19 @@ class MadeUp:
 
 
 @dataclass
-class Visits:
+class Evaluations:
     """Goes to points, one after the other."""
 
-    site: Site
+    evaluator: Evaluator
     bench: MadeUp
 
-    def go(self, target: str = "", **values: Any) -> Visit:
-        found = self.site.visit(Point(tuple(values.items()), target), Superseded(), lambda visit: None)
-        return self.site.trail.add(found)
+    def go(self, target: str = "", **values: Any) -> Evaluation:
+        found = self.evaluator.evaluate(Point(tuple(values.items()), target), Superseded(), lambda evaluation: None)
+        return self.evaluator.history.add(found)
 
 
 @pytest.fixture
-def visits(lab: kernellab.Lab) -> Visits:
+def evaluations(lab: kernellab.Lab) -> Evaluations:
     kernel, bench = lab.bind(samples.add_kernel), MadeUp()
     fixed = {name: torch.zeros(SIZE) for name in ("x_ptr", "y_ptr", "out_ptr")}
     requests = Requests(
@@ -76,15 +76,15 @@ def visits(lab: kernellab.Lab) -> Visits:
         frozenset({"BLOCK"}),
     )
     on_gpu = OnGpu(lab.launches, lambda launches: bench, fixed, Verdicts(None), NO_DEVICE, 1.0)
-    site = Site(lab.compiler, requests, Trail("add_kernel"), parse_target("cuda:90"), None, on_gpu)
-    return Visits(site, bench)
+    evaluator = Evaluator(lab.compiler, requests, History("add_kernel"), parse_target("cuda:90"), None, on_gpu)
+    return Evaluations(evaluator, bench)
 
 
-def test_a_point_meets_the_best_so_far(visits: Visits) -> None:
-    first = visits.go(n=SIZE, BLOCK=64)
-    second = visits.go(n=SIZE, BLOCK=128)
-    third = visits.go(n=SIZE, BLOCK=32)
-    assert visits.bench.met == [[64], [128, 64], [32, 128]]
+def test_a_point_meets_the_best_so_far(evaluations: Evaluations) -> None:
+    first = evaluations.go(n=SIZE, BLOCK=64)
+    second = evaluations.go(n=SIZE, BLOCK=128)
+    third = evaluations.go(n=SIZE, BLOCK=32)
+    assert evaluations.bench.met == [[64], [128, 64], [32, 128]]
     assert first.against is None
     assert second.against is not None
     assert second.against.high < 1
@@ -92,8 +92,8 @@ def test_a_point_meets_the_best_so_far(visits: Visits) -> None:
     assert third.row.status == "ok"
 
 
-def test_rates_follow_from_what_the_kernel_moves(visits: Visits) -> None:
-    row = visits.go(n=SIZE, BLOCK=64).row
+def test_rates_follow_from_what_the_kernel_moves(evaluations: Evaluations) -> None:
+    row = evaluations.go(n=SIZE, BLOCK=64).row
     assert row.time_ms is not None
     assert row.gbps == pytest.approx(3 * 4 * SIZE / row.time_ms / 1e6)
     assert row.low_ms is not None
@@ -101,47 +101,49 @@ def test_rates_follow_from_what_the_kernel_moves(visits: Visits) -> None:
     assert row.low_ms <= row.time_ms <= row.high_ms
 
 
-def test_points_that_fail_are_rows_with_their_reason_and_the_bench_is_given_back(visits: Visits) -> None:
-    assert visits.go(n=SIZE, BLOCK=64).row.status == "ok"
-    fault, hang = visits.go(n=SIZE, BLOCK=512), visits.go(n=SIZE, BLOCK=1024)
+def test_points_that_fail_are_rows_with_their_reason_and_the_bench_is_given_back(evaluations: Evaluations) -> None:
+    assert evaluations.go(n=SIZE, BLOCK=64).row.status == "ok"
+    fault, hang = evaluations.go(n=SIZE, BLOCK=512), evaluations.go(n=SIZE, BLOCK=1024)
     assert (fault.row.status, fault.row.reason) == ("fault", "an illegal memory access")
     assert hang.row.status == "timeout"
     assert fault.row.registers is not None
-    assert visits.bench.closed == 3
+    assert evaluations.bench.closed == 3
 
 
-def test_other_outputs_make_a_point_wrong_and_never_the_best(visits: Visits) -> None:
-    visits.go(n=SIZE, BLOCK=64)
-    wrong = visits.go(n=SIZE, BLOCK=2048)
+def test_other_outputs_make_a_point_wrong_and_never_the_best(evaluations: Evaluations) -> None:
+    evaluations.go(n=SIZE, BLOCK=64)
+    wrong = evaluations.go(n=SIZE, BLOCK=2048)
     assert wrong.row.status == "wrong"
     assert wrong.row.reason == f"differs from the first point (n={SIZE}, BLOCK=64)"
-    assert visits.go(n=SIZE, BLOCK=128).best == 1
+    assert evaluations.go(n=SIZE, BLOCK=128).best == 1
 
 
-def test_sizes_race_among_themselves(visits: Visits) -> None:
-    visits.go(n=SIZE, BLOCK=64)
-    assert visits.go(n=1000, BLOCK=128).best is None
-    assert visits.bench.met == [[64], [128]]
+def test_sizes_race_among_themselves(evaluations: Evaluations) -> None:
+    evaluations.go(n=SIZE, BLOCK=64)
+    assert evaluations.go(n=1000, BLOCK=128).best is None
+    assert evaluations.bench.met == [[64], [128]]
 
 
-def test_another_target_is_only_compiled(visits: Visits) -> None:
-    visit = visits.go("hip:gfx942", n=SIZE, BLOCK=64)
-    assert visit.compiled is not None
-    assert visit.row.time_ms is None
-    assert visits.bench.met == []
+def test_another_target_is_only_compiled(evaluations: Evaluations) -> None:
+    evaluation = evaluations.go("hip:gfx942", n=SIZE, BLOCK=64)
+    assert evaluation.compiled is not None
+    assert evaluation.row.time_ms is None
+    assert evaluations.bench.met == []
 
 
-def test_a_superseded_point_is_not_timed(visits: Visits) -> None:
+def test_a_superseded_point_is_not_timed(evaluations: Evaluations) -> None:
     superseded = Superseded()
     superseded.set()
-    visit = visits.site.visit(Point((("n", SIZE), ("BLOCK", 64)), ""), superseded, lambda visit: None)
-    assert visit.compiled is not None
-    assert visits.bench.met == []
+    evaluation = evaluations.evaluator.evaluate(
+        Point((("n", SIZE), ("BLOCK", 64)), ""), superseded, lambda evaluation: None
+    )
+    assert evaluation.compiled is not None
+    assert evaluations.bench.met == []
 
 
-def test_what_is_compiled_is_told_before_it_is_timed(visits: Visits) -> None:
-    told: list[Visit] = []
-    visits.site.visit(Point((("n", SIZE), ("BLOCK", 64)), ""), Superseded(), told.append)
+def test_what_is_compiled_is_told_before_it_is_timed(evaluations: Evaluations) -> None:
+    told: list[Evaluation] = []
+    evaluations.evaluator.evaluate(Point((("n", SIZE), ("BLOCK", 64)), ""), Superseded(), told.append)
     (partly,) = told
     assert partly.is_partial
     assert partly.row.registers is not None

@@ -51,9 +51,9 @@ def test_the_first_point_is_there_when_the_panel_is(opened: Callable[..., Panel]
 
 def test_moves_leave_the_tensors_of_the_user_alone(opened: Callable[..., Panel], tensors: Any) -> None:
     panel = opened(BLOCK=[64, 128])
-    visit = panel.set(BLOCK=128).wait()
-    assert visit.run is not None
-    assert visit.run.changed["out_ptr"] == SIZE
+    evaluation = panel.set(BLOCK=128).wait()
+    assert evaluation.run is not None
+    assert evaluation.run.changed["out_ptr"] == SIZE
     assert torch.equal(tensors[2], torch.zeros(SIZE))
 
 
@@ -108,11 +108,11 @@ def test_a_reference_cannot_change_what_the_kernel_reads(opened: Callable[..., P
 
 
 def test_a_large_grid_is_run_in_part_and_not_compared(opened: Callable[..., Panel]) -> None:
-    visit = opened(BLOCK=[1, 64]).wait()
-    assert visit.run is not None
-    assert visit.run.grid == (512, 1, 1)
-    assert visit.verdict.equal is None
-    assert visit.verdict.text == "not compared: 512 of 3,000 programs ran"
+    evaluation = opened(BLOCK=[1, 64]).wait()
+    assert evaluation.run is not None
+    assert evaluation.run.grid == (512, 1, 1)
+    assert evaluation.verdict.equal is None
+    assert evaluation.verdict.text == "not compared: 512 of 3,000 programs ran"
 
 
 def test_no_more_programs_run_than_somebody_waits_for() -> None:
@@ -135,9 +135,9 @@ def test_other_sizes_are_not_compared_with_each_other(opened: Callable[..., Pane
 
 def test_a_point_that_does_not_compile_leaves_the_last_good_figures(opened: Callable[..., Panel]) -> None:
     panel = opened(BLOCK=[64, 96, 128])
-    visit = panel.set(BLOCK=96).wait()
-    assert visit.row.status == "compile_error"
-    assert "power of 2" in visit.row.reason
+    evaluation = panel.set(BLOCK=96).wait()
+    assert evaluation.row.status == "compile_error"
+    assert "power of 2" in evaluation.row.reason
     html = panel._repr_mimebundle_()["text/html"]
     assert "Figures of the last good point, BLOCK=64" in html
     assert "power of 2" in html
@@ -155,17 +155,17 @@ def test_a_bad_grid_shows_in_place(opened: Callable[..., Panel], bad_grid: Any, 
         with pytest.raises(UsageError, match="expected one to three integers"):
             opened(grid=bad_grid)
         return
-    visit = opened(grid=bad_grid, BLOCK=[64, 128]).wait()
-    assert visit.has_failed
-    assert words in visit.row.reason
+    evaluation = opened(grid=bad_grid, BLOCK=[64, 128]).wait()
+    assert evaluation.has_failed
+    assert words in evaluation.row.reason
 
 
 def test_an_access_out_of_bounds_shows_in_place(opened: Callable[..., Panel]) -> None:
     panel = opened(BLOCK=[64, 128], n=(1, 10**6))
-    visit = panel.set(n=100_000, BLOCK=128).wait()
-    assert visit.row.status == "fault"
-    assert visit.error is not None
-    assert visit.error.place is not None
+    evaluation = panel.set(n=100_000, BLOCK=128).wait()
+    assert evaluation.row.status == "fault"
+    assert evaluation.error is not None
+    assert evaluation.error.place is not None
 
 
 def test_the_target_can_be_chosen_and_changed(opened: Callable[..., Panel]) -> None:
@@ -251,8 +251,8 @@ def test_an_autotuned_kernel_is_explored_over_its_configs(lab: kernellab.Lab) ->
     x, out = torch.randn(SIZE), torch.zeros(SIZE)
     panel = lab.explore(samples.tuned_kernel, grid, x, out, SIZE)
     assert panel.values == {"BLOCK": 64, "num_warps": 4}
-    visit = panel.set(BLOCK=128, num_warps=8).wait()
-    assert visit.verdict.equal is True
+    evaluation = panel.set(BLOCK=128, num_warps=8).wait()
+    assert evaluation.verdict.equal is True
 
 
 def test_an_interrupt_while_the_first_point_is_worked_on_is_one_line(lab: kernellab.Lab) -> None:
