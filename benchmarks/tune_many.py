@@ -26,9 +26,10 @@ import triton
 
 import kernellab
 from kernellab.measure.config import Space
+from kernellab.measure.outcomes import Status
 from kernellab.store import Store
 from kernellab.tune.finals import Policy
-from kernellab.tune.result import Status, Tuning, frame_of
+from kernellab.tune.result import Tuning, frame_of
 from kernellab.tune.search import Random
 from kernellab.views.tuning import tuning_html, tuning_text
 from tests.samples import scale_kernel

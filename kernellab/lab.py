@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -307,18 +308,20 @@ class Lab:
         """
         from kernellab.benchmark.recorded import question_of
         from kernellab.benchmark.setup import benchmark  # keeps `import kernellab` light
+        from kernellab.tune.place import best_of
 
         kernel = kernel if isinstance(kernel, str | int) else self.bind(kernel)
         own = {"over": over, "inputs": inputs, "versus": versus, "where": where, "flops": flops, "bytes": bytes}
         own |= {"check": check, "rounds": rounds, "timeout_s": timeout_s}
         question = question_of(self.kernels, self._device, kernel, grid, args, {**meta, **own})
-        return benchmark(self.launches, self.kernels, self.bind, question)
+        best = partial(best_of, self.launches, self.kernels)
+        return benchmark(self.launches, self.kernels, self.bind, best, question)
 
     def ceilings(self, *, fresh: bool = False) -> Ceilings:
         """Return what the GPU can do at best; measured once per device and driver, or again if ``fresh``."""
-        from kernellab.benchmark.setup import ceilings
+        from kernellab.measure.provenance import ceilings_here
 
-        return ceilings(self.launches, self.kernels, fresh=fresh)
+        return ceilings_here(self.launches, fresh=fresh)
 
     def compare(self, left: str | int, right: str | int | Callable[..., Any], /) -> Comparison:
         """Compare two kept kernels, or one with a function of torch, on the inputs of the latest recorded launch.

@@ -15,10 +15,10 @@ from kernellab.ir.arithmetic import Arithmetic
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.functions import called
 from kernellab.measure.launches import Launch, arithmetic, moved_bytes
+from kernellab.measure.outcomes import Status
+from kernellab.measure.provenance import key_of
 from kernellab.measure.statistics import interval, ratio_interval
 from kernellab.store import Measurement
-from kernellab.tune.records import key_of
-from kernellab.tune.result import Status
 
 
 class Prepared(Protocol):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kernellab.benchmark.spec import shown
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.config import Config
-from kernellab.tune.result import OPTION_COLUMNS, OUTCOME_COLUMNS, Status
+from kernellab.measure.outcomes import INTEGER_COLUMNS, NUMBER_COLUMNS, OPTION_COLUMNS, OUTCOME_COLUMNS, Status
 from kernellab.workers.forks import cached_property
 
 if TYPE_CHECKING:
@@ -32,23 +32,8 @@ MORE_COLUMNS = (
     "temperature_c",
 )
 PROVENANCE_COLUMNS = ("device", "driver", "target", "triton", "torch", "created")
-_INTEGERS = (
-    *OPTION_COLUMNS,
-    "samples",
-    "registers",
-    "spill_bytes",
-    "shared_bytes",
-    "rank",
-    "bytes",
-    "flops",
-    "fp_ops",
-    "clock_mhz",
-    "temperature_c",
-)
-_NUMBERS = (
-    *("time_ms", "low_ms", "high_ms", "cold_ms", "compile_s", "occupancy", "gbps", "tflops"),
-    *("speedup", "speedup_low", "speedup_high", "intensity", "share"),
-)
+_INTEGERS = (*INTEGER_COLUMNS, "bytes", "flops", "fp_ops", "clock_mhz", "temperature_c")
+_NUMBERS = (*NUMBER_COLUMNS, "speedup", "speedup_low", "speedup_high", "intensity", "share")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,16 +25,14 @@ from kernellab.benchmark.spec import Question, shown
 from kernellab.benchmark.timer import Arena, Contestant
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
-from kernellab.errors import KernellabError, LaunchError, RunError, UsageError, WorkerTimeout, first_line
+from kernellab.errors import KernellabError, LaunchError, RunError, UsageError, first_line
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.config import Config
 from kernellab.measure.functions import require_names
 from kernellab.measure.launches import Launch, Launches
+from kernellab.measure.outcomes import NO_GPU, OPTION_COLUMNS, Status, reason_of, resources_of, status_of
 from kernellab.store import History
 from kernellab.target import Target
-from kernellab.tune.records import reason_of
-from kernellab.tune.result import Status
-from kernellab.tune.tuner import NO_GPU
 
 STOPPED = "not measured: the benchmark was interrupted"
 AGREE = "; outputs agree on the CPU"
@@ -270,17 +268,8 @@ def _first_row(
 
 
 def _with_resources(row: Row, compiled: Compiled) -> Row:
-    resources = compiled.resources
-    return replace(
-        row,
-        options={name: compiled.options.get(name) for name in ("num_warps", "num_stages", "num_ctas", "maxnreg")},
-        compile_s=compiled.seconds,
-        registers=resources.registers,
-        spill_bytes=resources.spill_bytes,
-        shared_bytes=resources.shared_bytes,
-        occupancy=resources.occupancy,
-        limiter=resources.limiter,
-    )
+    options = {name: compiled.options.get(name) for name in OPTION_COLUMNS}
+    return replace(row, options=options, **resources_of(compiled))
 
 
 _BATCH = 10
@@ -349,7 +338,7 @@ class Contest:
         try:
             problem = arena.try_out(place.contestant)
         except KernellabError as exc:
-            place.drop(_status_of(exc), reason_of(exc))
+            place.drop(status_of(exc), reason_of(exc))
             return
         if problem:
             place.drop(Status.WRONG, explained(problem, place.compiled))
@@ -386,9 +375,3 @@ def explained(problem: str, compiled: Compiled | None) -> str:
     if compiled is None or name not in compiled.effects.mutated & (compiled.effects.reads | compiled.effects.atomics):
         return problem
     return f"{problem}; the kernel goes on from what {name} holds: let inputs= fill it, or the other start from it too"
-
-
-def _status_of(exc: KernellabError) -> Status:
-    if isinstance(exc, WorkerTimeout):
-        return Status.TIMEOUT
-    return Status.CANNOT_RUN if isinstance(exc, UsageError) else Status.FAULT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,49 +20,45 @@ from kernellab.benchmark.timer import (
     values_of,
     written_by,
 )
-from kernellab.errors import KernellabError, UsageError
+from kernellab.errors import KernellabError
 from kernellab.ir.effects import NO_EFFECTS
 from kernellab.launch.memory import copied, memory_of
 from kernellab.launch.poison import poison
 from kernellab.launch.reached import Copies, reached
 from kernellab.launch.runtime import Launches as Runtime
-from kernellab.measure.ceilings import Ceilings, keep_ceilings, kept_ceilings, measured_ceilings
 from kernellab.measure.comparison import Value
 from kernellab.measure.implementations import touched
 from kernellab.measure.launches import Launches
+from kernellab.measure.outcomes import NO_GPU
+from kernellab.measure.provenance import can_time, ceilings_here, device_here
 from kernellab.measure.stopwatch import Stopwatch, gpu_stopwatch
 from kernellab.registry.table import Registry
-from kernellab.tune.options import Options
-from kernellab.tune.options import Workshop as TuneWorkshop
-from kernellab.tune.place import workshop_of
-from kernellab.tune.session import tuned
-from kernellab.tune.tuner import NO_GPU
 from kernellab.workers.uninterrupted import Interrupted
 
 Bind = Callable[[Any], Any]
+Best = Callable[[Launches], Any]
 
 
-def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, question: Question) -> Benchmark:
-    """Measure what is asked for.
+def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, best: Best, question: Question) -> Benchmark:
+    """Measure what is asked for; ``best`` gives the config of an autotuned kernel for some launches.
 
     Raises:
         UsageError, LaunchError: the question does not fit the kernel.
     """
     from kernellab._triton.objects import parameter_names
 
-    tuning = replace(workshop_of(runtime, kernels), progress=None)  # the benchmark has a display of its own
-    has_gpu = tuning.make_bench is not None
+    device, has_gpu = device_here(runtime), can_time(runtime)
     kernel_of = partial(_kernel_of, kernels, bind)
     kernel = kernel_of(question.kernel)[1]
     version = kernels.current(kernel)
     workshop = Workshop(
         compiler=runtime.compiler,
-        target=tuning.device.target,
+        target=device.target,
         kernel_of=kernel_of,
-        best=partial(_best, tuning),
+        best=best,
         make_arena=_arenas(runtime, question) if has_gpu else None,
-        provenance=tuning.device.facts,
-        ceilings=ceilings(runtime, kernels) if has_gpu else None,
+        provenance=device.facts,
+        ceilings=ceilings_here(runtime) if has_gpu else None,
         why_not=NO_GPU if runtime.is_offline() else f"not measured: {runtime.target} is not the target of the GPU",
         check=partial(_checked, runtime, question.timeout_s) if runtime.is_offline() else None,
         history=kernels.store.history,
@@ -77,23 +72,6 @@ def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, question: Questio
         raise Interrupted("The benchmark was interrupted before anything was measured.") from None
 
 
-def ceilings(runtime: Runtime, kernels: Registry, *, fresh: bool = False) -> Ceilings:
-    """Return the ceilings of the GPU: as kept under the folder of the store, else measured and kept.
-
-    Raises:
-        UsageError: there is no GPU.
-    """
-    device = workshop_of(runtime, kernels).device
-    if not device.name:
-        raise UsageError("There is no GPU, so there are no ceilings to measure.")
-    folder = runtime.compiler.folder.parent
-    found = None if fresh else kept_ceilings(folder, device.name, device.driver)
-    if found is None:
-        found = measured_ceilings(device.name, device.driver)
-        keep_ceilings(folder, found)
-    return found
-
-
 def _kernel_of(kernels: Registry, bind: Bind, given: Any) -> tuple[str, Any]:
     """Return name and bound kernel of a kernel, a label or an id; a label names the version."""
     from kernellab._triton.objects import jit_function
@@ -104,12 +82,6 @@ def _kernel_of(kernels: Registry, bind: Bind, given: Any) -> tuple[str, Any]:
         return (str(given) if is_bare else kernels.version(given).label), kernel
     bound = bind(given)
     return str(jit_function(bound).__name__), bound
-
-
-def _best(workshop: TuneWorkshop, launches: Launches) -> Any:
-    """Return the config of an autotuned kernel for a launch, tuned first where that is not known."""
-    tuning = tuned(workshop, launches.kernel, launches.grid, launches.args, launches.meta, Options())
-    return tuning.best
 
 
 def _arenas(runtime: Runtime, question: Question) -> Callable[[Mapping[str, Any], Sequence[Contestant]], Arena]:

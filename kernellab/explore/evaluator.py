@@ -13,9 +13,9 @@ from kernellab.explore.launching import Request, Requests
 from kernellab.explore.on_cpu import Interpreted
 from kernellab.explore.on_gpu import OnGpu
 from kernellab.explore.schedule import Superseded
+from kernellab.measure.outcomes import Status, reason_of
 from kernellab.target import Target, parse_target
-from kernellab.tune.records import reason_of
-from kernellab.tune.result import Status, with_resources
+from kernellab.tune.result import with_resources
 
 WITHOUT_GPU = "not timed: there is no GPU"
 OTHER_TARGET = "compiled only: this machine has no such GPU"

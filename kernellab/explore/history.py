@@ -12,9 +12,9 @@ from kernellab.errors import KernellabError
 from kernellab.explore.ranges import values_text
 from kernellab.launch.run import Run
 from kernellab.measure.config import Config
+from kernellab.measure.outcomes import Status, reason_of
 from kernellab.measure.statistics import Interval
-from kernellab.tune.records import reason_of
-from kernellab.tune.result import Row, Status, Tuning, frame_of
+from kernellab.tune.result import Row, Tuning, frame_of
 
 if TYPE_CHECKING:
     import pandas

@@ -15,8 +15,9 @@ from kernellab.launch.reached import Copies
 from kernellab.launch.runtime import Launches as Runtime
 from kernellab.measure.implementations import Bench, Candidate
 from kernellab.measure.launches import Launch, Launches, arithmetic, moved_bytes
+from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Interval, interval, ratio_interval
-from kernellab.tune.result import Row, Status, with_resources
+from kernellab.tune.result import Row, with_resources
 
 _FIRST_RUNS = 3
 _TIMING_MS = 30.0

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab._triton.closure import value_key
+from kernellab.errors import UsageError
 from kernellab.launch.device import device_name, driver_version
 from kernellab.launch.grid import checked_grid
 from kernellab.launch.memory import memory_of
+from kernellab.launch.runtime import Launches as Runtime
+from kernellab.measure.ceilings import Ceilings, keep_ceilings, kept_ceilings, measured_ceilings
 from kernellab.measure.config import Config
 from kernellab.measure.launches import Launches
 from kernellab.source import jsonable
 from kernellab.target import Target
+
+SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,37 @@ def device_of(target: Target, has_gpu: bool, index: int | None = None) -> Device
     return Device(target, name, driver, facts, index)
 
 
+def can_time(runtime: Runtime) -> bool:
+    """Tell whether launches can be timed: there is a GPU, and it is what the lab compiles for."""
+    from kernellab._triton.offline import gpu_target_of_machine
+
+    return not runtime.is_offline() and runtime.target == gpu_target_of_machine()
+
+
+def device_here(runtime: Runtime, index: int | None = None) -> Device:
+    """Return the device that a lab measures on, with its ceilings where they were measured before."""
+    device = device_of(runtime.target, has_gpu=can_time(runtime), index=index)
+    found = kept_ceilings(runtime.compiler.folder.parent, device.name, device.driver) if device.name else None
+    return device if found is None else replace(device, facts={**device.facts, "ceilings": found.as_dict()})
+
+
+def ceilings_here(runtime: Runtime, *, fresh: bool = False) -> Ceilings:
+    """Return the ceilings of the GPU: as kept under the folder of the store, else measured and kept.
+
+    Raises:
+        UsageError: there is no GPU.
+    """
+    device = device_of(runtime.target, has_gpu=can_time(runtime))
+    if not device.name:
+        raise UsageError("There is no GPU, so there are no ceilings to measure.")
+    folder = runtime.compiler.folder.parent
+    found = None if fresh else kept_ceilings(folder, device.name, device.driver)
+    if found is None:
+        found = measured_ceilings(device.name, device.driver)
+        keep_ceilings(folder, found)
+    return found
+
+
 def key_fields(launches: Launches, config: Config, device: Device) -> dict[str, Any]:
     """Return what a measurement holds for, beside its config.
 
@@ -80,6 +117,11 @@ def key_fields(launches: Launches, config: Config, device: Device) -> dict[str, 
         "triton": device.facts["triton"],
         **({"timed": "graph"} if launches.manner.by_graph else {}),
     }
+
+
+def key_of(fields: Mapping[str, Any]) -> str:
+    """Return the key of some fields, as canonical JSON that can be read."""
+    return json.dumps({"schema": SCHEMA, **fields}, sort_keys=True, separators=(",", ":"), default=str)
 
 
 def _values(launches: Launches, key: tuple[str, ...]) -> dict[str, str]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from kernellab.errors import KernellabError
 from kernellab.measure.config import Config
 from kernellab.measure.implementations import Bench, Candidate
+from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Standing, interval, preferred, standing
-from kernellab.tune.result import Row, Status
+from kernellab.tune.result import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,9 @@ from kernellab.launch.device import device_name
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Launches as Runtime
-from kernellab.measure.ceilings import kept_ceilings
 from kernellab.measure.implementations import Bench
 from kernellab.measure.launches import Launches
-from kernellab.measure.provenance import Device, device_of
+from kernellab.measure.provenance import can_time, device_here, device_of
 from kernellab.registry.launch_log import remember
 from kernellab.registry.table import Registry
 from kernellab.tune.deferred import DeferredBench
@@ -34,12 +33,11 @@ ACCUMULATES = "The configs were not checked: the kernel reads what it writes, an
 
 def workshop_of(runtime: Runtime, kernels: Registry, device: int | None = None) -> Workshop:
     """Return the workshop of a lab. Where it compiles for another target than that of the GPU, nothing is timed."""
-    times = _times(runtime)
     return Workshop(
         runtime.compiler,
         kernels,
-        _with_ceilings(runtime, device_of(runtime.target, has_gpu=times, index=device)),
-        partial(_bench, runtime) if times else None,
+        device_here(runtime, device),
+        partial(_bench, runtime) if can_time(runtime) else None,
         bench_on=partial(_bench_on, runtime),
         progress=_no_progress if runtime.tuning_reporter is None else runtime.tuning_reporter,
     )
@@ -100,6 +98,16 @@ def best_config(
     given = {name: value for name, value in meta.items() if name not in {"grid", "warmup"}}
     options = Options() if timeout_s is None else Options(timeout_s=timeout_s)
     return tuned(workshop, kernel, meta["grid"], args, given, options).best
+
+
+def best_of(runtime: Runtime, kernels: Registry, launches: Launches) -> Any:
+    """Return the config of an autotuned kernel for some launches, tuned first where it is not known.
+
+    Raises:
+        CannotRun: no config works.
+    """
+    workshop = replace(workshop_of(runtime, kernels), progress=None)  # whoever asks has a display of its own
+    return tuned(workshop, launches.kernel, launches.grid, launches.args, launches.meta, Options()).best
 
 
 def tunings_of(
@@ -195,7 +203,7 @@ def _existing(runtime: Runtime, given: Sequence[int]) -> tuple[int, ...]:
     """
     import torch  # a launch needs it anyway
 
-    count = torch.cuda.device_count() if _times(runtime) else 0
+    count = torch.cuda.device_count() if can_time(runtime) else 0
     return checked_devices(given, count, [device_name(index) for index in range(count)])
 
 
@@ -225,15 +233,3 @@ def _remember(runtime: Runtime, kernels: Registry, launches: Launches, tuning: T
 @contextmanager
 def _no_progress(kernel: str) -> Iterator[Watch]:
     yield unwatched
-
-
-def _times(runtime: Runtime) -> bool:
-    from kernellab._triton.offline import gpu_target_of_machine
-
-    return not runtime.is_offline() and runtime.target == gpu_target_of_machine()
-
-
-def _with_ceilings(runtime: Runtime, device: Device) -> Device:
-    """Return a device with its ceilings, where they were measured before: for the roofline of what is tuned."""
-    found = kept_ceilings(runtime.compiler.folder.parent, device.name, device.driver) if device.name else None
-    return device if found is None else replace(device, facts={**device.facts, "ceilings": found.as_dict()})

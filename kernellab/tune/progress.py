@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernellab.measure.config import Config
-from kernellab.tune.result import UNMEASURED, Row, Status
+from kernellab.measure.outcomes import UNMEASURED, Status
+from kernellab.tune.result import Row
 
 Stage = Literal["start", "screening", "final", "done"]
 

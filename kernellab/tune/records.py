@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import CheckFailed, KernellabError, LaunchError, WorkerTimeout
+from kernellab.errors import KernellabError
 from kernellab.measure.config import Config
+from kernellab.measure.outcomes import UNMEASURED, Status, reason_of
 from kernellab.store import History, Measurement
-from kernellab.tune.result import UNMEASURED, Row, Status, with_resources
+from kernellab.tune.result import Row, with_resources
 
 
 def row_before(config: Config, result: Compiled | KernellabError, max_spill_bytes: int | None) -> Row:
@@ -27,21 +26,6 @@ def row_before(config: Config, result: Compiled | KernellabError, max_spill_byte
     return with_resources(config, result, Status.NOT_TIMED)
 
 
-def status_of(exc: KernellabError) -> Status:
-    if isinstance(exc, WorkerTimeout):
-        return Status.TIMEOUT
-    if isinstance(exc, CheckFailed):
-        return Status.WRONG
-    return Status.CANNOT_RUN if isinstance(exc, LaunchError) else Status.FAULT
-
-
-def reason_of(exc: KernellabError) -> str:
-    """Return a message with its source line, in one line of text."""
-    text = " ".join(exc.message.split())
-    return text if exc.place is None else f"{text} (line {exc.place.line})"
-
-
-SCHEMA = 1
 _OWN = {"config", "status", "time_ms"}
 
 
@@ -72,11 +56,6 @@ class Records:
             if row is not None:
                 found[row.config.key] = row
         return {row.config: row for row in found.values()}
-
-
-def key_of(fields_: Mapping[str, Any]) -> str:
-    """Return the key of some fields, as canonical JSON that can be read."""
-    return json.dumps({"schema": SCHEMA, **fields_}, sort_keys=True, separators=(",", ":"), default=str)
 
 
 def measurement_of(row: Row, key: str, device: str) -> Measurement:

@@ -4,58 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import CannotRun
 from kernellab.measure.config import Config
+from kernellab.measure.outcomes import (
+    INTEGER_COLUMNS,
+    NUMBER_COLUMNS,
+    OPTION_COLUMNS,
+    OUTCOME_COLUMNS,
+    Status,
+    resources_of,
+)
 from kernellab.workers.forks import cached_property
 
 if TYPE_CHECKING:
     import pandas
-
-
-class Status(StrEnum):
-    """What became of a config.
-
-    ``pruned`` is one that was left out for the reason given: by a pruning function, or since it spills. ``not_timed``
-    is one that was not measured for want of a GPU or of time. ``wrong`` is one whose outputs differ from those of most
-    configs, or from a reference.
-    """
-
-    OK = "ok"
-    PRUNED = "pruned"
-    NOT_TIMED = "not_timed"
-    CANNOT_RUN = "cannot_run"
-    COMPILE_ERROR = "compile_error"
-    FAULT = "fault"
-    TIMEOUT = "timeout"
-    WRONG = "wrong"
-
-
-UNMEASURED = frozenset({Status.PRUNED, Status.NOT_TIMED})
-OPTION_COLUMNS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-OUTCOME_COLUMNS = (
-    "status",
-    "reason",
-    "time_ms",
-    "low_ms",
-    "high_ms",
-    "samples",
-    "cold_ms",
-    "compile_s",
-    "registers",
-    "spill_bytes",
-    "shared_bytes",
-    "occupancy",
-    "limiter",
-    "gbps",
-    "tflops",
-    "rank",
-)
-_INTEGERS = (*OPTION_COLUMNS, "samples", "registers", "spill_bytes", "shared_bytes", "rank")
-_NUMBERS = ("time_ms", "low_ms", "high_ms", "cold_ms", "compile_s", "occupancy", "gbps", "tflops")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +133,8 @@ def frame_of(tuning: Tuning) -> pandas.DataFrame:
     ]
     columns = [*names, *(name for name in OPTION_COLUMNS if name not in names), *OUTCOME_COLUMNS]
     frame = pd.DataFrame(records, columns=columns)
-    frame = frame.astype({name: "Int64" for name in _INTEGERS if name not in names})
-    frame = frame.astype(dict.fromkeys(_NUMBERS, "float64"))
+    frame = frame.astype({name: "Int64" for name in INTEGER_COLUMNS if name not in names})
+    frame = frame.astype(dict.fromkeys(NUMBER_COLUMNS, "float64"))
     frame.attrs.update(
         {
             "kernel": tuning.kernel,
@@ -189,18 +154,7 @@ def frame_of(tuning: Tuning) -> pandas.DataFrame:
 
 def with_resources(config: Config, compiled: Compiled, status: Status, reason: str = "") -> Row:
     """Return the row of a config that was compiled and not measured."""
-    resources = compiled.resources
-    return Row(
-        config,
-        status,
-        reason,
-        compile_s=compiled.seconds,
-        registers=resources.registers,
-        spill_bytes=resources.spill_bytes,
-        shared_bytes=resources.shared_bytes,
-        occupancy=resources.occupancy,
-        limiter=resources.limiter,
-    )
+    return Row(config, status, reason, **resources_of(compiled))
 
 
 def _ranks(tuning: Tuning) -> dict[int, int]:

@@ -16,13 +16,14 @@ from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import UsageError, choice_message
 from kernellab.measure.config import Config, Space, configs_of
 from kernellab.measure.launches import Launches, arithmetic, moved_bytes
-from kernellab.measure.provenance import key_fields
+from kernellab.measure.outcomes import Status
+from kernellab.measure.provenance import key_fields, key_of
 from kernellab.tune.device_pool import Crew
 from kernellab.tune.finals import Policy
 from kernellab.tune.options import Options, Workshop
 from kernellab.tune.progress import unwatched
-from kernellab.tune.records import Records, key_of
-from kernellab.tune.result import Row, Status, Tuning
+from kernellab.tune.records import Records
+from kernellab.tune.result import Row, Tuning
 from kernellab.tune.search import (
     SEARCHES,
     CoordinateDescent,

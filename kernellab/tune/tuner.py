@@ -12,12 +12,13 @@ from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError, WorkerError
 from kernellab.measure.config import Config
 from kernellab.measure.implementations import Candidate, Measured
+from kernellab.measure.outcomes import NO_GPU, Status, reason_of, status_of
 from kernellab.measure.statistics import interval
 from kernellab.tune.device_pool import Crew, Taken
 from kernellab.tune.finals import Final, Policy, Rehearsals, qualified, settle
 from kernellab.tune.progress import Stage, Tally, Watch, unwatched
-from kernellab.tune.records import reason_of, row_before, status_of
-from kernellab.tune.result import Row, Status, with_resources
+from kernellab.tune.records import row_before
+from kernellab.tune.result import Row, with_resources
 from kernellab.tune.search import Search
 
 
@@ -51,7 +52,6 @@ _REHEARSED_EACH = 64  # who meets in a rehearsal is looked up anew after one con
 _FIRST_PART = 256
 # As such, and not of a class of their own: no memory for the bench, a worker that cannot start.
 _NOT_OF_A_CONFIG = frozenset({KernellabError, WorkerError})
-NO_GPU = "not measured: there is no GPU"
 SPENT = "not measured: the budget was spent"
 STOPPED = "not measured: the tuning was interrupted"
 

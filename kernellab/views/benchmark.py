@@ -10,7 +10,7 @@ from kernellab.benchmark.result import Benchmark, Row
 from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
 from kernellab.measure.ceilings import Ceilings
-from kernellab.tune.result import Status
+from kernellab.measure.outcomes import Status
 from kernellab.views import sections
 from kernellab.views.canvas import picture, value_text
 from kernellab.views.roofline import roofline_figure

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from kernellab.tune.result import UNMEASURED, Status, Tuning
+from kernellab.measure.outcomes import UNMEASURED, Status
+from kernellab.tune.result import Tuning
 from kernellab.views import sections
 from kernellab.views.canvas import picture
 from kernellab.views.plots import config_text, parameters_figure, timings_figure, varying

@@ -10,7 +10,8 @@ from kernellab.benchmark.figures import rated
 from kernellab.benchmark.result import Benchmark, Row
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.config import Config
-from kernellab.tune.result import Status, Tuning
+from kernellab.measure.outcomes import Status
+from kernellab.tune.result import Tuning
 
 CEILINGS = Ceilings("NVIDIA H200", "580.1", 4200.0, {"fp16": 740.0, "bf16": 750.0, "tf32": 370.0, "fp32": 52.0}, 1.7e9)
 PROVENANCE = {"device": "NVIDIA H200", "driver": "580.1", "target": "cuda:90", "triton": "3.6.0", "torch": "2.11.0"}

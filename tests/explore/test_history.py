@@ -9,8 +9,9 @@ from kernellab.errors import CompileError
 from kernellab.explore.history import Evaluation, History, Point, Verdict, failed
 from kernellab.explore.ranges import Control
 from kernellab.measure.config import Config
+from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Interval
-from kernellab.tune.result import Row, Status
+from kernellab.tune.result import Row
 from kernellab.views.panel_picture import figures_html, picture_html
 from kernellab.views.panel_points import history_svg
 from kernellab.views.panel_words import Shown, sentence, text

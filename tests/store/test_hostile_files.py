@@ -23,6 +23,7 @@ import kernellab
 from kernellab.errors import KernellabError, StoreError, UnknownName, UsageError
 from kernellab.export.frames import read_frame, save_frame
 from kernellab.export.write import KINDS, Bench, export
+from kernellab.measure.outcomes import Status
 from kernellab.registry.exchange import read_measurements, write_measurements
 from kernellab.registry.history_frames import TABLES, frame
 from kernellab.registry.listing import listing
@@ -33,7 +34,7 @@ from kernellab.store import FILE, SCHEMA, Argument, Entry, Store
 from kernellab.store.formula import evaluated, is_formula
 from kernellab.store.serial import ROW_DETAILS, STATUSES, TORCH_DTYPES
 from kernellab.tune.records import Records
-from kernellab.tune.result import Row, Status
+from kernellab.tune.result import Row
 from tests.store import hostile
 
 OTHER = Closure((Function("other", "jit", "def other():\n    pass\n", "cell:other", 1, False, ()),))

@@ -6,7 +6,8 @@ import itertools
 from dataclasses import replace
 
 from kernellab.measure.config import Config
-from kernellab.tune.result import Row, Status, Tuning
+from kernellab.measure.outcomes import Status
+from kernellab.tune.result import Row, Tuning
 
 PROVENANCE = {"device": "NVIDIA H200", "target": "cuda:90", "triton": "3.6.0"}
 

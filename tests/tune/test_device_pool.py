@@ -10,9 +10,9 @@ import pytest
 from kernellab.errors import LaunchError, RunError, UsageError
 from kernellab.measure.config import Config
 from kernellab.measure.implementations import Candidate, Measured
+from kernellab.measure.outcomes import Status
 from kernellab.tune.device_pool import Crew, checked_devices
 from kernellab.tune.finals import Policy
-from kernellab.tune.result import Status
 from tests.tune.fakes import FakeBench, FakeCompiler, config, tune
 
 CONFIGS = [config(2 ** (i + 4), warps) for i in range(6) for warps in (2, 4)]

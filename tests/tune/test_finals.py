@@ -11,8 +11,9 @@ import pytest
 from kernellab.errors import CompileError, RunError
 from kernellab.measure.config import Config
 from kernellab.measure.implementations import Candidate, Measured
+from kernellab.measure.outcomes import Status
 from kernellab.tune.finals import Contest, Final, Policy, settle
-from kernellab.tune.result import Row, Status
+from kernellab.tune.result import Row
 from kernellab.tune.tuner import Outcome
 from tests.tune.fakes import Clock, FakeBench, FakeCompiler, compiled, config, tune
 

@@ -13,9 +13,10 @@ import triton
 
 import kernellab
 from kernellab.measure.config import Space
+from kernellab.measure.outcomes import Status
 from kernellab.tune.device_pool import Crew
 from kernellab.tune.finals import Policy
-from kernellab.tune.result import Row, Status, Tuning
+from kernellab.tune.result import Row, Tuning
 from kernellab.tune.search import Random
 from kernellab.views.tuning import tuning_text
 from tests import samples

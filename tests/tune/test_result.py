@@ -7,7 +7,8 @@ import triton
 
 from kernellab.errors import CannotRun, KernellabError
 from kernellab.measure.config import Config
-from kernellab.tune.result import OUTCOME_COLUMNS, Row, Status, Tuning
+from kernellab.measure.outcomes import OUTCOME_COLUMNS, Status
+from kernellab.tune.result import Row, Tuning
 from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
 
 

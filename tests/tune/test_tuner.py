@@ -21,8 +21,9 @@ from kernellab.errors import (
     WorkerTimeout,
 )
 from kernellab.measure.config import Config
+from kernellab.measure.outcomes import Status
 from kernellab.tune.finals import Policy
-from kernellab.tune.result import Row, Status
+from kernellab.tune.result import Row
 from kernellab.tune.search import CoordinateDescent
 from tests.tune.fakes import Clock, FakeBench, FakeCompiler, compiled, config, tune
 

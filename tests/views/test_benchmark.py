@@ -10,7 +10,7 @@ import pytest
 
 from kernellab.benchmark.result import Benchmark
 from kernellab.errors import UsageError
-from kernellab.tune.result import Status
+from kernellab.measure.outcomes import Status
 from kernellab.views.benchmark import benchmark_html, benchmark_text, ceilings_text, summary
 from kernellab.views.roofline import has_roofline, roofline_figure
 from kernellab.views.sweep import main_metric, sweep_figure, sweep_heat_map

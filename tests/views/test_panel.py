@@ -16,7 +16,7 @@ import triton
 import kernellab
 from kernellab.errors import UsageError
 from kernellab.explore.on_cpu import bounded
-from kernellab.tune.result import OUTCOME_COLUMNS
+from kernellab.measure.outcomes import OUTCOME_COLUMNS
 from kernellab.views.panel import Panel
 from tests import samples
 

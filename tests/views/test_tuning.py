@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernellab.tune.result import Status
+from kernellab.measure.outcomes import Status
 from kernellab.tune.tuner import SPENT
 from kernellab.views.tuning import tuning_html, tuning_text
 from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
