@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
+from triton import knobs
 from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources
-from triton.runtime.jit import JITFunction
+from triton.runtime.jit import JITFunction, compute_cache_key
 
 from kernellab._triton.closure import value_key
 from kernellab._triton.launcher.captured import Capture, are_alike, captures_of, reached
@@ -26,6 +28,7 @@ from kernellab._triton.launcher.chain import MISSING
 from kernellab._triton.launcher.features import has_own_text, leaves
 from kernellab._triton.launcher.launcher import Launcher, Switch
 from kernellab._triton.objects import jit_function
+from kernellab._triton.specialize import run_keywords
 from kernellab.errors import CannotRun, CompileError, LaunchError
 
 # What Triton counts, and in which units.
@@ -82,14 +85,13 @@ class Runtime(Protocol):
 class BoundKernel(JITFunction):  # type: ignore[misc]
     """A jit function bound to a lab.
 
-    ``untried`` are the digests of what was compiled and never launched on the GPU, ``told`` of what the runtime has
-    told its lab of; ``forgotten`` counts how often all that was compiled had to be dropped.
+    ``told`` are the digests of what the runtime has told its lab of; ``forgotten`` counts how often all that was
+    compiled had to be dropped.
     """
 
     runtime: Runtime
     launcher: Launcher
     front: Any
-    untried: set[str]
     told: set[str]
     forgotten: int
     _captures: tuple[Capture, ...] | None
@@ -121,6 +123,31 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         """What this thread is launching: the decorated kernel by way of which it came here, or this one."""
         entered = getattr(_THREAD, "entered", None)
         return entered if entered is not None and jit_function(entered) is self else self
+
+    def resolve(self, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
+        """Specialize, and find or compile, as Triton does at the beginning of a launch, which then finds the handle.
+
+        Returns None where a hook of Triton's takes the kernel over. Follows `triton.runtime.jit.JITFunction.run`.
+        """
+        self.captures()
+        device = driver.active.get_current_device()
+        kernels, keys, _, backend, binder = self.device_caches[device]
+        keywords = run_keywords(self, meta)
+        bound, specialization, options = binder(*args, **keywords)
+        if knobs.runtime.add_stages_inspection_hook is not None:
+            specialization.append(f'("custom_pipeline", {knobs.runtime.add_stages_inspection_hook()[1]})')
+        key = compute_cache_key(keys, specialization, options)
+        handle = kernels.get(key)
+        if handle is None:
+            packed = self._pack_args(backend, keywords, bound, specialization, options)
+            options, signature, constants, attributes = packed
+            handle = self._do_compile(key, signature, device, constants, options, attributes, False)
+        return handle.result() if hasattr(handle, "result") else handle
+
+    def call_hooks(self, args: tuple[Any, ...], meta: dict[str, Any]) -> None:
+        """Call the hooks that Triton calls before a launch, for one that does not come by way of Triton."""
+        for hook in self.pre_run_hooks:
+            hook(*args, **run_keywords(self, meta))
 
     def launch_with_triton(self, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
         """Specialize, find or compile, and launch, all as Triton does.
@@ -303,7 +330,7 @@ def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
     kernel.runtime = runtime
     kernel.launcher = Launcher(kernel, runtime.switch)
     if isinstance(kernel, JITFunction):
-        kernel.untried, kernel.told, kernel.forgotten, kernel._captures = set(), set(), 0, None
+        kernel.told, kernel.forgotten, kernel._captures = set(), 0, None
         kernel.device_caches = defaultdict(kernel.create_binder)  # Triton's own factory is bound to the base class
     if not isinstance(kernel, JITFunction):
         bind_in_place(kernel.fn, runtime)

@@ -57,11 +57,7 @@ def specialize(function: Any, target: Target, args: tuple[Any, ...], meta: Mappi
     """
     backend = make_backend(gpu_target(target))
     bind = create_function_from_signature(function.signature, function.params, backend)
-    keywords = dict(meta)
-    keywords["debug"] = keywords.get("debug", function.debug) or knobs.runtime.debug
-    keywords["instrumentation_mode"] = knobs.compilation.instrumentation_mode
-    if hasattr(knobs.compilation, "fpsan_homomorphic_casts"):
-        keywords["fpsan_homomorphic_casts"] = knobs.compilation.fpsan_homomorphic_casts
+    keywords = run_keywords(function, meta)
     with _launch_errors(function, args, meta):
         bound, specialization, options = bind(*args, **keywords)
     try:
@@ -70,6 +66,16 @@ def specialize(function: Any, target: Target, args: tuple[Any, ...], meta: Mappi
         raise option_error(function, meta, exc, target) from exc
     options, signature, constants, attributes = packed
     return Specialization(signature, constants, attributes, dict(options.__dict__), dict(bound))
+
+
+def run_keywords(function: Any, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keywords of a launch with those that Triton's `run` adds from its knobs."""
+    keywords = dict(meta)
+    keywords["debug"] = keywords.get("debug", function.debug) or knobs.runtime.debug
+    keywords["instrumentation_mode"] = knobs.compilation.instrumentation_mode
+    if hasattr(knobs.compilation, "fpsan_homomorphic_casts"):
+        keywords["fpsan_homomorphic_casts"] = knobs.compilation.fpsan_homomorphic_casts
+    return keywords
 
 
 def source_of(function: Any, signature: Mapping[str, Any], constants: Mapping[Path, Any], attributes: Any) -> Any:

@@ -32,8 +32,21 @@ Interpret = Callable[..., Run]
 Reporter = Callable[[str], Callable[[tuple[int, int]], None]]
 
 
-class NotFlown(Exception):
-    """Stops a launch whose specialization has just been compiled and is to be tried in the GPU worker first."""
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A launch as a bound kernel was asked for it."""
+
+    kernel: Any
+    args: tuple[Any, ...]
+    meta: dict[str, Any]
+    grid: CheckedGrid
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by parameter name, defaults included."""
+        given = {**dict(zip(self.kernel.arg_names, self.args, strict=False)), **self.meta}
+        defaults = {p.name: p.default for p in self.kernel.params if p.has_default}
+        return {name: given.get(name, defaults.get(name)) for name in self.kernel.arg_names}
 
 
 @dataclass(slots=True)
@@ -92,11 +105,7 @@ class Launches:
             return self.tune(kernel, args, meta, timeout_s)
 
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
-        """Compile an `ASTSource` in a worker, for Triton's own launch path.
-
-        Raises:
-            NotFlown: this thread is about to launch it, and it has to be tried in the GPU worker first.
-        """
+        """Compile an `ASTSource` in a worker, for Triton's own launch path."""
         from kernellab._triton.specialize import target_of  # keeps `import kernellab` light
 
         job = job_of(src.fn, target_of(target), src.signature, src.constants, src.attrs, options or {})
@@ -104,9 +113,6 @@ class Launches:
             compiled = self.compiler.compile(job)
         self._compiled[compiled.digest] = compiled
         self._sources[src] = compiled
-        if getattr(self._local, "must_fly", False):
-            raise NotFlown
-        src.fn.untried.add(compiled.digest)
         return triton_files(compiled), compiled.digest
 
     def launch(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
@@ -121,32 +127,29 @@ class Launches:
         if self.interprets() and not warmup:
             args, meta = call_with_tensors(kernel.arg_names, args, meta)
         with self.observers.withheld():
-            return self._launch(kernel, args, meta, grid, warmup)
+            return self._launch(_Call(kernel, args, meta, CheckedGrid(kernel, grid)), warmup)
 
-    def _launch(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
+    def _launch(self, call: _Call, warmup: bool) -> Any:
         __tracebackhide__ = True
         recorder = self._recorder
         if warmup or (recorder is not None and not recorder.run):
-            handle = self._through_triton(kernel, args, meta, CheckedGrid(kernel, grid), True)
+            handle = self._through_triton(call, warmup=True)
             if recorder is not None and handle is not None:
-                arguments = _bound_arguments(kernel, args, meta)
-                recorder.note(kernel, self._compiled[handle.hash], arguments, None, None)
+                recorder.note(call.kernel, self._compiled[handle.hash], call.arguments, None, None)
             return handle
-        if recorder is None:
-            checked = CheckedGrid(kernel, grid)
-            launch = self._isolated if self._isolates(recorder) else partial(self._through_triton, warmup=False)
-            handle = launch(kernel, args, meta, checked)
-            self._tell(kernel, handle, meta, checked)
-            if 0 in (checked.value or ()):
-                warnings.warn(
-                    f"{kernel.__name__}: the grid {checked.value} is empty; nothing was launched.", stacklevel=5
-                )
-            return handle
-        return self._recorded(recorder, kernel, args, meta, grid)
+        if recorder is not None:
+            return self._recorded(recorder, call)
+        handle = self._tried_first(call) if self._isolates(recorder) else self._through_triton(call)
+        self._tell(call, handle)
+        if 0 in (call.grid.value or ()):
+            name = call.kernel.__name__
+            warnings.warn(f"{name}: the grid {call.grid.value} is empty; nothing was launched.", stacklevel=5)
+        return handle
 
     def launch_error(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
         """Return what a failed launch of a known kernel raises: an error in the user's words where there is one."""
-        return launch_error(kernel, _bound_arguments(kernel, args, meta), args, meta, exc, self.target) or exc
+        call = _Call(kernel, args, meta, CheckedGrid(kernel, None))
+        return launch_error(kernel, call.arguments, args, meta, exc, self.target) or exc
 
     def interpreted(self, src: Any, arguments: Mapping[str, Any], grid: Grid3) -> None:
         """Run a launch of an `ASTSource` that the offline driver was handed."""
@@ -223,50 +226,49 @@ class Launches:
     def _recorder(self) -> Recorder | None:
         return getattr(self._local, "recorder", None)
 
-    def _recorded(self, recorder: Recorder, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any) -> Any:
+    def _recorded(self, recorder: Recorder, call: _Call) -> Any:
         __tracebackhide__ = True
-        checked = CheckedGrid(kernel, grid)
         self._local.run = None
-        with self._poisoned(recorder, kernel, args, meta, checked) as poisoned:
+        with self._poisoned(recorder, call) as poisoned:
             if self.is_offline():
-                handle = self._through_triton(kernel, args, meta, checked, False)
+                handle = self._through_triton(call)
                 run = self._local.run
             elif recorder.interpret:
-                handle, run = self._run_on_cpu(kernel, args, meta, checked)
+                handle, run = self._run_on_cpu(call)
             else:
-                handle, run = self._measured(recorder, kernel, args, meta, checked)
+                handle, run = self._measured(recorder, call)
         if run is not None and poisoned.changed:
             run = replace(run, changed={**run.changed, **poisoned.changed})
         if handle is not None:
-            recorder.note(kernel, self._compiled[handle.hash], dict(checked.arguments), checked.value, run, grid)
-        self._tell(kernel, handle, meta, checked)
+            compiled, grid = self._compiled[handle.hash], call.grid
+            recorder.note(call.kernel, compiled, dict(grid.arguments), grid.value, run, grid.given)
+        self._tell(call, handle)
         return handle
 
-    def _tell(self, kernel: Any, handle: Any, meta: Mapping[str, Any], grid: CheckedGrid) -> None:
+    def _tell(self, call: _Call, handle: Any) -> None:
         """Tell the observers of a launch, and whoever keeps what the user's own code launched; not of an empty grid."""
         is_kept = self.keep is not None and self._recorder is None and self.observers.is_withheld == 1
+        kernel, grid = call.kernel, call.grid
         if handle is None or grid.value is None or 0 in grid.value or not (self.observers.are_there or is_kept):
             return
         handle = handle.result() if hasattr(handle, "result") else handle
         compiled, arguments = self._compiled[handle.hash], dict(grid.arguments)
         if self.observers.are_there:
-            options = {name: value for name, value in meta.items() if name not in kernel.arg_names}
+            options = {name: value for name, value in call.meta.items() if name not in kernel.arg_names}
             self.observers.tell(Launched(kernel, compiled, arguments, options, grid.value))
         if is_kept and self.keep is not None and handle.hash not in kernel.told and can_read(arguments):
             kernel.told.add(handle.hash)
             self.keep(record_of(kernel, compiled, arguments, grid, "interpreter" if self.is_offline() else "gpu"))
 
     @contextmanager
-    def _poisoned(
-        self, recorder: Recorder, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid
-    ) -> Iterator[Poison]:
+    def _poisoned(self, recorder: Recorder, call: _Call) -> Iterator[Poison]:
         """Poison the outputs of a launch where the recorder wants it, and note what the launch did not write."""
         __tracebackhide__ = True
-        handle = self._through_triton(kernel, args, meta, grid, True) if recorder.poison else None
+        handle = self._resolved(call) if recorder.poison else None
         if handle is None:
             yield Poison()
             return
-        poisoned = poison(_bound_arguments(kernel, args, meta), self._compiled[handle.hash].effects)
+        poisoned = poison(call.arguments, self._compiled[handle.hash].effects)
         try:
             yield poisoned
         finally:
@@ -275,90 +277,68 @@ class Launches:
             key, mask = key_of(found.tensor), poisoned.unwritten[found.name]
             recorder.unwritten[key] = mask & recorder.unwritten.get(key, mask)
 
-    def _measured(
-        self, recorder: Recorder, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid
-    ) -> tuple[Any, Run | None]:
+    def _measured(self, recorder: Recorder, call: _Call) -> tuple[Any, Run | None]:
         """Launch on the GPU; the first launch of a specialization is compared with what its outputs held before."""
         __tracebackhide__ = True
-        handle = self._through_triton(kernel, args, meta, grid, True)
-        compiled = self._compiled.get(handle.hash) if handle is not None else None
-        if compiled is None:
-            return self._through_triton(kernel, args, meta, grid, False), None
-        arguments = _bound_arguments(kernel, args, meta)
-        result = self._first_flight(kernel, handle, arguments, grid) if self._isolates(recorder) else TrialResult()
-        if result.has_launched:
-            return handle, Run(
-                compiled.kernel, grid.value or (0, 1, 1), 0.0, {}, (), "gpu", result.output, result.notes
-            )
-        if (id(kernel), compiled.digest) in recorder.records:
-            return self._through_triton(kernel, args, meta, grid, False), None
+        handle = self._resolved(call)
+        if handle is None:
+            return None, None
+        compiled = self._compiled[handle.hash]
+        trial = self._trial(call, handle) if self._isolates(recorder) else TrialResult()
+        if trial.has_launched:
+            grid = call.grid.value or (0, 1, 1)
+            return handle, Run(compiled.kernel, grid, 0.0, {}, (), "gpu", trial.output, trial.notes)
+        if (id(call.kernel), compiled.digest) in recorder.records:
+            return self._through_triton(call), None
         from kernellab.launch.observed import observed  # needs torch
 
-        handle, run = observed(
-            compiled, arguments, lambda: self._through_triton(kernel, args, meta, grid, False), lambda: grid.value
-        )
-        return handle, replace(run, notes=(*run.notes, *result.notes), output=result.output)
+        launch = partial(self._through_triton, call)
+        handle, run = observed(compiled, call.arguments, launch, lambda: call.grid.value)
+        return handle, replace(run, notes=(*run.notes, *trial.notes), output=trial.output)
 
-    def _run_on_cpu(
-        self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid
-    ) -> tuple[Any, Run | None]:
+    def _run_on_cpu(self, call: _Call) -> tuple[Any, Run | None]:
         """Compile for the GPU, and run in the interpreter; an empty grid runs nothing."""
         __tracebackhide__ = True
         from kernellab.launch.observed import run_on_cpu
 
-        handle = self._through_triton(kernel, args, meta, grid, True)
-        arguments = _bound_arguments(kernel, args, meta)
-        with grid_errors():
-            grid.grid = extents = grid(arguments)
+        handle = self._resolved(call)
+        arguments = call.arguments
+        extents = _evaluated(call, arguments)
         if 0 in extents:
             return handle, None
         compiled = None if handle is None else self._compiled[handle.hash]
-        run = lambda copies: self._interpreted(kernel, copies, extents, compiled, None)  # noqa: E731
+        run = lambda copies: self._interpreted(call.kernel, copies, extents, compiled, None)  # noqa: E731
         return handle, run_on_cpu(arguments, run, None if compiled is None else compiled.effects)
 
     def _isolates(self, recorder: Recorder | None) -> bool:
-        """Tell whether first launches fly in the GPU worker."""
+        """Tell whether what was never launched on the GPU is tried in its worker first."""
         return self.flights is not None and self.flights.enabled and (recorder is None or recorder.isolate)
 
-    def _isolated(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid) -> Any:
-        """Launch on the GPU, a new specialization after its flight. A known one costs no more than with Triton."""
+    def _tried_first(self, call: _Call) -> Any:
+        """Launch on the GPU, a new specialization after its trial in the worker."""
         __tracebackhide__ = True
-        if not kernel.untried:
-            self._local.must_fly = True
-            try:
-                return self._through_triton(kernel, args, meta, grid, False)
-            except NotFlown:
-                pass
-            finally:
-                self._local.must_fly = False
-        handle = self._through_triton(kernel, args, meta, grid, True)
-        if self._first_flight(kernel, handle, _bound_arguments(kernel, args, meta), grid).has_launched:
+        handle = self._resolved(call)
+        if handle is None or self._trial(call, handle).has_launched:
             return handle
-        return self._through_triton(kernel, args, meta, grid, False)
+        return self._through_triton(call)
 
-    def _first_flight(self, kernel: Any, handle: Any, arguments: Mapping[str, Any], grid: CheckedGrid) -> TrialResult:
+    def _trial(self, call: _Call, handle: Any) -> TrialResult:
         """Try a specialization in the GPU worker unless it has been there; the grid is evaluated and stays so."""
         __tracebackhide__ = True
-        import torch  # only where there is a GPU
-
         assert self.flights is not None
-        handle = handle.result() if hasattr(handle, "result") else handle
-        if self.flights.has_passed(handle.hash, torch.cuda.current_device()):
-            kernel.untried.discard(handle.hash)
+        if self.flights.has_passed(handle.hash):
             return TrialResult()
-        with grid_errors():
-            extents = grid(arguments)
-        grid.grid = extents
+        arguments = call.arguments
+        extents = _evaluated(call, arguments)
         if 0 in extents:
             return TrialResult()
-        kernel.load(handle)
+        call.kernel.load(handle)
+        call.kernel.call_hooks(call.args, call.meta)
         compiled = self._compiled[handle.hash]
         recorder = self._recorder
-        closer = partial(self._closer, kernel, arguments, extents, compiled.effects)
+        closer = partial(self._closer, call.kernel, arguments, extents, compiled.effects)
         request = TrialRequest(handle, triton_files(compiled), compiled, arguments, extents, closer)
-        result = self.flights.launch(request, None if recorder is None else recorder.timeout_s)
-        kernel.untried.discard(handle.hash)
-        return result
+        return self.flights.launch(request, None if recorder is None else recorder.timeout_s)
 
     def _closer(
         self, kernel: Any, arguments: Mapping[str, Any], grid: Grid3, effects: Effects
@@ -374,26 +354,37 @@ class Launches:
             return None
         return None
 
-    def _through_triton(
-        self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: CheckedGrid, warmup: bool
-    ) -> Any:
+    def _resolved(self, call: _Call) -> Any:
+        """Return Triton's handle of what a launch will run, compiled if need be; None where a hook of Triton has it."""
+        __tracebackhide__ = True
+        return self._in_users_words(call, partial(call.kernel.resolve, call.args, call.meta))
+
+    def _through_triton(self, call: _Call, warmup: bool = False) -> Any:
+        """Let Triton launch, or with ``warmup`` only specialize and compile; return its handle."""
+        __tracebackhide__ = True
+        run = partial(call.kernel.launch_with_triton, call.args, call.meta, call.grid, warmup)
+        return self._in_users_words(call, run)
+
+    def _in_users_words(self, call: _Call, step: Callable[[], Any]) -> Any:
+        """Return what a step of a launch returns; what Triton raises there becomes an error of the lab."""
         __tracebackhide__ = True
         try:
             with grid_errors():
-                return kernel.launch_with_triton(args, meta, grid, warmup)
+                return step()
         except KernellabError:
             raise
         except (TypeError, KeyError, ValueError, AssertionError, RuntimeError, OverflowError) as exc:
-            if grid.has_failed:
+            if call.grid.has_failed:
                 raise
-            error = launch_error(kernel, _bound_arguments(kernel, args, meta), args, meta, exc, self.target)
+            error = launch_error(call.kernel, call.arguments, call.args, call.meta, exc, self.target)
             if error is None:
                 raise
             raise error from exc
 
 
-def _bound_arguments(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments by parameter name, defaults included."""
-    given = {**dict(zip(kernel.arg_names, args, strict=False)), **meta}
-    defaults = {p.name: p.default for p in kernel.params if p.has_default}
-    return {name: given.get(name, defaults.get(name)) for name in kernel.arg_names}
+def _evaluated(call: _Call, arguments: Mapping[str, Any]) -> Grid3:
+    """Return the extents of the grid, which is evaluated once: whoever launches gets these."""
+    __tracebackhide__ = True
+    with grid_errors():
+        call.grid.grid = extents = call.grid(arguments)
+    return extents

@@ -50,8 +50,8 @@ class Trials(Protocol):
     def worker(self, device: int) -> Worker:
         """Return the worker of a device, which starts with its first job."""
 
-    def has_passed(self, digest: str, device: int) -> bool:
-        """Tell whether a compiled kernel went well on a device in this session."""
+    def has_passed(self, digest: str) -> bool:
+        """Tell whether a compiled kernel went well on the current device in this session."""
 
     def launch(self, request: TrialRequest, timeout_s: float | None = None) -> TrialResult:
         """Launch in the worker of the current device.
