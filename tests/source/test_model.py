@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from kernellab import source
-from kernellab._triton.closure import closure_of
+from kernellab._triton.closure import closure_of, definition
 from kernellab.errors import SourceError
 from kernellab.source import Constant, Constexpr, FunctionRef, Import, Members, Opaque
 from tests import samples
@@ -130,7 +130,7 @@ def test_recursion_ends() -> None:
 
 def test_a_function_without_source_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(SourceError, match="define it in a cell or in a file"):
-        source.definition(len)
+        definition(len)
 
 
 @pytest.mark.parametrize("kernel", [samples.scale_kernel, samples.tuned_kernel, samples.kernel_of(samples.doubled)])

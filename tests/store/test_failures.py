@@ -32,7 +32,7 @@ EMPTY = Closure((Function("k", "jit", "def k():\n    pass\n", "cell:k", 1, False
 
 
 def writer(folder: Path, mark: str, count: int) -> subprocess.Popen[str]:
-    command = [sys.executable, str(ROOT / "tests" / "store_writer.py"), str(folder), mark, str(count)]
+    command = [sys.executable, str(ROOT / "tests" / "store" / "store_writer.py"), str(folder), mark, str(count)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 

@@ -35,6 +35,7 @@ from kernellab.store.formula import evaluated, is_formula
 from kernellab.store.serial import ROW_DETAILS, STATUSES, TORCH_DTYPES
 from kernellab.tune.records import Records
 from kernellab.tune.result import Row
+from kernellab.views.kernel_page import report_page
 from tests.store import hostile
 
 OTHER = Closure((Function("other", "jit", "def other():\n    pass\n", "cell:other", 1, False, ()),))
@@ -55,7 +56,7 @@ def require_usable(store: Store, folder: Path) -> None:
         assert version.label in kernels
         for kind in KINDS:
             try:
-                export(kernels, Bench(never, "cpu"), version.id, folder / f"out.{kind}", kind)
+                export(kernels, Bench(never, "cpu", report_page), version.id, folder / f"out.{kind}", kind)
             except KernellabError:
                 continue  # not every launch can be written as a module
         write_measurements(kernels, version.id, folder / "out.jsonl")
@@ -324,7 +325,7 @@ def test_names_that_an_earlier_release_let_in_lead_nowhere(tmp_path: Path, monke
     for version in list(kernels):
         for kind in KINDS:
             if kind != "torch-op":
-                path = export(kernels, Bench(never, "cpu"), version.id, None, kind).path
+                path = export(kernels, Bench(never, "cpu", report_page), version.id, None, kind).path
                 assert path.resolve().parent == tmp_path / "in" / "side"
     require_usable(store, tmp_path)
 
