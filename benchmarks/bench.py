@@ -16,7 +16,7 @@ import triton
 import kernellab
 from kernellab.benchmark.result import Benchmark
 from kernellab.export.frames import save_frame
-from kernellab.views.benchmark import benchmark_text, ceilings_text
+from kernellab.views.cards.benchmark import benchmark_text, ceilings_text
 from tests.kernels.matmul import matmul_kernel
 from tests.kernels.softmax import softmax_kernel
 from tests.samples import add_kernel

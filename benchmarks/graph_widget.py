@@ -18,11 +18,9 @@ import kernellab
 from benchmarks.explorer import kernels
 from benchmarks.views import milliseconds
 from kernellab.compile.types import Compiled
-from kernellab.views.explorer import explorer_html
-from kernellab.views.explorer_widget import Explorer
-from kernellab.views.graph import View, warm
-from kernellab.views.graph_pictures import GraphPictures
-from kernellab.views.graph_widget import GraphView
+from kernellab.views.explorers.explorer import explorer_html
+from kernellab.views.graph import GraphPictures, View, warm
+from kernellab.views.widgets import Explorer, GraphView
 from tests.views.kernels import unrolled
 from tests.views.reports import TARGET, compiled_of
 

@@ -31,7 +31,7 @@ from kernellab.store import Store
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Tuning, frame_of
 from kernellab.tune.search import Random
-from kernellab.views.tuning import tuning_html, tuning_text
+from kernellab.views.cards.tuning import tuning_html, tuning_text
 from tests.samples import scale_kernel
 from tests.tune.fakes import Config, FakeBench, FakeCompiler, tune
 from tests.tune.test_records import records

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from kernellab.views.card import card_html
-from kernellab.views.card_text import card_text
+from kernellab.views.cards.card import card_html, card_text
 from kernellab.views.graph import View, default_view, svg, warm
 from tests.views.reports import cell_of, compiled_of, launches, report_of, ttir_of
 

@@ -17,10 +17,10 @@ import torch
 
 import kernellab
 from docs.pages import notebooks
-from kernellab.views.explorer_page import explorer_page
+from kernellab.views.explorers.explorer import explorer_page
+from kernellab.views.figures.roofline import roofline_figure
+from kernellab.views.figures.tuning import timings_figure
 from kernellab.views.graph import svg
-from kernellab.views.plots import timings_figure
-from kernellab.views.roofline import roofline_figure
 from tests.kernels.matmul import matmul_kernel
 from tests.kernels.softmax import softmax_kernel
 

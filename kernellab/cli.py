@@ -42,7 +42,7 @@ def _ls(given: argparse.Namespace) -> int:
     from kernellab.registry.listing import listing
     from kernellab.settings import read_settings
     from kernellab.store import Store
-    from kernellab.views.listing import listing_text
+    from kernellab.views.cards.kernels import listing_text
 
     store = Store(read_settings().store)
     print(listing_text(listing(store, time.time(), given.search)))

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kernellab.measure.config import Space
     from kernellab.tune.result import Tuning
     from kernellab.tune.search import Search, Searching
-    from kernellab.views.panel import Panel
+    from kernellab.views.panels.panel import Panel
 
 
 @verbs
@@ -272,7 +272,7 @@ class Lab:
         Raises:
             UsageError: a range is none, or a name is none of the kernel.
         """
-        from kernellab.views.panel_opening import opened  # loads ipywidgets
+        from kernellab.views.panels.opening import opened  # loads ipywidgets
 
         require_kernel(kernel)
         require_grid(grid, "lab.explore")
@@ -358,7 +358,7 @@ class Lab:
             UnknownName, UsageError: there is no such kernel or kind, or the kernel cannot be written so.
         """
         from kernellab.export.write import Bench, export
-        from kernellab.views.kernel_page import report_page
+        from kernellab.views.cards.kernels import report_page
 
         return export(self.kernels, Bench(self.compile, self._device, report_page), kernel, to, kind)
 
@@ -475,7 +475,7 @@ def _warm_views() -> None:
     import kernellab.measure.gpu_bench
     import kernellab.tune.place  # noqa: F401 - its imports take a while
     from kernellab._triton import tuning
-    from kernellab.views import graphviz
+    from kernellab.views.graphs import graphviz
 
     tuning.warm()
     graphviz.warm()

@@ -50,7 +50,7 @@ CHAPTERS = (
             "kernellab.launch.arguments.Finding",
             "kernellab.launch.arguments.FindingKind",
             "kernellab.launch.arguments.Severity",
-            "kernellab.views.report",
+            "kernellab.views.cards.report",
         ),
     ),
     Chapter(
@@ -64,7 +64,7 @@ CHAPTERS = (
             "kernellab.measure.config.Config",
             "kernellab.measure.config.Space",
             "kernellab.tune.search",
-            "kernellab.views.plots",
+            "kernellab.views.figures.tuning",
         ),
     ),
     Chapter(
@@ -75,15 +75,15 @@ CHAPTERS = (
             "kernellab.benchmark.result.Benchmark",
             "kernellab.benchmark.result.Row",
             "kernellab.measure.ceilings.Ceilings",
-            "kernellab.views.sweep",
-            "kernellab.views.roofline",
+            "kernellab.views.figures.sweep",
+            "kernellab.views.figures.roofline",
         ),
     ),
     Chapter(
         "explore",
         "Sliders",
         "What `lab.explore` gives: a panel over a launch.",
-        ("kernellab.views.panel.Panel",),
+        ("kernellab.views.panels.panel.Panel",),
     ),
     Chapter(
         "capture",
@@ -126,9 +126,9 @@ CHAPTERS = (
         "Results as text, HTML and widgets, apart from a notebook.",
         (
             "kernellab.views.widgets",
-            "kernellab.views.explorer_page",
-            "kernellab.views.explorer_widget",
-            "kernellab.views.diff",
+            "kernellab.views.explorers.explorer",
+            "kernellab.views.widgets",
+            "kernellab.views.cards.diff",
         ),
     ),
 )

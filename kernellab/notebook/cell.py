@@ -26,7 +26,7 @@ from kernellab.measure.reference import ReferenceFunction, check_in, expression_
 from kernellab.registry.launch_log import launched_version, remember
 from kernellab.registry.symbolic_arguments import rephrased
 from kernellab.store import Version
-from kernellab.views.report import CellReport, KernelReport, argument_reports
+from kernellab.views.cards.report import CellReport, KernelReport, argument_reports
 
 Namespace = dict[str, Any]
 
@@ -202,7 +202,7 @@ def _explored(cell: _Cell, recorder: Recorder, options: CellOptions) -> Any:
     Raises:
         UsageError: the cell launches nothing.
     """
-    from kernellab.views.panel_opening import opened_on_launch  # loads ipywidgets
+    from kernellab.views.panels.opening import opened_on_launch  # loads ipywidgets
 
     launched = [record for record in recorder.records.values() if record.grid is not None]
     if not launched:

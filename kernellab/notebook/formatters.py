@@ -18,17 +18,15 @@ from kernellab.ir.graph import Graph
 from kernellab.measure.ceilings import Ceilings
 from kernellab.registry.listing import Listing, Loaded
 from kernellab.tune.result import Tuning
-from kernellab.views import results
-from kernellab.views.benchmark import benchmark_html, benchmark_text, ceilings_text
-from kernellab.views.card import card_html
-from kernellab.views.card_text import card_text
-from kernellab.views.comparison import comparison_html, comparison_text
-from kernellab.views.exported import exported_text
-from kernellab.views.listing import listing_html, listing_text, loaded_html, loaded_text
-from kernellab.views.program import program_html, program_text
-from kernellab.views.report import CellReport
-from kernellab.views.summary import summary_json
-from kernellab.views.tuning import tuning_html, tuning_text
+from kernellab.views.cards import results
+from kernellab.views.cards.benchmark import benchmark_html, benchmark_text, ceilings_text
+from kernellab.views.cards.card import card_html, card_text
+from kernellab.views.cards.comparison import comparison_html, comparison_text
+from kernellab.views.cards.kernels import listing_html, listing_text, loaded_html, loaded_text
+from kernellab.views.cards.program import program_html, program_text
+from kernellab.views.cards.report import CellReport, summary_json
+from kernellab.views.cards.results import exported_text
+from kernellab.views.cards.tuning import tuning_html, tuning_text
 
 SUMMARY_MIME = "application/vnd.kernellab.summary+json"
 

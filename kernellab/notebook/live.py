@@ -17,7 +17,7 @@ from kernellab.benchmark.result import Benchmark, BenchmarkProgress
 from kernellab.benchmark.result import Watch as BenchmarkWatch
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.result import Tuning
-from kernellab.views import progress as views
+from kernellab.views.figures import progress as views
 from kernellab.workers.forks import lock, rlock
 
 _DELAY_S = 1.0

@@ -1,16 +1,324 @@
-"""The widgets by what they show: `kernellab.explorer` and `kernellab.graph_view`."""
+"""The widgets of a notebook, and what opens them: `kernellab.explorer` and `kernellab.graph_view`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import anywidget
+import traitlets
+
 from kernellab.compile.types import Compiled
-from kernellab.errors import UsageError
+from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.launch.calls import verb
-from kernellab.views.explorer_widget import Explorer
-from kernellab.views.graph_widget import GraphView
-from kernellab.views.report import CellReport, KernelReport
-from kernellab.views.source import source_text
+from kernellab.views.cards.report import CellReport, KernelReport
+from kernellab.views.cards.source import source_text
+from kernellab.views.explorers.exploration import explore
+from kernellab.views.explorers.explorer import Explored, explorer_html, explorer_script
+from kernellab.views.graph import GraphPictures, StateError, graph_pane, graph_script
+from kernellab.views.graphs.diagram import Direction
+
+# Of the picture and the widget, which stand one below the other, one shows: the picture where the widget is not alive.
+_BESIDE = """<style>
+.jp-OutputArea-child:has(.kl-still):has(+ .jp-OutputArea-child .kl-live),
+.jp-OutputArea-child:has(.kl-still) + .jp-OutputArea-child:not(:has(.kl-live)) { display: none; }
+</style>"""
+
+LINK = """
+function linked(model, root, pane) {
+  const on = (name, act) => { model.on(`change:${name}`, act); return () => model.off(`change:${name}`, act); };
+  const offs = [
+    on("svg", () => pane.repaint(model.get("svg"))),
+    on("members", () => pane.showMembers(model.get("slice") ? model.get("members") : null)),
+    on("slice", () => { if (!model.get("slice")) pane.showMembers(null); pane.fillTools(); }),
+    on("query", () => pane.showQuery(model.get("query"))),
+    on("node", () => pane.showNode(model.get("node"))),
+    on("message", () => pane.showMessage(model.get("message"))),
+    ...["line", "file"].map(name => on(name, () => pane.showLine(model.get("file"), model.get("line")))),
+    ...["view", "direction", "collapsed"].map(name => on(name, () => pane.fillTools())),
+  ];
+  pane.showMembers(model.get("slice") ? model.get("members") : null);
+  if (model.get("line")) pane.showLine(model.get("file"), model.get("line"));
+  if (model.get("node")) pane.showNode(model.get("node"));
+  if (model.get("query")) pane.showQuery(model.get("query"));
+  pane.showMessage(model.get("message"));
+  return () => { offs.forEach(off => off()); pane.stop(); };
+}
+function linkOf(model) {
+  const ask = (name, value) => { model.set(name, value); model.save_changes(); };
+  return { ask, known: name => model.get(name) };
+}
+"""
+
+_RENDER_GRAPH = """
+function render({ model, el }) {
+  el.innerHTML = model.get("html");
+  el.classList.add("kl-live");
+  const root = el.querySelector(".kg");
+  root.querySelector(".kg-canvas").innerHTML = model.get("svg");
+  const pane = graphPane(root, linkOf(model));
+  root.addEventListener("kg-node", event => {
+    model.set("line", event.detail.line);
+    model.set("file", event.detail.file);
+    model.save_changes();
+  });
+  return linked(model, root, pane);
+}
+export default { render };
+"""
+
+
+class GraphView(anywidget.AnyWidget):
+    """The graph of one kernel. All of its state can be set from Python and observed.
+
+    ``line`` is the source line whose boxes are lit, 0 for none; ``file`` is "" for the kernel's own file, else the last
+    part of the path of a helper's. ``node`` is the id of the chosen box, "" for none. ``view`` is "source" or
+    "operations"; ``collapsed`` names the frames that are folded (``r3``). ``query`` is what is searched for. ``slice``
+    names the argument, box or frame whose slice is lit, "" for none, and ``direction`` the half of it: "forward",
+    "backward" or "both"; ``members`` are the boxes of it. ``message`` says why something that the page asked for was
+    not done.
+
+    Raises:
+        StateError: a trait is set to a view, frame, argument or box that does not exist, or to more boxes than can be
+            laid out. It is a UsageError, and the state stays as it was.
+    """
+
+    _esm = f"{graph_script()}\n{LINK}\n{_RENDER_GRAPH}"
+    html = traitlets.Unicode("").tag(sync=True)
+    svg = traitlets.Unicode("").tag(sync=True)
+    index: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    arguments = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    views = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    members = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    message = traitlets.Unicode("").tag(sync=True)
+
+    line = traitlets.Int(0).tag(sync=True)
+    file = traitlets.Unicode("").tag(sync=True)
+    node = traitlets.Unicode("").tag(sync=True)
+    view = traitlets.Unicode("").tag(sync=True)
+    collapsed = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    query = traitlets.Unicode("").tag(sync=True)
+    slice = traitlets.Unicode("").tag(sync=True)
+    direction = traitlets.Unicode(Direction.BOTH.value).tag(sync=True)
+
+    def __init__(
+        self,
+        subject: Compiled | Graph,
+        effects: Effects | None = None,
+        *,
+        view: str | None = None,
+        argument: str = "",
+        text: Mapping[int, str] | None = None,
+    ) -> None:
+        graph = subject.graph if isinstance(subject, Compiled) else subject
+        if effects is None and isinstance(subject, Compiled):
+            effects = subject.effects
+        self._start(GraphPictures(graph, effects, text), view, argument)
+
+    def _start(self, pictures: GraphPictures, view: str | None, argument: str, **more: Any) -> None:
+        self._pictures = pictures
+        chosen = pictures.checked_view(view or pictures.default)
+        collapsed = pictures.collapsed_at_first(chosen)
+        start = pictures.checked_start(chosen, argument)
+        state = {"html": graph_pane(""), **more}
+        super().__init__(
+            view=chosen,
+            collapsed=collapsed,
+            slice=start,
+            svg=pictures.drawn(chosen, collapsed).svg,
+            index=pictures.index(chosen),
+            members=pictures.members(chosen, collapsed, start, self.direction) if start else [],
+            arguments=pictures.arguments,
+            views=pictures.views,
+            **state,
+        )
+
+    @traitlets.validate("view")
+    def _check_view(self, proposal: Any) -> str:
+        return self._pictures.checked_view(proposal["value"])
+
+    @traitlets.validate("collapsed")
+    def _check_collapsed(self, proposal: Any) -> list[str]:
+        return self._pictures.checked_frames(self.view, proposal["value"])
+
+    @traitlets.validate("slice")
+    def _check_slice(self, proposal: Any) -> str:
+        return self._pictures.checked_start(self.view, proposal["value"])
+
+    @traitlets.validate("direction")
+    def _check_direction(self, proposal: Any) -> str:
+        if proposal["value"] not in tuple(Direction):
+            raise StateError(choice_message("direction", proposal["value"], tuple(Direction)))
+        return str(proposal["value"])
+
+    @traitlets.observe("view")
+    def _show_view(self, change: Any) -> None:
+        """Draw another view. Its boxes have other names, so what was chosen by the name of a box is let go."""
+        if self.slice not in self.arguments:
+            self.slice = ""
+        self.node = ""
+        self.index = self._pictures.index(self.view)
+        first = self._pictures.collapsed_at_first(self.view)
+        if first == self.collapsed:
+            self._draw(change)
+        else:
+            self.collapsed = first
+
+    @traitlets.observe("collapsed")
+    def _draw(self, change: Any) -> None:
+        self.svg = self._pictures.drawn(self.view, self.collapsed).svg
+        self._light(change)
+
+    @traitlets.observe("slice", "direction")
+    def _light(self, change: Any) -> None:
+        found: Iterable[str] = ()
+        if self.slice:
+            found = self._pictures.members(self.view, self.collapsed, self.slice, self.direction)
+        self.members = list(found)
+
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Take state from the page. What cannot be done is said there, and the state stays as it was."""
+        self.message = ""
+        try:
+            super().set_state(sync_data)
+        except KernellabError as error:
+            self.message = error.message
+            self.send_state(list(sync_data))
+
+    def still(self) -> str:
+        """Return the static picture for pages where the widget is not alive."""
+        return graph_pane(self.svg)
+
+    def words(self) -> str:
+        """Return what a terminal shows."""
+        return f"Graph of {self._pictures.graph.kernel.name}"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        """Give pages without widgets the static picture."""
+        data, metadata = self._live()
+        return {**data, "text/html": self.still(), "text/plain": self.words()}, metadata
+
+    def _ipython_display_(self) -> None:
+        """Show the widget, and beside it the static picture: a notebook opened without its kernel shows that."""
+        from IPython.display import display
+
+        words = {"text/plain": self.words()}
+        beside = display({**words, "text/html": f'<div class="kl-still">{_BESIDE}</div>'}, raw=True, display_id=True)
+        display({**self._live()[0], **words}, raw=True)
+        beside.update({**words, "text/html": f'<div class="kl-still">{_BESIDE}{self.still()}</div>'}, raw=True)
+
+    def _live(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what shows the widget, with its metadata; nothing where it was closed."""
+        bundle: Any = super()._repr_mimebundle_()
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        return data, metadata
+
+
+_RENDER_EXPLORER = """
+function render({ model, el }) {
+  el.classList.add("kl-live");
+  const drawn = [], dropped = () => { drawn.splice(0).forEach(stop => stop()); };
+  const build = () => {
+    const before = el.querySelector(".kx-source")?.scrollTop ?? 0;
+    dropped();
+    el.innerHTML = model.get("html");
+    const root = el.querySelector(".kx");
+    root.querySelector(".kg-canvas").innerHTML = model.get("svg");
+    const pane = graphPane(root.querySelector(".kg"), linkOf(model)), controls = enhance(root, pane);
+    root.addEventListener("kx-line", event => {
+      model.set("line", event.detail.line);
+      model.set("file", event.detail.file);
+      model.save_changes();
+    });
+    root.addEventListener("kx-stage", event => { model.set("stage", event.detail); model.save_changes(); });
+    const line = () => controls.showLine(model.get("file"), model.get("line"));
+    const stage = () => controls.showStage(model.get("stage"));
+    for (const [name, act] of [["line", line], ["file", line], ["stage", stage]]) {
+      model.on(`change:${name}`, act);
+      drawn.push(() => model.off(`change:${name}`, act));
+    }
+    stage();
+    line();
+    root.querySelector(".kx-source").scrollTop ||= before;
+    drawn.push(linked(model, root, pane));
+  };
+  build();
+  model.on("change:html", build);
+  return () => { model.off("change:html", build); dropped(); };
+}
+export default { render };
+"""
+
+
+class Explorer(GraphView):
+    """The explorer of one compiled kernel: its source, its stages and its graph.
+
+    ``stage`` is the one that shows; it can be set and observed, as can all that a `GraphView` has: ``line`` and
+    ``file`` are the chosen source line. SASS is disassembled when its stage is first opened.
+
+    Raises:
+        StateError: ``stage`` is set to one that the kernel does not have.
+    """
+
+    _esm = f"{explorer_script()}\n{LINK}\n{_RENDER_EXPLORER}"
+    stage = traitlets.Unicode("").tag(sync=True)
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        source_text: str = "",
+        first_line: int = 1,
+        file: str | None = None,
+        *,
+        opened: str | None = None,
+        view: str | None = "source",
+        argument: str = "",
+    ) -> None:
+        self._compiled = compiled
+        self._source = (source_text, first_line, file)
+        self._has_sass = opened == "sass"
+        explored = self._explored(opened)
+        names = [stage.name for stage in explored.exploration.stages]
+        self._stages = names
+        html = explored.html(graph_pane(""))
+        self._start(explored.pictures(), view, argument, html=html, stage=opened or names[explored.opened])
+
+    def _explored(self, opened: str | None) -> Explored:
+        exploration = explore(self._compiled, *self._source, sass=self._has_sass, pending=True)
+        return Explored(exploration, opened, str(id(self)))
+
+    @traitlets.validate("stage")
+    def _check_stage(self, proposal: Any) -> str:
+        if proposal["value"] not in self._stages:
+            raise StateError(
+                choice_message("stage", proposal["value"], tuple(self._stages), owner=self._compiled.kernel)
+            )
+        return str(proposal["value"])
+
+    @traitlets.observe("stage")
+    def _read_sass(self, change: Any) -> None:
+        """Disassemble when SASS is first looked at, which may show lines of source that no other stage has."""
+        if change["new"] != "sass" or self._has_sass:
+            return
+        self._has_sass = True
+        explored = self._explored("sass")
+        self._pictures = explored.pictures()
+        self._stages = [stage.name for stage in explored.exploration.stages]
+        with self.hold_sync():
+            self.svg = self._pictures.drawn(self.view, self.collapsed).svg
+            self.html = explored.html(graph_pane(""))
+            if "sass" not in self._stages:
+                self.stage = self._stages[explored.opened]
+                self.message = "There is no SASS: the disassembler cannot read the binary."
+
+    def still(self) -> str:
+        """Return the static explorer, SASS included."""
+        return explorer_html(self._compiled, *self._source, opened=self.stage, uid=f"still {id(self)}", graph=True)
+
+    def words(self) -> str:
+        return f"Explorer of {self._compiled.kernel} for {self._compiled.target}"
 
 
 @verb

@@ -8,7 +8,7 @@ from kernellab.compile.types import Compiled, Resources
 from kernellab.ir.effects import REACHED, Access, Effects, UnknownEffect
 from kernellab.launch.run import Finding, Run
 from kernellab.measure.comparison import Check, Difference
-from kernellab.views.report import ArgumentReport, KernelReport
+from kernellab.views.cards.report import ArgumentReport, KernelReport
 
 PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
 MARKS = {Access.READ: "▽", Access.WRITE: "△", Access.ATOMIC: "⬡"}

@@ -15,7 +15,7 @@ import kernellab
 from kernellab.benchmark.cases import Arguments, cast
 from kernellab.benchmark.spec import Question
 from kernellab.errors import LaunchError, UnknownName, UsageError
-from kernellab.views.benchmark import benchmark_text
+from kernellab.views.cards.benchmark import benchmark_text
 from tests.samples import add_kernel, scale_kernel, tuned_kernel
 
 

@@ -16,7 +16,7 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import UsageError
 from kernellab.measure.stopwatch import Turn, gpu_stopwatch
-from kernellab.views.roofline import has_roofline
+from kernellab.views.figures.roofline import has_roofline
 from tests.kernels.matmul import matmul_kernel
 
 pytestmark = [

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from kernellab.compile.types import Compiled
-from kernellab.views.explorer import explorer_html
-from kernellab.views.explorer_page import explorer_page
-from kernellab.views.explorer_widget import Explorer
+from kernellab.views.explorers.explorer import explorer_html, explorer_page
+from kernellab.views.widgets import Explorer
 from tests.browser.bridge import HEAD, Bridge
 from tests.kernels.matmul import matmul_kernel
 

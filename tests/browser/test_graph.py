@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from kernellab.compile.types import Compiled
-from kernellab.views import graph_pictures
-from kernellab.views.explorer import explorer_html
-from kernellab.views.explorer_widget import Explorer
-from kernellab.views.graph_widget import GraphView
+from kernellab.views import graph as graph_pictures
+from kernellab.views.explorers.explorer import explorer_html
+from kernellab.views.widgets import Explorer, GraphView
 from tests.browser.bridge import HEAD, Bridge
 from tests.kernels.matmul import grouped_tile, matmul_kernel
 

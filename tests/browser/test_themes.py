@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from matplotlib.image import imread
 
-from kernellab.views.benchmark import benchmark_html
-from kernellab.views.canvas import picture
-from kernellab.views.sweep import sweep_figure
+from kernellab.views.cards.benchmark import benchmark_html
+from kernellab.views.figures.canvas import picture
+from kernellab.views.figures.sweep import sweep_figure
 from tests.benchmark.frames import sweep
 
 pytestmark = pytest.mark.browser

@@ -12,9 +12,8 @@ from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Interval
 from kernellab.tune.result import Row
-from kernellab.views.panel_picture import figures_html, picture_html
-from kernellab.views.panel_points import history_svg
-from kernellab.views.panel_words import Shown, sentence, text
+from kernellab.views.panels.picture import figures_html, history_svg, picture_html
+from kernellab.views.panels.words import Shown, sentence, text
 
 CONTROLS = (Control("BLOCK", (64, 128, 256), 64),)
 

@@ -14,7 +14,7 @@ import torch
 import kernellab
 from kernellab.errors import UsageError
 from kernellab.store import Measurement
-from kernellab.views.exported import exported_text
+from kernellab.views.cards.results import exported_text
 from tests.export.test_module import SCALE, cell, tensors
 
 

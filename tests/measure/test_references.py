@@ -19,7 +19,7 @@ from kernellab.target import Target
 from kernellab.tune.options import Options, Workshop
 from kernellab.tune.result import Tuning
 from kernellab.tune.session import tuned
-from kernellab.views.tuning import tuning_text
+from kernellab.views.cards.tuning import tuning_text
 from tests.tune.fakes import FakeBench
 
 DEVICE = Device(Target("cuda", 90, 32), "NVIDIA H200", "580.1", {"device": "NVIDIA H200", "triton": "3.9.0"}, 0)

@@ -16,8 +16,8 @@ import kernellab
 from kernellab.errors import UnknownName, UsageError
 from kernellab.registry.listing import Listing, Loaded
 from kernellab.store import Measurement
-from kernellab.views.exported import exported_text
-from kernellab.views.listing import age_words, listing_html, listing_text, loaded_html, loaded_text
+from kernellab.views.cards.kernels import age_words, listing_html, listing_text, loaded_html, loaded_text
+from kernellab.views.cards.results import exported_text
 
 CELL = '''\
 %%triton -q

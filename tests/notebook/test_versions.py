@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.views.comparison import comparison_html, comparison_text
-from kernellab.views.exported import exported_text
-from kernellab.views.listing import listing_text
-from kernellab.views.report import CellReport
+from kernellab.views.cards.comparison import comparison_html, comparison_text
+from kernellab.views.cards.kernels import listing_text
+from kernellab.views.cards.report import CellReport
+from kernellab.views.cards.results import exported_text
 from tests.notebook.conftest import Notebook
 
 SCALED = """

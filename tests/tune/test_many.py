@@ -18,7 +18,7 @@ from kernellab.tune.device_pool import Crew
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Tuning
 from kernellab.tune.search import Random
-from kernellab.views.tuning import tuning_text
+from kernellab.views.cards.tuning import tuning_text
 from tests import samples
 from tests.tune.fakes import Config, FakeBench, FakeCompiler, tune
 

@@ -9,8 +9,8 @@ import pytest
 from kernellab.compile.types import Compiled, Parameter
 from kernellab.errors import UsageError
 from kernellab.target import parse_target
-from kernellab.views.diff import diff_html, diff_text
-from kernellab.views.diff_rows import Change, changed_words, diff_rows
+from kernellab.views.cards.diff import diff_html, diff_text
+from kernellab.views.cards.diff_rows import Change, changed_words, diff_rows
 from tests.views.test_card import Reader
 
 Kernels = Callable[[str], Compiled]

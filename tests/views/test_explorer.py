@@ -15,11 +15,8 @@ from kernellab.compile.types import Compiled
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import Kind
 from kernellab.ir.lines import StageLine
-from kernellab.views.exploration import Stage, explore
-from kernellab.views.explorer import explorer_html
-from kernellab.views.explorer_page import explorer_page
-from kernellab.views.line_badges import Badge, badges_of
-from kernellab.views.stage_runs import STAGE_BYTES_AT_MOST, fitted
+from kernellab.views.explorers.exploration import Badge, Stage, badges_of, explore
+from kernellab.views.explorers.explorer import STAGE_BYTES_AT_MOST, explorer_html, explorer_page, fitted
 from tests.kernels.elementwise import add_case
 from tests.kernels.matmul import grouped_tile, matmul_kernel
 from tests.views.test_card import Reader
@@ -189,7 +186,7 @@ def test_the_page_brings_its_script_along(matmul: Compile) -> None:
 
 
 def test_the_widget_falls_back_to_the_static_explorer(matmul: Compile) -> None:
-    from kernellab.views.explorer_widget import Explorer
+    from kernellab.views.widgets import Explorer
 
     widget = Explorer(matmul(), opened="ttgir")
     data, _ = widget._repr_mimebundle_()

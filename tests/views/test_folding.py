@@ -6,9 +6,8 @@ import pytest
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
-from kernellab.views.diagram import Cluster, Diagram, Edge, Flow, Kind, Node
-from kernellab.views.folding import fitting, folded
 from kernellab.views.graph import diagram_of, svg
+from kernellab.views.graphs.diagram import Cluster, Diagram, Edge, Flow, Kind, Node, fitting, folded
 
 Kernels = Callable[[str], Compiled]
 

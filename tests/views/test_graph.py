@@ -11,11 +11,10 @@ import pytest
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.graph import Graph
-from kernellab.views.diagram import Diagram, Edge, Flow, Kind, Node
-from kernellab.views.dot import to_dot
 from kernellab.views.graph import diagram_of, svg
-from kernellab.views.graphviz import lay_out, program_engine, wasm_engine
-from kernellab.views.tree import draw_tree
+from kernellab.views.graphs.diagram import Diagram, Edge, Flow, Kind, Node
+from kernellab.views.graphs.drawing import draw_tree, to_dot
+from kernellab.views.graphs.graphviz import lay_out, program_engine, wasm_engine
 from tests.views.reports import launches
 
 Kernels = Callable[[str], Compiled]

@@ -14,9 +14,9 @@ import kernellab
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.notebook.formatters import register_formatters
-from kernellab.views.graph_pictures import StateError
-from kernellab.views.graph_widget import GraphView
-from kernellab.views.report import KernelReport
+from kernellab.views.cards.report import KernelReport
+from kernellab.views.graph import StateError
+from kernellab.views.widgets import GraphView
 from tests.views.reports import cell_of
 
 Kernels = Callable[[str], Compiled]
@@ -56,7 +56,7 @@ def test_a_picture_is_drawn_once(view: Callable[..., GraphView], monkeypatch: py
     (frame,) = {each for _, _, around in widget.index for each in around}
     widget.collapsed = [frame]
     assert widget.svg != whole
-    monkeypatch.setattr("kernellab.views.graph_pictures.picture", lambda *_: pytest.fail("was laid out again"))
+    monkeypatch.setattr("kernellab.views.graph.picture", lambda *_: pytest.fail("was laid out again"))
     widget.collapsed = []
     assert widget.svg == whole
 

@@ -17,7 +17,7 @@ import kernellab
 from kernellab.errors import UsageError
 from kernellab.explore.on_cpu import bounded
 from kernellab.measure.outcomes import OUTCOME_COLUMNS
-from kernellab.views.panel import Panel
+from kernellab.views.panels.panel import Panel
 from tests import samples
 
 SIZE = 3000

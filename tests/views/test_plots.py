@@ -9,7 +9,7 @@ import pytest
 
 from kernellab.errors import UsageError
 from kernellab.tune.result import Tuning
-from kernellab.views.plots import heat_map, parameters_figure, timings_figure, varying
+from kernellab.views.figures.tuning import heat_map, parameters_figure, timings_figure, varying
 from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
 
 TUNINGS = {"four configs": small_tuning(), "four hundred": large_tuning(), "no GPU": untimed_tuning()}

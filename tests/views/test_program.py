@@ -11,8 +11,8 @@ import torch
 
 import kernellab
 from kernellab.capture.program import Program
-from kernellab.views.program import program_html, program_svg, program_text
-from kernellab.views.program_diagram import AT_MOST, Picture, Role, picture_of
+from kernellab.views.cards.program import AT_MOST, program_diagram, program_html, program_svg, program_text
+from kernellab.views.graphs.diagram import Diagram, Flow, Kind
 from tests import samples
 from tests.capture import kernels
 
@@ -33,28 +33,28 @@ def attention(lab: kernellab.Lab) -> Program:
     return program
 
 
-def titles(picture: Picture, role: Role) -> list[str]:
-    return [box.lines[0] for box in picture.boxes if box.role is role]
+def titles(diagram: Diagram, kind: Kind) -> list[str]:
+    return [box.lines[0] for box in diagram.nodes if box.kind is kind]
 
 
-def leads(picture: Picture, tail: str, head: str) -> list[bool]:
+def leads(diagram: Diagram, tail: str, head: str) -> list[bool]:
     """Return the arrows between boxes of these titles: whether each is a change."""
-    named = {box.id: box.lines[0] for box in picture.boxes}
-    return [a.changes for a in picture.arrows if (named[a.tail], named[a.head]) == (tail, head)]
+    named = {box.id: box.lines[0] for box in diagram.nodes}
+    return [a.flow is Flow.CHANGE for a in diagram.edges if (named[a.tail], named[a.head]) == (tail, head)]
 
 
 def test_kernels_tensors_and_changes_are_drawn(attention: Program) -> None:
-    picture = picture_of(attention.tape)
-    assert titles(picture, Role.INPUT) == ["q", "k", "v", "weight", "bias"]
-    assert titles(picture, Role.OUTPUT) == ["out"]
-    assert titles(picture, Role.KERNEL)[:2] == ["scores_kernel@1", "row_max_kernel@1"]
-    assert leads(picture, "scores_kernel@1", "scores") == [True]
-    assert leads(picture, "scores", "row_max_kernel@1") == [False]
-    assert leads(picture, "weights", "values_kernel@1") == [False]
-    assert leads(picture, "add_bias_kernel@1", "out") == [True]
-    shapes = {box.lines for box in picture.boxes}
+    diagram = program_diagram(attention.tape)
+    assert titles(diagram, Kind.ARGUMENT) == ["q", "k", "v", "weight", "bias"]
+    assert titles(diagram, Kind.OUTPUT) == ["out"]
+    assert titles(diagram, Kind.KERNEL)[:2] == ["scores_kernel@1", "row_max_kernel@1"]
+    assert leads(diagram, "scores_kernel@1", "scores") == [True]
+    assert leads(diagram, "scores", "row_max_kernel@1") == [False]
+    assert leads(diagram, "weights", "values_kernel@1") == [False]
+    assert leads(diagram, "add_bias_kernel@1", "out") == [True]
+    shapes = {box.lines for box in diagram.nodes}
     assert ("scores", "f32[3, 48, 40]") in shapes
-    assert not any("empty" in title for title in titles(picture, Role.OPERATION))
+    assert not any("empty" in title for title in titles(diagram, Kind.COMPUTE))
 
 
 def test_a_tensor_that_changes_is_drawn_after_each_change(lab: kernellab.Lab) -> None:
@@ -66,11 +66,11 @@ def test_a_tensor_that_changes_is_drawn_after_each_change(lab: kernellab.Lab) ->
         row = x[:50]
         after = row.sum()
     assert before != after
-    picture = picture_of(program.tape)
-    boxes = [box for box in picture.boxes if box.lines[0] == "x"]
-    assert [box.role for box in boxes] == [Role.INPUT, Role.OUTPUT]
-    tails = {arrow.head: arrow.tail for arrow in picture.arrows}
-    (view,) = [box.id for box in picture.boxes if box.lines[0] == "row"]
+    diagram = program_diagram(program.tape)
+    boxes = [box for box in diagram.nodes if box.lines[0] == "x"]
+    assert [box.kind for box in boxes] == [Kind.ARGUMENT, Kind.OUTPUT]
+    tails = {arrow.head: arrow.tail for arrow in diagram.edges}
+    (view,) = [box.id for box in diagram.nodes if box.lines[0] == "row"]
     assert tails[view] == boxes[1].id, "the view is one of what the kernel wrote"
 
 
@@ -78,15 +78,16 @@ def test_the_picture_is_well_formed_and_has_no_colour_of_a_theme(attention: Prog
     svg = program_svg(attention)
     root = ElementTree.fromstring(svg)
     assert root.tag.endswith("svg")
-    assert svg.count("stroke-dasharray") == 5, "each launch changes one tensor"
+    (changes,) = [group for group in root.iter() if group.get("stroke-dasharray")]
+    assert len(changes) == 5, "each launch changes one tensor"
     assert 'fill="currentColor"' in svg
     assert not re.search(r'fill="(black|white|#000|#fff)', svg)
 
 
 def test_a_functional_program_has_no_changes(attention: Program) -> None:
-    picture = picture_of(attention.functionalise().tape)
-    assert not any(arrow.changes for arrow in picture.arrows)
-    assert titles(picture, Role.OUTPUT) == ["out"]
+    diagram = program_diagram(attention.functionalise().tape)
+    assert not any(arrow.flow is Flow.CHANGE for arrow in diagram.edges)
+    assert titles(diagram, Kind.OUTPUT) == ["out"]
 
 
 def test_the_text_lists_steps_memory_and_what_changes(attention: Program) -> None:
@@ -107,10 +108,10 @@ def test_a_long_program_shows_its_kernels_alone(lab: kernellab.Lab) -> None:
             y = y + 1
         out = torch.empty_like(y)
         scale[(1,)](y, out, 10, BLOCK=16)
-    picture = picture_of(program.only("out").tape)
-    assert picture.is_contracted
-    assert leads(picture, "x", "scale_kernel@1") == [False]
-    assert leads(picture, "scale_kernel@1", "out") == [False]
+    diagram = program_diagram(program.only("out").tape)
+    assert diagram.is_contracted
+    assert leads(diagram, "x", "scale_kernel@1") == [False]
+    assert leads(diagram, "scale_kernel@1", "out") == [False]
     assert "program.frame lists every step" in program_html(program)
 
 

@@ -4,10 +4,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kernellab.compile.types import Compiled
-from kernellab.views.card import card_html
-from kernellab.views.card_text import card_text
-from kernellab.views.report import KernelReport
-from kernellab.views.results import compiled_html, compiled_text, effects_html, effects_text, graph_html, graph_text
+from kernellab.views.cards.card import card_html, card_text
+from kernellab.views.cards.report import KernelReport
+from kernellab.views.cards.results import (
+    compiled_html,
+    compiled_text,
+    effects_html,
+    effects_text,
+    graph_html,
+    graph_text,
+)
 from tests.views.reports import cell_of
 from tests.views.test_card import Reader
 

@@ -8,11 +8,10 @@ import pytest
 
 from kernellab.ir.effects import effects_of
 from kernellab.ir.graph import Graph
-from kernellab.views.diagram import Kind
-from kernellab.views.dot import to_dot
-from kernellab.views.drawing import draw
 from kernellab.views.graph import View, diagram_of
-from kernellab.views.graphviz import lay_out
+from kernellab.views.graphs.diagram import Kind
+from kernellab.views.graphs.drawing import draw, to_dot
+from kernellab.views.graphs.graphviz import lay_out
 from tests.ir.conftest import graphs_of_case
 from tests.ir.expected import Case, all_cases
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kernellab.measure.comparison import Check
-from kernellab.views.report import KernelReport
-from kernellab.views.summary import summary, summary_json
+from kernellab.views.cards.report import KernelReport, summary, summary_json
 from tests.views.reports import cell_of
 
 Reports = Callable[..., KernelReport]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kernellab.measure.outcomes import Status
 from kernellab.tune.tuner import SPENT
-from kernellab.views.tuning import tuning_html, tuning_text
+from kernellab.views.cards.tuning import tuning_html, tuning_text
 from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
 
 

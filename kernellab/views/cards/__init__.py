@@ -1,0 +1,1 @@
+"""Results as cards: HTML that stands in a saved notebook, and text for a terminal."""

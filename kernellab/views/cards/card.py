@@ -1,0 +1,328 @@
+"""The card that a cell shows under itself: HTML without scripts and without a network, and text for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from html import escape
+
+from kernellab.compile.types import Compiled
+from kernellab.ir.effects import Access
+from kernellab.launch.run import Severity
+from kernellab.measure.comparison import Check
+from kernellab.views import wording
+from kernellab.views.cards.report import ArgumentReport, CellReport, KernelReport
+from kernellab.views.cards.source import annotated, source_table, source_text
+from kernellab.views.elements import badge, card_css
+from kernellab.views.explorers.exploration import STAGE_NAMES, stage_text
+from kernellab.views.explorers.explorer import explorer_html
+from kernellab.views.graph import OPERATIONS_AT_MOST, View, shrinking, svg
+from kernellab.views.graphs.drawing import svg_element
+from kernellab.views.graphs.labels import shortened
+
+
+def card_html(report: CellReport, *, graphs: bool = True) -> str:
+    """Return the card of a cell as one ``<div>``; without ``graphs`` it is a few kilobytes."""
+    shown = frozenset(part.strip() for part in (report.show or "").split(",") if part.strip())
+    parts = [_kernel(kernel, shown, graphs=graphs, alone=len(report.kernels) == 1) for kernel in report.kernels]
+    if report.hints:
+        hints = "".join(message("kl-note", hint) for hint in report.hints)
+        parts.append(f'<div class="kl-body">{hints}</div>')
+    return framed(*parts)
+
+
+def _kernel(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone: bool) -> str:
+    compiled = report.compiled
+    return section(
+        header(report.label, wording.header_words(report), compiled),
+        *messages(report),
+        arguments(report),
+        resources(report),
+        *output(report),
+        *(dataflow(report, shown, alone=alone) if graphs else ()),
+        source(report, shown),
+        *stages(report, tuple(name for name in STAGE_NAMES if name in shown)),
+    )
+
+
+_OPEN_OPERATIONS_AT_MOST = 24
+
+
+def framed(*parts: str) -> str:
+    """Return the card around its sections, with its style sheet."""
+    return "\n".join(['<div class="kl-card">', f"<style>{card_css()}</style>", *parts, "</div>"])
+
+
+def section(heading: str, *parts: str) -> str:
+    """Return one kernel's part of a card."""
+    return "\n".join(['<section class="kl-kernel">', heading, '<div class="kl-body">', *parts, "</div></section>"])
+
+
+def header(label: str, words: list[str], compiled: Compiled | None = None) -> str:
+    """Return the title line: name and version, then the facts; those of the compile tell the times of its stages."""
+    name, _, version = label.partition("@")
+    tail = f'<span class="kl-version">@{escape(version)}</span>' if version else ""
+    times = wording.stage_words(compiled) if compiled else ""
+    told = wording.compile_words(compiled) if compiled and times else None
+    facts = " ".join(
+        f'<span title="{escape(times)}">{escape(word)}</span>' if word == told else f"<span>{escape(word)}</span>"
+        for word in words
+    )
+    title = f'<span class="kl-name">{escape(name)}{tail}</span>'
+    return f'<div class="kl-head">{title}<span class="kl-facts">{facts}</span></div>'
+
+
+def messages(report: KernelReport) -> Iterator[str]:
+    """Yield what must not be overlooked first: cannot run, findings, unknown effects, the check; then notes."""
+    cannot_run = wording.cannot_run_words(report.compiled)
+    if cannot_run:
+        yield message("kl-alert", cannot_run)
+    for finding in report.run.findings if report.run else ():
+        style = {Severity.ERROR: "kl-alert", Severity.WARNING: "kl-note kl-warn"}.get(finding.severity, "kl-note")
+        yield message(style, f"{finding.severity}: {wording.finding_words(finding)}")
+    for effect in report.compiled.effects.unknown:
+        yield message("kl-note kl-warn", f"unknown: {wording.unknown_words(effect)}")
+    for equal, words in wording.check_words(report.checks):
+        yield message("kl-note kl-good" if equal else "kl-alert", words)
+    yield from filter(None, map(heat_svg, report.checks))
+    for note in wording.notes(report):
+        yield message("kl-note", note)
+
+
+def message(style: str, text: str) -> str:
+    return f'<p class="{style}">{escape(text)}</p>'
+
+
+def arguments(report: KernelReport) -> str:
+    """Return the table of arguments: type, specialization, what the kernel does to each, and what changed."""
+    ran = any(argument.changed is not None for argument in report.arguments)
+    titles = ["argument", "type", "specialization", "what the kernel does with it", *(["after the run"] if ran else [])]
+    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
+    rows = "\n".join(_argument(argument, report, ran=ran) for argument in report.arguments)
+    return f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>'
+
+
+def _argument(argument: ArgumentReport, report: KernelReport, *, ran: bool) -> str:
+    cells = [
+        f'<th scope="row">{escape(argument.name)}</th>',
+        f'<td class="kl-type">{escape(argument.type)}</td>',
+        f'<td class="kl-dim">{escape(argument.specialization)}</td>',
+        f"<td>{_accesses(argument, report)}</td>",
+    ]
+    if ran:
+        style = "" if argument.changed else ' class="kl-dim"'
+        cells.append(f"<td{style}>{escape(wording.changed_words(argument))}</td>")
+    plain = ' class="kl-plain"' if argument.lines is None else ""
+    return f"<tr{plain}>{''.join(cells)}</tr>"
+
+
+def _accesses(argument: ArgumentReport, report: KernelReport) -> str:
+    if not argument.lines:
+        complete = not report.compiled.effects.unknown
+        return f'<span class="kl-dim">{wording.untouched_words(argument, complete=complete)}</span>'
+    return "".join(
+        badge(
+            kind,
+            wording.lines_words(argument.lines[kind]),
+            word=wording.PAST[kind],
+            tip=wording.sites_words(report.compiled.effects, argument.name, kind),
+        )
+        for kind in Access
+        if kind in argument.lines
+    )
+
+
+def resources(report: KernelReport) -> str:
+    cells = []
+    for fact in wording.resource_facts(report.compiled.resources):
+        detail = f'<span class="kl-detail">{escape(fact.detail)}</span>' if fact.detail else ""
+        alarm = " kl-alarm" if fact.alarm else ""
+        bar = ""
+        if fact.share is not None:
+            bar = f'<span class="kl-bar"><i style="width:{fact.share:.0%}"></i></span>'
+        cells.append(
+            f'<div class="kl-number{alarm}"><span class="kl-label">{escape(fact.name)}</span>'
+            f"<b>{escape(fact.value)}</b>{detail}{bar}</div>"
+        )
+    return f'<div class="kl-numbers">{"".join(cells)}</div>'
+
+
+def output(report: KernelReport) -> Iterator[str]:
+    if report.run is not None and report.run.output:
+        yield details(
+            "Printed by the kernel", "", f'<pre class="kl-pre">\n{escape(report.run.output)}</pre>', is_open=True
+        )
+
+
+def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_line: bool = True) -> Iterator[str]:
+    """Yield the views of the graph that suit its size; the first is open where it is small or asked for.
+
+    Without ``by_line``, the view by source line is left to the explorer.
+    """
+    graph = report.compiled.graph
+    count = len(graph.operations)
+    small = alone and count <= OPERATIONS_AT_MOST
+    views = [(View.SOURCE, "Dataflow by source line", "graph" in shown or small)]
+    if count <= OPERATIONS_AT_MOST:
+        views.append((View.OPERATIONS, "Dataflow by operation", False))
+    if count <= _OPEN_OPERATIONS_AT_MOST:
+        views = [
+            (View.OPERATIONS, "Dataflow by operation", "graph" in shown or small),
+            (View.SOURCE, views[0][1], False),
+        ]
+    text = source_text(report)
+    for view, title, is_open in views if by_line else [each for each in views if each[0] != View.SOURCE]:
+        picture = svg(graph, report.compiled.effects, view=view, text=text)
+        detail = wording.plural(count, "operation") if view == View.OPERATIONS else ""
+        yield details(title, detail, scrolling(picture), is_open=is_open)
+
+
+def scrolling(picture: str) -> str:
+    """Return a graph that shrinks a little where it is too wide, and then scrolls."""
+    return f'<div class="kl-graph">{shrinking(picture)}</div>'
+
+
+def source(report: KernelReport, shown: frozenset[str]) -> str:
+    lines = annotated(report)
+    detail = "operations per line; darker costs more"
+    return details("Source, annotated", detail, source_table(lines), is_open="source" in shown)
+
+
+def stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[str]:
+    """Yield the explorer, open on the first of the named stages, and say of each that does not exist why not."""
+    missing = [name for name in names if name != "sass" and name not in report.compiled.stages]
+    for name in missing:
+        yield message("kl-note", stage_text(report.compiled, name))
+    found = [name for name in names if name not in missing]
+    if found:
+        body = explorer_html(
+            report.compiled,
+            report.source,
+            report.first_line,
+            report.file,
+            opened=found[0],
+            sass="sass" in found,
+            uid=f"{report.file} {report.label}",
+        )
+        yield details("Source and stages", "point at a line or click on it to see what it became", body, is_open=True)
+
+
+def details(title: str, detail: str, body: str, *, is_open: bool) -> str:
+    extra = f'<span class="kl-dim">{escape(detail)}</span>' if detail else ""
+    return f"<details{' open' if is_open else ''}><summary>{escape(title)}{extra}</summary>\n{body}\n</details>"
+
+
+_CELL_PX = 7
+_LEAST_OPACITY = 0.25  # a single wrong element among many must still be seen
+
+
+def heat_svg(check: Check) -> str:
+    """Return a grid over the output, each cell the darker the more of its elements are wrong; "" where it has none."""
+    if not check.heat:
+        return ""
+    rows, columns = len(check.heat), len(check.heat[0])
+    width, height = columns * _CELL_PX, rows * _CELL_PX
+    body = [f'<rect width="{width}" height="{height}" fill="#8a8f98" fill-opacity=".12" stroke="#8a8f98"/>']
+    for y, row in enumerate(check.heat):
+        for x, share in enumerate(row):
+            if share:
+                opacity = _LEAST_OPACITY + (1 - _LEAST_OPACITY) * share
+                place = f'x="{x * _CELL_PX}" y="{y * _CELL_PX}" width="{_CELL_PX}" height="{_CELL_PX}"'
+                body.append(f'<rect {place} fill="#e03e4a" fill-opacity="{opacity:.2f}"/>')
+    title = f"Where {check.argument} differs from {check.expression}"
+    return svg_element(title, f"{check.mismatched:,} of {check.elements:,} elements differ", width, height, body)
+
+
+WIDTH = 100
+_INDENT = "  "
+_COLUMN_LIMITS = (24, 26, 18)  # name, type, specialization; the rest wraps
+
+
+def card_text(report: CellReport) -> str:
+    """Return the card of a cell as lines of at most 100 characters; the stages that were asked for keep theirs."""
+    shown = [part.strip() for part in (report.show or "").split(",")]
+    blocks = [kernel_text(kernel, wording.header_words(kernel)) for kernel in report.kernels]
+    for kernel in report.kernels:
+        blocks += [
+            f"{kernel.label} {name}\n{stage_text(kernel.compiled, name)}" for name in STAGE_NAMES if name in shown
+        ]
+    if report.hints:
+        blocks.append("\n".join(line for hint in report.hints for line in _wrapped(hint, "")))
+    return "\n\n".join(blocks)
+
+
+def kernel_text(report: KernelReport, words: list[str]) -> str:
+    """Return one kernel's part of the card; ``words`` are the facts beside its name."""
+    return "\n".join(_kernel_lines(report, words))
+
+
+def _kernel_lines(report: KernelReport, words: list[str]) -> Iterator[str]:
+    yield from _joined([report.label, *words], "", "  ")
+    yield from _message_lines(report)
+    yield from _argument_lines(report)
+    facts = [
+        f"{fact.name} {fact.value}" + (f" ({fact.detail})" if fact.detail.startswith("limited") else "")
+        for fact in wording.resource_facts(report.compiled.resources)
+    ]
+    yield from _joined(facts, _INDENT, " · ")
+    if report.run is not None and report.run.output:
+        yield f"{_INDENT}printed by the kernel:"
+        for line in report.run.output.rstrip().splitlines():
+            yield from _wrapped(line, _INDENT * 2)
+
+
+def _message_lines(report: KernelReport) -> Iterator[str]:
+    messages = [wording.cannot_run_words(report.compiled)]
+    if report.run is not None:
+        messages += [f"{finding.severity}: {wording.finding_words(finding)}" for finding in report.run.findings]
+    messages += [f"unknown: {wording.unknown_words(effect)}" for effect in report.compiled.effects.unknown]
+    messages += [words for _, words in wording.check_words(report.checks)]
+    messages += [f"note: {note}" for note in wording.notes(report)]
+    for message in messages:
+        yield from _wrapped(message, _INDENT) if message else ()
+
+
+def _argument_lines(report: KernelReport) -> Iterator[str]:
+    complete = not report.compiled.effects.unknown
+    rows = [
+        tuple(
+            shortened(text, limit)
+            for text, limit in zip((row.name, row.type, row.specialization), _COLUMN_LIMITS, strict=True)
+        )
+        for row in report.arguments
+    ]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    left = sum(widths) + 2 * len(widths) + len(_INDENT)
+    for row, argument in zip(rows, report.arguments, strict=True):
+        head = _INDENT + "".join(text.ljust(width + 2) for text, width in zip(row, widths, strict=True))
+        tail = textwrap.wrap(_effect_words(argument, complete=complete), WIDTH - left) or [""]
+        yield (head + tail[0]).rstrip()
+        yield from (" " * left + line for line in tail[1:])
+
+
+def _effect_words(argument: ArgumentReport, *, complete: bool) -> str:
+    """Return for instance ``read (line 8), written (line 9); 1,024 of 1,024 changed``."""
+    lines = argument.lines or {}
+    accesses = [
+        wording.PAST[kind] + (f" ({where})" if (where := wording.lines_words(lines[kind])) else "")
+        for kind in Access
+        if kind in lines
+    ]
+    words = ", ".join(accesses) or wording.untouched_words(argument, complete=complete)
+    return "; ".join(part for part in (words, wording.changed_words(argument)) if part)
+
+
+def _joined(parts: list[str], indent: str, separator: str) -> Iterator[str]:
+    """Yield the parts on as few lines as hold them, breaking between parts only where one fits."""
+    line = indent + parts[0]
+    for part in parts[1:]:
+        if len(line) + len(separator) + len(part) > WIDTH:
+            yield from _wrapped(line.strip(), indent)
+            line = indent + _INDENT + part
+        else:
+            line += separator + part
+    yield from _wrapped(line.strip(), line[: len(line) - len(line.lstrip())])
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + _INDENT) or [indent]

@@ -1,0 +1,272 @@
+"""A captured program as text, as a picture, and as a card of both."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from html import escape
+from typing import Any
+
+from kernellab.capture.program import Program
+from kernellab.capture.tape import COPY, LAUNCH, WINDOW, KernelUse, Layout, Step, Tape, refs_in
+from kernellab.views import wording
+from kernellab.views.cards import card as sections
+from kernellab.views.graphs.diagram import Diagram, Edge, Flow, Kind, Node
+from kernellab.views.graphs.drawing import picture
+
+_LINES_AT_MOST = 200
+
+
+def program_text(program: Program) -> str:
+    """Return what the program takes and gives, its memory, then a line for each input and step."""
+    if not program.is_complete:
+        return f"an incomplete program: {program.problem}"
+    tape = program.tape
+    lines = [f"program: {', '.join(_facts(program))}", *(f"note: {note}" for note in program.notes)]
+    rows = [*_rows(tape)]
+    width = min(max((len(left) for left, _ in rows), default=0), 90)
+    shown = [f"  {left.ljust(width)}  {right}".rstrip() for left, right in rows[:_LINES_AT_MOST]]
+    if len(rows) > _LINES_AT_MOST:
+        shown.append(f"  ... {len(rows) - _LINES_AT_MOST:,} more; program.frame has all")
+    gives = ", ".join(tape.output_names) or "nothing"
+    return "\n".join([*lines, *shown, f"  return {gives}"])
+
+
+def program_svg(program: Program) -> str:
+    """Return the program as one ``<svg>`` element; as a list where it is too large, or cannot be laid out."""
+    return picture(program_diagram(program.tape))
+
+
+def program_html(program: Program) -> str:
+    """Return the picture with the facts above it and the steps below."""
+    if not program.is_complete:
+        message = sections.message("kl-alert", f"An incomplete program: {program.problem}.")
+        return sections.framed(f'<div class="kl-body">{message}</div>')
+    notes = [sections.message("kl-note kl-warn", note) for note in program.notes]
+    if program_diagram(program.tape).is_contracted:
+        words = "The picture shows kernels, inputs and outputs alone; program.frame lists every step."
+        notes.append(sections.message("kl-note", words))
+    steps = sections.details(
+        "Steps",
+        wording.plural(len(program.tape.steps), "step"),
+        f"<pre>{escape(program_text(program))}</pre>",
+        is_open=False,
+    )
+    heading = sections.header("program", _facts(program))
+    return sections.framed(sections.section(heading, *notes, sections.scrolling(program_svg(program)), steps))
+
+
+def _facts(program: Program) -> list[str]:
+    tape, plan = program.tape, program.plan
+    launches = len(tape.launches)
+    facts = [
+        wording.plural(len(tape.inputs), "input"),
+        wording.plural(launches, "launch"),
+        f"{wording.plural(len(tape.steps) - launches, 'operation')} of torch",
+        wording.plural(len(tape.outputs), "output"),
+    ]
+    peak, whole = wording.size_words(plan.peak_bytes), wording.size_words(plan.unplanned_bytes)
+    facts.append(f"memory {peak} planned, {whole} unplanned")
+    return facts
+
+
+def _rows(tape: Tape) -> Iterator[tuple[str, str]]:
+    """Yield (what happens, what comes of it)."""
+    for index in tape.inputs:
+        yield f"{tape.values[index].name} = input", shape_words(tape.values[index].layout)
+    for step in tape.steps:
+        made = [index for index in step.results if index >= 0]
+        names = ", ".join(tape.values[index].name for index in made)
+        seen = [*made, *step.mutated]
+        layouts = ", ".join(dict.fromkeys(shape_words(tape.values[index].layout) for index in seen))
+        yield f"{names} = {_call(tape, step)}" if names else _call(tape, step), layouts
+
+
+def _call(tape: Tape, step: Step) -> str:
+    """Return a call as a line; ``*`` marks what it changes."""
+    changed = set() if step.functional else set(step.mutated)
+
+    def name(index: int) -> str:
+        return f"*{tape.values[index].name}" if index in changed else tape.values[index].name
+
+    if step.operation != LAUNCH or step.use is None:
+        given = [*step.args, *(value for _, value in step.kwargs)]
+        taken = ", ".join(name(ref.index) for value in given for ref in refs_in(value))
+        return f"{step.operation.removeprefix('aten.').removesuffix('.default')}({taken})"
+    grid = ", ".join(map(str, step.use.grid))
+    taken = ", ".join(name(ref.index) for _, value in step.kwargs for ref in refs_in(value))
+    return f"{step.use.kernel}[{grid}]({taken})"
+
+
+EMPTY = ("aten.empty", "aten.new_empty")
+_VIEWS = (
+    "view _unsafe_view reshape _reshape_alias transpose permute t expand slice select unsqueeze squeeze detach alias "
+    "as_strided split chunk narrow unbind diagonal"
+)
+VIEWS = frozenset(f"aten.{name}" for name in _VIEWS.split())
+AT_MOST = 120  # boxes; above that, kernels and what goes in and out are drawn alone
+
+
+def program_diagram(tape: Tape) -> Diagram:
+    """Return the diagram of a program: kernels, operations, and the tensors between them, as text on the arrows.
+
+    A tensor that a step changes is drawn once more after that step, so that arrows tell what each step really reads.
+    Of a long program, the diagram has its kernels with what goes in and out.
+    """
+    drawn = _Drawn(tape)
+    for number, step in enumerate(tape.steps):
+        drawn.add(number, step)
+    whole = _pruned(drawn.finished())
+    return whole if len(whole.nodes) <= AT_MOST else _contracted(whole)
+
+
+def shape_words(layout: Layout) -> str:
+    """Return dtype and shape: ``f32[4, 100, 32]``."""
+    short = layout.dtype.replace("float", "f").replace("uint", "u").replace("bf", "bf").replace("int", "i")
+    return f"{short}[{', '.join(map(str, layout.shape))}]"
+
+
+@dataclass(slots=True)
+class _Drawn:
+    """Boxes and arrows so far; ``newest`` gives what a storage was changed into last, ``of`` the box of a value."""
+
+    tape: Tape
+    boxes: list[Node] = field(default_factory=list)
+    arrows: list[Edge] = field(default_factory=list)
+    of: dict[int, str] = field(default_factory=dict)
+    newest: dict[int, tuple[int, str]] = field(default_factory=dict)  # (step, box)
+    made: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for index in (*self.tape.inputs, *(index for index, _ in self.tape.constants)):
+            kind = Kind.ARGUMENT if index in self.tape.inputs else Kind.TENSOR
+            self._tensor(index, f"v{index}", kind)
+
+    def add(self, number: int, step: Step) -> None:
+        if step.operation.startswith(EMPTY):
+            return
+        read = [index for index in _read(step) if self._source(index)]
+        made = [index for index in step.results if index >= 0]
+        if _is_view(step):
+            for index in made:
+                name = self.tape.values[index].name
+                words = _name(step) if name.strip("_").startswith(_name(step)) else f"{name} = {_name(step)}"
+                self._tensor(index, f"v{index}", Kind.TENSOR, words)
+                self.arrows += [Edge(self._source(i), f"v{index}", Flow.VALUE, "") for i in read]
+                self.made[index] = number
+            return
+        box = f"s{number}"
+        self.boxes.append(_step_box(box, step))
+        self.arrows += [Edge(self._source(index), box, Flow.VALUE, "") for index in read]
+        changed = () if step.functional else step.mutated
+        for index in made:
+            self._tensor(index, f"v{index}", Kind.TENSOR)
+            self.made[index] = number
+            self.arrows.append(Edge(box, f"v{index}", Flow.VALUE, ""))
+        for index in changed:
+            label = f"v{index}.{number}"
+            self._tensor(index, label, Kind.TENSOR)
+            self.newest[self.tape.values[index].storage] = (number, label)
+            self.arrows.append(Edge(box, label, Flow.CHANGE, ""))
+
+    def finished(self) -> Diagram:
+        """Return the picture, with the boxes that hold the outputs marked."""
+        ends = {
+            self._source(index): name for name, index in zip(self.tape.output_names, self.tape.outputs, strict=True)
+        }
+        boxes = [
+            replace(box, kind=Kind.OUTPUT, lines=(ends[box.id], *box.lines[1:]))
+            if box.id in ends and box.kind is Kind.TENSOR
+            else box
+            for box in self.boxes
+        ]
+        return Diagram("program", tuple(boxes), tuple(dict.fromkeys(self.arrows)))
+
+    def _source(self, index: int) -> str:
+        """Return the box that holds what a value is now, or "" where nothing was written to it."""
+        number, label = self.newest.get(self.tape.values[index].storage, (-1, ""))
+        return label if number > self.made.get(index, -1) or index not in self.of else self.of[index]
+
+    def _tensor(self, index: int, box: str, kind: Kind, words: str = "") -> None:
+        value = self.tape.values[index]
+        name = words or value.name
+        tip = f"{value.name}: {value.layout.dtype}, shape {value.layout.shape}, strides {value.layout.stride}, "
+        tip += f"{value.layout.size_bytes:,} bytes"
+        self.boxes.append(Node(box, (name, shape_words(value.layout)), kind, tip))
+        self.of[index] = box
+
+
+def _read(step: Step) -> Iterator[int]:
+    """Yield the values whose contents a step reads; a kernel tells by its effects."""
+    use = step.use
+    if use is None:
+        yield from step.taken
+        return
+    for name, value in step.kwargs:
+        if not use.complete or any(known.split("[")[0] == name for known in use.read):
+            yield from (ref.index for ref in refs_in(value) if _reads(use, name, value, ref.index))
+
+
+def _reads(use: KernelUse, name: str, value: Any, index: int) -> bool:
+    """Tell whether a kernel reads a value of an argument, which is one of several where that is a tuple."""
+    if not isinstance(value, tuple) or not use.complete:
+        return True
+    return any(f"{name}[{i}]" in use.read for i, v in enumerate(value) for ref in refs_in(v) if ref.index == index)
+
+
+def _is_view(step: Step) -> bool:
+    return step.operation == WINDOW or ".".join(step.operation.split(".")[:2]) in VIEWS
+
+
+def _name(step: Step) -> str:
+    if step.operation in (WINDOW, COPY):
+        return {WINDOW: "view", COPY: "copy"}[step.operation]
+    return step.operation.split(".")[1].removeprefix("_unsafe").strip("_") + (
+        "_" if step.mutated and not step.results else ""
+    )
+
+
+def _step_box(box: str, step: Step) -> Node:
+    use = step.use
+    if use is None:
+        return Node(box, (_name(step),), Kind.COMPUTE, f"{step.operation}\n{step.place}".strip())
+    grid = f"grid {' x '.join(map(str, use.grid))}"
+    constants = ", ".join(f"{n}={v!r}" for n, v in use.options)
+    ids = f"kernel {use.kernel_id}, constants {use.constants_id}, launch {use.launch_id}"
+    changed = f"changes {', '.join(sorted(use.mutated)) or 'nothing'}"
+    tip = "\n".join(part for part in (f"{use.kernel}, {grid}", ids, changed, constants, step.place) if part)
+    return Node(box, (use.kernel, grid), Kind.KERNEL, tip)
+
+
+def _pruned(diagram: Diagram) -> Diagram:
+    """Return a diagram without what leads nowhere."""
+    boxes, arrows = diagram.nodes, diagram.edges
+    while True:
+        tails = {arrow.tail for arrow in arrows}
+        kept = tuple(b for b in boxes if b.id in tails or b.kind in (Kind.KERNEL, Kind.OUTPUT, Kind.ARGUMENT))
+        if len(kept) == len(boxes):
+            return Diagram(diagram.title, boxes, arrows)
+        ids = {box.id for box in kept}
+        boxes, arrows = kept, tuple(arrow for arrow in arrows if arrow.head in ids)
+
+
+def _contracted(diagram: Diagram) -> Diagram:
+    """Return the kernels, inputs and outputs of a diagram, with an arrow where something leads from one to another."""
+    kept = {box.id for box in diagram.nodes if box.kind in (Kind.KERNEL, Kind.ARGUMENT, Kind.OUTPUT)}
+    following = defaultdict(list)
+    for arrow in diagram.edges:
+        following[arrow.tail].append(arrow.head)
+    arrows = []
+    for start in (box.id for box in diagram.nodes if box.id in kept):
+        todo, seen = list(following[start]), set[str]()
+        while todo:
+            box = todo.pop()
+            if box not in seen:
+                seen.add(box)
+                if box in kept:
+                    arrows.append(Edge(start, box, Flow.VALUE, ""))
+                else:
+                    todo += following[box]
+    nodes = tuple(box for box in diagram.nodes if box.id in kept)
+    return Diagram(diagram.title, nodes, tuple(arrows), is_contracted=True)

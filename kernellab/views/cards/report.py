@@ -1,0 +1,175 @@
+"""What a cell shows of its kernels: plain data, for a card, a table or a summary line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+from kernellab.compile.types import Compiled, Parameter
+from kernellab.ir.effects import Access, Effects
+from kernellab.launch.run import Run
+from kernellab.measure.comparison import Check
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentReport:
+    """One row of the card.
+
+    ``lines`` maps each kind of access to the source lines that perform it; an empty mapping means untouched, None that
+    the argument names no memory. ``changed`` of ``elements`` changed in the last run; None without a run.
+    """
+
+    name: str
+    type: str
+    specialization: str
+    lines: Mapping[Access, tuple[int, ...]] | None
+    changed: int | None = None
+    elements: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """One specialization of one kernel, as launched (or only compiled) by a cell.
+
+    ``label`` is the name and version, ``softmax@2``; ``source`` the text of the kernel and ``first_line`` the line of
+    its cell or file at which that starts; ``launches`` how often the cell launched it, ``grid`` the last grid.
+    ``config`` is the chosen config of an autotuned kernel, in words, or "". ``notes`` are sentences for the user.
+    """
+
+    label: str
+    source: str
+    file: str
+    first_line: int
+    compiled: Compiled
+    arguments: tuple[ArgumentReport, ...]
+    launches: int
+    grid: tuple[int, int, int] | None
+    run: Run | None
+    checks: tuple[Check, ...] = ()
+    config: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def check(self) -> Check | None:
+        """The check to look at first: one that failed, else the first."""
+        return min(self.checks, key=lambda check: check.equal, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class CellReport:
+    """All that one cell did. ``hints`` tell how to go on, for instance how to launch a kernel it only defines."""
+
+    kernels: tuple[KernelReport, ...]
+    hints: tuple[str, ...] = ()
+    show: str | None = None
+
+
+def argument_reports(compiled: Compiled, elements: Mapping[str, int], run: Run | None) -> tuple[ArgumentReport, ...]:
+    """Return the rows of the card; each member of a tuple that holds memory has a row of its own.
+
+    ``elements`` maps each argument that holds memory to its number of elements.
+    """
+    return tuple(row for parameter in compiled.parameters for row in _rows(parameter, compiled.effects, elements, run))
+
+
+def _rows(
+    parameter: Parameter, effects: Effects, elements: Mapping[str, int], run: Run | None
+) -> Iterator[ArgumentReport]:
+    members = [name for name in effects.arguments if name == parameter.name or name.startswith(f"{parameter.name}[")]
+    if parameter.name not in members:
+        yield ArgumentReport(parameter.name, parameter.type, parameter.specialization, None)
+    for name in members:
+        plain = name == parameter.name
+        yield ArgumentReport(
+            name=name,
+            type=parameter.type if plain else "member",
+            specialization=parameter.specialization if plain else "",
+            lines=_lines(effects, name),
+            changed=run.changed.get(name) if run is not None else None,
+            elements=elements.get(name),
+        )
+
+
+def _lines(effects: Effects, argument: str) -> Mapping[Access, tuple[int, ...]]:
+    found: dict[Access, set[int]] = {}
+    for site in effects.sites:
+        if site.argument == argument:
+            found.setdefault(site.kind, set()).update(() if site.line is None else (site.line,))
+    return {kind: tuple(sorted(found[kind])) for kind in Access if kind in found}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSummary:
+    """One kernel. ``reads``, ``writes`` and ``atomics`` name arguments; ``complete`` tells whether they are all.
+
+    ``where`` is None when the kernel was not launched, ``equal`` None when nothing was compared.
+    ``max_error`` is that of the check to look at first, or None where it is infinite, which JSON has no number for.
+    """
+
+    label: str
+    target: str
+    compile_seconds: float
+    from_cache: bool
+    arguments: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    atomics: tuple[str, ...]
+    complete: bool
+    registers: int | None
+    spill_bytes: int | None
+    stack_bytes: int | None
+    shared_bytes: int
+    occupancy: float | None
+    fits: bool
+    launches: int
+    grid: tuple[int, int, int] | None
+    where: str | None
+    seconds: float | None
+    findings: int
+    equal: bool | None
+    max_error: float | None
+
+
+def summary(report: CellReport) -> tuple[KernelSummary, ...]:
+    """Return the facts of each kernel of a cell."""
+    return tuple(_of(kernel) for kernel in report.kernels)
+
+
+def summary_json(report: CellReport) -> str:
+    """Return `summary` as a JSON list of objects."""
+    return json.dumps([asdict(kernel) for kernel in summary(report)], indent=2)
+
+
+def _of(report: KernelReport) -> KernelSummary:
+    compiled, run, check = report.compiled, report.run, report.check
+    resources = compiled.resources
+    return KernelSummary(
+        label=report.label,
+        target=str(compiled.target),
+        compile_seconds=compiled.seconds,
+        from_cache=compiled.from_cache,
+        arguments=tuple(argument.name for argument in report.arguments),
+        reads=_touched(report, Access.READ),
+        writes=_touched(report, Access.WRITE),
+        atomics=_touched(report, Access.ATOMIC),
+        complete=not compiled.effects.unknown,
+        registers=resources.registers,
+        spill_bytes=resources.spill_bytes,
+        stack_bytes=resources.stack_bytes,
+        shared_bytes=resources.shared_bytes,
+        occupancy=resources.occupancy,
+        fits=resources.fits,
+        launches=report.launches,
+        grid=report.grid,
+        where=run.where if run else None,
+        seconds=run.seconds if run else None,
+        findings=len(run.findings) if run else 0,
+        equal=check.equal if check else None,
+        max_error=check.max_error if check and math.isfinite(check.max_error) else None,
+    )
+
+
+def _touched(report: KernelReport, kind: Access) -> tuple[str, ...]:
+    return tuple(argument.name for argument in report.arguments if kind in (argument.lines or {}))

