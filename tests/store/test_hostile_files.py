@@ -35,7 +35,7 @@ from kernellab.store.formula import evaluated, is_formula
 from kernellab.store.serial import ROW_DETAILS, STATUSES, TORCH_DTYPES
 from kernellab.tune.records import Records
 from kernellab.tune.result import Row
-from kernellab.views.kernel_page import report_page
+from kernellab.views.cards.kernels import report_page
 from tests.store import hostile
 
 OTHER = Closure((Function("other", "jit", "def other():\n    pass\n", "cell:other", 1, False, ()),))
