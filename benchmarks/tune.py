@@ -210,7 +210,7 @@ def _await_workers(lab: Any) -> None:
     from kernellab.workers.worker import Job
 
     lab.start(wait=True)
-    lab.launches.flights.worker(0).run(Job("kernellab.gpu.worker:warm", 0, "the GPU worker"), 120)
+    lab.launches.trials.worker(0).run(Job("kernellab.gpu.worker:warm", 0, "the GPU worker"), 120)
 
 
 def _with_triton(work: Any) -> tuple[float, Any]:

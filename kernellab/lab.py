@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, compile_job
 from kernellab.compile.types import Compiled
 from kernellab.errors import StoreError
-from kernellab.gpu.trial import Flights
+from kernellab.gpu.trial import GpuTrials
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.launch.calls import addresses_of, named_arguments, require_grid, require_kernel, variants_of, verbs
@@ -86,8 +86,8 @@ class Lab:
         self._pool.start()
         if self.launches.is_offline():
             self._interpreter.start()
-        if self.launches.flights is not None and self.launches.flights.enabled:
-            self.launches.flights.start()
+        if self.launches.trials is not None and self.launches.trials.enabled:
+            self.launches.trials.start()
         thread = threading.Thread(target=_warm_views, daemon=True)
         thread.start()
         threading.Thread(target=self.tidy, daemon=True).start()
@@ -451,8 +451,8 @@ class Lab:
 
         gpu = offline.gpu_target_of_machine()
         if gpu is not None and self._wanted in {None, gpu}:
-            flights = Flights(self.settings.timeout_s, self.settings.isolate, self.kernels.store.flights)
-            return Launches(self.compiler, self._interpreter.run, gpu, flights=flights, tune=self._best_config)
+            trials = GpuTrials(self.settings.timeout_s, self.settings.isolate, self.kernels.store.trials)
+            return Launches(self.compiler, self._interpreter.run, gpu, trials=trials, tune=self._best_config)
         target = self._wanted or parse_target(DEFAULT_TARGET)
         launches = Launches(self.compiler, self._interpreter.run, target)
         launches.offline = offline.OfflineDriver(target, launches.interpreted)
@@ -460,7 +460,7 @@ class Lab:
         return launches
 
     def _leave_lost_gpu(self) -> None:
-        if self._launches is not None and self._launches.flights is not None and is_lost_to_fork():
+        if self._launches is not None and self._launches.trials is not None and is_lost_to_fork():
             leave_gpu(self._launches)
 
     def _revived(self, version: Version) -> Any:

@@ -16,7 +16,7 @@ MEANINGS = {
     "KERNELLAB_WORKERS": "How many compile workers there are.",
     "KERNELLAB_TIMEOUT": "Seconds after which a job in a worker is stopped.",
     "KERNELLAB_CACHE_MB": "How large the folder of compiled kernels may grow, and the history once more.",
-    "KERNELLAB_ISOLATE": "`0` launches on a GPU without a first flight in another process.",
+    "KERNELLAB_ISOLATE": "`0` launches on a GPU without a trial launch in another process.",
     "KERNELLAB_PROGRESS": "`0` shows no live progress, for notebooks whose outputs are compared.",
 }
 

@@ -149,7 +149,7 @@ def call_hooks(launch: Launch) -> None:
 
 @dataclass(slots=True)
 class GpuArena:
-    """The arena on a GPU: first launches fly through the lab, the timed ones happen in this process.
+    """The arena on a GPU: first launches go through the lab, the timed ones happen in this process.
 
     ``arguments`` belong to the arena: their tensors are written to; what they reach is the user's. ``outputs`` are
     compared; ``written`` is all that some kernel writes, and ``read`` names what some kernel reads.
@@ -181,7 +181,7 @@ class GpuArena:
             if name not in self.read:
                 fill(tensor)
         self._restore(contestant.launch)
-        outputs = self._fly(contestant) if contestant.launch is not None else self._call(contestant)
+        outputs = self._try(contestant) if contestant.launch is not None else self._call(contestant)
         if self._reference is None:
             self._reference = (contestant.name, values_of(contestant, self.arguments, outputs))
             return ""
@@ -214,7 +214,7 @@ class GpuArena:
         if launch is not None:
             call_hooks(launch)
 
-    def _fly(self, contestant: Contestant) -> list[Any]:
+    def _try(self, contestant: Contestant) -> list[Any]:
         """Launch a kernel through the lab, in the GPU worker first where it is new."""
         from kernellab._triton.artifact import relauncher
 

@@ -114,7 +114,7 @@ class OnGpu:
         return first_verdict() if founder == evaluation.point.text else agreement(founder, group == 0)
 
     def _checked(self, request: Request, evaluation: Evaluation) -> Verdict | None:
-        """Launch on copies after a first flight, and compare with the user's reference, where there is one."""
+        """Launch on copies after a trial launch, and compare with the user's reference, where there is one."""
         if self.verdicts.check is None:
             return None
         assert evaluation.compiled is not None

@@ -1,1 +1,1 @@
-"""Launches on a GPU: observed ones, first flights in a worker process, and timing there."""
+"""Launches on a GPU: trial launches in a worker process, on copies of the arguments between redzones."""

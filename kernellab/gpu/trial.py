@@ -23,7 +23,7 @@ from kernellab.errors import (
 )
 from kernellab.gpu.ipc import Boarding, CannotBoard
 from kernellab.gpu.redzones import damage_text
-from kernellab.gpu.trial_job import Ending, Flight, FlightJob, Placing
+from kernellab.gpu.trial_job import Ending, Placing, TrialJob, TrialOutcome
 from kernellab.ir.effects import Access, Site
 from kernellab.ir.pointers import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec
@@ -31,21 +31,21 @@ from kernellab.launch.device import device_name, driver_version
 from kernellab.launch.grid import MAX_GRID, Grid3
 from kernellab.launch.reached import Reached, reached
 from kernellab.launch.trial import TrialRequest, TrialResult
-from kernellab.store import FlightLog, GoodFlight
+from kernellab.store import PassedTrial, TrialLog
 from kernellab.workers.forks import lock
 from kernellab.workers.worker import Job, Kind, Worker
 
 _SCHEMA = 1
 
 
-def good_flight(
+def passed_trial(
     digest: str,
     device: str,
     driver: str,
     grid: Grid3,
     arguments: Sequence[tuple[str, ArgumentSpec]],
     sizes_bytes: Sequence[int],
-) -> GoodFlight:
+) -> PassedTrial:
     """Return the record of a launch that went well; ``sizes_bytes`` are those of the storages, by index."""
     fields = {
         "schema": _SCHEMA,
@@ -54,12 +54,12 @@ def good_flight(
         "sizes": list(sizes_bytes),
     }
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    return GoodFlight(digest, device, driver, hashlib.sha256(text.encode()).hexdigest())
+    return PassedTrial(digest, device, driver, hashlib.sha256(text.encode()).hexdigest())
 
 
-def is_lasting(flight: Flight, compiled: Compiled) -> bool:
-    """Tell whether a clean flight says the same of every launch like it: writes were watched, and no data decides."""
-    if flight.placing is Placing.ORIGINALS or compiled.effects.unknown:
+def is_lasting(outcome: TrialOutcome, compiled: Compiled) -> bool:
+    """Tell whether a clean trial says the same of every launch like it: writes were watched, and no data decides."""
+    if outcome.placing is Placing.ORIGINALS or compiled.effects.unknown:
         return False
     return not depends_on_data(compiled.graph)
 
@@ -70,12 +70,12 @@ _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 @dataclass(slots=True)
-class Flights:
+class GpuTrials:
     """The GPU workers, one per device, and which specializations came back from them; ``log`` has earlier sessions."""
 
     timeout_s: float
     enabled: bool = True
-    log: FlightLog | None = None
+    log: TrialLog | None = None
     _workers: dict[int, Worker] = field(default_factory=dict)
     _passed: set[tuple[str, int]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=lock)
@@ -85,7 +85,7 @@ class Flights:
         job = Job("kernellab.gpu.worker:warm", device, "Starting the GPU worker")
 
         def warm() -> None:
-            with contextlib.suppress(KernellabError):  # the first flight will say it
+            with contextlib.suppress(KernellabError):  # the first trial will say it
                 self.worker(device).run(job, _WARM_S)
 
         threading.Thread(target=warm, daemon=True).start()
@@ -129,32 +129,32 @@ class Flights:
             return TrialResult((f"the first launch ran in this process: {exc}",))
         torch.cuda.synchronize(device)
         try:
-            flight = self._flight(request, job, timeout_s)
+            outcome = self._outcome(request, job, timeout_s)
         finally:
             del job
             boarding.unshare()  # the traceback of an error would keep it
             torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
-        if flight.ending is not Ending.CLEAN:
-            if flight.ending is Ending.FAULT:
+        if outcome.ending is not Ending.CLEAN:
+            if outcome.ending is Ending.FAULT:
                 self.worker(device).close()
                 self.start(device)
-            raise flight_error(request, boarding, flight)
+            raise trial_error(request, boarding, outcome)
         self._passed.add((request.handle.hash, device))
-        if self.log is not None and is_lasting(flight, request.compiled):
+        if self.log is not None and is_lasting(outcome, request.compiled):
             with contextlib.suppress(StoreError):  # then the next session tries again
                 self.log.add(record)
-        return _result(flight)
+        return _result(outcome)
 
-    def _is_logged(self, record: GoodFlight) -> bool:
+    def _is_logged(self, record: PassedTrial) -> bool:
         with contextlib.suppress(StoreError):
             return self.log is not None and record in self.log
         return False
 
-    def _flight(self, request: TrialRequest, job: FlightJob, timeout_s: float | None) -> Flight:
+    def _outcome(self, request: TrialRequest, job: TrialJob, timeout_s: float | None) -> TrialOutcome:
         worker = self.worker(job.device)
-        work = Job("kernellab.gpu.worker:fly", job, f"kernel {job.kernel}")
+        work = Job("kernellab.gpu.worker:try_launch", job, f"kernel {job.kernel}")
         try:
-            flight: Flight = worker.run(work, timeout_s or self.timeout_s)
+            outcome: TrialOutcome = worker.run(work, timeout_s or self.timeout_s)
         except WorkerTimeout as exc:
             self.start(job.device)
             text = f"{_subject(request)} did not end within {timeout_s or self.timeout_s:g} s and was stopped."
@@ -163,7 +163,7 @@ class Flights:
             self.start(job.device)
             text = f"{_subject(request)} ended the GPU worker: {exc.message}"
             raise RunError(f"{text} {_UNTOUCHED}", kernel=job.kernel, detail=exc.detail) from exc
-        return flight
+        return outcome
 
     def worker(self, device: int) -> Worker:
         """Return the worker of a device, which starts with its first job."""
@@ -180,18 +180,18 @@ _PARTLY = "It ran on the notebook's own memory, which it may have changed: there
 Specs = tuple[tuple[str, ArgumentSpec], ...]
 
 
-def _record(request: TrialRequest, boarding: Boarding, specs: Specs) -> GoodFlight:
+def _record(request: TrialRequest, boarding: Boarding, specs: Specs) -> PassedTrial:
     """Return what the launch is kept as once it went well."""
     sizes = [0 if storage is None else storage.nbytes() for storage in boarding.storages]
     name = device_name(boarding.device)
-    return good_flight(request.handle.hash, name, driver_version(), request.grid, specs, sizes)
+    return passed_trial(request.handle.hash, name, driver_version(), request.grid, specs, sizes)
 
 
-def _job(request: TrialRequest, boarding: Boarding, specs: Specs) -> FlightJob:
+def _job(request: TrialRequest, boarding: Boarding, specs: Specs) -> TrialJob:
     from kernellab._triton.artifact import specialization_of  # keeps `import kernellab` light
 
     signature, constants = specialization_of(request.handle)
-    return FlightJob(
+    return TrialJob(
         kernel=request.compiled.kernel,
         files=tuple(request.files.items()),
         digest=request.handle.hash,
@@ -209,13 +209,13 @@ def _mutated(compiled: Compiled, behind: Reached) -> frozenset[str] | None:
     return compiled.effects.mutated | behind.mutated if compiled.effects.is_followed else None
 
 
-def _result(flight: Flight) -> TrialResult:
+def _result(outcome: TrialOutcome) -> TrialResult:
     notes = {
         Placing.COPIES: (),
         Placing.WRITTEN_COPIES: ("the first launch read the notebook's own memory: there was no room for all copies",),
         Placing.ORIGINALS: ("the first launch ran on the notebook's own memory: there was no room for copies",),
     }
-    return TrialResult(notes[flight.placing], flight.placing is Placing.ORIGINALS, flight.output)
+    return TrialResult(notes[outcome.placing], outcome.placing is Placing.ORIGINALS, outcome.output)
 
 
 def _subject(request: TrialRequest) -> str:
@@ -229,40 +229,40 @@ def _subject(request: TrialRequest) -> str:
     return f"{request.compiled.kernel} ({', '.join(filter(None, (constants, config)))}; grid {request.grid})"
 
 
-def flight_error(request: TrialRequest, boarding: Boarding, flight: Flight) -> KernellabError:
-    """Return the error for a flight that did not end well."""
-    if flight.ending is Ending.FAULT:
-        return _fault(request, boarding, flight)
-    if flight.ending is Ending.DAMAGE:
-        return _damage(request, boarding, flight)
-    text = f"{_subject(request)} was refused: {first_line(flight.message)}."
+def trial_error(request: TrialRequest, boarding: Boarding, outcome: TrialOutcome) -> KernellabError:
+    """Return the error for a trial that did not end well."""
+    if outcome.ending is Ending.FAULT:
+        return _fault(request, boarding, outcome)
+    if outcome.ending is Ending.DAMAGE:
+        return _damage(request, boarding, outcome)
+    text = f"{_subject(request)} was refused: {first_line(outcome.message)}."
     if any(extent > limit for extent, limit in zip(request.grid, MAX_GRID, strict=True)):
         text = f"{_subject(request)} was refused: a grid has at most {' x '.join(map(str, MAX_GRID))} programs."
-    return LaunchError(text, kernel=request.compiled.kernel, detail=flight.message)
+    return LaunchError(text, kernel=request.compiled.kernel, detail=outcome.message)
 
 
-def _fault(request: TrialRequest, boarding: Boarding, flight: Flight) -> KernellabError:
+def _fault(request: TrialRequest, boarding: Boarding, outcome: TrialOutcome) -> KernellabError:
     """Return the error for a fault of the device: at the access that is found to be at fault, else the likely one."""
-    state = _PARTLY if flight.placing is Placing.ORIGINALS else _UNTOUCHED
-    text = f"{_subject(request)} failed on the GPU: {first_line(flight.message)}."
-    if not any(words in flight.message for words in _ADDRESS_FAULTS):
-        said = next((f" {line.strip()}" for line in flight.output.splitlines() if "ssertion" in line), "")
-        return RunError(f"{text}{said} {state}", detail=flight.message, kernel=request.compiled.kernel)
+    state = _PARTLY if outcome.placing is Placing.ORIGINALS else _UNTOUCHED
+    text = f"{_subject(request)} failed on the GPU: {first_line(outcome.message)}."
+    if not any(words in outcome.message for words in _ADDRESS_FAULTS):
+        said = next((f" {line.strip()}" for line in outcome.output.splitlines() if "ssertion" in line), "")
+        return RunError(f"{text}{said} {state}", detail=outcome.message, kernel=request.compiled.kernel)
     found = request.look_closer()
     if found is not None:
         message = f"{text} {found.message.rstrip('.')}. {state}"
-        return type(found)(message, place=found.place, detail=flight.message, kernel=request.compiled.kernel)
+        return type(found)(message, place=found.place, detail=outcome.message, kernel=request.compiled.kernel)
     sites = request.compiled.effects.sites
     null = boarding.without_memory()
     site = _likely(tuple(site for site in sites if site.argument in null)) or _likely(sites)
     guess = "" if site is None else f" Most likely it is an access to {site.argument}."
     place = None if site is None else _place(site)
-    return RunError(f"{text}{guess} {state}", place=place, detail=flight.message, kernel=request.compiled.kernel)
+    return RunError(f"{text}{guess} {state}", place=place, detail=outcome.message, kernel=request.compiled.kernel)
 
 
-def _damage(request: TrialRequest, boarding: Boarding, flight: Flight) -> OutOfBounds:
+def _damage(request: TrialRequest, boarding: Boarding, outcome: TrialOutcome) -> OutOfBounds:
     mutated = request.compiled.effects.mutated | boarding.behind.mutated
-    argument, what = damage_text(flight.damages[0], boarding.names, mutated)
+    argument, what = damage_text(outcome.damages[0], boarding.names, mutated)
     sites = [site for site in request.compiled.effects.sites if site.kind is not Access.READ]
     site = _likely(tuple(site for site in sites if site.goes_to(argument))) or _likely(tuple(sites))
     text = f"{_subject(request)} wrote out of bounds: {what}. {_UNTOUCHED}"

@@ -37,7 +37,7 @@ class Tables:
 
 
 @dataclass(frozen=True, slots=True)
-class FlightJob:
+class TrialJob:
     """A launch of a compiled kernel.
 
     ``files`` are those of Triton's handle, name and path; ``constants`` the index paths of compile-time arguments.
@@ -57,7 +57,7 @@ class FlightJob:
 
 
 class Ending(StrEnum):
-    """How a flight ended: well, without a launch, with a fault of the device, or with memory written out of bounds."""
+    """How a trial ended: well, without a launch, with a fault of the device, or with memory written out of bounds."""
 
     CLEAN = "clean"
     REFUSED = "refused"
@@ -90,8 +90,8 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
-    """What came of a flight. ``message`` is the driver's; ``output`` what the kernel printed."""
+class TrialOutcome:
+    """What came of a trial. ``message`` is the driver's; ``output`` what the kernel printed."""
 
     ending: Ending
     placing: Placing

@@ -14,7 +14,7 @@ from typing import Any
 from kernellab._triton.artifact import compiled_from_files, launch_compiled
 from kernellab.gpu.ipc import argument_of, move_tables, moves_of, with_moved_numbers
 from kernellab.gpu.redzones import Arena, Span, arena_of, spans_of
-from kernellab.gpu.trial_job import Ending, Flight, FlightJob, Memory, Placing, Tables
+from kernellab.gpu.trial_job import Ending, Memory, Placing, Tables, TrialJob, TrialOutcome
 from kernellab.launch.memory import Moves
 
 _WIDE_GUARD_BYTES = 32 << 20
@@ -24,7 +24,7 @@ _OUTPUT_CHARS = 100_000
 
 
 def warm(device: int, progress: object) -> None:
-    """Make the CUDA context and load what guards memory, so that the first flight need not wait for that."""
+    """Make the CUDA context and load what guards memory, so that the first trial need not wait for that."""
     import torch
 
     arena = arena_of(((_ALIGNED, 2 * _ALIGNED),), 3 * _ALIGNED, f"cuda:{device}")
@@ -34,7 +34,7 @@ def warm(device: int, progress: object) -> None:
     torch.cuda.synchronize(device)
 
 
-def fly(job: FlightJob, progress: Callable[[Any], None]) -> Flight:
+def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     """Launch once and tell how it ended. After a fault, this process can do nothing more on the device."""
     import torch
 
@@ -47,7 +47,7 @@ def fly(job: FlightJob, progress: Callable[[Any], None]) -> Flight:
     arguments = tuple(argument_of(spec, placed.tensors) for spec in specs)
     ending, message = _launched(kernel, job.grid, arguments)
     if ending is Ending.FAULT:
-        return Flight(ending, placed.placing, message, output=_printed_since(printed))
+        return TrialOutcome(ending, placed.placing, message, output=_printed_since(printed))
     damages = () if placed.arena is None else tuple(placed.arena.damages())
     if placed.placing is Placing.ORIGINALS and ending is Ending.CLEAN and not damages:
         _write_tables_back(job, placed.tensors, moves)
@@ -56,7 +56,7 @@ def fly(job: FlightJob, progress: Callable[[Any], None]) -> Flight:
     placed.free()
     if damages:
         ending = Ending.DAMAGE
-    return Flight(ending, placing, message, damages, _printed_since(printed))
+    return TrialOutcome(ending, placing, message, damages, _printed_since(printed))
 
 
 def _launched(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> tuple[Ending, str]:
@@ -76,7 +76,7 @@ def _launched(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...
 
 @dataclass(slots=True)
 class _Placed:
-    """The memory of a flight. ``arena`` holds the copies, if there are any."""
+    """The memory of a trial. ``arena`` holds the copies, if there are any."""
 
     placing: Placing
     tensors: list[Any]
@@ -90,7 +90,7 @@ class _Placed:
         torch.cuda.empty_cache()
 
 
-def _write_tables_back(job: FlightJob, tensors: list[Any], moves: Moves) -> None:
+def _write_tables_back(job: TrialJob, tensors: list[Any], moves: Moves) -> None:
     """Let the notebook's tables hold what the launch left in their copies, which are all that was copied."""
     back = tuple((to, size_bytes, address) for address, size_bytes, to in moves)
     move_tables(job.tables, tensors, back)

@@ -48,6 +48,6 @@ def leave_gpu(launches: Any) -> None:
     """Let a runtime of launches go on without the GPU that there was."""
     from kernellab._triton.offline import OfflineDriver  # keeps `import kernellab` light
 
-    launches.flights = launches.tune = None
+    launches.trials = launches.tune = None
     launches.offline = OfflineDriver(launches.target, launches.interpreted)
     launches.activate()

@@ -142,9 +142,9 @@ class Recorder:
     """Collects launches, one record per specialization, in the order of their first launch.
 
     ``timeout_s`` limits each launch in a worker; with ``run`` false, launches are compiled only; with ``isolate``
-    false, first launches on a GPU do not fly in the worker; with ``interpret``, none runs on a GPU. ``uninitialised``
-    names arguments whose contents count as never written on the CPU. With ``poison``, outputs are filled with a pattern
-    before each launch, and ``unwritten`` holds masks of the elements that no launch wrote.
+    false, first launches on a GPU are not tried in the worker; with ``interpret``, none runs on a GPU.
+    ``uninitialised`` names arguments whose contents count as never written on the CPU. With ``poison``, outputs are
+    filled with a pattern before each launch, and ``unwritten`` holds masks of the elements that no launch wrote.
     """
 
     timeout_s: float | None = None

@@ -53,7 +53,7 @@ class _Call:
 class Launches:
     """The runtime of bound kernels.
 
-    ``offline`` is the driver that stands in for a GPU, or None where there is one; then ``flights`` are its workers,
+    ``offline`` is the driver that stands in for a GPU, or None where there is one; then ``trials`` are its workers,
     and ``tune`` returns the config of an autotuned kernel, from its arguments, grid and options among them. ``keep`` is
     told of launches that nobody records. ``reporter`` shows how far a launch on the CPU has come, ``compile_reporter``
     that one waits for its kernel, ``tuning_reporter`` and ``benchmark_reporter`` how far these have come.
@@ -63,7 +63,7 @@ class Launches:
     interpret: Interpret
     target: Target
     offline: Any = None
-    flights: Trials | None = None
+    trials: Trials | None = None
     tune: Tune | None = None
     switch: Switch = field(default_factory=Switch)
     observers: Observers = field(default_factory=Observers)
@@ -88,8 +88,8 @@ class Launches:
     def close(self) -> None:
         """Stop the GPU workers, and take the offline driver away; a lab that comes may take the kernels over."""
         self.is_closed = True
-        if self.flights is not None:
-            self.flights.close()
+        if self.trials is not None:
+            self.trials.close()
         if self.offline is not None:
             from kernellab._triton.offline import deactivate  # keeps `import kernellab` light
 
@@ -312,7 +312,7 @@ class Launches:
 
     def _isolates(self, recorder: Recorder | None) -> bool:
         """Tell whether what was never launched on the GPU is tried in its worker first."""
-        return self.flights is not None and self.flights.enabled and (recorder is None or recorder.isolate)
+        return self.trials is not None and self.trials.enabled and (recorder is None or recorder.isolate)
 
     def _tried_first(self, call: _Call) -> Any:
         """Launch on the GPU, a new specialization after its trial in the worker."""
@@ -325,8 +325,8 @@ class Launches:
     def _trial(self, call: _Call, handle: Any) -> TrialResult:
         """Try a specialization in the GPU worker unless it has been there; the grid is evaluated and stays so."""
         __tracebackhide__ = True
-        assert self.flights is not None
-        if self.flights.has_passed(handle.hash):
+        assert self.trials is not None
+        if self.trials.has_passed(handle.hash):
             return TrialResult()
         arguments = call.arguments
         extents = _evaluated(call, arguments)
@@ -338,7 +338,7 @@ class Launches:
         recorder = self._recorder
         closer = partial(self._closer, call.kernel, arguments, extents, compiled.effects)
         request = TrialRequest(handle, triton_files(compiled), compiled, arguments, extents, closer)
-        return self.flights.launch(request, None if recorder is None else recorder.timeout_s)
+        return self.trials.launch(request, None if recorder is None else recorder.timeout_s)
 
     def _closer(
         self, kernel: Any, arguments: Mapping[str, Any], grid: Grid3, effects: Effects

@@ -38,16 +38,16 @@ _START_S = 120.0
 
 
 def gpu_bench(
-    launches: Launches, flights: Trials | None, timeout_s: float, reset: frozenset[str], device: int | None = None
+    launches: Launches, trials: Trials | None, timeout_s: float, reset: frozenset[str], device: int | None = None
 ) -> Bench:
     """Return the bench for some launches: in the worker of a device, the current one by default.
 
     ``reset`` names arguments that are set to zero before each launch. What cannot go to the worker is timed in this
-    process: hooks that cannot be pickled, and everything while first flights are switched off.
+    process: hooks that cannot be pickled, and everything while trial launches are switched off.
     """
-    if flights is None or not flights.enabled:
+    if trials is None or not trials.enabled:
         return LocalBench(launches, reset)
-    return WorkerBench(launches, flights, timeout_s, reset, device)
+    return WorkerBench(launches, trials, timeout_s, reset, device)
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class WorkerBench:
     """Times launches in the GPU worker, on copies of the arguments; the notebook's memory is only read."""
 
     launches: Launches
-    flights: Trials
+    trials: Trials
     timeout_s: float
     reset: frozenset[str]
     device: int | None = None
@@ -71,7 +71,7 @@ class WorkerBench:
 
     def get_ready(self) -> None:
         job = Job(f"{_WORKER}:get_ready", Readiness(self._device, self.launches.dtypes), "Getting the bench ready")
-        worker = self.flights.worker(self._device)
+        worker = self.trials.worker(self._device)
 
         def run() -> None:
             with suppress(KernellabError, OSError):  # the first measurement will say it; a lab may close meanwhile
@@ -139,9 +139,9 @@ class WorkerBench:
         if self._setup is None:
             return
         device, job = self._setup.device, Job(f"{_WORKER}:close", None, "Closing the bench")
-        worker = self.flights.worker(device)
+        worker = self.trials.worker(device)
         if worker.pid is None:  # an interrupt ended it with its job, so it holds nothing; nobody waits for the next one
-            self.flights.start(device)
+            self.trials.start(device)
         else:
             with suppress(WorkerError):
                 worker.run(job, _START_S)
@@ -170,7 +170,7 @@ class WorkerBench:
         device = self._setup.device
         job = Job(f"{_WORKER}:{handler}", payload, f"{self.launches.name} ({subject})")
         try:
-            return self.flights.worker(device).run(job, timeout_s)
+            return self.trials.worker(device).run(job, timeout_s)
         except (WorkerTimeout, WorkerDied):
             self._lose_worker(device)
             raise
@@ -179,7 +179,7 @@ class WorkerBench:
         if timing.fault:
             assert self._setup is not None
             device = self._setup.device
-            self.flights.worker(device).close()
+            self.trials.worker(device).close()
             self._lose_worker(device)
         names = {} if self._boarding is None else self._boarding.names
         if timing.damages:
@@ -199,7 +199,7 @@ class WorkerBench:
         """
         job = Job("kernellab.gpu.worker:warm", device, "Starting the GPU worker")
         try:
-            self.flights.worker(device).run(job, _START_S)
+            self.trials.worker(device).run(job, _START_S)
         except (WorkerTimeout, WorkerDied) as exc:
             raise WorkerError(exc.message, detail=exc.detail) from exc
 

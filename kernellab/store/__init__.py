@@ -4,7 +4,7 @@ Rows are JSON and text, so that opening a store never executes anything. Writes 
 """
 
 from kernellab.store.database import FILE
-from kernellab.store.history import FlightLog, GoodFlight, History
+from kernellab.store.history import History, PassedTrial, TrialLog
 from kernellab.store.records import (
     Argument,
     Entry,
@@ -24,15 +24,15 @@ __all__ = [
     "SCHEMA",
     "Argument",
     "Entry",
-    "FlightLog",
-    "GoodFlight",
     "History",
     "Launch",
     "LaunchRow",
     "LaunchedBy",
     "Measurement",
     "MeasurementRow",
+    "PassedTrial",
     "Result",
     "Store",
+    "TrialLog",
     "Version",
 ]

@@ -98,7 +98,7 @@ class History:
     def trim(self, limit_bytes: int) -> int:
         """Delete the oldest rows, results first and measurements last, until the rest takes less; return how many."""
         removed = 0
-        for table, order in (("results", "id"), ("flights", "id"), ("launches", "last"), ("measurements", "id")):
+        for table, order in (("results", "id"), ("trials", "id"), ("launches", "last"), ("measurements", "id")):
             while self._used_bytes() > limit_bytes:
                 gone = self.database.write(lambda cursor, t=table, o=order: _delete_oldest(cursor, t, o))  # type: ignore[misc]
                 removed += gone
@@ -195,8 +195,8 @@ def _launch_digest(launch: Launch) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class GoodFlight:
-    """What a good flight holds for: the compiled kernel, the model of the GPU and its driver, and the launch.
+class PassedTrial:
+    """What a passed trial launch holds for: the compiled kernel, the model of the GPU and its driver, and the launch.
 
     ``launch`` is a hash of the grid, and of sizes, layouts and numbers of the arguments.
     """
@@ -208,19 +208,19 @@ class GoodFlight:
 
 
 @dataclass(frozen=True, slots=True)
-class FlightLog:
-    """The good flights of all sessions."""
+class TrialLog:
+    """The trial launches of all sessions that went well."""
 
     database: Database
 
-    def add(self, flight: GoodFlight) -> None:
-        values = (*astuple(flight), time.time())
+    def add(self, trial: PassedTrial) -> None:
+        values = (*astuple(trial), time.time())
         self.database.write(
             lambda cursor: cursor.execute(
-                "INSERT OR IGNORE INTO flights (digest, device, driver, launch, created) VALUES (?, ?, ?, ?, ?)", values
+                "INSERT OR IGNORE INTO trials (digest, device, driver, launch, created) VALUES (?, ?, ?, ?, ?)", values
             )
         )
 
-    def __contains__(self, flight: GoodFlight) -> bool:
-        query = "SELECT 1 FROM flights WHERE digest = ? AND device = ? AND driver = ? AND launch = ?"
-        return bool(self.database.rows(query, astuple(flight)))
+    def __contains__(self, trial: PassedTrial) -> bool:
+        query = "SELECT 1 FROM trials WHERE digest = ? AND device = ? AND driver = ? AND launch = ?"
+        return bool(self.database.rows(query, astuple(trial)))

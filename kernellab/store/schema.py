@@ -96,10 +96,10 @@ _HISTORY_2 = (
     "CREATE INDEX measurements_by_key ON measurements (key, version_id)",
 )
 
-# A verdict of a first flight, and the way from a version to its measurements.
-_FLIGHTS_3 = (
+# The trial launches that went well, and the way from a version to its measurements.
+_TRIALS_3 = (
     """
-    CREATE TABLE flights (
+    CREATE TABLE IF NOT EXISTS flights (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         digest TEXT NOT NULL,
         device TEXT NOT NULL,
@@ -112,13 +112,16 @@ _FLIGHTS_3 = (
     "CREATE INDEX measurements_by_version ON measurements (version_id)",
 )
 
+# They got their name; a file that lacks the table gets it anew.
+_RENAMED_4 = (_TRIALS_3[0], "ALTER TABLE flights RENAME TO trials")
+
 # Number i turns a file of schema i into one of schema i + 1; a new file has schema 0.
-MIGRATIONS: tuple[tuple[str, ...], ...] = ((_VERSIONS_1,), _HISTORY_2, _FLIGHTS_3)
+MIGRATIONS: tuple[tuple[str, ...], ...] = ((_VERSIONS_1,), _HISTORY_2, _TRIALS_3, _RENAMED_4)
 SCHEMA = len(MIGRATIONS)
 
 
 # The first table that each schema brought: a file that lost its number is known by these.
-_MARKS = ("versions", "kernels", "flights")
+_MARKS = ("versions", "kernels", "flights", "trials")
 
 
 class ForeignSchema(Exception):

@@ -11,7 +11,7 @@ from typing import Any
 
 from kernellab.source import Closure, closure_of_json, closure_to_jsonable, parsed_json, require, require_type
 from kernellab.store.database import Database
-from kernellab.store.history import FlightLog, History, identity, insert_launch, insert_measurements, known_measurements
+from kernellab.store.history import History, TrialLog, identity, insert_launch, insert_measurements, known_measurements
 from kernellab.store.records import Entry, Version
 from kernellab.store.serial import require_moment
 
@@ -25,7 +25,7 @@ class Store:
     def __init__(self, folder: Path | None) -> None:
         self.database = Database(folder)
         self.history = History(self.database)
-        self.flights = FlightLog(self.database)
+        self.trials = TrialLog(self.database)
 
     @property
     def path(self) -> Path | None:

@@ -174,7 +174,7 @@ def _bench(runtime: Runtime, launches: Launches, timeout_s: float) -> Bench:
     def made() -> Bench:
         from kernellab.measure.gpu_bench import gpu_bench  # where all is known, nothing of it is needed
 
-        return gpu_bench(launches, runtime.flights, timeout_s, _reset(launches))
+        return gpu_bench(launches, runtime.trials, timeout_s, _reset(launches))
 
     return DeferredBench(made)
 
@@ -184,7 +184,7 @@ def _bench_on(runtime: Runtime, launches: Launches, timeout_s: float, device: in
         from kernellab.measure.gpu_bench import gpu_bench
         from kernellab.measure.launches import on_device
 
-        return gpu_bench(on_device(launches, device), runtime.flights, timeout_s, _reset(launches), device)
+        return gpu_bench(on_device(launches, device), runtime.trials, timeout_s, _reset(launches), device)
 
     return DeferredBench(made)
 

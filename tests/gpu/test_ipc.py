@@ -1,4 +1,4 @@
-"""What of a GPU launch can be told without a GPU: who boards, and how a flight that went wrong is worded."""
+"""What of a GPU launch can be told without a GPU: who boards, and how a trial that went wrong is worded."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 import kernellab
 from kernellab.errors import LaunchError, OutOfBounds, RunError
 from kernellab.gpu.ipc import Boarding, CannotBoard
-from kernellab.gpu.trial import flight_error
-from kernellab.gpu.trial_job import Damage, Ending, Flight, Placing
+from kernellab.gpu.trial import trial_error
+from kernellab.gpu.trial_job import Damage, Ending, Placing, TrialOutcome
 from kernellab.launch.arguments import ScalarSpec, TupleSpec
 from kernellab.launch.trial import TrialRequest
 from kernellab.settings import read_settings
@@ -27,9 +27,9 @@ def request(lab: kernellab.Lab, look_closer: Any = lambda: None) -> TrialRequest
     return TrialRequest(None, {}, compiled, {}, (3, 1, 1), look_closer)
 
 
-def failure(lab: kernellab.Lab, flight: Flight, **more: Any) -> kernellab.KernellabError:
+def failure(lab: kernellab.Lab, outcome: TrialOutcome, **more: Any) -> kernellab.KernellabError:
     boarding = Boarding(0, frozenset({"out_ptr"}), {0: ["x_ptr"], 1: ["y_ptr"], 2: ["out_ptr"]})
-    return flight_error(request(lab, **more), boarding, flight)
+    return trial_error(request(lab, **more), boarding, outcome)
 
 
 def test_memory_of_the_cpu_stays_behind() -> None:
@@ -63,7 +63,7 @@ def test_a_null_pointer_boards_as_one() -> None:
 
 def test_a_fault_names_the_kernel_its_config_and_the_likely_access(lab: kernellab.Lab) -> None:
     error = failure(
-        lab, Flight(Ending.FAULT, Placing.COPIES, "CUDA error: an illegal memory access was encountered\n...")
+        lab, TrialOutcome(Ending.FAULT, Placing.COPIES, "CUDA error: an illegal memory access was encountered\n...")
     )
     assert type(error) is RunError
     assert error.message.startswith(
@@ -76,16 +76,16 @@ def test_a_fault_names_the_kernel_its_config_and_the_likely_access(lab: kernella
 
 def test_an_assert_of_the_kernel_is_told_and_no_access_blamed(lab: kernellab.Lab) -> None:
     output = "other\ncell.py:3: kernel: block: [0,0,0], thread: [1,0,0] Assertion `too small` failed\n"
-    flight = Flight(Ending.FAULT, Placing.COPIES, "CUDA error: device-side assert triggered", output=output)
-    error = failure(lab, flight)
+    outcome = TrialOutcome(Ending.FAULT, Placing.COPIES, "CUDA error: device-side assert triggered", output=output)
+    error = failure(lab, outcome)
     assert "Assertion `too small` failed" in error.message
     assert "Most likely" not in error.message
 
 
 def test_a_grid_beyond_the_limits_is_told_them(lab: kernellab.Lab) -> None:
-    flight = Flight(Ending.REFUSED, Placing.COPIES, "Triton Error [CUDA]: invalid argument")
+    outcome = TrialOutcome(Ending.REFUSED, Placing.COPIES, "Triton Error [CUDA]: invalid argument")
     boarding = Boarding(0, None)
-    error = flight_error(replace(request(lab), grid=(1, 70000, 1)), boarding, flight)
+    error = trial_error(replace(request(lab), grid=(1, 70000, 1)), boarding, outcome)
     assert isinstance(error, LaunchError)
     assert "a grid has at most 2147483647 x 65535 x 65535 programs" in error.message
 
@@ -94,7 +94,7 @@ def test_a_closer_look_at_a_fault_names_the_access(lab: kernellab.Lab) -> None:
     found = OutOfBounds("load of x_ptr out of bounds.")
     error = failure(
         lab,
-        Flight(Ending.FAULT, Placing.COPIES, "CUDA error: an illegal memory access was encountered"),
+        TrialOutcome(Ending.FAULT, Placing.COPIES, "CUDA error: an illegal memory access was encountered"),
         look_closer=lambda: found,
     )
     assert type(error) is OutOfBounds
@@ -103,7 +103,7 @@ def test_a_closer_look_at_a_fault_names_the_access(lab: kernellab.Lab) -> None:
 
 def test_memory_without_copies_may_have_changed(lab: kernellab.Lab) -> None:
     error = failure(
-        lab, Flight(Ending.FAULT, Placing.ORIGINALS, "CUDA error: an illegal memory access was encountered")
+        lab, TrialOutcome(Ending.FAULT, Placing.ORIGINALS, "CUDA error: an illegal memory access was encountered")
     )
     assert "which it may have changed" in error.message
 
@@ -117,7 +117,7 @@ def test_memory_without_copies_may_have_changed(lab: kernellab.Lab) -> None:
     ],
 )
 def test_damage_is_laid_to_an_argument_that_the_kernel_writes(lab: kernellab.Lab, damage: Damage, words: str) -> None:
-    error = failure(lab, Flight(Ending.DAMAGE, Placing.COPIES, damages=(damage,)))
+    error = failure(lab, TrialOutcome(Ending.DAMAGE, Placing.COPIES, damages=(damage,)))
     assert type(error) is OutOfBounds
     assert words in error.message
     assert error.place is not None

@@ -13,7 +13,7 @@ from triton import knobs
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
-from kernellab.gpu.trial import Flights
+from kernellab.gpu.trial import GpuTrials
 from tests.gpu import bad_kernels as bad
 from tests.kernels.cases import all_cases
 
@@ -83,7 +83,7 @@ def test_a_first_launch_through_a_view_changes_the_view_alone(lab: kernellab.Lab
     assert memory[3 : 3 + N].eq(2).all()
 
 
-def test_two_views_of_one_storage_stay_together_in_flight(lab: kernellab.Lab) -> None:
+def test_two_views_of_one_storage_stay_together_in_the_trial(lab: kernellab.Lab) -> None:
     memory = torch.ones(2048, device="cuda")
     lab.bind(bad.copy_all)[(8,)](memory[:1024], memory[1024:], 1024, BLOCK=128)
     assert memory.eq(1).all()
@@ -210,7 +210,7 @@ def test_pinned_memory_launches_in_this_process_and_the_run_says_so(lab: kernell
 
 
 def test_isolation_can_be_left_out(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Flights, "launch", None)
+    monkeypatch.setattr(GpuTrials, "launch", None)
     x, out = torch.rand(N, device="cuda"), torch.zeros(N, device="cuda")
     with lab.recording(isolate=False):
         lab.bind(bad.copy_all)[cells](x, out, N, BLOCK=32)

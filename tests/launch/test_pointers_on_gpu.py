@@ -13,7 +13,7 @@ import triton
 
 import kernellab
 from kernellab.errors import KernellabError, OutOfBounds
-from kernellab.gpu.trial import Flights
+from kernellab.gpu.trial import GpuTrials
 from kernellab.ir.effects import REACHED
 from tests.kernels import pointers
 from tests.kernels.pointers import Groups
@@ -47,30 +47,30 @@ def zeros(*sizes: int) -> list[torch.Tensor]:
 
 
 @pytest.fixture
-def landings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return the list that the landing of each trial launch is added to."""
+def results(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return the list that the result of each trial launch is added to."""
     found: list[Any] = []
-    launch = Flights.launch
+    launch = GpuTrials.launch
 
-    def noted(self: Flights, *given: Any) -> Any:
+    def noted(self: GpuTrials, *given: Any) -> Any:
         found.append(launch(self, *given))
         return found[-1]
 
-    monkeypatch.setattr(Flights, "launch", noted)
+    monkeypatch.setattr(GpuTrials, "launch", noted)
     return found
 
 
-def test_a_grouped_product_is_tried_on_copies_and_launched_once(lab: kernellab.Lab, landings: list[Any]) -> None:
+def test_a_grouped_product_is_tried_on_copies_and_launched_once(lab: kernellab.Lab, results: list[Any]) -> None:
     groups = Groups.of(SIZES, "cuda")
     run = lab.run(pointers.grouped_matmul, (4,), *groups.arguments, **groups.meta)
     groups.check()
-    assert [landing.notes for landing in landings] == [()]
+    assert [result.notes for result in results] == [()]
     assert run.changed[f"{REACHED}c_ptrs[2]"] > 0
     assert run.changed[f"{REACHED}a_ptrs[2]"] == 0
 
 
 def test_a_foreach_update_happens_exactly_once_also_with_tables_that_change(
-    lab: kernellab.Lab, landings: list[Any]
+    lab: kernellab.Lab, results: list[Any]
 ) -> None:
     bound = lab.bind(pointers.foreach_add)
     for _ in range(3):
@@ -82,15 +82,15 @@ def test_a_foreach_update_happens_exactly_once_also_with_tables_that_change(
             bound[(3,)](addresses, lengths, 2.0, BLOCK=64)
             assert all(tensor.eq(2.0 * launch).all() for tensor in tensors)
         assert torch.equal(addresses, before)
-    assert len(landings) == 1
+    assert len(results) == 1
 
 
 @pytest.mark.parametrize("offset", [0, 3])
-def test_an_address_may_be_a_number(lab: kernellab.Lab, landings: list[Any], offset: int) -> None:
+def test_an_address_may_be_a_number(lab: kernellab.Lab, results: list[Any], offset: int) -> None:
     whole = torch.zeros(64, device="cuda")
     lab.bind(pointers.add_at)[(1,)](whole[offset:].data_ptr(), 8, 1.0, BLOCK=16)
     assert whole.nonzero().flatten().tolist() == list(range(offset, offset + 8))
-    assert [landing.notes for landing in landings] == [()]
+    assert [result.notes for result in results] == [()]
 
 
 def test_addresses_in_a_tuple_are_numbers_too(lab: kernellab.Lab) -> None:
@@ -99,12 +99,12 @@ def test_addresses_in_a_tuple_are_numbers_too(lab: kernellab.Lab) -> None:
     assert torch.cat([one, two]).eq(1).all()
 
 
-def test_tables_of_tables_are_followed(lab: kernellab.Lab, landings: list[Any]) -> None:
+def test_tables_of_tables_are_followed(lab: kernellab.Lab, results: list[Any]) -> None:
     data = zeros(16, 16)
     inner = [table(each) for each in data]
     lab.bind(pointers.add_through_two_tables)[(2,)](table(*inner), 4.0, BLOCK=16)
     assert all(each.eq(4).all() for each in data)
-    assert [landing.notes for landing in landings] == [()]
+    assert [result.notes for result in results] == [()]
 
 
 def test_an_argument_that_a_table_names_as_well_is_one_memory(lab: kernellab.Lab) -> None:
@@ -115,7 +115,7 @@ def test_an_argument_that_a_table_names_as_well_is_one_memory(lab: kernellab.Lab
 
 
 def test_memory_that_no_tensor_of_python_holds_is_found_in_the_allocator(
-    lab: kernellab.Lab, landings: list[Any]
+    lab: kernellab.Lab, results: list[Any]
 ) -> None:
     x = torch.ones(32, device="cuda", requires_grad=True)
     y = (x * 1).exp()  # its result is saved for the backward, in C++ alone
@@ -125,7 +125,7 @@ def test_memory_that_no_tensor_of_python_holds_is_found_in_the_allocator(
     saved.backward()
     assert x.grad is not None
     torch.testing.assert_close(x.grad, torch.full_like(x, torch.e + 1))
-    assert [landing.notes for landing in landings] == [()]
+    assert [result.notes for result in results] == [()]
 
 
 def test_a_store_beyond_what_is_reached_is_an_error_that_names_it(fresh: kernellab.Lab) -> None:
@@ -148,25 +148,25 @@ def test_an_address_that_nobody_owns_costs_an_error_and_nothing_else(fresh: kern
 
 
 def test_an_address_that_cannot_be_followed_is_launched_untried_and_that_is_said(
-    fresh: kernellab.Lab, landings: list[Any]
+    fresh: kernellab.Lab, results: list[Any]
 ) -> None:
     tensor = torch.zeros(16, device="cuda")
     run = fresh.run(pointers.add_at_shifted, (1,), table(tensor) >> 4, 5.0, BLOCK=16)
     assert tensor.eq(5).all()
-    assert len(landings) == 1
+    assert len(results) == 1
     (note,) = [note for note in run.notes if "not tried" in note]
     assert "tt.load in line" in note
     assert "cannot be followed" in note
 
 
-def test_the_second_session_tries_a_launch_with_addresses_again(tmp_path: Path, landings: list[Any]) -> None:
+def test_the_second_session_tries_a_launch_with_addresses_again(tmp_path: Path, results: list[Any]) -> None:
     (tensor,) = zeros(8)
     lengths = torch.tensor([8], device="cuda")
     for session in (1, 2):
         with kernellab.Lab(store=tmp_path) as lab:
             lab.bind(pointers.foreach_add)[(1,)](table(tensor), lengths, 1.0, BLOCK=16)
             assert tensor.eq(session).all()
-        assert len(landings) == session
+        assert len(results) == session
 
 
 def test_a_launch_that_is_known_looks_for_no_tensors(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,8 +233,8 @@ def test_a_tuning_in_the_notebooks_own_process_works_on_copies_too(fresh: kernel
     seen: list[int] = []
     configs = [triton.Config({"BLOCK": block}, pre_hook=lambda named: seen.append(len(named))) for block in (64, 256)]
     lengths = torch.tensor([3000], device="cuda")
-    assert fresh.launches.flights is not None
-    fresh.launches.flights.enabled = False
+    assert fresh.launches.trials is not None
+    fresh.launches.trials.enabled = False
     fresh.tune(pointers.foreach_add, (1,), table(tensor), lengths, 1.0, configs=configs)
     assert tensor.eq(1).all()
 

@@ -89,7 +89,7 @@ def session(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ses
         return run(self, *args, **meta)
 
     monkeypatch.setattr(JITFunction, "run", entered)
-    launches = Launches(lab.compiler, interpret, TARGET, flights=trials)
+    launches = Launches(lab.compiler, interpret, TARGET, trials=trials)
     driver = OfflineDriver(TARGET, launched)
     activate(driver)
     yield Session(bound_copy(samples.add_kernel, launches), trials, launches, events)

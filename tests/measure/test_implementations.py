@@ -99,8 +99,8 @@ def worker_bench(worker: FakeWorker) -> WorkerBench:
     launches: Any = SimpleNamespace(
         name="copy", dtypes=("float32",), notes=[], manner=Manner(), reference=None, of=lambda config: launch
     )
-    flights: Any = SimpleNamespace(worker=lambda device: worker, start=worker.starts.append)
-    return WorkerBench(launches, flights, 1.0, frozenset(), device=0)
+    trials: Any = SimpleNamespace(worker=lambda device: worker, start=worker.starts.append)
+    return WorkerBench(launches, trials, 1.0, frozenset(), device=0)
 
 
 def its_thread() -> threading.Thread:

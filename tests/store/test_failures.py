@@ -21,7 +21,7 @@ from kernellab.compile.cache import Compiler, compile_job
 from kernellab.compile.worker import GRAPH, BuildRequest, compile_kernel
 from kernellab.errors import StoreError
 from kernellab.source import Closure, Function
-from kernellab.store import FILE, SCHEMA, Store
+from kernellab.store import FILE, SCHEMA, PassedTrial, Store
 from kernellab.store.eviction import evict, mark_used
 from kernellab.store.schema import MIGRATIONS
 from kernellab.target import parse_target
@@ -103,6 +103,32 @@ def test_a_store_of_the_second_schema_keeps_its_measurements(tmp_path: Path) -> 
     (row,) = store.history.measurements(key="key")
     assert (row.version_id, row.measurement.config, row.measurement.time_ms) == (1, {"BLOCK": 64}, 0.5)
     assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
+
+
+def test_a_store_of_the_third_schema_keeps_its_trial_launches(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / FILE, isolation_level=None) as old:
+        for statement in (statement for migration in MIGRATIONS[:3] for statement in migration):
+            old.execute(statement)
+        old.execute("PRAGMA user_version=3")
+        old.execute("INSERT INTO flights VALUES (1, 'abc', 'H200', '580.1', 'def', 1.5)")
+    old.close()
+    store = Store(tmp_path)
+    assert PassedTrial("abc", "H200", "580.1", "def") in store.trials
+    assert store.database.rows("SELECT name FROM sqlite_master WHERE name = 'flights'") == []
+    assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
+
+
+def test_a_store_of_the_third_schema_without_trial_launches_gets_their_table(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / FILE, isolation_level=None) as old:
+        for statement in (statement for migration in MIGRATIONS[:3] for statement in migration):
+            old.execute(statement)
+        old.execute("DROP TABLE flights")
+        old.execute("PRAGMA user_version=3")
+        old.execute("INSERT INTO versions VALUES (1, 'k', 1, 'd', '{}', '', 1.5)")
+    old.close()
+    store = Store(tmp_path)
+    assert store.database.rows("SELECT name FROM versions") == [("k",)]
+    assert store.database.rows("SELECT count(*) FROM trials") == [(0,)]
 
 
 def test_a_file_broken_in_the_middle_is_set_aside(tmp_path: Path) -> None:

@@ -32,10 +32,10 @@ def main(store: str, size: str) -> None:
         for _ in range(2):
             bound[lambda meta: (triton.cdiv(n, meta["ROWS"] * meta["BLOCK"]),)](x, out, n)
         torch.cuda.synchronize()
-        flights = lab.launches.flights
-        assert flights is not None
+        trials = lab.launches.trials
+        assert trials is not None
         found = {
-            "has_gpu_worker": flights.worker(0).pid is not None,
+            "has_gpu_worker": trials.worker(0).pid is not None,
             "has_compiled": any(worker.pid for worker in lab.compiler.pool.workers),
             "measurements": len(lab.kernels.store.history.measurements()),
             "config": bound.best_config.kwargs,

@@ -23,7 +23,7 @@ import triton.language as tl
 from kernellab import Lab
 from kernellab._triton.bound import bound_copy
 from kernellab.errors import LaunchError
-from kernellab.gpu.trial import Flights
+from kernellab.gpu.trial import GpuTrials
 from kernellab.launch.device import leave_gpu
 from kernellab.launch.runtime import Launches
 from kernellab.store.database import Database
@@ -203,7 +203,7 @@ def test_a_fork_of_a_process_that_uses_cuda_compiles_and_runs_on_the_cpu() -> No
 
 def test_a_lab_that_leaves_its_gpu_runs_on_the_cpu() -> None:
     with Lab(store=":memory:") as lab:
-        launches = Launches(lab.compiler, lab._interpreter.run, lab.target, flights=Flights(10.0))
+        launches = Launches(lab.compiler, lab._interpreter.run, lab.target, trials=GpuTrials(10.0))
         kernel = bound_copy(scale_kernel, launches)
         leave_gpu(launches)
         x = torch.ones(8)

@@ -128,7 +128,7 @@ def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts, res
         ) from exc
     return OnGpu(
         runtime=runtime,
-        make_bench=lambda launches: gpu_bench(launches, runtime.flights, _TIMEOUT_S, reset),
+        make_bench=lambda launches: gpu_bench(launches, runtime.trials, _TIMEOUT_S, reset),
         inputs=held,
         verdicts=verdicts,
         device=torch.cuda.current_device(),

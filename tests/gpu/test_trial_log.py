@@ -1,4 +1,4 @@
-"""What a good flight holds for, without a GPU."""
+"""What a passed trial launch holds for, without a GPU."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.gpu.trial import good_flight, is_lasting
-from kernellab.gpu.trial_job import Ending, Flight, Placing
+from kernellab.gpu.trial import is_lasting, passed_trial
+from kernellab.gpu.trial_job import Ending, Placing, TrialOutcome
 from kernellab.launch.arguments import ScalarSpec, TensorSpec
-from kernellab.store import GoodFlight, Store
+from kernellab.store import PassedTrial, Store
 from tests import samples
 
 VIEW = TensorSpec(0, 0, (300,), (1,), "float32", 4)
@@ -35,12 +35,12 @@ def gather(x_ptr, where_ptr, out_ptr, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, tl.load(x_ptr + tl.load(where_ptr + offsets)))
 
 
-def flight(**changed: Any) -> GoodFlight:
-    return good_flight(**{**LIKE, **changed})
+def trial(**changed: Any) -> PassedTrial:
+    return passed_trial(**{**LIKE, **changed})
 
 
 def test_the_same_launch_has_the_same_record() -> None:
-    assert flight() == flight()
+    assert trial() == trial()
 
 
 @pytest.mark.parametrize(
@@ -59,23 +59,23 @@ def test_the_same_launch_has_the_same_record() -> None:
     ids=str,
 )
 def test_a_verdict_counts_for_launches_of_the_same_extents_alone(changed: dict[str, Any]) -> None:
-    assert flight(**changed) != flight()
+    assert trial(**changed) != trial()
 
 
-def test_good_flights_are_found_by_a_later_session(tmp_path: Path) -> None:
+def test_passed_trials_are_found_by_a_later_session(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.flights.add(flight())
-    store.flights.add(flight())
+    store.trials.add(trial())
+    store.trials.add(trial())
     store.close()
     later = Store(tmp_path)
-    assert flight() in later.flights
-    assert flight(grid=(4, 1, 1)) not in later.flights
+    assert trial() in later.trials
+    assert trial(grid=(4, 1, 1)) not in later.trials
 
 
 def test_a_verdict_lasts_where_writes_were_watched_and_no_data_decides(lab: kernellab.Lab) -> None:
     x, where = torch.zeros(300), torch.zeros(300, dtype=torch.int32)
     added = lab.compile(samples.add_kernel, x, x.clone(), x.clone(), 300, BLOCK=128)
     gathered = lab.compile(gather, x, where, x.clone(), BLOCK=128)
-    assert is_lasting(Flight(Ending.CLEAN, Placing.COPIES), added)
-    assert not is_lasting(Flight(Ending.CLEAN, Placing.ORIGINALS), added)
-    assert not is_lasting(Flight(Ending.CLEAN, Placing.COPIES), gathered)
+    assert is_lasting(TrialOutcome(Ending.CLEAN, Placing.COPIES), added)
+    assert not is_lasting(TrialOutcome(Ending.CLEAN, Placing.ORIGINALS), added)
+    assert not is_lasting(TrialOutcome(Ending.CLEAN, Placing.COPIES), gathered)
