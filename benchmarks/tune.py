@@ -273,7 +273,7 @@ def _judge(name: str, picks: dict[str, Any]) -> dict[str, Any]:
     from benchmarks.tune_kernels import workload
     from kernellab.measure.config import Config
     from kernellab.measure.gpu_bench import LocalBench
-    from kernellab.measure.implementations import Candidate
+    from kernellab.measure.implementations import BenchOptions, implementation_of
     from kernellab.measure.launches import Launches
 
     work = workload(name)
@@ -282,8 +282,12 @@ def _judge(name: str, picks: dict[str, Any]) -> dict[str, Any]:
         configs = [Config.from_triton(config) for config in work.kernel.configs]
         jobs = [launches.of(config).job for config in configs]
         compiled = {index: each for index, each in lab.compiler.stream(jobs) if hasattr(each, "resources")}
-        fitting = [Candidate(i, configs[i], each) for i, each in sorted(compiled.items()) if each.resources.fits]
-        bench = LocalBench(launches, frozenset())
+        fitting = [
+            implementation_of(launches, configs[index], each, index)
+            for index, each in sorted(compiled.items())
+            if each.resources.fits
+        ]
+        bench = LocalBench(BenchOptions(launches.name, 60.0, launches.manner))
         first = {each.index: min(bench.measure(each, 5, None).times_ms) for each in fitting}
         chosen = {tuner: _index(configs, pick) for tuner, pick in picks.items() if pick}
         top = {*sorted(first, key=lambda index: first[index])[:8], *(i for i in chosen.values() if i in first)}

@@ -11,7 +11,7 @@ from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.launch.memory import copied, memory_of, with_tensors
 from kernellab.measure.config import OPTIONS, Config
 from kernellab.measure.functions import called
-from kernellab.measure.launches import Launch, Launches
+from kernellab.measure.launches import KernelLaunch, Launches
 
 _KEPT_BYTES = 1 << 29
 
@@ -101,7 +101,7 @@ def entrants(
 
 def launch_of(
     entrant: Entrant, arguments: Mapping[str, Any], target: Any, best: Callable[[Launches], Any]
-) -> tuple[Launch, Config | None]:
+) -> tuple[KernelLaunch, Config | None]:
     """Return the launch of a kernel, and its config: the swept one, or what ``best`` gives for an autotuned kernel.
 
     Raises:

@@ -14,7 +14,7 @@ from kernellab.errors import UsageError
 from kernellab.ir.arithmetic import Arithmetic
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.functions import called
-from kernellab.measure.launches import Launch, arithmetic, moved_bytes
+from kernellab.measure.launches import KernelLaunch, arithmetic, moved_bytes
 from kernellab.measure.outcomes import Status
 from kernellab.measure.provenance import key_of
 from kernellab.measure.statistics import interval, ratio_interval
@@ -25,7 +25,7 @@ class Prepared(Protocol):
     """A row with the launch that it stands for; None of both for a function."""
 
     row: Row
-    launch: Launch | None
+    launch: KernelLaunch | None
     compiled: Compiled | None
 
 

@@ -29,7 +29,7 @@ from kernellab.errors import KernellabError, LaunchError, RunError, UsageError, 
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.config import Config
 from kernellab.measure.functions import require_names
-from kernellab.measure.launches import Launch, Launches
+from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.measure.outcomes import NO_GPU, OPTION_COLUMNS, Status, reason_of, resources_of, status_of
 from kernellab.store import History
 from kernellab.target import Target
@@ -283,7 +283,7 @@ class Place:
 
     entrant: Entrant
     row: Row
-    launch: Launch | None = None
+    launch: KernelLaunch | None = None
     compiled: Compiled | None = None
     contestant: Contestant | None = None
 

@@ -17,7 +17,7 @@ from kernellab.launch.reached import device_of, reached
 from kernellab.measure.comparison import Value, agree
 from kernellab.measure.functions import called, taken_of
 from kernellab.measure.implementations import touched
-from kernellab.measure.launches import Launch
+from kernellab.measure.launches import KernelLaunch
 from kernellab.measure.reference import bounded_values
 from kernellab.measure.stopwatch import DeviceState, Stopwatch, Turn, device_state
 
@@ -27,7 +27,7 @@ class Contestant:
     """One implementation: the launch of a compiled kernel, or a function of the user."""
 
     name: str
-    launch: Launch | None = None
+    launch: KernelLaunch | None = None
     compiled: Compiled | None = None
     function: Callable[..., Any] | None = None
 
@@ -134,7 +134,7 @@ def values_of(contestant: Contestant, arguments: Mapping[str, Any], outputs: Seq
     return plain
 
 
-def call_hooks(launch: Launch) -> None:
+def call_hooks(launch: KernelLaunch) -> None:
     """Call what a config wants to be called before its launch.
 
     Raises:
@@ -207,7 +207,7 @@ class GpuArena:
     def _look(self) -> None:
         self.state = device_state()
 
-    def _restore(self, launch: Launch | None = None) -> None:
+    def _restore(self, launch: KernelLaunch | None = None) -> None:
         """Bring back what a launch must find, and call the hooks of its config."""
         for tensor, held in self._before:
             tensor.copy_(held)

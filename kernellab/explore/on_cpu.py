@@ -17,7 +17,7 @@ from kernellab.launch.poison import poison
 from kernellab.launch.reached import Copies
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Interpret
-from kernellab.measure.launches import Launch
+from kernellab.measure.launches import KernelLaunch
 
 PROGRAMS_AT_MOST = 512
 BYTES_AT_MOST = 256 << 20
@@ -46,7 +46,7 @@ class Interpreted:
     zeroed: tuple[str, ...] = ()
     _ran: dict[Any, Ran] = field(default_factory=dict)
 
-    def run(self, request: Request, launch: Launch, compiled: Compiled, text: str) -> Ran:
+    def run(self, request: Request, launch: KernelLaunch, compiled: Compiled, text: str) -> Ran:
         """Return what the interpreter does.
 
         Raises:
@@ -57,7 +57,7 @@ class Interpreted:
             self._ran[key] = self._fresh(request, launch, compiled, text)
         return self._ran[key]
 
-    def _fresh(self, request: Request, launch: Launch, compiled: Compiled, text: str) -> Ran:
+    def _fresh(self, request: Request, launch: KernelLaunch, compiled: Compiled, text: str) -> Ran:
         held = size_bytes(self.inputs)
         if held > BYTES_AT_MOST:
             return Ran(None, Verdict(None, f"not run: the arguments hold {held / 1e6:,.0f} MB, too much for here"))

@@ -13,8 +13,8 @@ from kernellab.explore.verdicts import Verdicts, agreement, first_verdict, outpu
 from kernellab.launch.poison import poison
 from kernellab.launch.reached import Copies
 from kernellab.launch.runtime import Launches as Runtime
-from kernellab.measure.implementations import Bench, Candidate
-from kernellab.measure.launches import Launch, Launches, arithmetic, moved_bytes
+from kernellab.measure.implementations import Bench, implementation_of
+from kernellab.measure.launches import KernelLaunch, Launches, arithmetic, moved_bytes
 from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Interval, interval, ratio_interval
 from kernellab.tune.result import Row, with_resources
@@ -77,14 +77,14 @@ class OnGpu:
         config, compiled = request.config, evaluation.compiled
         assert compiled is not None
         seen = len(request.launches.notes)
-        candidate = Candidate(0, config, compiled)
+        candidate = implementation_of(request.launches, config, compiled)
         measured = bench.measure(candidate, _FIRST_RUNS, None)
         notes = tuple(request.launches.notes[seen:])
         verdict = verdict or self._of_group(request, evaluation, measured.group, notes)
         players = [candidate]
         rival = best if best is not None and _can_meet(best, request) else None
         if rival is not None and rival.compiled is not None:
-            players.append(Candidate(1, rival.row.config, rival.compiled))
+            players.append(implementation_of(request.launches, rival.row.config, rival.compiled, 1))
         rounds = rounds_for(min(measured.times_ms) + (rival.row.time_ms or 0.0 if rival else 0.0))
         played = bench.interleave(players, rounds)
         found = interval(played[0])
@@ -118,7 +118,7 @@ class OnGpu:
         if self.verdicts.check is None:
             return None
         assert evaluation.compiled is not None
-        launch: Launch = request.launches.of(request.config)
+        launch: KernelLaunch = request.launches.of(request.config)
         copies = Copies({**launch.arguments, **self.inputs}, evaluation.compiled.effects, "cuda")
         poisoned = poison(copies.arguments, evaluation.compiled.effects, copies=True)
         with self.runtime.recording(timeout_s=self.timeout_s):
@@ -146,6 +146,6 @@ def _unpaired(found: Interval, best: Evaluation | None) -> Interval | None:
     return Interval(found.median / row.time_ms, found.low / row.high_ms, found.high / row.low_ms)
 
 
-def _gbps(launch: Launch, compiled: Compiled, time_ms: float) -> float | None:
+def _gbps(launch: KernelLaunch, compiled: Compiled, time_ms: float) -> float | None:
     moved = moved_bytes(launch.arguments, compiled)
     return moved / time_ms / 1e6 if moved and time_ms else None

@@ -22,6 +22,10 @@ class Manner:
     rep_ms: float | None = None
 
 
+PLAIN = Manner()
+"""Each launch by itself, as often as the job says."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """What an output is to hold: ``output`` is a view of the bench's memory, ``value`` one of the reference's.
@@ -101,7 +105,7 @@ class MeasureJob:
     runs: int
     stop_above_ms: float | None
     references: tuple[BenchKernel, ...] = ()
-    manner: Manner = Manner()
+    manner: Manner = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,8 @@ class Timing:
 
     ``fault`` and ``refusal`` are the driver's words. After a fault, the process can do nothing more on the device;
     after ``damages``, the memory of the bench is spoilt. ``difference`` says how outputs differ from the reference, in
-    which case nothing was timed; ``bad_hook`` why a hook cannot be called here; ``note`` what the user should know.
+    which case nothing was timed; ``bad_hook`` why a hook cannot be called here, ``no_room`` that copies do not fit on
+    the device; ``note`` is what the user should know.
     """
 
     times_ms: tuple[float, ...] = ()
@@ -131,4 +136,5 @@ class Timing:
     damages: tuple[Damage, ...] = ()
     difference: str = ""
     bad_hook: str = ""
+    no_room: str = ""
     note: str = ""

@@ -11,7 +11,7 @@ from kernellab._triton.artifact import LAUNCH_ERRORS, bring_scratch, compiled_fr
 from kernellab.errors import first_line
 from kernellab.gpu.ipc import argument_of, with_moved_numbers
 from kernellab.measure.bench_jobs import NO_GROUP, BenchKernel, Manner, MeasureJob, Readiness, RoundsJob, Setup, Timing
-from kernellab.measure.bench_memory import BenchMemory, copied
+from kernellab.measure.bench_memory import BenchMemory, TooLarge, copied
 from kernellab.measure.comparison import agree
 from kernellab.measure.hooks import BadHook, BoundHooks, bound_hooks, loaded_hooks
 from kernellab.measure.stopwatch import Stopwatch, Turn, gpu_stopwatch
@@ -209,7 +209,11 @@ def get_ready(job: Readiness, progress: object) -> None:
 
 def measure(job: MeasureJob, progress: object) -> Timing:
     """Answer a `MeasureJob` in the GPU worker."""
-    return _workbench(job.setup).measure(job)
+    try:
+        bench = _workbench(job.setup)
+    except TooLarge as exc:
+        return Timing(no_room=exc.message)
+    return bench.measure(job)
 
 
 def rounds(job: RoundsJob, progress: object) -> list[Timing]:

@@ -118,6 +118,10 @@ class Config:
         return replace(self, parameters=parameters, **options)
 
 
+NO_CONFIG = Config(num_warps=None, num_stages=None, num_ctas=None)
+"""The config that sets nothing."""
+
+
 def _told(value: Any) -> Any:
     """Return what tells a value from others: a key of an object, since 1 equals ``Mode.A`` of an `enum.IntEnum`."""
     if type(value) in _IN_JSON:

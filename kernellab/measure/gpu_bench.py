@@ -1,27 +1,34 @@
-"""The bench on a GPU: in the GPU worker, where a kernel that faults or hangs costs nothing but its own row."""
+"""Benches on a GPU: in the GPU worker, where a kernel that faults or hangs costs nothing but its own row.
+
+The other one works in the notebook's own process: for hooks, and for memory, that the worker cannot reach. A kernel
+that faults there costs the session, and one that hangs cannot be stopped.
+"""
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from kernellab.errors import KernellabError, LaunchError, WorkerDied, WorkerError, WorkerTimeout
+from kernellab.errors import KernellabError, LaunchError, UsageError, WorkerDied, WorkerError, WorkerTimeout, first_line
 from kernellab.gpu.ipc import Boarding, CannotBoard
 from kernellab.gpu.trial_job import Memory
+from kernellab.launch.arguments import ArgumentSpec
 from kernellab.launch.reached import NOTHING, Reached, reached
 from kernellab.launch.trial import Trials
 from kernellab.measure.bench_jobs import BenchKernel, MeasureJob, Readiness, RoundsJob, Setup, Timing
 from kernellab.measure.bench_memory import TooLarge, copied, in_place
 from kernellab.measure.bench_worker import Workbench
+from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.hooks import IN_WORKER, bound_hooks, hook_calls, shipped_hooks
 from kernellab.measure.implementations import (
     Bench,
-    Candidate,
+    BenchOptions,
+    Implementation,
     Measured,
     bench_kernel,
     expected_of,
@@ -30,47 +37,166 @@ from kernellab.measure.implementations import (
     touched,
     views_of,
 )
-from kernellab.measure.launches import Launches
+from kernellab.measure.launches import KernelLaunch, Launches, on_device
+from kernellab.measure.reference import Reference
 from kernellab.workers.worker import Job
 
 _WORKER = "kernellab.measure.bench_worker"
 _START_S = 120.0
 
 
-def gpu_bench(
-    launches: Launches, trials: Trials | None, timeout_s: float, reset: frozenset[str], device: int | None = None
-) -> Bench:
-    """Return the bench for some launches: in the worker of a device, the current one by default.
+def gpu_bench(options: BenchOptions, trials: Trials | None) -> Bench:
+    """Return a bench in the worker of a device.
 
-    ``reset`` names arguments that are set to zero before each launch. What cannot go to the worker is timed in this
-    process: hooks that cannot be pickled, and everything while trial launches are switched off.
+    What cannot go to the worker is timed in this process: hooks that cannot be pickled, and everything while trial
+    launches are switched off.
     """
     if trials is None or not trials.enabled:
-        return LocalBench(launches, reset)
-    return WorkerBench(launches, trials, timeout_s, reset, device)
+        return LocalBench(options)
+    return WorkerBench(options, trials, instead=LocalBench)
+
+
+def bench_of(launches: Launches, trials: Trials | None, timeout_s: float, device: int | None = None) -> Bench:
+    """Return the bench for the configs of one kernel; on a ``device`` by its number, it works on copies there."""
+    from kernellab._triton.tuning import declared
+
+    reference = launches.reference
+    if device is not None and reference is not None:  # its values will lie there
+        reference = Reference(reference.text, reference.values, reference.identity)
+    options = BenchOptions(
+        name=launches.name,
+        timeout_s=timeout_s,
+        manner=launches.manner,
+        dtypes=launches.dtypes,
+        reference=reference,
+        reset=frozenset(declared(launches.kernel).reset_to_zero),
+        device=device,
+        placed=None if device is None else _Elsewhere(launches, device).launch_of,
+        notes=launches.notes,
+    )
+    return gpu_bench(options, trials)
+
+
+@dataclass(slots=True)
+class _Elsewhere:
+    """Launches on copies of their arguments on another device, which are made when first asked for."""
+
+    launches: Launches
+    device: int
+    _copies: Launches | None = None
+
+    def launch_of(self, implementation: Implementation) -> KernelLaunch:
+        """Return the launch of a config on the copies.
+
+        Raises:
+            UsageError: they do not fit there, which is the fault of no config.
+        """
+        if self._copies is None:
+            try:
+                self._copies = on_device(self.launches, self.device)
+            except RuntimeError as exc:  # of torch
+                text = f"The bench of a GPU cannot be set up: {first_line(exc)}"
+                raise UsageError(f"{text}; free memory there, or leave it out of devices.") from exc
+        return self._copies.of(implementation.config)
+
+
+@dataclass(slots=True)
+class _Common:
+    """What the launches of a bench reach together, in an order that stays: the first one's memory comes first.
+
+    ``arguments`` are those of each launch that brought memory of its own, ``behind`` what they reach through addresses;
+    ``mutated`` and ``read`` name what some launch may write and read.
+    """
+
+    arguments: list[Mapping[str, Any]] = field(default_factory=list)
+    mutated: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+    behind: Reached = NOTHING
+
+    def take(self, implementation: Implementation, launch: KernelLaunch, device: int) -> bool:
+        """Widen what is known by one more launch; tell whether anything of it is new."""
+        effects, is_new = implementation.kernel.effects, False
+        if not effects.through <= self.behind.through:
+            self.behind = self.behind.joined(reached(launch.arguments, effects, "cuda"))
+            is_new = True
+        mutated, read = touched(effects, self.behind)
+        if not (mutated <= self.mutated and read <= self.read):
+            self.mutated, self.read = self.mutated | mutated, self.read | read
+            is_new = True
+        boarding = self.boarding(device)
+        known = len(boarding.storages)
+        boarding.specs(launch.arguments)
+        if len(boarding.storages) > known:
+            self.arguments.append(launch.arguments)
+            is_new = True
+        return is_new
+
+    def boarding(self, device: int) -> Boarding:
+        """Return a boarding in which the memory of all launches has its index."""
+        boarding = Boarding(device, self.mutated, behind=self.behind)
+        for arguments in self.arguments:
+            boarding.specs(arguments)
+        return boarding
+
+    def specs(self, launch: KernelLaunch, device: int) -> tuple[tuple[str, ArgumentSpec], ...]:
+        """Return the arguments of a launch as data."""
+        return self.boarding(device).specs(launch.arguments)
+
+    def setup(
+        self, name: str, options: BenchOptions, boarding: Boarding, values: Boarding, *, stays: bool = False
+    ) -> Setup:
+        """Return what the launches work on; ``boarding`` and ``values`` take the arguments and the reference along.
+
+        Where it ``stays`` in this process, memory has no handles.
+
+        Raises:
+            CannotBoard: the memory of an argument cannot be reached from elsewhere.
+            UsageError: the reference does not fit the outputs.
+        """
+        views: dict[str, Any] = {}
+        known = [*self.arguments, self.behind.tensors]
+        for arguments in known:
+            for argument, spec in boarding.specs(arguments):
+                views |= {key: view for key, view in views_of(argument, spec) if key not in views}
+        outputs = {key: view for key, view in views.items() if key in self.mutated}
+        written = {view.storage for view in outputs.values()}
+        everything = {key: value for arguments in reversed(known) for key, value in arguments.items()}
+        expected = () if options.reference is None else expected_of(options.reference, everything, outputs, values)
+        return Setup(
+            name=name,
+            device=boarding.device,
+            memories=_own_memories(boarding, written) if stays else boarding.memories(),
+            read=frozenset(view.storage for key, view in views.items() if key in self.read),
+            outputs=tuple(outputs.values()) if options.compares else (),
+            zeroed=tuple(view for key, view in views.items() if key in options.reset),
+            expected=expected,
+            references=() if stays else values.memories(),
+            tables=boarding.tables,
+        )
 
 
 @dataclass(slots=True)
 class WorkerBench:
-    """Times launches in the GPU worker, on copies of the arguments; the notebook's memory is only read."""
+    """Times launches in the GPU worker, on copies of the arguments; the notebook's memory is only read.
 
-    launches: Launches
+    ``instead`` makes the bench that takes over where the worker cannot reach what a launch needs. Without it, that is
+    an error: `CannotBoard`.
+    """
+
+    options: BenchOptions
     trials: Trials
-    timeout_s: float
-    reset: frozenset[str]
-    device: int | None = None
-    _local: LocalBench | None = None
+    instead: Callable[[BenchOptions], Bench] | None = None
+    _other: Bench | None = None
     _setup: Setup | None = None
     _boarding: Boarding | None = None
     _values: Boarding | None = None
-    _mutated: frozenset[str] = frozenset()
-    _read: frozenset[str] = frozenset()
-    _behind: Reached = NOTHING
-    _founders: list[Candidate] = field(default_factory=list)
+    _common: _Common = field(default_factory=_Common)
+    _founders: list[Implementation] = field(default_factory=list)
     _names: Any = field(default_factory=itertools.count)
 
     def get_ready(self) -> None:
-        job = Job(f"{_WORKER}:get_ready", Readiness(self._device, self.launches.dtypes), "Getting the bench ready")
+        """Load what measuring needs in the worker, in the background."""
+        job = Job(f"{_WORKER}:get_ready", Readiness(self._device, self.options.dtypes), "Getting the bench ready")
         worker = self.trials.worker(self._device)
 
         def run() -> None:
@@ -79,59 +205,87 @@ class WorkerBench:
 
         threading.Thread(target=run, name="kernellab-bench", daemon=True).start()
 
-    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
-        self._take_effects(candidate)
-        if self._local is not None:
-            return self._local.measure(candidate, runs, stop_above_ms)
+    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
+        """Launch once to compare the outputs, then time; see `Bench.measure`.
+
+        Raises:
+            CannotBoard: the worker cannot reach what the launch needs, and there is no other bench.
+        """
+        if self._other is not None:
+            return self._other.measure(implementation, runs, stop_above_ms)
         try:
-            require_followed(candidate.compiled.effects)
-            setup, kernel = self._ready(candidate), self._kernel(candidate)
-            references = tuple(self._kernel(founder) for founder in self._founders)
-            job = MeasureJob(setup, kernel, runs, stop_above_ms, references, self.launches.manner)
-            timing: Timing = self._asked("measure", job, candidate.config.text, self.timeout_s)
-            if timing.bad_hook:
-                raise CannotBoard(f"a hook cannot be called in the GPU worker ({timing.bad_hook})")
+            timing, kernel = self._measured(implementation, runs, stop_above_ms)
         except CannotBoard as exc:
-            self._stay_here(str(exc))
-            return self.measure(candidate, runs, stop_above_ms)
+            self._leave(str(exc))
+            return self.measure(implementation, runs, stop_above_ms)
         if kernel.hooks:
-            self.launches.notes.append(IN_WORKER)
-        self._require_good(timing, candidate)
+            self.options.notes.append(IN_WORKER)
+        self._require_good(timing, implementation)
         if timing.group == len(self._founders):
-            self._founders.append(candidate)
+            self._founders.append(implementation)
         if timing.note:
-            self.launches.notes.append(timing.note)
+            self.options.notes.append(timing.note)
         return Measured(timing.times_ms, timing.group, timing.difference)
 
-    def _stay_here(self, why: str) -> None:
-        """Time in the notebook's process from now on, if that is where the device is current."""
+    def _measured(
+        self, implementation: Implementation, runs: int, stop_above_ms: float | None
+    ) -> tuple[Timing, BenchKernel]:
+        """Return what the worker answers.
+
+        Raises:
+            CannotBoard: it cannot reach what the launch needs.
+        """
+        self._take(implementation)
+        require_followed(implementation.kernel.effects)
+        setup, kernel = self._ready(), self._kernel(implementation)
+        references = tuple(self._kernel(founder) for founder in self._founders)
+        job = MeasureJob(setup, kernel, runs, stop_above_ms, references, self.options.manner)
+        timing: Timing = self._asked("measure", job, implementation.name, self.options.timeout_s)
+        if timing.bad_hook:
+            raise CannotBoard(f"a hook cannot be called in the GPU worker ({timing.bad_hook})")
+        if timing.no_room and self.instead is None:
+            raise CannotBoard(timing.no_room)
+        return timing, kernel
+
+    def _leave(self, why: str) -> None:
+        """Time in the notebook's process from now on, if that is where the device is current.
+
+        Raises:
+            CannotBoard: nothing is to take over.
+            LaunchError: the device is another one.
+        """
         import torch
 
+        if self.instead is None:
+            raise CannotBoard(why)
         if self._device != torch.cuda.current_device():
-            raise LaunchError(f"{self.launches.name} cannot be timed on device {self._device}: {why}.")
+            raise LaunchError(f"{self.options.name} cannot be timed on device {self._device}: {why}.")
         self._release()
-        self.launches.notes.append(f"timed in the notebook's own process: {why}")
-        self._local = LocalBench(self.launches, self.reset)
+        self.options.notes.append(f"timed in the notebook's own process: {why}")
+        self._other = self.instead(self.options)
 
     @property
     def _device(self) -> int:
         import torch
 
-        return torch.cuda.current_device() if self.device is None else self.device
+        return torch.cuda.current_device() if self.options.device is None else self.options.device
 
-    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
-        if self._local is not None:
-            return self._local.interleave(candidates, rounds)
-        return self._rounds(candidates, rounds, warm=False)
+    def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
+        """Return the times of each in turns; see `Bench.interleave`."""
+        if self._other is not None:
+            return self._other.interleave(implementations, rounds)
+        return self._rounds(implementations, rounds, warm=False)
 
-    def warm(self, candidates: Sequence[Candidate], runs: int) -> list[float]:
-        if self._local is not None:
-            return self._local.warm(candidates, runs)
-        return [median(times) for times in self._rounds(candidates, runs, warm=True)]
+    def warm(self, implementations: Sequence[Implementation], runs: int) -> list[float]:
+        """Return the median times with a warm L2; see `Bench.warm`."""
+        if self._other is not None:
+            return self._other.warm(implementations, runs)
+        return [median(times) for times in self._rounds(implementations, runs, warm=True)]
 
     def close(self) -> None:
-        if self._local is not None:
-            self._local.close()
+        """Let the worker give its copies back."""
+        if self._other is not None:
+            self._other.close()
         self._release()
 
     def _release(self) -> None:
@@ -152,30 +306,30 @@ class WorkerBench:
 
             torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
 
-    def _rounds(self, candidates: Sequence[Candidate], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
-        for candidate in candidates:
-            self._take_effects(candidate)
-        setup = self._ready(candidates[0])
-        by_graph = self.launches.manner.by_graph
-        job = RoundsJob(setup, tuple(map(self._kernel, candidates)), rounds, warm, by_graph)
-        subject = f"the final of {len(candidates)} configs"
-        timings: list[Timing] = self._asked("rounds", job, subject, self.timeout_s * len(candidates))
+    def _rounds(self, implementations: Sequence[Implementation], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
+        for implementation in implementations:
+            self._take(implementation)
+        setup, by_graph = self._ready(), self.options.manner.by_graph
+        job = RoundsJob(setup, tuple(map(self._kernel, implementations)), rounds, warm, by_graph)
+        subject = f"{self.options.name} (the final of {len(implementations)} configs)"
+        if any(implementation.config == NO_CONFIG for implementation in implementations):
+            subject = " and ".join(implementation.name for implementation in implementations)
+        timings: list[Timing] = self._asked("rounds", job, subject, self.options.timeout_s * len(implementations))
         for timing in timings:
-            self._require_good(timing, candidates[0])
-            self.launches.notes += [timing.note] if timing.note else []
+            self._require_good(timing, implementations[0])
+            self.options.notes.extend([timing.note] if timing.note else [])
         return [timing.times_ms for timing in timings]
 
     def _asked(self, handler: str, payload: Any, subject: str, timeout_s: float) -> Any:
         assert self._setup is not None
         device = self._setup.device
-        job = Job(f"{_WORKER}:{handler}", payload, f"{self.launches.name} ({subject})")
         try:
-            return self.trials.worker(device).run(job, timeout_s)
+            return self.trials.worker(device).run(Job(f"{_WORKER}:{handler}", payload, subject), timeout_s)
         except (WorkerTimeout, WorkerDied):
             self._lose_worker(device)
             raise
 
-    def _require_good(self, timing: Timing, candidate: Candidate) -> None:
+    def _require_good(self, timing: Timing, implementation: Implementation) -> None:
         if timing.fault:
             assert self._setup is not None
             device = self._setup.device
@@ -184,7 +338,7 @@ class WorkerBench:
         names = {} if self._boarding is None else self._boarding.names
         if timing.damages:
             self._release()
-        require_good(timing, self.launches.name, candidate, names)
+        require_good(timing, implementation, names)
 
     def _lose_worker(self, device: int) -> None:
         """Start anew: the next process maps the memory again, under handles of its own."""
@@ -192,10 +346,10 @@ class WorkerBench:
         self._await_worker(device)
 
     def _await_worker(self, device: int) -> None:
-        """Wait until the worker has its CUDA context, so that no config pays for that with its own time.
+        """Wait until the worker has its CUDA context, so that no launch pays for that with its own time.
 
         Raises:
-            WorkerError: it does not start, which says nothing of a config.
+            WorkerError: it does not start, which says nothing of a launch.
         """
         job = Job("kernellab.gpu.worker:warm", device, "Starting the GPU worker")
         try:
@@ -203,53 +357,32 @@ class WorkerBench:
         except (WorkerTimeout, WorkerDied) as exc:
             raise WorkerError(exc.message, detail=exc.detail) from exc
 
-    def _ready(self, candidate: Candidate) -> Setup:
+    def _ready(self) -> Setup:
         if self._setup is None:
-            self._setup = self._made_setup(candidate)
+            self._setup = self._made_setup()
         return self._setup
 
-    def _made_setup(self, candidate: Candidate) -> Setup:
+    def _made_setup(self) -> Setup:
         import torch
 
-        launch = self.launches.of(candidate.config)
         device = self._device
         self._await_worker(device)
-        boarding = Boarding(device, self._mutated, behind=self._behind)
-        arguments = {**launch.arguments, **self._behind.tensors}
-        specs = dict(boarding.specs(arguments))
-        views = {name: view for name, spec in specs.items() for name, view in views_of(name, spec)}
-        outputs = {name: view for name, view in views.items() if name in self._mutated}
-        reference, values = self.launches.reference, Boarding(device, frozenset())
-        expected = () if reference is None else expected_of(reference, arguments, outputs, values)
+        boarding = Boarding(device, self._common.mutated, behind=self._common.behind)
+        values = Boarding(device, frozenset())
+        name = f"{id(self)}.{next(self._names)}"
+        setup = self._common.setup(name, self.options, boarding, values)
         torch.cuda.synchronize(device)
         self._boarding, self._values = boarding, values  # what they share has to stay until the worker lets go of it
-        return Setup(
-            name=f"{id(self)}.{next(self._names)}",
-            device=device,
-            memories=boarding.memories(),
-            read=frozenset(view.storage for name, view in views.items() if name in self._read),
-            outputs=tuple(outputs.values()),
-            zeroed=tuple(view for name, view in views.items() if name in self.reset),
-            expected=expected,
-            references=values.memories(),
-            tables=boarding.tables,
-        )
+        return setup
 
-    def _kernel(self, candidate: Candidate) -> BenchKernel:
-        launch = self.launches.of(candidate.config)
-        boarding = Boarding(self._device, self._mutated)
-        return bench_kernel(candidate, launch, boarding.specs(launch.arguments), shipped_hooks(launch))
+    def _kernel(self, implementation: Implementation) -> BenchKernel:
+        launch = self.options.launch_of(implementation)
+        specs = self._common.specs(launch, self._device)
+        return bench_kernel(implementation.kernel, launch, specs, shipped_hooks(launch))
 
-    def _take_effects(self, candidate: Candidate) -> None:
-        """Widen what is known to be read and written by what one more config does."""
-        effects = candidate.compiled.effects
-        if not effects.through <= self._behind.through:
-            arguments = self.launches.of(candidate.config).arguments
-            self._behind = self._behind.joined(reached(arguments, effects, "cuda"))
-            self._release()
-        mutated, read = touched(effects, self._behind)
-        if not (mutated <= self._mutated and read <= self._read):
-            self._mutated, self._read = self._mutated | mutated, self._read | read
+    def _take(self, implementation: Implementation) -> None:
+        """Let the memory of the bench hold what one more launch reaches."""
+        if self._common.take(implementation, self.options.launch_of(implementation), self._device):
             self._release()
 
 
@@ -257,100 +390,98 @@ class WorkerBench:
 class LocalBench:
     """Times launches in this process, on copies of the arguments where they fit."""
 
-    launches: Launches
-    reset: frozenset[str]
+    options: BenchOptions
     _bench: Workbench | None = None
     _names: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    _founders: list[Candidate] = field(default_factory=list)
+    _common: _Common = field(default_factory=_Common)
+    _founders: list[Implementation] = field(default_factory=list)
 
     def get_ready(self) -> None:
-        pass
+        """Load nothing: the notebook's process has what it needs."""
 
-    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
-        bench = self._ready(candidate)
+    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
+        """Launch once to compare the outputs, then time; see `Bench.measure`."""
+        bench = self._ready([implementation])
         references = tuple(map(self._kernel, self._founders))
-        manner = self.launches.manner
-        job = MeasureJob(bench.memory.setup, self._kernel(candidate), runs, stop_above_ms, references, manner)
+        kernel = self._kernel(implementation)
+        job = MeasureJob(bench.memory.setup, kernel, runs, stop_above_ms, references, self.options.manner)
         timing = bench.measure(job)
         if timing.damages:
             self.close()
-        require_good(timing, self.launches.name, candidate, self._names)
+        require_good(timing, implementation, self._names)
         if timing.group == len(self._founders):
-            self._founders.append(candidate)
+            self._founders.append(implementation)
         if timing.note:
-            self.launches.notes.append(timing.note)
+            self.options.notes.append(timing.note)
         return Measured(timing.times_ms, timing.group, timing.difference)
 
-    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
-        return self._rounds(candidates, rounds, warm=False)
+    def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
+        """Return the times of each in turns; see `Bench.interleave`."""
+        return self._rounds(implementations, rounds, warm=False)
 
-    def warm(self, candidates: Sequence[Candidate], runs: int) -> list[float]:
-        return [median(times) for times in self._rounds(candidates, runs, warm=True)]
+    def warm(self, implementations: Sequence[Implementation], runs: int) -> list[float]:
+        """Return the median times with a warm L2; see `Bench.warm`."""
+        return [median(times) for times in self._rounds(implementations, runs, warm=True)]
 
     def close(self) -> None:
+        """Give the copies back, and leave the user's own memory as it was found."""
         if self._bench is not None:
             self._bench.memory.give_back()
             self._bench = None
 
-    def _rounds(self, candidates: Sequence[Candidate], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
-        bench = self._ready(candidates[0])
-        kernels, by_graph = tuple(map(self._kernel, candidates)), self.launches.manner.by_graph
-        job = RoundsJob(bench.memory.setup, kernels, rounds, warm, by_graph)
-        timings = bench.rounds(job)
+    def _rounds(self, implementations: Sequence[Implementation], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
+        bench = self._ready(implementations)
+        kernels, by_graph = tuple(map(self._kernel, implementations)), self.options.manner.by_graph
+        timings = bench.rounds(RoundsJob(bench.memory.setup, kernels, rounds, warm, by_graph))
         for timing in timings:
-            require_good(timing, self.launches.name, candidates[0])
-            self.launches.notes += [timing.note] if timing.note else []
+            require_good(timing, implementations[0])
+            self.options.notes.extend([timing.note] if timing.note else [])
         return [timing.times_ms for timing in timings]
 
-    def _ready(self, candidate: Candidate) -> Workbench:
-        if self._bench is None:
-            self._bench = self._made(candidate)
-        return self._bench
-
-    def _made(self, candidate: Candidate) -> Workbench:
+    def _ready(self, implementations: Sequence[Implementation]) -> Workbench:
         import torch
 
-        launch = self.launches.of(candidate.config)
-        behind = reached(launch.arguments, candidate.compiled.effects, "cuda")
-        mutated, read = touched(candidate.compiled.effects, behind)
-        boarding = Boarding(torch.cuda.current_device(), mutated, behind=behind)
-        arguments = {**launch.arguments, **behind.tensors}
-        views = dict(pair for name, spec in boarding.specs(arguments) for pair in views_of(name, spec))
+        device = torch.cuda.current_device()
+        launches = map(self.options.launch_of, implementations)
+        found = [self._common.take(*pair, device) for pair in zip(implementations, launches, strict=True)]
+        if any(found):
+            self.close()
+        if self._bench is None:
+            self._bench = self._made(device)
+        return self._bench
+
+    def _made(self, device: int) -> Workbench:
+        boarding = Boarding(device, self._common.mutated, behind=self._common.behind)
+        values = Boarding(device, frozenset())
+        setup = self._common.setup("local", self.options, boarding, values, stays=True)
         self._names = boarding.names
         originals = [_bytes_of(storage) for storage in boarding.storages]
-        tables = {view.storage for view in boarding.tables.views}
-        written = {view.storage for name, view in views.items() if name in mutated}
-        outputs = {name: view for name, view in views.items() if name in mutated}
-        reference, values = self.launches.reference, Boarding(boarding.device, frozenset())
-        setup = Setup(
-            name="local",
-            device=boarding.device,
-            memories=tuple(
-                Memory(None, original.numel(), original.data_ptr(), index in written, index in tables)
-                for index, original in enumerate(originals)
-            ),
-            read=frozenset(view.storage for name, view in views.items() if name in read),
-            outputs=tuple(outputs.values()),
-            zeroed=tuple(view for name, view in views.items() if name in self.reset),
-            expected=() if reference is None else expected_of(reference, arguments, outputs, values),
-            tables=boarding.tables,
-        )
         try:
             memory = copied(setup, originals, keeps_originals=True)
         except TooLarge:
-            self.launches.notes.append("timed on the notebook's own memory: there was no room for copies")
+            self.options.notes.append("timed on the notebook's own memory: there was no room for copies")
             memory = in_place(setup, originals)
         return Workbench(memory, [_bytes_of(storage) for storage in values.storages])
 
-    def _kernel(self, candidate: Candidate) -> BenchKernel:
+    def _kernel(self, implementation: Implementation) -> BenchKernel:
         import torch
 
-        launch = self.launches.of(candidate.config)
-        specs = Boarding(torch.cuda.current_device(), None).specs(launch.arguments)
-        kernel = bench_kernel(candidate, launch, specs)
+        launch = self.options.launch_of(implementation)
+        specs = self._common.specs(launch, torch.cuda.current_device())
+        kernel = bench_kernel(implementation.kernel, launch, specs)
         if launch.has_hooks and self._bench is not None:
             self._bench.hooks[kernel.digest] = bound_hooks(hook_calls(launch), specs, self._bench.memory.tensors)
         return kernel
+
+
+def _own_memories(boarding: Boarding, written: Container[int]) -> tuple[Memory, ...]:
+    """Return the storages of arguments as memories of this process, which need no handles."""
+    tables = {view.storage for view in boarding.tables.views}
+    originals = [_bytes_of(storage) for storage in boarding.storages]
+    return tuple(
+        Memory(None, original.numel(), original.data_ptr(), index in written, index in tables)
+        for index, original in enumerate(originals)
+    )
 
 
 def _bytes_of(storage: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from kernellab.gpu.ipc import CannotBoard, argument_of
 from kernellab.launch.arguments import ArgumentSpec, ScalarSpec
 from kernellab.launch.memory import memory_of
-from kernellab.measure.launches import Launch
+from kernellab.measure.launches import KernelLaunch
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ def loaded_hooks(data: bytes) -> HookCalls:
 IN_WORKER = "the hooks of the configs were called in the GPU worker, on copies of the arguments and of what they use"
 
 
-def hook_calls(launch: Launch) -> HookCalls:
+def hook_calls(launch: KernelLaunch) -> HookCalls:
     """Return what is called around a launch, with the arguments that are no memory."""
     memory = memory_of(launch.arguments)
     values = {name: value for name, value in launch.arguments.items() if name not in memory}
     return HookCalls(launch.before, launch.after, values, launch.options)
 
 
-def shipped_hooks(launch: Launch) -> bytes:
+def shipped_hooks(launch: KernelLaunch) -> bytes:
     """Return the hooks of a launch as bytes for another process; nothing where it has none.
 
     Raises:

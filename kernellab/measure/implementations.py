@@ -1,15 +1,15 @@
-"""What a bench launches and times, how it is told so, and what its answers stand for."""
+"""What is launched and timed, by whom, how a bench in another process is told so, and what its answers stand for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from kernellab.compile.cache import triton_files
 from kernellab.compile.types import Compiled
-from kernellab.errors import LaunchError, OutOfBounds, Place, RunError, first_line
+from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, first_line
 from kernellab.gpu.ipc import Boarding, CannotBoard
 from kernellab.gpu.redzones import damage_text
 from kernellab.ir.effects import Access, Effects
@@ -17,27 +17,45 @@ from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, TensorSpec,
 from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import fill_of
 from kernellab.launch.reached import Reached
-from kernellab.measure.bench_jobs import BenchKernel, Expected, Timing
-from kernellab.measure.config import Config
-from kernellab.measure.launches import Launch
+from kernellab.measure.bench_jobs import PLAIN, BenchKernel, Expected, Manner, Timing
+from kernellab.measure.config import NO_CONFIG, Config
+from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.measure.reference import Reference
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A config that was compiled and fits the target. ``index`` is its place among the rows."""
+class Implementation:
+    """What is launched and timed: a launch of a compiled kernel, or a function of the user.
 
-    index: int
-    config: Config
-    compiled: Compiled
+    ``name`` is what messages call it. ``config`` is that of a launch which is one of several of a kernel, and ``index``
+    its place in their list.
+    """
+
+    name: str
+    launch: KernelLaunch | None = None
+    compiled: Compiled | None = None
+    function: Callable[..., Any] | None = None
+    config: Config = NO_CONFIG
+    index: int = 0
+
+    @property
+    def kernel(self) -> Compiled:
+        """The compiled kernel; not to be asked of a function."""
+        assert self.compiled is not None, "a function has no compiled kernel"
+        return self.compiled
+
+
+def implementation_of(launches: Launches, config: Config, compiled: Compiled, index: int = 0) -> Implementation:
+    """Return the launch of a config, compiled, as a bench takes it; messages name it by kernel and config."""
+    return Implementation(f"{launches.name} ({config.text})", launches.of(config), compiled, None, config, index)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Timings of one config, and which of the groups of equal outputs its outputs belong to.
+    """Timings of one launch, and which of the groups of equal outputs its outputs belong to.
 
     Groups are numbered as they are found; where a reference was given, group 0 is that of the reference, and
-    ``difference`` says how the outputs of another group differ from it. Such a config is not timed.
+    ``difference`` says how the outputs of another group differ from it. Such a launch is not timed.
     """
 
     times_ms: tuple[float, ...]
@@ -46,33 +64,64 @@ class Measured:
 
 
 class Bench(Protocol):
-    """Times launches. Arguments are those of one launch; what they held is there again before each run.
+    """Times launches of kernels. What their arguments held is there again before each run.
 
-    A launch that fails raises a `KernellabError`, after which the bench goes on to work for other configs:
-    `WorkerTimeout` where it did not end, `LaunchError` where it could not start, else `RunError` or `WorkerDied`.
+    A launch that fails raises a `KernellabError`, after which the bench goes on to work for others: `WorkerTimeout`
+    where it did not end, `LaunchError` where it could not start, else `RunError` or `WorkerDied`.
     """
 
     def get_ready(self) -> None:
-        """Load what measuring needs, in the background: configs begin to compile."""
+        """Load what measuring needs, in the background: kernels begin to compile."""
 
-    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
         """Launch once to compare the outputs, then time ``runs`` launches with a flushed L2.
 
         If both of the first two take more than ``stop_above_ms``, the rest is left out; one alone may be chance.
         """
 
-    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
-        """Return the times of each candidate, one per round, with a flushed L2; each round launches all of them."""
+    def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
+        """Return the times of each in ms, one per round, with a flushed L2; each round launches all of them."""
 
-    def warm(self, candidates: Sequence[Candidate], runs: int) -> list[float]:
-        """Return the median time of each candidate where the L2 holds what the launch before left there."""
+    def warm(self, implementations: Sequence[Implementation], runs: int) -> list[float]:
+        """Return the median time of each in ms where the L2 holds what the launch before left there."""
 
     def close(self) -> None:
         """Give back what the bench holds: memory, and what it has told a worker."""
 
 
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """What the launches of a bench have in common.
+
+    ``name`` is what messages call them all, ``timeout_s`` limits each launch with all that belongs to it. ``dtypes``
+    are those of the tensors that are compared, by torch's names; without ``compares``, none is. ``reset`` names
+    arguments that are set to zero before each launch. ``device`` is the number of the GPU, None the current one, and
+    ``placed`` gives the launch of an implementation there. ``notes`` get what the user should know.
+    """
+
+    name: str
+    timeout_s: float
+    manner: Manner = PLAIN
+    dtypes: tuple[str, ...] = ()
+    reference: Reference | None = None
+    reset: frozenset[str] = frozenset()
+    compares: bool = True
+    device: int | None = None
+    placed: Callable[[Implementation], KernelLaunch] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def launch_of(self, implementation: Implementation) -> KernelLaunch:
+        """Return the launch of a kernel, on arguments that lie where the bench can reach them."""
+        if self.placed is not None:
+            return self.placed(implementation)
+        assert implementation.launch is not None, "a bench launches kernels"
+        return implementation.launch
+
+
 def require_good(
-    timing: Timing, name: str, candidate: Candidate, memory_names: Mapping[int, Sequence[str]] = MappingProxyType({})
+    timing: Timing,
+    implementation: Implementation,
+    memory_names: Mapping[int, Sequence[str]] = MappingProxyType({}),
 ) -> None:
     """Raise what a failed launch stands for; ``memory_names`` are the arguments that lie in each memory.
 
@@ -80,16 +129,19 @@ def require_good(
         RunError: the kernel faulted.
         OutOfBounds: it wrote outside its arguments.
         LaunchError: the driver refused it.
+        KernellabError: the device has no room for copies of the arguments, which is the fault of no kernel.
     """
-    text = candidate.config.text
+    if timing.no_room:
+        raise KernellabError(timing.no_room)
+    name, kernel = implementation.name, implementation.kernel.kernel
     if timing.damages:
-        argument, what = damage_text(timing.damages[0], memory_names, touched(candidate.compiled.effects)[0])
-        place = _place_of_writes(candidate.compiled.effects, argument)
-        raise OutOfBounds(f"{name} ({text}) wrote out of bounds: {what}.", place=place, kernel=name)
+        argument, what = damage_text(timing.damages[0], memory_names, touched(implementation.kernel.effects)[0])
+        place = _place_of_writes(implementation.kernel.effects, argument)
+        raise OutOfBounds(f"{name} wrote out of bounds: {what}.", place=place, kernel=kernel)
     if timing.fault:
-        raise RunError(f"{name} ({text}) failed on the GPU: {first_line(timing.fault)}.", kernel=name)
+        raise RunError(f"{name} failed on the GPU: {first_line(timing.fault)}.", kernel=kernel)
     if timing.refusal:
-        raise LaunchError(f"{name} ({text}) was refused: {first_line(timing.refusal)}.", kernel=name)
+        raise LaunchError(f"{name} was refused: {first_line(timing.refusal)}.", kernel=kernel)
 
 
 def _place_of_writes(effects: Effects, argument: str | None) -> Place | None:
@@ -135,11 +187,12 @@ def views_of(name: str, spec: ArgumentSpec) -> list[tuple[str, TensorSpec]]:
 
 
 def bench_kernel(
-    candidate: Candidate, launch: Launch, specs: tuple[tuple[str, ArgumentSpec], ...], hooks: bytes = b""
+    compiled: Compiled, launch: KernelLaunch, specs: tuple[tuple[str, ArgumentSpec], ...], hooks: bytes = b""
 ) -> BenchKernel:
+    """Return the launch of a compiled kernel as data, with its arguments as ``specs``."""
     return BenchKernel(
-        files=tuple(triton_files(candidate.compiled).items()),
-        digest=candidate.compiled.digest,
+        files=tuple(triton_files(compiled).items()),
+        digest=compiled.digest,
         signature=launch.job.signature,
         constants=tuple(path for path, _ in launch.job.constants),
         grid=launch.grid,

@@ -26,7 +26,7 @@ Hook = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class KernelLaunch:
     """The launch of one config.
 
     ``arguments`` are all of the kernel by name, defaults and constexprs included. ``before`` are the ``pre_hook`` of
@@ -68,7 +68,7 @@ class Launches:
     reference: Reference | None = None
     originals: Mapping[Config, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    _made: dict[Config, Launch] = field(default_factory=dict)
+    _made: dict[Config, KernelLaunch] = field(default_factory=dict)
     _closures: dict[int, Closure] = field(default_factory=dict)
 
     @property
@@ -107,7 +107,7 @@ class Launches:
         value = Config.from_triton(config)
         return value.with_values({name: self.meta[name] for name in value.options if name in self.meta})
 
-    def of(self, config: Config, original: Any = None) -> Launch:
+    def of(self, config: Config, original: Any = None) -> KernelLaunch:
         """Return the launch of a config; ``original`` is the user's own, hook included.
 
         Raises:
@@ -117,7 +117,7 @@ class Launches:
             self._made[config] = self._launch(original or self.originals.get(config) or config.to_triton())
         return self._made[config]
 
-    def _launch(self, config: Any) -> Launch:
+    def _launch(self, config: Any) -> KernelLaunch:
         from kernellab._triton.specialize import specialize
         from kernellab._triton.tuning import declared, variant_with
 
@@ -143,7 +143,7 @@ class Launches:
         options = {name: value for name, value in variant.meta.items() if name not in special.bound}
         tuner = declared(self.kernel)
         before = tuple(hook for hook in (config.pre_hook, tuner.pre_hook) if hook is not None)
-        return Launch(job, variant.function, special.bound, extents, before, tuner.post_hook, options)
+        return KernelLaunch(job, variant.function, special.bound, extents, before, tuner.post_hook, options)
 
     def _after_hook(self, config: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with descriptors as the hook of a config leaves them; tensors stay untouched."""
@@ -171,7 +171,7 @@ def moved_bytes(arguments: Mapping[str, Any], compiled: Compiled) -> int | None:
     return found
 
 
-def arithmetic(launch: Launch, compiled: Compiled) -> Arithmetic:
+def arithmetic(launch: KernelLaunch, compiled: Compiled) -> Arithmetic:
     """Return what a launch computes, as far as the compiled graph tells."""
     from kernellab.ir.arithmetic import arithmetic_of  # not needed where all is known
 

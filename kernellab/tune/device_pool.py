@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,21 +11,21 @@ from functools import partial
 from statistics import median
 
 from kernellab.errors import KernellabError, UsageError
-from kernellab.measure.implementations import Bench, Candidate, Measured
+from kernellab.measure.implementations import Bench, Implementation, Measured
 from kernellab.workers.uninterrupted import Stop, Told, Work
 
 AGREEMENT = 0.03
 _AGREEMENT_RUNS = 16
 _END_S = 300.0  # longer than a bench takes to start its worker and to give a config up
 
-_Task = tuple[Candidate, int, Callable[[], float | None]]
+_Task = tuple[Implementation, int, Callable[[], float | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
     """What became of a candidate on a bench, by its place in the crew: its times, or the error."""
 
-    candidate: Candidate
+    candidate: Implementation
     result: Measured | KernellabError
     place: int
 
@@ -33,13 +34,15 @@ class Taken:
 class Crew:
     """Measures candidates on benches, each on a device of its own; ``devices`` are their indices.
 
+    ``makers`` make the benches, each when something is first to be measured there.
+
     The first bench is the judge: finals are held there alone. Before the others take part, all of them time the first
     config that runs, and a device whose median is off by more than `AGREEMENT` measures nothing else. So rows of two
     devices are only compared where these agree. The threshold is well below the share by which a config may be behind
     the best and still reach the final (`Policy.finalist_factor`): a device's bias keeps no winner out.
     """
 
-    benches: Sequence[Bench]
+    makers: Sequence[Callable[[], Bench]]
     devices: Sequence[int | None] = (None,)
     notes: list[str] = field(default_factory=list)
     _tasks: queue.SimpleQueue[_Task | None] = field(default_factory=queue.SimpleQueue)
@@ -50,10 +53,20 @@ class Crew:
     _finished: list[Taken] = field(default_factory=list)
     _has_calibrated: bool = False
     _common_group: int = 0
+    _benches: dict[int, Bench] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def judge(self) -> Bench:
-        return self.benches[0]
+        """The bench of the first device, on which finals are held."""
+        return self.bench(0)
+
+    def bench(self, place: int) -> Bench:
+        """Return the bench of a device, by its place in the crew."""
+        with self._lock:
+            if place not in self._benches:
+                self._benches[place] = self.makers[place]()
+            return self._benches[place]
 
     @property
     def is_shared(self) -> bool:
@@ -62,11 +75,11 @@ class Crew:
 
     def get_ready(self) -> None:
         """Let all benches load what they need. One that fails says so when it is to measure something."""
-        for bench in self.benches:
+        for place in range(len(self.makers)):
             with suppress(KernellabError):
-                bench.get_ready()
+                self.bench(place).get_ready()
 
-    def submit(self, candidate: Candidate, runs: int, bound: Callable[[], float | None]) -> None:
+    def submit(self, candidate: Implementation, runs: int, bound: Callable[[], float | None]) -> None:
         """Measure a candidate: now, or as soon as a device is free. ``bound`` is asked when it starts."""
         if not self._has_calibrated or not self._threads:
             taken = self._measured(0, candidate, runs, bound)
@@ -97,13 +110,13 @@ class Crew:
             raise taken
         return taken
 
-    def groups(self, found: Sequence[tuple[Candidate, int, int]]) -> list[int]:
+    def groups(self, found: Sequence[tuple[Implementation, int, int]]) -> list[int]:
         """Return the groups of outputs in the numbers of the first bench, from (candidate, place, group there).
 
         Every other bench measured the config by which all are compared before any other, so its group is 0 there.
         Another group of another bench is told by one launch of a member on the first.
         """
-        known = {(place, 0): self._common_group for place in range(1, len(self.benches))}
+        known = {(place, 0): self._common_group for place in range(1, len(self.makers))}
         for candidate, place, group in found:
             if (place, group) not in known:
                 known[place, group] = group if place == 0 else self.judge.measure(candidate, 1, None).group
@@ -120,7 +133,7 @@ class Crew:
 
     def close(self) -> None:
         self.drop()
-        for bench in self.benches:
+        for bench in self._benches.values():
             bench.close()
 
     def _measure_all(self, index: int, tell: Told) -> None:
@@ -131,15 +144,15 @@ class Crew:
             except BaseException as exc:  # noqa: BLE001 - whoever takes the results gets it
                 self._taken.put(exc)
 
-    def _measured(self, index: int, candidate: Candidate, runs: int, bound: Callable[[], float | None]) -> Taken:
+    def _measured(self, index: int, candidate: Implementation, runs: int, bound: Callable[[], float | None]) -> Taken:
         try:
-            return Taken(candidate, self.benches[index].measure(candidate, runs, bound()), index)
+            return Taken(candidate, self.bench(index).measure(candidate, runs, bound()), index)
         except KernellabError as exc:
             return Taken(candidate, exc, index)
 
-    def _calibrate(self, candidate: Candidate, group: int) -> None:
+    def _calibrate(self, candidate: Implementation, group: int) -> None:
         """Let every device time one config, and keep those that agree with the first."""
-        if len(self.benches) < 2:
+        if len(self.makers) < 2:
             self._has_calibrated = True
             return
         try:
@@ -147,13 +160,13 @@ class Crew:
         except KernellabError:
             return  # the next config will do
         self._has_calibrated, self._common_group = True, group
-        agreeing = [0, *(i for i in range(1, len(self.benches)) if self._agrees(i, candidate, expected))]
+        agreeing = [0, *(i for i in range(1, len(self.makers)) if self._agrees(i, candidate, expected))]
         if len(agreeing) > 1:
             self._threads = [Work(partial(self._measure_all, index), daemon=True) for index in agreeing]
             for thread in self._threads:
                 thread.begin()
 
-    def _agrees(self, index: int, candidate: Candidate, expected_ms: float) -> bool:
+    def _agrees(self, index: int, candidate: Implementation, expected_ms: float) -> bool:
         names = f"device {self.devices[index]}", f"device {self.devices[0]}"
         try:
             off = self._median_ms(index, candidate, is_new=True) / expected_ms - 1
@@ -167,10 +180,10 @@ class Crew:
             )
         return abs(off) <= AGREEMENT
 
-    def _median_ms(self, index: int, candidate: Candidate, *, is_new: bool = False) -> float:
+    def _median_ms(self, index: int, candidate: Implementation, *, is_new: bool = False) -> float:
         if is_new:
-            self.benches[index].measure(candidate, 1, None)  # outputs are compared, and the device wakes up
-        return median(self.benches[index].interleave([candidate], _AGREEMENT_RUNS)[0])
+            self.bench(index).measure(candidate, 1, None)  # outputs are compared, and the device wakes up
+        return median(self.bench(index).interleave([candidate], _AGREEMENT_RUNS)[0])
 
 
 def checked_devices(given: Sequence[int], count: int, names: Sequence[str]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from kernellab.errors import KernellabError
 from kernellab.measure.config import Config
-from kernellab.measure.implementations import Bench, Candidate
+from kernellab.measure.implementations import Bench, Implementation
 from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Standing, interval, preferred, standing
 from kernellab.tune.result import Row
@@ -69,7 +69,7 @@ class Contest:
     """Finalists against each other, a batch of rounds at a time. Who has lost plays no more."""
 
     bench: Bench
-    finalists: tuple[Candidate, ...]
+    finalists: tuple[Implementation, ...]
     policy: Policy
     clock: Callable[[], float]
     is_decided: bool = False
@@ -123,13 +123,13 @@ class Rehearsals:
     _contest: Contest | None = None
     _has_failed: bool = False
 
-    def contest(self, bench: Bench, finalists: tuple[Candidate, ...]) -> Contest:
+    def contest(self, bench: Bench, finalists: tuple[Implementation, ...]) -> Contest:
         """Return the contest of these finalists: the one that is under way, if it is theirs."""
         if self._contest is None or self._contest.finalists != finalists:
             self._contest = Contest(bench, finalists, self.policy, self.clock)
         return self._contest
 
-    def play(self, bench: Bench, rows: Mapping[Config, Row], candidates: Mapping[Config, Candidate]) -> bool:
+    def play(self, bench: Bench, rows: Mapping[Config, Row], candidates: Mapping[Config, Implementation]) -> bool:
         """Play a batch between those of the rows that qualify, if all are candidates; tell whether more can be played.
 
         After an error nothing can: the final itself will raise it. Nor does a rehearsal take seconds from a budget, or

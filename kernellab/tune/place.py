@@ -17,7 +17,6 @@ from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import can_time, device_here, device_of
 from kernellab.registry.launch_log import remember
 from kernellab.registry.table import Registry
-from kernellab.tune.deferred import DeferredBench
 from kernellab.tune.device_pool import checked_devices
 from kernellab.tune.options import Options, Workshop
 from kernellab.tune.progress import Watch, unwatched
@@ -38,7 +37,7 @@ def workshop_of(runtime: Runtime, kernels: Registry, device: int | None = None) 
         kernels,
         device_here(runtime, device),
         partial(_bench, runtime) if can_time(runtime) else None,
-        bench_on=partial(_bench_on, runtime),
+        bench_on=partial(_bench, runtime),
         progress=_no_progress if runtime.tuning_reporter is None else runtime.tuning_reporter,
     )
 
@@ -170,29 +169,10 @@ def _launch_once(kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[st
     variant.function[grid](*args, **variant.meta)
 
 
-def _bench(runtime: Runtime, launches: Launches, timeout_s: float) -> Bench:
-    def made() -> Bench:
-        from kernellab.measure.gpu_bench import gpu_bench  # where all is known, nothing of it is needed
+def _bench(runtime: Runtime, launches: Launches, timeout_s: float, device: int | None = None) -> Bench:
+    from kernellab.measure.gpu_bench import bench_of  # where all is known, nothing of it is needed
 
-        return gpu_bench(launches, runtime.trials, timeout_s, _reset(launches))
-
-    return DeferredBench(made)
-
-
-def _bench_on(runtime: Runtime, launches: Launches, timeout_s: float, device: int) -> Bench:
-    def made() -> Bench:
-        from kernellab.measure.gpu_bench import gpu_bench
-        from kernellab.measure.launches import on_device
-
-        return gpu_bench(on_device(launches, device), runtime.trials, timeout_s, _reset(launches), device)
-
-    return DeferredBench(made)
-
-
-def _reset(launches: Launches) -> frozenset[str]:
-    from kernellab._triton.tuning import declared
-
-    return frozenset(declared(launches.kernel).reset_to_zero)
+    return bench_of(launches, runtime.trials, timeout_s, device)
 
 
 def _existing(runtime: Runtime, given: Sequence[int]) -> tuple[int, ...]:

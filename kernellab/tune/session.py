@@ -15,6 +15,7 @@ from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import UsageError, choice_message
 from kernellab.measure.config import Config, Space, configs_of
+from kernellab.measure.implementations import implementation_of
 from kernellab.measure.launches import Launches, arithmetic, moved_bytes
 from kernellab.measure.outcomes import Status
 from kernellab.measure.provenance import key_fields, key_of
@@ -96,9 +97,9 @@ def crew_of(workshop: Workshop, launches: Launches, options: Options) -> Crew | 
     if workshop.make_bench is None:
         return None
     if options.devices is None or workshop.bench_on is None:
-        return Crew((workshop.make_bench(launches, options.timeout_s),), (workshop.device.index,))
-    benches = [workshop.bench_on(launches, options.timeout_s, device) for device in options.devices]
-    return Crew(benches, options.devices)
+        return Crew((partial(workshop.make_bench, launches, options.timeout_s),), (workshop.device.index,))
+    makers = [partial(workshop.bench_on, launches, options.timeout_s, device) for device in options.devices]
+    return Crew(makers, options.devices)
 
 
 WITHOUT_GPU = (
@@ -154,6 +155,7 @@ def tuned(
         known=known,
         record=(lambda rows: None) if crew is None else records.add,
         kernel=launches.name,
+        implementation=partial(implementation_of, launches),
     )
     watched = nullcontext(unwatched) if workshop.progress is None else workshop.progress(launches.name)
     try:

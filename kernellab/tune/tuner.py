@@ -11,7 +11,7 @@ from typing import Protocol
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError, WorkerError
 from kernellab.measure.config import Config
-from kernellab.measure.implementations import Candidate, Measured
+from kernellab.measure.implementations import Implementation, Measured
 from kernellab.measure.outcomes import NO_GPU, Status, reason_of, status_of
 from kernellab.measure.statistics import interval
 from kernellab.tune.device_pool import Crew, Taken
@@ -84,7 +84,8 @@ class Tuner:
     """One tuning. ``known`` are rows of earlier ones, which are not measured again.
 
     ``record`` takes each row as soon as it is known, ``bytes_of`` and ``flops_of`` give what a launch moves
-    and computes, ``watch`` is told how far it has come. Without a crew, configs are compiled and not ranked.
+    and computes, ``implementation`` what a bench launches, and ``watch`` is told how far it has come. Without a crew,
+    configs are compiled and not ranked.
     """
 
     search: Search
@@ -99,10 +100,13 @@ class Tuner:
     known: Mapping[Config, Row] = field(default_factory=dict)
     record: Callable[[Sequence[Row]], None] = lambda rows: None
     kernel: str = ""
+    implementation: Callable[[Config, Compiled, int], Implementation] = lambda config, compiled, index: Implementation(
+        config.text, None, compiled, None, config, index
+    )
     watch: Watch = unwatched
     _rows: dict[Config, Row] = field(default_factory=dict)
     _places: dict[Config, int] = field(default_factory=dict)  # in the order of the asking
-    _candidates: dict[Config, Candidate] = field(default_factory=dict)
+    _candidates: dict[Config, Implementation] = field(default_factory=dict)
     _groups: dict[Config, tuple[int, int]] = field(default_factory=dict)
     _tally: Tally = field(default_factory=Tally)
     _rehearsals: Rehearsals = field(init=False)
@@ -221,7 +225,7 @@ class Tuner:
         if isinstance(result, KernellabError) or row.reason:
             candidate = None
         else:
-            candidate = self._candidates[config] = Candidate(self._places[config], config, result)
+            candidate = self._candidates[config] = self.implementation(config, result, self._places[config])
             self._rows[config] = replace(row, reason=NO_GPU if self.crew is None else STOPPED)
         if candidate is None or self.crew is None:
             self._tally.add(self._rows[config])
@@ -246,7 +250,7 @@ class Tuner:
         if isinstance(result, UsageError) and not isinstance(result, LaunchError):
             raise result
         if isinstance(result, KernellabError):
-            row = with_resources(config, taken.candidate.compiled, status_of(result), reason_of(result))
+            row = with_resources(config, taken.candidate.kernel, status_of(result), reason_of(result))
         else:
             row = self._measured_row(taken.candidate, result)
             self._groups[config] = taken.place, result.group
@@ -255,8 +259,8 @@ class Tuner:
         if type(result) not in _NOT_OF_A_CONFIG:
             self.record([self._rows[config]])
 
-    def _measured_row(self, candidate: Candidate, measured: Measured) -> Row:
-        row = with_resources(candidate.config, candidate.compiled, Status.OK)
+    def _measured_row(self, candidate: Implementation, measured: Measured) -> Row:
+        row = with_resources(candidate.config, candidate.kernel, Status.OK)
         row = replace(row, checked=self.policy.reference)
         if not measured.times_ms:
             return replace(row, status=Status.WRONG, reason=measured.difference)
@@ -332,7 +336,7 @@ class Tuner:
     def _expel(self, failures: Mapping[Config, KernellabError]) -> None:
         """Enter the configs that failed where the fastest meet."""
         for config, error in failures.items():
-            row = with_resources(config, self._candidates[config].compiled, status_of(error), reason_of(error))
+            row = with_resources(config, self._candidates[config].kernel, status_of(error), reason_of(error))
             self._rows[config] = replace(row, device_index=self._device(0))
         self.record([self._rows[config] for config in failures])
         self._tally.recount(self._rows)
@@ -352,9 +356,9 @@ class Tuner:
         rows = {config: row for config, row in self._rows.items() if config not in wrong}
         return self._rehearsals.play(self.crew.judge, rows, self._candidates)
 
-    def _with_rate(self, row: Row, candidate: Candidate) -> Row:
-        moved = self.bytes_of(candidate.config, candidate.compiled)
-        flops = self.flops_of(candidate.config, candidate.compiled)
+    def _with_rate(self, row: Row, candidate: Implementation) -> Row:
+        moved = self.bytes_of(candidate.config, candidate.kernel)
+        flops = self.flops_of(candidate.config, candidate.kernel)
         return replace(
             row,
             gbps=moved / row.time_ms / 1e6 if moved and row.time_ms else None,
@@ -368,7 +372,7 @@ class Tuner:
         for index, result in self.stream(list(jobs.values())) if jobs else ():
             config = order[index]
             if not isinstance(result, KernellabError) and result.resources.fits:
-                self._candidates[config] = Candidate(self._places[config], config, result)
+                self._candidates[config] = self.implementation(config, result, self._places[config])
 
     def _good(self) -> list[Config]:
         return [config for config, row in self._rows.items() if row.status is Status.OK and row.time_ms is not None]

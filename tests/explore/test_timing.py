@@ -18,7 +18,7 @@ from kernellab.explore.launching import Requests
 from kernellab.explore.on_gpu import OnGpu, rounds_for
 from kernellab.explore.schedule import Superseded
 from kernellab.explore.verdicts import Verdicts
-from kernellab.measure.implementations import Candidate, Measured
+from kernellab.measure.implementations import Implementation, Measured
 from kernellab.target import parse_target
 from tests import samples
 
@@ -33,7 +33,7 @@ class MadeUp:
     met: list[list[int]] = field(default_factory=list)
     closed: int = 0
 
-    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
         block = candidate.config.values["BLOCK"]
         if block == 512:
             raise RunError("an illegal memory access")
@@ -41,11 +41,11 @@ class MadeUp:
             raise WorkerTimeout("it did not end")
         return Measured((1.0,) * runs, int(block == 2048))
 
-    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+    def interleave(self, candidates: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         self.met.append([candidate.config.values["BLOCK"] for candidate in candidates])
         return [tuple(64 / c.config.values["BLOCK"] + i / 10_000 for i in range(rounds)) for c in candidates]
 
-    def warm(self, candidates: Sequence[Candidate], runs: int) -> list[float]:
+    def warm(self, candidates: Sequence[Implementation], runs: int) -> list[float]:
         return [1.0] * len(candidates)
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from kernellab.measure.bench_jobs import Manner
 from kernellab.measure.bench_worker import _counts
 from kernellab.measure.config import Config
 from kernellab.measure.hooks import BadHook, bound_hooks, hook_calls, loaded_hooks, shipped_hooks
-from kernellab.measure.launches import Launch, Launches
+from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.target import Target
 
 N = 8
@@ -38,7 +38,7 @@ def tuned(config: triton.Config, **given: Any) -> Any:
         return triton.autotune([config], key=["n"], **given)(scale)
 
 
-def launch_of(config: triton.Config, **given: Any) -> Launch:
+def launch_of(config: triton.Config, **given: Any) -> KernelLaunch:
     launches = Launches(tuned(config, **given), (1,), (X, OUT, N), {}, Target("cuda", 90, 32))
     return launches.of(Config.from_triton(config), config)
 

@@ -8,22 +8,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from kernellab.errors import LaunchError, OutOfBounds, RunError, WorkerDied, WorkerError, WorkerTimeout
+from kernellab.errors import LaunchError, OutOfBounds, RunError, UsageError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.gpu.trial_job import Damage
 from kernellab.ir.effects import Access, Effects, Site, UnknownEffect
 from kernellab.ir.graph import Location
 from kernellab.launch.arguments import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
-from kernellab.measure.bench_jobs import Manner, Readiness, Setup, Timing
-from kernellab.measure.gpu_bench import WorkerBench
-from kernellab.measure.implementations import Candidate, require_good, touched, views_of
+from kernellab.measure.bench_jobs import Readiness, Setup, Timing
+from kernellab.measure.gpu_bench import WorkerBench, _Common, _Elsewhere
+from kernellab.measure.implementations import BenchOptions, require_good, touched, views_of
 from kernellab.workers.worker import Job
-from tests.tune.fakes import compiled, config
+from tests.tune.fakes import candidate_of, config
 
 HERE = Location(None, None)
 VIEW = TensorSpec(0, 0, (4,), (1,), "float32", 4)
 OTHER = TensorSpec(1, 0, (4,), (1,), "float32", 4)
-CANDIDATE = Candidate(0, config(64), compiled())
+LAUNCH: Any = SimpleNamespace(
+    arguments={}, grid=(1, 1, 1), has_hooks=False, job=SimpleNamespace(signature=(), constants=())
+)
+CANDIDATE = replace(candidate_of(config(64)), launch=LAUNCH)
 
 
 def site(argument: str, kind: Access) -> Site:
@@ -52,24 +56,24 @@ def test_views_have_the_names_that_effects_give_them() -> None:
 def test_a_fault_names_kernel_and_config() -> None:
     fault = Timing(fault="CUDA error: an illegal memory access was encountered\nmore")
     with pytest.raises(RunError, match=r"copy \(BLOCK=64.*\) failed on the GPU: an illegal memory access"):
-        require_good(fault, "copy", CANDIDATE)
+        require_good(fault, CANDIDATE)
 
 
 def test_a_refused_launch_is_no_fault() -> None:
     with pytest.raises(LaunchError, match="was refused: out of resource"):
-        require_good(Timing(refusal="out of resource: threads"), "copy", CANDIDATE)
+        require_good(Timing(refusal="out of resource: threads"), CANDIDATE)
 
 
 def test_a_good_answer_passes() -> None:
-    require_good(Timing((1.0,)), "copy", CANDIDATE)
+    require_good(Timing((1.0,)), CANDIDATE)
 
 
 def test_a_write_out_of_bounds_names_the_argument_and_how_far() -> None:
     effects = Effects(("x", "y"), (site("y", Access.WRITE),))
-    candidate = Candidate(0, config(64), replace(compiled(), effects=effects))
+    candidate = candidate_of(config(64), effects=effects)
     damaged = Timing(damages=(Damage(after=1, before=None, past_end_bytes=0, ahead_bytes=99, count=8),))
     with pytest.raises(OutOfBounds, match=r"copy \(BLOCK=64.*\) wrote out of bounds: 8 bytes beyond the end of y"):
-        require_good(damaged, "copy", candidate, {0: ["x"], 1: ["y"]})
+        require_good(damaged, candidate, {0: ["x"], 1: ["y"]})
 
 
 @dataclass(slots=True)
@@ -93,14 +97,8 @@ class FakeWorker:
 
 
 def worker_bench(worker: FakeWorker) -> WorkerBench:
-    launch = SimpleNamespace(
-        arguments={}, grid=(1, 1, 1), has_hooks=False, job=SimpleNamespace(signature=(), constants=())
-    )
-    launches: Any = SimpleNamespace(
-        name="copy", dtypes=("float32",), notes=[], manner=Manner(), reference=None, of=lambda config: launch
-    )
     trials: Any = SimpleNamespace(worker=lambda device: worker, start=worker.starts.append)
-    return WorkerBench(launches, trials, 1.0, frozenset(), device=0)
+    return WorkerBench(BenchOptions("copy", 1.0, dtypes=("float32",), device=0), trials)
 
 
 def its_thread() -> threading.Thread:
@@ -145,3 +143,30 @@ def test_after_a_lost_final_the_next_process_is_awaited_and_set_up_anew(error: E
     assert [job.handler.rpartition(":")[2] for job in worker.asked] == ["rounds", "warm"]
     bench.close()
     assert len(worker.asked) == 2  # a process that holds nothing is not asked to give it back
+
+
+def test_a_device_without_memory_for_the_arguments_is_the_fault_of_no_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(launches: Any, device: int) -> Any:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
+
+    monkeypatch.setattr("kernellab.measure.gpu_bench.on_device", full)
+    launches: Any = None
+    bench = worker_bench(FakeWorker())
+    bench.options = replace(bench.options, placed=_Elsewhere(launches, 1).launch_of)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"CUDA out of memory\. Tried to allocate 2.00 GiB; free memory") as raised:
+            bench.measure(CANDIDATE, 3, None)
+        assert not isinstance(raised.value, LaunchError)  # which would be the row of a config
+
+
+def test_launches_of_kernels_with_arguments_of_their_own_share_one_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernellab.gpu.ipc.Boarding._check", lambda self, name, tensor: None)  # these lie on the CPU
+    x, y = torch.zeros(4), torch.zeros(4)
+    launches: list[Any] = [
+        SimpleNamespace(arguments=arguments)
+        for arguments in ({"x": x, "out": y}, {"out": y, "x": x}, {"out": y, "bias": torch.zeros(2)})
+    ]
+    common, candidate = _Common(), candidate_of(config(64), effects=Effects(("x", "out", "bias"), ()))
+    assert [common.take(candidate, each, 0) for each in (*launches, *launches)] == [True, False, True] + [False] * 3
+    found = [{name: spec.storage for name, spec in common.specs(each, 0)} for each in launches]  # type: ignore[union-attr]
+    assert found == [{"x": 0, "out": 1}, {"out": 1, "x": 0}, {"out": 1, "bias": 2}]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from kernellab.errors import KernellabError
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.measure.config import Config
-from kernellab.measure.implementations import Candidate, Measured
+from kernellab.measure.implementations import Implementation, Measured
 from kernellab.target import Target
 from kernellab.tune.device_pool import Crew
 from kernellab.tune.finals import Policy
@@ -32,6 +32,11 @@ def compiled(*, registers: int = 32, spill_bytes: int = 0, fits: bool = True) ->
     resources = Resources(registers, spill_bytes, spill_bytes, 1024, 128, 0.5, "registers", fits, why_not)
     graph, effects = Graph((), (), (), (), ()), Effects((), ())
     return Compiled("kernel", TARGET, (), {}, resources, 0.25, {}, graph, effects, Path(), "digest")
+
+
+def candidate_of(launched: Config, index: int = 0, **more: Any) -> Implementation:
+    """Return a compiled config without a launch; ``more`` is what is known otherwise of the compiled kernel."""
+    return Implementation(f"copy ({launched.text})", None, replace(compiled(), **more), None, launched, index)
 
 
 @dataclass(slots=True)
@@ -66,7 +71,7 @@ class FakeBench:
     def get_ready(self) -> None:
         self.ready += 1
 
-    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
         self.measured.append(candidate.config)
         if candidate.config in self.differences:
             return Measured((), 1, self.differences[candidate.config])
@@ -77,10 +82,10 @@ class FakeBench:
                 break
         return Measured(tuple(times), self.groups.get(candidate.config, 0))
 
-    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+    def interleave(self, candidates: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         return [tuple(self._launch(candidate.config) for _ in range(rounds)) for candidate in candidates]
 
-    def warm(self, candidates: Sequence[Candidate], runs: int) -> list[float]:
+    def warm(self, candidates: Sequence[Implementation], runs: int) -> list[float]:
         return [self._launch(candidate.config) / 2 for candidate in candidates]
 
     def close(self) -> None:
@@ -147,7 +152,7 @@ def tune(
         search=search or Exhaustive(configs),
         prepare=compiler.prepare,
         stream=compiler.stream,
-        crew=Crew((bench,)) if isinstance(bench, FakeBench) else bench,
+        crew=Crew((lambda: bench,)) if isinstance(bench, FakeBench) else bench,
         policy=policy or Policy(finals_s=1e9),
         clock=clock,
         name="this tuning",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
 from kernellab.errors import LaunchError, RunError, UsageError
 from kernellab.measure.config import Config
-from kernellab.measure.implementations import Candidate, Measured
+from kernellab.measure.implementations import Implementation, Measured
 from kernellab.measure.outcomes import Status
 from kernellab.tune.device_pool import Crew, checked_devices
 from kernellab.tune.finals import Policy
@@ -26,13 +27,13 @@ class Device(FakeBench):
     slower: float = 1.0
     finals: int = 0
 
-    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+    def interleave(self, candidates: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         self.finals += len(candidates) > 1
         return [tuple(t * self.slower for t in times) for times in FakeBench.interleave(self, candidates, rounds)]
 
 
 def crew(*benches: Device) -> Crew:
-    return Crew(benches, tuple(range(len(benches))))
+    return Crew([partial(lambda made: made, bench) for bench in benches], tuple(range(len(benches))))
 
 
 def test_devices_that_agree_share_the_configs_and_the_first_holds_the_final() -> None:
@@ -104,7 +105,7 @@ class Numbering(Device):
     kinds: Mapping[Config, str] = field(default_factory=dict)
     met: list[str] = field(default_factory=list)
 
-    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
         measured = FakeBench.measure(self, candidate, runs, stop_above_ms)
         kind = self.kinds.get(candidate.config, "right")
         if kind not in self.met:
@@ -118,7 +119,7 @@ class Hesitant(Numbering):
 
     has_failed: bool = False
 
-    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+    def interleave(self, candidates: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         if not self.has_failed:
             self.has_failed = True
             raise RunError("It failed on the GPU.")
@@ -164,7 +165,9 @@ def test_an_interrupt_ends_the_threads_and_keeps_the_best() -> None:
 
 def test_all_benches_are_closed() -> None:
     one, two = Device(TIMES), Device(TIMES)
-    crew(one, two).close()
+    pool = crew(one, two)
+    pool.get_ready()
+    pool.close()
     assert one.closed
     assert two.closed
 
@@ -183,3 +186,23 @@ def test_devices_are_checked_against_those_that_there_are() -> None:
     ):
         with pytest.raises(UsageError, match=message):
             checked_devices(given, count, names)  # type: ignore[arg-type]
+
+
+def test_no_bench_is_made_where_nothing_is_measured() -> None:
+    made: list[FakeBench] = []
+    Crew([lambda: made.append(FakeBench({})) or made[-1]]).close()  # type: ignore[func-returns-value]
+    assert made == []
+
+
+def test_a_bench_is_made_once_and_closed() -> None:
+    made: list[FakeBench] = []
+
+    def make() -> FakeBench:
+        made.append(FakeBench(TIMES))
+        return made[-1]
+
+    pool = Crew([make])
+    pool.get_ready()
+    assert tune(CONFIGS, pool).winner == CONFIGS[0]
+    pool.close()
+    assert [(each.ready > 0, each.closed) for each in made] == [(True, True)]

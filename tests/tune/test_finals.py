@@ -10,12 +10,12 @@ import pytest
 
 from kernellab.errors import CompileError, RunError
 from kernellab.measure.config import Config
-from kernellab.measure.implementations import Candidate, Measured
+from kernellab.measure.implementations import Implementation, Measured
 from kernellab.measure.outcomes import Status
 from kernellab.tune.finals import Contest, Final, Policy, settle
 from kernellab.tune.result import Row
 from kernellab.tune.tuner import Outcome
-from tests.tune.fakes import Clock, FakeBench, FakeCompiler, compiled, config, tune
+from tests.tune.fakes import Clock, FakeBench, FakeCompiler, candidate_of, config, tune
 
 POLICY = Policy(finals_s=1e9)
 
@@ -25,7 +25,7 @@ def final(times_ms: Sequence[float], *, seed: int, noise: float) -> tuple[Final,
     configs = [config(64 << place) for place in range(len(times_ms))]
     rows = {each: Row(each, Status.OK, registers=99 - place) for place, each in enumerate(configs)}
     bench = FakeBench(dict(zip(configs, times_ms, strict=True)), noise=noise, rng=random.Random(seed))
-    candidates = tuple(Candidate(place, each, compiled()) for place, each in enumerate(configs))
+    candidates = tuple(candidate_of(each, place) for place, each in enumerate(configs))
     return settle(Contest(bench, candidates, POLICY, Clock()), rows, "final")
 
 
@@ -70,7 +70,7 @@ def test_without_finalists_there_is_no_winner() -> None:
 class FlukyBench(FakeBench):
     """Measures its first config a tenth too fast before the final."""
 
-    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
         measured = super().measure(candidate, runs, stop_above_ms)
         share = 0.9 if candidate.index == 0 else 1.0
         return replace(measured, times_ms=tuple(share * each for each in measured.times_ms))
@@ -89,11 +89,11 @@ class Diary(FakeBench):
     asked: list[str] = field(default_factory=list)
     failures: int = 0
 
-    def measure(self, candidate: Candidate, runs: int, stop_above_ms: float | None) -> Measured:
+    def measure(self, candidate: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
         self.asked.append("measure")
         return FakeBench.measure(self, candidate, runs, stop_above_ms)
 
-    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+    def interleave(self, candidates: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         self.asked.append("rounds")
         if self.failures:
             self.failures -= 1
@@ -144,7 +144,7 @@ class Fragile(FakeBench):
 
     broken: tuple[Config, ...] = ()
 
-    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+    def interleave(self, candidates: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         if any(candidate.config in self.broken for candidate in candidates):
             raise RunError("It failed on the GPU.")
         return FakeBench.interleave(self, candidates, rounds)
@@ -241,7 +241,7 @@ def test_the_samples_of_a_rehearsal_that_does_not_count_are_not_in_the_rows() ->
 class Stopped(FakeBench):
     """A bench that is interrupted in its first final."""
 
-    def interleave(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, ...]]:
+    def interleave(self, candidates: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         raise KeyboardInterrupt
 
 

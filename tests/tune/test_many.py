@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ def configs(count: int) -> list[Config]:
 
 def timed(count: int, *, devices: int = 1) -> Any:
     times = {config: 10.0 + place % 7 - 5.0 * place / count for place, config in enumerate(configs(count))}
-    crew = Crew([FakeBench(times, noise=0.0) for _ in range(devices)], tuple(range(devices)))
+    crew = Crew([partial(FakeBench, times, noise=0.0)] * devices, tuple(range(devices)))
     return tune(configs(count), crew, compiler=FakeCompiler(dawdles=True), policy=Policy(finals_s=1e9))
 
 

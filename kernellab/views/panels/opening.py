@@ -22,7 +22,7 @@ from kernellab.launch.memory import copied, memory_of, size_bytes
 from kernellab.launch.pointer_objects import with_tensors
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Launches as Runtime
-from kernellab.measure.gpu_bench import gpu_bench
+from kernellab.measure.gpu_bench import bench_of
 from kernellab.measure.reference import Reference, check_of
 from kernellab.registry.table import Registry
 from kernellab.source import Closure
@@ -103,7 +103,7 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdi
         held = inputs if size_bytes(inputs) > BYTES_AT_MOST else copied(inputs)  # what is too large is not run
         interpreted = Interpreted(runtime.interpret, held, verdicts, tuple(stated.reset_to_zero))
     else:
-        on_gpu = _on_gpu(runtime, inputs, verdicts, frozenset(stated.reset_to_zero))
+        on_gpu = _on_gpu(runtime, inputs, verdicts)
     evaluator = Evaluator(runtime.compiler, requests, History(closure.name), here, interpreted, on_gpu)
     entry = closure.functions[0]
     source = (entry.text, entry.first_line, closure.label(entry.file))
@@ -116,7 +116,7 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdi
     return panel
 
 
-def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts, reset: frozenset[str]) -> OnGpu:
+def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts) -> OnGpu:
     import torch  # only where there is a GPU
 
     try:
@@ -128,7 +128,7 @@ def _on_gpu(runtime: Runtime, inputs: Mapping[str, Any], verdicts: Verdicts, res
         ) from exc
     return OnGpu(
         runtime=runtime,
-        make_bench=lambda launches: gpu_bench(launches, runtime.trials, _TIMEOUT_S, reset),
+        make_bench=lambda launches: bench_of(launches, runtime.trials, _TIMEOUT_S),
         inputs=held,
         verdicts=verdicts,
         device=torch.cuda.current_device(),
