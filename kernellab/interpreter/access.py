@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,14 +12,90 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 
 from kernellab.interpreter.builder import Arithmetic, wrap
-from kernellab.interpreter.descriptors import Descriptor, block_pointers, descriptor_block
-from kernellab.interpreter.device import register_value
-from kernellab.interpreter.external import external_function
-from kernellab.interpreter.faults import Unsupported
-from kernellab.interpreter.low_precision import decode, encode, is_low_precision
+from kernellab.interpreter.device import external_function, register_value
+from kernellab.interpreter.faults import CheckFailed, Unsupported
+from kernellab.interpreter.low_precision import decode, encode, is_low_precision, scaled_operand
 from kernellab.interpreter.memory import CheckedMemory
-from kernellab.interpreter.scaled_dot import scaled_operand
-from kernellab.interpreter.values import Array, Handle, numpy_dtype, raw_dtype
+from kernellab.interpreter.values import Array, Handle, Wrapped, numpy_dtype, raw_dtype
+
+_ALIGNMENT = 16
+
+
+@dataclass(slots=True)
+class Descriptor:
+    """A view of ``base`` that is read and written in blocks; blocks are cut off at ``shape``."""
+
+    base: Handle
+    shape: list[Handle]
+    strides: list[Handle]
+    block_shape: list[int]
+    padding: Any
+    round_f32_to_tf32: bool = False
+
+    @classmethod
+    def checked(cls, base: Handle, shape: Any, strides: Any, block_shape: Any, padding: Any) -> Descriptor:
+        """Return a descriptor that keeps the rules of the hardware.
+
+        The CUDA programming guide, "Tensor Memory Access": the address and every stride but the last are multiples of
+        16 bytes, the last stride is one element.
+        """
+        itemsize = _itemsize(base)
+        if int(base.data.item()) % _ALIGNMENT:
+            raise CheckFailed("the base of a tensor descriptor must be aligned to 16 bytes")
+        for stride in strides[:-1]:
+            if int(stride.data.item()) * itemsize % _ALIGNMENT:
+                raise CheckFailed(
+                    f"a stride of {int(stride.data.item())} elements in a tensor descriptor is no multiple of 16 bytes"
+                )
+        if int(strides[-1].data.item()) != 1:
+            raise CheckFailed("the last stride of a tensor descriptor must be 1")
+        return cls(base, list(shape), list(strides), [int(size) for size in block_shape], padding)
+
+
+def descriptor_block(descriptor: Descriptor, offsets: list[Handle]) -> tuple[Handle, Handle]:
+    """Return pointers and mask of the block at ``offsets``."""
+    itemsize = _itemsize(descriptor.base)
+    last = int(offsets[-1].data.item()) * itemsize
+    if last % _ALIGNMENT:
+        raise CheckFailed(f"the last offset of a descriptor access is {last} bytes, not a multiple of 16")
+    inside = range(len(descriptor.block_shape))
+    return _block(descriptor.base, descriptor.shape, descriptor.strides, offsets, descriptor.block_shape, inside)
+
+
+def block_pointers(pointer: Any, boundary_check: Any) -> tuple[Handle, Handle]:
+    """Return pointers and mask of what ``tl.make_block_ptr`` gives in Triton before 3.8."""
+    return _block(pointer.base, pointer.shape, pointer.strides, pointer.offsets, pointer.block_shape, boundary_check)
+
+
+def _block(
+    base: Handle,
+    shape: list[Handle],
+    strides: list[Handle],
+    offsets: list[Handle],
+    block_shape: list[int],
+    checked: Any,
+) -> tuple[Handle, Handle]:
+    itemsize = _itemsize(base)
+    pointers: Array = np.broadcast_to(base.data, block_shape)
+    mask = np.ones(block_shape, dtype=bool)
+    for axis, size in enumerate(block_shape):
+        along = [1] * len(block_shape)
+        along[axis] = size
+        offset = (int(offsets[axis].data.item()) + np.arange(size, dtype=np.int64)).reshape(along)
+        step = itemsize * int(strides[axis].data.item())
+        pointers = pointers + (offset * step).astype(np.uint64)
+        if axis in checked:
+            mask = mask & (offset >= 0) & (offset < int(shape[axis].data.item()))
+    result = Handle(pointers, base.dtype.scalar)
+    wrapped = next((offset.wrapped for offset in offsets if offset.wrapped is not None), None)
+    if wrapped is not None:
+        result.wrapped = Wrapped(np.ones(block_shape, dtype=bool), wrapped.place)
+    return result, Handle(mask, tl.int1)
+
+
+def _itemsize(base: Handle) -> int:
+    return max(1, int(base.get_element_ty().primitive_bitwidth) // 8)
+
 
 _ir = upstream._ir
 _native = upstream._interpreter
@@ -30,7 +107,7 @@ _COMBINE: dict[Any, Callable[[Array, Array], Array]] = {
     _ir.ATOMIC_OP.MIN: np.minimum,
     _ir.ATOMIC_OP.XCHG: lambda old, new: new,
 }
-_REDUCTIONS = {"ADD": "ADD", "MIN": "MIN", "MAX": "MAX", "AND": "AND", "OR": "OR", "XOR": "XOR"}
+_REDUCTIONS = frozenset({"ADD", "MIN", "MAX", "AND", "OR", "XOR"})
 
 
 class CheckedBuilder(Arithmetic):
@@ -54,26 +131,32 @@ class CheckedBuilder(Arithmetic):
     # pointers that are made of numbers, and numbers of pointers
 
     def create_int_to_ptr(self, src: Handle, dst_type: Any) -> Handle:
+        """Make pointers of 64-bit integers; addresses in the notebook become those of the kernel's numbering."""
         pointer = self.create_bitcast(src, dst_type)
         pointer.data = self._checked().adopted(pointer.data)
         return pointer
 
     def create_ptr_to_int(self, src: Handle, dst_type: Any) -> Handle:
+        """Return pointers as 64-bit integers, in the kernel's numbering."""
         self._checked().hands_out_addresses = True
         return self.create_bitcast(src, dst_type)
 
     # loads and stores; the arguments between value and volatility are cache hints, which differ between versions
 
     def create_load(self, ptr: Handle, *hints: Any) -> Handle:
+        """Load one element."""
         return self._load(ptr, None, None, volatile=bool(hints[-1]))
 
     def create_masked_load(self, ptrs: Handle, mask: Handle, other: Handle | None, *hints: Any) -> Handle:
+        """Load a block; lanes that are masked off give ``other``, or zero."""
         return self._load(ptrs, mask, other, volatile=bool(hints[-1]))
 
     def create_store(self, ptr: Handle, val: Handle, *hints: Any) -> None:
+        """Store one element."""
         self._store(ptr, val, None)
 
     def create_masked_store(self, ptrs: Handle, value: Handle, mask: Handle, *hints: Any) -> None:
+        """Store the active lanes of a block."""
         self._store(ptrs, value, mask)
 
     def _load(self, ptr: Handle, mask: Handle | None, other: Handle | None, *, volatile: bool) -> Handle:
@@ -101,6 +184,7 @@ class CheckedBuilder(Arithmetic):
     # atomics
 
     def create_atomic_rmw(self, rmw_op: Any, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
+        """Update the active lanes in place; return what they held before, zeros where none is active."""
         element = self._element(ptr)
         dtype = raw_dtype(element)
         lanes = _lanes(mask, ptr)
@@ -135,6 +219,7 @@ class CheckedBuilder(Arithmetic):
         return Handle(old, element)
 
     def create_atomic_cas(self, ptr: Handle, cmp: Handle, val: Handle, sem: Any, scope: Any) -> Handle:
+        """Store ``val`` where memory holds ``cmp``; return what it held."""
         element = self._element(ptr)
         dtype = raw_dtype(element)
         addresses = self._atomic(ptr, None, dtype, sem)
@@ -147,10 +232,12 @@ class CheckedBuilder(Arithmetic):
         return Handle(decode(old, element.name) if low else old, element)
 
     def create_atomic_load(self, ptr: Handle, mask: Handle | None, sem: Any, scope: Any) -> Handle:
+        """Load as one atomic access."""
         self._atomic(ptr, _lanes(mask, ptr), raw_dtype(ptr.get_element_ty()), sem)
         return self._load(ptr, mask, None, volatile=True)
 
     def create_atomic_store(self, ptr: Handle, val: Handle, mask: Handle | None, sem: Any, scope: Any) -> None:
+        """Store as one atomic access."""
         element = self._element(ptr)
         lanes = _lanes(mask, ptr)
         addresses = self._atomic(ptr, lanes, raw_dtype(element), sem, reads=False)
@@ -168,9 +255,15 @@ class CheckedBuilder(Arithmetic):
     def create_make_tensor_descriptor(
         self, base: Handle, shape: Any, strides: Any, tensor_shape: Any, is_signed: bool, padding: Any = None
     ) -> Descriptor:
+        """Make a descriptor on the device, which has to keep the rules of the hardware.
+
+        Raises:
+            CheckFailed: it does not.
+        """
         return Descriptor.checked(base, shape, strides, tensor_shape, padding)
 
     def create_descriptor_load(self, desc: Descriptor, indices: list[Handle], *hints: Any) -> Handle:
+        """Load the block at ``indices``; what lies outside the shape is the padding, zero or NaN."""
         ptrs, mask = descriptor_block(desc, indices)
         fill = np.nan if desc.padding == _ir.PADDING_OPTION.PAD_NAN else 0
         other = wrap(np.full(ptrs.data.shape, fill), ptrs.get_element_ty())
@@ -180,34 +273,40 @@ class CheckedBuilder(Arithmetic):
         return result
 
     def create_descriptor_store(self, desc: Descriptor, value: Handle, indices: list[Handle]) -> None:
+        """Store a block at ``indices``, cut off at the shape."""
         ptrs, mask = descriptor_block(desc, indices)
         self._store(ptrs, Handle(value.data.reshape(ptrs.data.shape), value.dtype), mask)
 
     def create_descriptor_reduce(self, kind: Any, desc: Descriptor, value: Handle, indices: list[Handle]) -> None:
+        """Combine a block at ``indices`` with what memory holds, element by element and atomically."""
         ptrs, mask = descriptor_block(desc, indices)
         element = ptrs.get_element_ty()
         name = str(kind).rpartition(".")[2].upper()
-        operation = "FADD" if name == "ADD" and element.is_floating() else _REDUCTIONS.get(name)
-        if operation is None:
+        if name not in _REDUCTIONS:
             raise Unsupported(f"descriptor reductions of kind {name.lower()}")
+        operation = "FADD" if name == "ADD" and element.is_floating() else name
         shaped = Handle(value.data.reshape(ptrs.data.shape), value.dtype)
         self.create_atomic_rmw(getattr(_ir.ATOMIC_OP, operation), ptrs, shaped, mask, _ir.MEM_SEMANTIC.RELAXED, None)
 
     def create_descriptor_gather(self, desc: Descriptor, x_offsets: Handle, y_offset: Handle, type: Any) -> Handle:
+        """Load the rows ``x_offsets``, from column ``y_offset`` on: a block of (rows, columns of the descriptor)."""
         rows = [self.create_descriptor_load(desc, [_row(x), y_offset], None).data for x in x_offsets.data]
         return Handle(np.concatenate([row.reshape(1, -1) for row in rows]), desc.base.get_element_ty())
 
     def create_descriptor_scatter(self, desc: Descriptor, value: Handle, x_offsets: Handle, y_offset: Handle) -> None:
+        """Store each row of a block at its row of ``x_offsets``, from column ``y_offset`` on."""
         for row, x in zip(value.data, x_offsets.data, strict=True):
             self.create_descriptor_store(desc, Handle(row, value.dtype), [_row(x), y_offset])
 
     def create_tensor_pointer_load(self, ptr: Any, boundary_check: Any, padding_option: Any, *hints: Any) -> Handle:
+        """Load through a block pointer; ``boundary_check`` names the axes along which a block is cut off."""
         ptrs, mask = block_pointers(ptr, boundary_check)
         fill = np.nan if padding_option == _ir.PADDING_OPTION.PAD_NAN else 0
         other = wrap(np.full(ptrs.data.shape, fill), ptrs.get_element_ty())
         return self._load(ptrs, mask, other, volatile=bool(hints[-1]))
 
     def create_tensor_pointer_store(self, ptr: Any, value: Handle, boundary_check: Any, *hints: Any) -> None:
+        """Store through a block pointer; ``boundary_check`` names the axes along which a block is cut off."""
         ptrs, mask = block_pointers(ptr, boundary_check)
         self._store(ptrs, value, mask)
 
@@ -226,21 +325,28 @@ class CheckedBuilder(Arithmetic):
         rhs_k_pack: bool,
         acc: Handle,
     ) -> Handle:
-        left = scaled_operand(lhs, lhs_scale, lhs_format, k_pack=lhs_k_pack, is_rhs=False)
-        right = scaled_operand(rhs, rhs_scale, rhs_format, k_pack=rhs_k_pack, is_rhs=True)
+        """Multiply microscaled operands in float32 and add ``acc``."""
+        left = _scaled(lhs, lhs_scale, lhs_format, k_pack=lhs_k_pack, is_rhs=False)
+        right = _scaled(rhs, rhs_scale, rhs_format, k_pack=rhs_k_pack, is_rhs=True)
         return wrap(np.matmul(left, right) + acc.data, tl.float32)
 
     def create_print(self, prefix: str, hex: bool, values: list[Handle], is_signed: Any) -> None:
+        """Print the values after the program that has them, each on a line of its own."""
         where = "pid " + str(self.grid_idx)
         for value in values:
             data = value.data.item() if value.data.size == 1 else value.data
-            formatter: Any = {"int_kind": _hex}
+            formatter: Any = {"int_kind": hex}
             shown = np.array2string(np.asarray(data), formatter=formatter) if hex else str(data)
             self.print_line(" ".join(part for part in (where, prefix.strip(), shown) if part))
 
     def create_extern_elementwise(
         self, lib_name: str, lib_path: str, symbol: str, arguments: list[Handle], ret_type: Any, is_pure: bool
     ) -> Handle:
+        """Compute a function of libdevice, or of its AMD counterpart.
+
+        Raises:
+            Unsupported: it is not among those known.
+        """
         function = external_function(symbol)
         if function is None:
             raise Unsupported(f"the external function {symbol}")
@@ -249,6 +355,7 @@ class CheckedBuilder(Arithmetic):
     def create_inline_asm(
         self, assembly: str, constraints: str, operands: list[Handle], types: list[Any], is_pure: bool, pack: int
     ) -> Any:
+        """Read a special register; other assembly raises `Unsupported`."""
         x, y, z = self.grid_idx
         program = x + self.grid_dim[0] * (y + self.grid_dim[1] * z)
         value = np.array([register_value(assembly, program, self.options.device)])
@@ -269,12 +376,14 @@ def _lanes(mask: Handle | None, pointer: Handle) -> Array | None:
     return np.broadcast_to(mask.data.astype(bool, copy=False), pointer.data.shape)
 
 
+def _scaled(value: Handle, scale: Handle | None, element_format: Any, *, k_pack: bool, is_rhs: bool) -> Array:
+    is_e2m1 = element_format == _ir.ScaleDotElemTypeTY.E2M1
+    scales = None if scale is None else scale.data
+    return scaled_operand(value.data, scales, is_e2m1=is_e2m1, k_pack=k_pack, is_rhs=is_rhs)
+
+
 def _row(offset: Any) -> Handle:
     return Handle(np.array([offset]), tl.int32)
-
-
-def _hex(value: int) -> str:
-    return hex(value)
 
 
 def _tf32(values: Array) -> Array:

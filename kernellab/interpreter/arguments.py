@@ -53,6 +53,7 @@ def kernel_arguments(
 
 
 def is_constexpr(parameter: inspect.Parameter) -> bool:
+    """Tell whether a parameter is annotated as ``tl.constexpr``."""
     annotation = parameter.annotation
     if annotation is inspect.Parameter.empty:
         return False

@@ -60,20 +60,25 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
         raise AttributeError(name)
 
     def get_bf16(self, value: float) -> Handle:
+        """Return a bf16 constant."""
         return wrap(np.array([value], np.float32), tl.bfloat16)
 
     def get_fp8e4nv(self, value: float) -> Handle:
+        """Return an E4M3 constant."""
         return wrap(np.array([value], np.float32), tl.float8e4nv)
 
     def get_fp8e5(self, value: float) -> Handle:
+        """Return an E5M2 constant."""
         return wrap(np.array([value], np.float32), tl.float8e5)
 
     # casts
 
     def cast_impl(self, src: Handle, dst_type: Any) -> Handle:
+        """Convert to another type, rounding to the nearest."""
         return self._converted(src, dst_type.scalar, toward_zero=False)
 
     def create_fp_to_fp(self, src: Handle, dst_type: Any, rounding_mode: Any) -> Handle:
+        """Convert between floating-point types; ``rounding_mode`` may ask for rounding towards zero."""
         toward_zero = rounding_mode is not None and rounding_mode == upstream._ir.ROUNDING_MODE.RTZ
         return self._converted(src, dst_type.scalar, toward_zero=toward_zero)
 
@@ -91,6 +96,7 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
         return result
 
     def create_bitcast(self, src: Handle, dst_type: Any) -> Handle:
+        """Return the same bits as elements of another type of the same width."""
         target = dst_type.scalar
         source = src.dtype.scalar
         data = encode(src.data, source.name) if is_low_precision(source.name) else src.data
@@ -100,6 +106,7 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
     # elementwise operations
 
     def binary_op(self, lhs: Handle, rhs: Handle, op: Operation) -> Handle:
+        """Compute with a numpy function of two arrays; what it compares is a block of ``int1``."""
         left, right = lhs.data, rhs.data
         if left.dtype == _BOOL and right.dtype == _BOOL and op in _ONE_BIT_SUMS:
             return Handle((op(left.astype(np.int8), right.astype(np.int8)) & 1).astype(bool), tl.int1)
@@ -109,12 +116,15 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
         return wrap(output, lhs.dtype.scalar)
 
     def unary_op(self, arg: Handle, op: Operation) -> Handle:
+        """Compute with a numpy function of one array."""
         return wrap(op(arg.data), arg.dtype.scalar)
 
     def ternary_op(self, lhs: Handle, rhs: Handle, other: Handle, op: Operation) -> Handle:
+        """Compute with a numpy function of three arrays; the result has the type of the third."""
         return wrap(op(lhs.data, rhs.data, other.data), other.dtype.scalar)
 
     def create_select(self, cond: Handle, lhs: Handle, rhs: Handle) -> Handle:
+        """Choose lane by lane, the wrapped lanes of what is chosen with it."""
         result = Handle(np.where(cond.data, lhs.data, rhs.data), rhs.dtype.scalar)
         if lhs.wrapped is not None or rhs.wrapped is not None:
             lanes = np.where(cond.data, _lanes(lhs), _lanes(rhs))
@@ -122,12 +132,15 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
         return result
 
     def create_add(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Add integers."""
         return self._integer_op(lhs, rhs, np.add, _sum_bounds)
 
     def create_sub(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Subtract integers."""
         return self._integer_op(lhs, rhs, np.subtract, _difference_bounds)
 
     def create_mul(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Multiply integers."""
         return self._integer_op(lhs, rhs, np.multiply, _product_bounds)
 
     def _integer_op(
@@ -149,18 +162,23 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
         return result
 
     def create_maxnumf(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Return the larger number; NaN only where both are."""
         return self.binary_op(lhs, rhs, np.fmax)
 
     def create_minnumf(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Return the smaller number; NaN only where both are."""
         return self.binary_op(lhs, rhs, np.fmin)
 
     def create_fabs(self, arg: Handle) -> Handle:
+        """Clear the sign."""
         return Handle(np.abs(arg.data), arg.dtype.scalar)
 
     def create_rsqrt(self, arg: Handle) -> Handle:
+        """Divide 1 by the square root."""
         return wrap(1 / np.sqrt(arg.data), arg.dtype.scalar)
 
     def create_erf(self, arg: Handle) -> Handle:
+        """Compute the error function, by Triton's own approximation."""
         exact = upstream.np_erf_fp64 if arg.data.dtype == np.float64 else upstream.np_erf_fp32
         return wrap(exact(arg.data), arg.dtype.scalar)
 
@@ -172,6 +190,7 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
         return wrap(exact, z.dtype.scalar)
 
     def create_clampf(self, arg: Handle, lo: Handle, hi: Handle, propagate_nans: Any) -> Handle:
+        """Limit to ``lo`` and ``hi``; ``propagate_nans`` decides whether NaN stays or becomes ``lo``."""
         if propagate_nans == upstream._ir.PROPAGATE_NAN.NONE:
             return self.binary_op(self.binary_op(arg, lo, np.fmax), hi, np.fmin)
         return self.ternary_op(arg, lo, hi, np.clip)
@@ -182,6 +201,7 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
         return wrap(quotient, lhs.dtype.scalar)
 
     def create_ashr(self, lhs: Handle, rhs: Handle) -> Handle:
+        """Shift right and keep the sign, of unsigned integers too."""
         signed = upstream._get_signed_np_dtype(lhs.data.dtype)
         shifted = np.right_shift(lhs.data.astype(signed), rhs.data.astype(signed))
         return wrap(shifted, lhs.dtype.scalar)
@@ -199,6 +219,7 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
     # linear algebra and counting
 
     def create_dot(self, a: Handle, b: Handle, d: Handle, input_precision: Any, max_num_imprecise_acc: Any) -> Handle:
+        """Multiply blocks of (..., M, K) and (..., K, N), accumulate in float32 for fp16, and add ``d``."""
         compute = np.float32 if d.data.dtype == np.float16 else d.data.dtype
         product = np.matmul(a.data, b.data, dtype=compute)
         return wrap(product + d.data, d.dtype.scalar)
@@ -214,31 +235,39 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
     # shapes
 
     def create_make_range(self, ret_ty: Any, start: int, stop: int) -> Handle:
+        """Return the integers from ``start`` to ``stop`` - 1, whose limits are known."""
         result = Handle(np.arange(start, stop, dtype=np.int32), tl.int32)
         result.bounds = (start, stop - 1)
         return result
 
     def create_reshape(self, arg: Handle, shape: Any, allow_reorder: bool) -> Handle:
+        """Give a block another shape, its elements in row-major order."""
         return _reshaped(arg, lambda data: data.reshape(shape))
 
     def create_trans(self, arg: Handle, perm: Any) -> Handle:
+        """Permute the axes."""
         return _reshaped(arg, lambda data: np.transpose(data, perm))
 
     def create_expand_dims(self, arg: Handle, axis: int) -> Handle:
+        """Insert an axis of length 1."""
         return _reshaped(arg, lambda data: np.expand_dims(data, axis))
 
     def create_broadcast(self, arg: Handle, shape: Any) -> Handle:
+        """Repeat a block along its axes of length 1."""
         return _reshaped(arg, lambda data: np.broadcast_to(data, shape))
 
     def create_splat(self, ret_ty: Any, arg: Handle) -> Handle:
+        """Fill a block with a scalar."""
         return _reshaped(arg, lambda data: np.full(ret_ty.shape, data.item(), data.dtype))
 
     def create_unsplat(self, arg: Handle) -> Handle:
+        """Return the element of a block of one."""
         return _reshaped(arg, lambda data: data.ravel()[:1].copy())
 
     # pointers
 
     def create_addptr(self, ptr: Handle, offset: Handle) -> Handle:
+        """Move pointers by ``offset`` elements, modulo 2**64."""
         itemsize = raw_dtype(ptr.get_element_ty()).itemsize
         steps = offset.data.astype(np.uint64)
         result = Handle(ptr.data + (steps * np.uint64(itemsize) if itemsize > 1 else steps), ptr.dtype)
@@ -249,6 +278,11 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
     # checks
 
     def create_assert(self, condition: Handle, message: str) -> None:
+        """Check a ``tl.device_assert``.
+
+        Raises:
+            CheckFailed: a lane is false; it tells how many are.
+        """
         if not condition:
             failing = counted_false(condition)
             raise CheckFailed(
@@ -256,6 +290,11 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
             )
 
     def create_assume(self, condition: Handle) -> None:
+        """Check a ``tl.assume``, which a GPU would take on trust.
+
+        Raises:
+            CheckFailed: a lane is false.
+        """
         if not condition:
             raise CheckFailed(f"tl.assume does not hold{counted_false(condition)}")
 
@@ -267,6 +306,7 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
 
 
 def counted_false(condition: Handle) -> str:
+    """Return in words how many lanes of a condition are false, nothing for a scalar."""
     size = condition.data.size
     return "" if size == 1 else f" in {size - int(condition.data.sum())} of {size} lanes"
 

@@ -1,18 +1,25 @@
-"""What a kernel can ask the device for beyond its program id: the options of the launch, and special registers.
+"""What a kernel asks of its device: the options of the launch, special registers, the functions of its math library.
 
 A program is said to run on the multiprocessor of its number, in turns. Clocks tell nanoseconds of this machine: they
 only grow, and what they measure is the interpreter.
+
+Of CUDA's libdevice, and of AMD's, there are the functions that numpy and the standard library can compute. CUDA Math
+API: the names are ``__nv_`` + the C name, with ``f`` for float32; AMD's are ``__ocml_`` + name + ``_f32``.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from triton.runtime import interpreter as upstream
 
 from kernellab.interpreter.faults import Unsupported
+from kernellab.interpreter.values import Array
 from kernellab.target import MULTIPROCESSORS
 
 # The registers of PTX, https://docs.nvidia.com/cuda/parallel-thread-execution/#special-registers, and AMD's counter.
@@ -39,6 +46,11 @@ class Options(upstream.InterpreterOptions):  # type: ignore[misc]
 
     @property
     def num_warps(self) -> int:
+        """The warps of a program.
+
+        Raises:
+            Unsupported: the options of the launch are not known.
+        """
         device: Device = self.device
         if device.warps is None:
             raise Unsupported("num_warps and num_threads here, where the options of the launch are not known")
@@ -58,3 +70,123 @@ def register_value(assembly: str, program: int, device: Device) -> int:
     if register in {"smid", "nsmid"}:
         return program % device.multiprocessors if register == "smid" else device.multiprocessors
     raise Unsupported("inline assembly")
+
+
+External = Callable[..., Array]
+
+
+def _each(function: Callable[..., float]) -> External:
+    """Return a function of Python floats as one of arrays, computed in float64."""
+
+    def guarded(*values: float) -> float:
+        try:
+            return function(*map(float, values))
+        except OverflowError:
+            return math.inf
+        except ValueError:
+            return math.nan
+
+    vectorised = np.vectorize(guarded, otypes=[np.float64])
+    return lambda *arrays: vectorised(*arrays).astype(arrays[0].dtype)
+
+
+def _in_double(function: Callable[..., Array]) -> External:
+    return lambda *arrays: function(*(array.astype(np.float64) for array in arrays)).astype(arrays[0].dtype)
+
+
+def _leading_zeros(values: Array) -> Array:
+    bits = values.itemsize * 8
+    unsigned = values.view(f"u{values.itemsize}")
+    counted: Array = np.vectorize(lambda v: bits - int(v).bit_length(), otypes=[np.int32])(unsigned)
+    return counted
+
+
+_NUMPY_NAMES = (
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh sqrt cbrt floor ceil trunc rint fmod hypot "
+    "copysign nextafter ldexp"
+)
+_FUNCTIONS: dict[str, External] = {
+    **{name: getattr(np, name) for name in _NUMPY_NAMES.split()},
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "atan2": np.arctan2,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "pow": np.power,
+    "powi": lambda x, n: np.power(x.astype(np.float64), n).astype(x.dtype),
+    "fabs": np.abs,
+    "abs": np.abs,
+    "fmax": np.fmax,
+    "fmin": np.fmin,
+    "max": np.maximum,
+    "min": np.minimum,
+    "umax": np.maximum,
+    "umin": np.minimum,
+    "nearbyint": np.rint,
+    "round": _in_double(lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x)),
+    "exp10": _in_double(lambda x: np.power(10.0, x)),
+    "rsqrt": _in_double(lambda x: 1 / np.sqrt(x)),
+    "rcbrt": _in_double(lambda x: 1 / np.cbrt(x)),
+    "fma": _in_double(lambda x, y, z: x * y + z),
+    "fdim": _in_double(lambda x, y: np.where(x > y, x - y, 0.0)),
+    "sinpi": _in_double(lambda x: np.sin(np.pi * x)),
+    "cospi": _in_double(lambda x: np.cos(np.pi * x)),
+    "saturate": lambda x: np.clip(np.nan_to_num(x, nan=0.0), 0, 1).astype(x.dtype),
+    "remainder": _each(math.remainder),
+    "erf": _each(math.erf),
+    "erfc": _each(math.erfc),
+    "tgamma": _each(math.gamma),
+    "lgamma": _each(math.lgamma),
+    "isnan": lambda x: np.isnan(x).astype(np.int32),
+    "isinf": lambda x: np.isinf(x).astype(np.int32),
+    "finite": lambda x: np.isfinite(x).astype(np.int32),
+    "isfinited": lambda x: np.isfinite(x).astype(np.int32),
+    "signbit": lambda x: np.signbit(x).astype(np.int32),
+    "popc": lambda x: np.bitwise_count(x.view(f"u{x.itemsize}")).astype(np.int32),
+    "clz": _leading_zeros,
+    "mulhi": lambda x, y: (x.astype(np.int64) * y.astype(np.int64) >> 32).astype(x.dtype),
+    "umulhi": lambda x, y: (x.astype(np.uint64) * y.astype(np.uint64) >> np.uint64(32)).astype(x.dtype),
+    "float_as_int": lambda x: x.view(np.int32),
+    "int_as_float": lambda x: x.view(np.float32),
+    "ilogb": lambda x: (np.frexp(x)[1] - 1).astype(np.int32),
+    "fast_exp": np.exp,
+    "fast_log": np.log,
+    "fast_log2": np.log2,
+    "fast_log10": np.log10,
+    "fast_sin": np.sin,
+    "fast_cos": np.cos,
+    "fast_tan": np.tan,
+    "fast_tanh": np.tanh,
+    "fast_pow": np.power,
+    "fast_divide": np.divide,
+    "fast_fdivide": np.divide,
+    "div_rn": np.divide,
+    "mul_rn": np.multiply,
+    "add_rn": np.add,
+    "sub_rn": np.subtract,
+    "sqrt_rn": np.sqrt,
+    "rcp_rn": lambda x: (1 / x).astype(x.dtype),
+    "fma_rn": _in_double(lambda x, y, z: x * y + z),
+}
+_INTEGER_SUFFIX = {"popcll": "popc", "clzll": "clz", "llmax": "max", "llmin": "min", "llabs": "abs"}
+
+
+def external_function(symbol: str) -> External | None:
+    """Return what a library function computes, on arrays, or None where it is not known."""
+    cuda = re.fullmatch(r"__nv_(\w+)", symbol)
+    if cuda:
+        return _cuda(cuda[1])
+    amd = re.fullmatch(r"__ocml_(\w+)_f(?:16|32|64)", symbol)
+    return _FUNCTIONS.get(amd[1]) if amd else None
+
+
+def _cuda(name: str) -> External | None:
+    if name in _INTEGER_SUFFIX:
+        return _FUNCTIONS[_INTEGER_SUFFIX[name]]
+    plain = re.sub("^[df](?=(?:div|mul|add|sub|sqrt|rcp)_rn)", "", name)
+    for candidate in (name, name.removesuffix("f"), plain):
+        if candidate in _FUNCTIONS:
+            return _FUNCTIONS[candidate]
+    return None

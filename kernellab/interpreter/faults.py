@@ -66,6 +66,7 @@ class Findings:
         return next((key[3] for key in self._records if (key[0], key[2]) == (kind, argument)), None)
 
     def finished(self) -> tuple[Finding, ...]:
+        """Return the findings as records, each with how many lanes and programs it has."""
         return tuple(_finding(key, record) for key, record in self._records.items())
 
 
@@ -155,6 +156,7 @@ class AccessFault(ProgramStopped):
 
     @property
     def message(self) -> str:
+        """What is wrong, with the text of the mask at the line."""
         return self.describe(self.line)
 
 

@@ -2,16 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from triton._C.libtriton import interpreter as native
 
 from kernellab.interpreter.faults import Findings, Program
-from kernellab.interpreter.regions import Region
-from kernellab.interpreter.shadow import MANY, Order, Ordering
+from kernellab.interpreter.regions import MANY, Region
 from kernellab.interpreter.values import Array
 from kernellab.launch.arguments import FindingKind, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A scalar atomic at an address of this process, and what it does to the order of programs."""
+
+    address: int
+    acquire: bool
+    release: bool
+
+
+class Ordering:
+    """Which programs' writes a program may rely on: those released at an address that it acquired from.
+
+    Programs run one after the other, so that a set of programs (a bit each) stands for a moment in each of them.
+    Only scalar atomics synchronise: locks, counters and flags.
+    """
+
+    def __init__(self) -> None:
+        self._released: dict[int, int] = {}
+        self._known = 0
+
+    def begin_program(self) -> None:
+        """Forget what the program before had acquired."""
+        self._known = 0
+
+    def synchronise(self, address: int, program: int, *, acquire: bool, release: bool) -> None:
+        """Let a program acquire what was released at an address, release its own there, or both."""
+        if acquire:
+            self._known |= self._released.get(address, 0)
+        if release:
+            self._released[address] = self._released.get(address, 0) | self._known | (1 << program)
+
+    def knows(self, program: int) -> bool:
+        """Tell whether the program that runs may rely on what another wrote."""
+        return bool(self._known >> program & 1)
 
 
 class Hazards:
@@ -29,11 +65,13 @@ class Hazards:
         self._ordering = Ordering()
 
     def begin_program(self, number: int, program: Program) -> None:
+        """Go on with the program of this number, which has synchronised with no other yet."""
         self._me = number + 1
         self.program = program
         self._ordering.begin_program()
 
     def before_read(self, region: Region, addresses: Array, itemsize: int, *, volatile: bool = False) -> None:
+        """Check a load at the kernel's ``addresses``, of ``itemsize`` bytes each; a volatile one is meant to race."""
         index = _granules(region, addresses, itemsize)
         self._check_read(region, addresses, index, itemsize, volatile=volatile)
         if not volatile:
@@ -50,11 +88,12 @@ class Hazards:
             self._check_others(region, addresses, index, itemsize, shadow.writers[index], None)
 
     def before_write(self, region: Region, addresses: Array, values: Array) -> None:
+        """Check a plain store of ``values`` at the kernel's ``addresses``, and note its program as the writer."""
         shadow = region.storage.shadow
         shadow.touched = True
         itemsize = values.dtype.itemsize
         index = _granules(region, addresses, itemsize)
-        writers = shadow.ensure_writers()
+        writers = shadow.ensure("writers")
         self._check_others(region, addresses, index, itemsize, writers[index], values)
         writers[index] = self._me
         if shadow.readers is not None:
@@ -94,14 +133,14 @@ class Hazards:
         self._find(FindingKind.RACE, Severity.WARNING, region, detail, lanes)
 
     def _note_reader(self, region: Region, index: Array) -> None:
-        readers = region.storage.shadow.ensure_readers()
+        readers = region.storage.shadow.ensure("readers")
         foreign = self._unordered(readers[index])
         readers[index] = np.where(foreign, MANY, self._me) if foreign.any() else self._me
 
     def _check_readers(self, region: Region, addresses: Array, index: Array, itemsize: int) -> None:
         """Report a write of what another program has read: on a GPU that might have seen the new value."""
         shadow = region.storage.shadow
-        readers = shadow.ensure_readers()
+        readers = shadow.ensure("readers")
         before = readers[index]
         if before.any():
             readers[index] = 0
@@ -154,7 +193,7 @@ class Hazards:
 
     def _check_members(self, region: Region, addresses: Array, index: Array, itemsize: int) -> None:
         shadow = region.storage.shadow
-        members = shadow.ensure_members()[index]
+        members = shadow.ensure("members")[index]
         others = members & ~np.uint64(1 << region.bit)
         if not others.any():
             return

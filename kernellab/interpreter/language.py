@@ -22,7 +22,7 @@ from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as upstream
 
 from kernellab._triton.loading import UNWRAPPED
-from kernellab.interpreter import constants, reductions, syntax
+from kernellab.interpreter import reductions, syntax
 from kernellab.interpreter.access import CheckedBuilder
 from kernellab.interpreter.arguments import is_constexpr
 from kernellab.interpreter.values import Handle, numpy_dtype, reuse_types
@@ -66,7 +66,7 @@ def _patch_language(builder: CheckedBuilder) -> None:
     everything = SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
     scope = upstream._patch_lang(everything)
     _patch_library(builder, scope)
-    constants.let_tensors_decide()
+    syntax.let_tensors_decide()
     reuse_types()
     tl.tensor.__index__ = _index
     tl.dtype.to_ir = lambda dtype, builder: dtype

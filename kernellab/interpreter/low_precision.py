@@ -1,7 +1,10 @@
-"""bf16 and the fp8 formats for numpy, which has none of them.
+"""bf16, the fp8 formats and microscaled operands for numpy, which has none of them.
 
 In the interpreter a block of such a type is held as float32 values that the type represents exactly. An operation
 computes in float32 and rounds its result back, as the GPU does.
+
+OCP Microscaling Formats (MX) specification 1.0, for ``tl.dot_scaled``: a scale is a power of two in E8M0 (255 is NaN)
+for each group of elements along K; E2M1 elements are packed two per byte, the first in the low half.
 """
 
 from __future__ import annotations
@@ -160,3 +163,38 @@ def _put_specials(values: Floats, layout: Format) -> None:
         for code in range(layout.max_code + 1, 0x80):
             payload = (code & 3) << _F32_NAN_PAYLOAD_SHIFT if layout.infinity_code is not None else 1 << 22
             bits[sign | code] = (sign << 24) | 0x7F800000 | payload
+
+
+_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+_E8M0_NAN = 255
+
+
+def scaled_operand(elements: Bits, scales: Bits | None, *, is_e2m1: bool, k_pack: bool, is_rhs: bool) -> Floats:
+    """Return an operand of ``tl.dot_scaled`` with its scales applied.
+
+    The left one has K last; of the right one, K is the second to last axis, and its scales come as (N, K / group).
+    ``k_pack`` tells that E2M1 elements are packed along K, not along the other axis.
+    """
+    if is_e2m1:
+        along_k = -2 if is_rhs else -1
+        across_k = -1 if is_rhs else -2
+        elements = _unpacked(elements.view(np.uint8), along_k if k_pack else across_k)
+    values = elements.astype(np.float32)
+    if scales is None:
+        return values
+    factors = _factors(scales)
+    factors = np.repeat(factors, values.shape[-2 if is_rhs else -1] // factors.shape[-1], axis=-1)
+    return values * (np.swapaxes(factors, -1, -2) if is_rhs else factors)
+
+
+def _unpacked(packed: Bits, axis: int) -> Floats:
+    moved = np.moveaxis(packed, axis, -1)
+    pairs = np.stack([_E2M1[moved & 15], _E2M1[moved >> 4]], axis=-1)
+    return np.moveaxis(pairs.reshape(*moved.shape[:-1], -1), -1, axis)
+
+
+def _factors(scales: Bits) -> Floats:
+    if scales.dtype.kind == "f":
+        return scales.astype(np.float32)
+    codes = scales.view(np.uint8).astype(np.int32)
+    return np.where(codes == _E8M0_NAN, np.float32(np.nan), np.ldexp(np.float32(1), codes - 127).astype(np.float32))

@@ -16,9 +16,8 @@ import numpy as np
 from triton._C.libtriton import interpreter as native
 
 from kernellab.interpreter.faults import CheckFailed, DeadlinePassed, Findings, Program, fault_of, stray_pointer
-from kernellab.interpreter.hazards import Hazards
+from kernellab.interpreter.hazards import Hazards, Order
 from kernellab.interpreter.regions import TAG_SHIFT, Region, regions_of
-from kernellab.interpreter.shadow import Order
 from kernellab.interpreter.values import Array, Handle
 from kernellab.launch.arguments import FindingKind, Launch, Severity
 
@@ -26,6 +25,8 @@ _MOST_STRAYS = 1 << 12
 
 
 class Access(StrEnum):
+    """What an access does, in the words of a message."""
+
     LOAD = "load"
     STORE = "store"
     ATOMIC = "atomic"
@@ -61,6 +62,7 @@ class CheckedMemory:
         return self.hazards.program
 
     def begin_program(self, number: int, program: Program) -> None:
+        """Go on with the program of this number."""
         self.hazards.begin_program(number, program)
 
     def adopted(self, addresses: Array) -> Array:

@@ -14,6 +14,7 @@ import triton.language as tl
 from triton.runtime import interpreter as upstream
 
 from kernellab.interpreter.builder import wrap
+from kernellab.interpreter.syntax import plain
 from kernellab.interpreter.values import Array
 
 Tensors = tuple[Any, ...]
@@ -22,7 +23,7 @@ _standard = tl.standard
 
 def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, **ignored: Any) -> Any:
     """Reduce along ``axis``, or everything where it is None. Takes one tensor or a tuple of equal shapes."""
-    axis, keep_dims = _plain(axis), bool(_plain(keep_dims))
+    axis, keep_dims = plain(axis), bool(plain(keep_dims))
     tensors = input if isinstance(input, tuple | tl.tuple) else (input,)
     blocks = [_array(tensor) for tensor in tensors]
     shape = blocks[0].shape
@@ -41,13 +42,13 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False, **ig
 def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = False, **ignored: Any) -> Any:
     """Scan along ``axis``; with ``reverse`` from its end."""
     tensors = input if isinstance(input, tuple | tl.tuple) else (input,)
-    axis = _checked_axis(_plain(axis), len(tensors[0].shape))
+    axis = _checked_axis(plain(axis), len(tensors[0].shape))
     blocks = [_array(tensor) for tensor in tensors]
-    if _plain(reverse):
+    if plain(reverse):
         blocks = [np.flip(block, axis) for block in blocks]
     dtypes = [tensor.dtype for tensor in tensors]
     results = _scanned(blocks, dtypes, axis, combine_fn)
-    if _plain(reverse):
+    if plain(reverse):
         results = [np.flip(result, axis) for result in results]
     made = tuple(_tensor(np.ascontiguousarray(r), dtype) for r, dtype in zip(results, dtypes, strict=True))
     return made if isinstance(input, tuple | tl.tuple) else made[0]
@@ -55,7 +56,7 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = Fal
 
 def map_elementwise(scalar_fn: Any, *arguments: Any, pack: int = 1, **ignored: Any) -> Any:
     """Call ``scalar_fn`` on the elements, ``pack`` of each argument at a time, one call after the other."""
-    pack = _plain(pack)
+    pack = plain(pack)
     arguments = tuple(a if isinstance(a, tl.tensor) else upstream.interpreter_semantic.to_tensor(a) for a in arguments)
     blocks = np.broadcast_arrays(*(_array(argument) for argument in arguments))
     shape = blocks[0].shape
@@ -72,12 +73,8 @@ def map_elementwise(scalar_fn: Any, *arguments: Any, pack: int = 1, **ignored: A
 def _packed(rows: list[Any], shape: tuple[int, ...]) -> Any:
     first = rows[0][0]
     dtype = first.dtype if isinstance(first, tl.tensor) else upstream.interpreter_semantic.to_tensor(first).dtype
-    values = [_array(item).item() if isinstance(item, tl.tensor) else _plain(item) for row in rows for item in row]
+    values = [_array(item).item() if isinstance(item, tl.tensor) else plain(item) for row in rows for item in row]
     return _tensor(wrap(np.array(values), dtype).data.reshape(shape), dtype)
-
-
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, tl.constexpr) else value
 
 
 def _array(tensor: Any) -> Array:
@@ -151,7 +148,7 @@ def _combine(combine_fn: Any, left: list[Array], right: list[Array], dtypes: lis
     returned = combine_fn(*arguments)
     results = returned if isinstance(returned, tuple | tl.tuple) else (returned,)
     return [
-        np.broadcast_to(_array(r) if isinstance(r, tl.tensor) else np.asarray(_plain(r)), block.shape).astype(
+        np.broadcast_to(_array(r) if isinstance(r, tl.tensor) else np.asarray(plain(r)), block.shape).astype(
             block.dtype
         )
         for r, block in zip(results, left, strict=True)

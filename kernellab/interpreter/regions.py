@@ -1,4 +1,4 @@
-"""The memory of a launch, and the addresses under which a kernel sees it.
+"""The memory of a launch: the addresses under which a kernel sees it, and what is known about each piece of it.
 
 A kernel sees addresses of its own numbering: the top 16 bits are the number of an argument, the rest its position
 around the middle of 256 TiB. Whatever a kernel does with a pointer (offsets, casts to integers, selects, stores in
@@ -9,11 +9,83 @@ recognisable. The low 16 bits equal those of the address in the notebook, so tha
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
-from kernellab.interpreter.shadow import Shadow
+from kernellab.interpreter.values import Array
 from kernellab.launch.arguments import Launch, StorageSpec, TensorSpec, tensors_of
+
+MANY = -1
+
+Granular = Literal["writers", "readers", "unwritten", "members"]
+_ENTRIES: dict[Granular, type] = {"writers": np.int32, "readers": np.int32, "unwritten": bool, "members": np.uint64}
+
+
+@dataclass(slots=True)
+class Shadow:
+    """Arrays with one entry per granule of ``1 << shift`` bytes of a storage. Each is None until it matters.
+
+    ``writers`` holds 1 + the number of the program that last wrote the granule by a plain store, 0 for none;
+    ``readers`` likewise of the one that read it since, `MANY` for several. ``unwritten`` is true where the contents
+    count as never written. ``members`` has bit k set where an element of argument k of this storage lies.
+    """
+
+    size_bytes: int
+    shift: int
+    writers: Array | None = None
+    readers: Array | None = None
+    unwritten: Array | None = None
+    members: Array | None = None
+    touched: bool = field(default=False)
+
+    @property
+    def length(self) -> int:
+        """How many granules the storage has."""
+        return -(-self.size_bytes >> self.shift)
+
+    def granules(self, offsets: Array, itemsize: int) -> Array:
+        """Return the granules of elements at byte ``offsets``, in order: 1 or more, equally many, per element."""
+        if itemsize < 1 << self.shift:
+            self._refine(itemsize.bit_length() - 1)
+        index = (offsets >> np.uint64(self.shift)).astype(np.int64)
+        each = itemsize >> self.shift
+        if each == 1:
+            return index
+        expanded: Array = (index[:, None] + np.arange(each)).ravel()
+        return expanded
+
+    def per_element(self, itemsize: int) -> int:
+        """Return how many granules an element of this size has."""
+        return max(1, itemsize >> self.shift)
+
+    def ensure(self, name: Granular) -> Array:
+        """Return an array by its name, made of zeros where it did not matter before."""
+        found: Array | None = getattr(self, name)
+        if found is None:
+            found = np.zeros(self.length, dtype=_ENTRIES[name])
+            setattr(self, name, found)
+        return found
+
+    def view(
+        self, array: Array, offset_bytes: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+    ) -> Array:
+        """Return the entries of the elements of a tensor, with a last axis for the granules of one element."""
+        each = self.per_element(itemsize)
+        start = array[offset_bytes >> self.shift :]
+        entry = array.itemsize
+        return np.lib.stride_tricks.as_strided(
+            start, (*shape, each), (*(stride * each * entry for stride in strides), entry)
+        )
+
+    def _refine(self, shift: int) -> None:
+        factor = 1 << (self.shift - shift)
+        self.shift = shift
+        for name in _ENTRIES:
+            array = getattr(self, name)
+            if array is not None:
+                setattr(self, name, np.repeat(array, factor))
+
 
 TAG_SHIFT = 48
 _MIDDLE = 1 << (TAG_SHIFT - 1)
@@ -52,10 +124,12 @@ class Region:
 
     @property
     def storage_start(self) -> int:
+        """The kernel's address of the first byte of the storage."""
         return self.start - self.spec.offset_bytes
 
     @property
     def storage_end(self) -> int:
+        """The kernel's address after the last byte of the storage."""
         return self.storage_start + self.storage.size_bytes
 
     def element(self, address: int) -> int:
@@ -116,7 +190,7 @@ def _mark_members(storage: Storage) -> None:
     if not overlapping or len(storage.regions) > _MOST_MEMBERS:
         return
     for region in storage.regions:
-        members = storage.shadow.ensure_members()
+        members = storage.shadow.ensure("members")
         spec = region.spec
         if spec.span_bytes:
             view = storage.shadow.view(members, spec.offset_bytes, spec.shape, spec.strides, spec.itemsize)
@@ -127,5 +201,5 @@ def _mark_unwritten(storage: Storage) -> None:
     for region in storage.regions:
         spec = region.spec
         if region.uninitialised and spec.span_bytes:
-            unwritten = storage.shadow.ensure_unwritten()
+            unwritten = storage.shadow.ensure("unwritten")
             storage.shadow.view(unwritten, spec.offset_bytes, spec.shape, spec.strides, spec.itemsize)[...] = True

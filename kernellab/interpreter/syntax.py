@@ -2,12 +2,14 @@
 
 Triton's compiler reads ``and``, ``not``, ``assert``, ``print``, ``range``, ``max`` in its own way: of blocks, element
 by element, without short cuts. Executed as plain Python they would silently do something else; here they are
-rewritten into calls of this module.
+rewritten into calls of this module. Of a ``tl.constexpr`` and a tensor the compiler looks at both operands, where in
+Python the left one decides and would wrap the tensor in another ``tl.constexpr``, which nothing can store.
 """
 
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -36,10 +38,12 @@ def loop(*bounds: Any, **options: Any) -> Iterator[Any]:
 
 
 def largest(*values: Any, **options: Any) -> Any:
+    """``max``: of tensors, ``tl.maximum`` of one after the other."""
     return _extreme(tl.maximum, max, values, options)
 
 
 def smallest(*values: Any, **options: Any) -> Any:
+    """``min``: of tensors, ``tl.minimum`` of one after the other."""
     return _extreme(tl.minimum, min, values, options)
 
 
@@ -161,11 +165,13 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
         self.constants = constants
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:  # noqa: N802
+        """Rewrite the ``value`` of a constexpr, which is the constant itself here."""
         self.generic_visit(node)
         is_constant = isinstance(node.value, ast.Name) and node.value.id in self.constants
         return _call("plain", node, node.value) if is_constant and node.attr == "value" else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
+        """Rewrite ``is`` and ``is not`` between two operands."""
         self.generic_visit(node)
         if len(node.ops) != 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot):
             return node
@@ -173,28 +179,34 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
         return found if isinstance(node.ops[0], ast.Is) else _call("negated", node, found)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:  # noqa: N802 - the names that ast looks for
+        """Make what is assigned a tensor, as Triton does, on the right-hand side alone."""
         node.targets = [self.visit(target) for target in node.targets]
         convert = ast.Attribute(ast.Name("interpreter_semantic", ast.Load()), "to_tensor", ast.Load())
         node.value = ast.Call(convert, [self.visit(node.value), ast.Constant(False)], [])
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+        """Rewrite calls of builtins."""
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id in self.builtins:
             node.func.id = f"{_PREFIX}{node.func.id}"
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:  # noqa: N802
+        """Rewrite ``and`` and ``or``; operands become functions, to be asked in turn."""
         self.generic_visit(node)
         return _call("both" if isinstance(node.op, ast.And) else "either", node, *map(_later, node.values))
 
     def visit_If(self, node: ast.If) -> ast.AST:  # noqa: N802
+        """Check the condition."""
         return self._with_decision(node)
 
     def visit_While(self, node: ast.While) -> ast.AST:  # noqa: N802
+        """Check the condition."""
         return self._with_decision(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:  # noqa: N802
+        """Check the condition."""
         return self._with_decision(node)
 
     def _with_decision(self, node: Any) -> ast.AST:
@@ -204,10 +216,12 @@ class Transformer(upstream.ASTTransformer):  # type: ignore[misc]
         return decision
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
+        """Rewrite ``not``."""
         self.generic_visit(node)
         return _call("negated", node, node.operand) if isinstance(node.op, ast.Not) else node
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:  # noqa: N802
+        """Rewrite ``assert``, whose message is made only where it fails."""
         self.generic_visit(node)
         messages = [] if node.msg is None else [_later(node.msg)]
         return ast.copy_location(ast.Expr(_call("asserted", node, node.test, *messages)), node)
@@ -221,3 +235,37 @@ def _call(name: str, node: ast.AST, *arguments: ast.expr) -> ast.expr:
 def _later(expression: ast.expr) -> ast.expr:
     no_parameters = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
     return ast.copy_location(ast.Lambda(no_parameters, expression), expression)
+
+
+_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "__add__": operator.add,
+    "__sub__": operator.sub,
+    "__mul__": operator.mul,
+    "__truediv__": operator.truediv,
+    "__floordiv__": operator.floordiv,
+    "__mod__": operator.mod,
+    "__and__": operator.and_,
+    "__or__": operator.or_,
+    "__xor__": operator.xor,
+    "__lshift__": operator.lshift,
+    "__rshift__": operator.rshift,
+    "__lt__": operator.lt,
+    "__le__": operator.le,
+    "__gt__": operator.gt,
+    "__ge__": operator.ge,
+    "__eq__": operator.eq,
+    "__ne__": operator.ne,
+}
+
+
+def let_tensors_decide() -> None:
+    """Make an operation of a constexpr and a tensor, in this order, the tensor's."""
+    for name, operation in _OPERATIONS.items():
+        setattr(tl.constexpr, name, _deferring(getattr(tl.constexpr, name), operation))
+
+
+def _deferring(original: Callable[[Any, Any], Any], operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def method(constant: Any, other: Any) -> Any:
+        return operation(constant.value, other) if isinstance(other, tl.tensor) else original(constant, other)
+
+    return method

@@ -137,6 +137,7 @@ class Handle:
         return dtype.element_ty.scalar if dtype.is_ptr() else dtype
 
     def clone(self) -> Handle:
+        """Return a handle of a copy of the elements."""
         return Handle(self.data.copy(), self.dtype)
 
     def set_attr(self, key: str, value: Any) -> None:

@@ -1,19 +1,260 @@
-"""What an interpreter worker is asked to do. Importing this module makes Triton's interpreter the checked one."""
+"""What an interpreter worker does: it runs a launch, program after program.
+
+Importing this module makes Triton's interpreter the checked one.
+"""
 
 from __future__ import annotations
 
+import mmap
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-import triton.language as tl
+import numpy as np
 
 from kernellab._triton.loading import Loaded, _register_sources, load
-from kernellab.interpreter.device import Device
-from kernellab.interpreter.execute import Progress, execute
+from kernellab.errors import KernellabError, Place
+from kernellab.interpreter.arguments import kernel_arguments
+from kernellab.interpreter.device import Device, Options
+from kernellab.interpreter.faults import (
+    AccessFault,
+    CheckFailed,
+    DeadlinePassed,
+    Program,
+    Unsupported,
+    counted,
+    line_of_traceback,
+    place_of,
+)
 from kernellab.interpreter.language import checked_builder, prepare
-from kernellab.launch.arguments import InterpretJob, Outcome
+from kernellab.interpreter.memory import CheckedMemory
+from kernellab.interpreter.syntax import plain
+from kernellab.launch.arguments import FindingKind, InterpretJob, Launch, Outcome, Severity
 from kernellab.source import Closure
+from kernellab.workers.worker import Failure, failure_of
+
+Progress = Callable[[int, int], None]
+
+_PROGRESS_INTERVAL_S = 0.1
+_SURVEY_S = 2.0
+_MAX_OUTPUT_CHARS = 1 << 20
+
+
+@dataclass(slots=True)
+class _Survey:
+    """The first out-of-bounds access of a launch, and how many programs have one."""
+
+    fault: AccessFault | None = None
+    place: Place | None = None
+    programs: int = 0
+    lanes: int = 0
+    complete: bool = True
+
+
+@dataclass(slots=True)
+class _Output:
+    """What a kernel printed, up to a limit."""
+
+    lines: list[str] = field(default_factory=list)
+    chars: int = 0
+
+    def add(self, line: str) -> None:
+        self.chars += len(line) + 1
+        if self.chars <= _MAX_OUTPUT_CHARS:
+            self.lines.append(line)
+
+    def text(self) -> str:
+        cut = "... (more was printed)\n" if self.chars > _MAX_OUTPUT_CHARS else ""
+        return "".join(f"{line}\n" for line in self.lines) + cut
+
+
+def execute(
+    kernel: Any,
+    launch: Launch,
+    progress: Progress | None = None,
+    *,
+    constants: Mapping[str, object] | None = None,
+    device: Device = Device(),  # noqa: B008 - frozen
+) -> Outcome:
+    """Run an interpreted kernel on a launch.
+
+    ``kernel`` is what ``triton.jit`` gives in a process started with ``TRITON_INTERPRET=1``, or an autotuner around
+    it. ``progress`` is called with the number of programs done and of all. ``constants`` are values of constexprs
+    that are no plain data: functions, types. ``device`` is what a kernel may ask of the GPU that there is not.
+
+    A program with an access out of bounds is stopped at it. The others still run, for a short while, to tell how many
+    programs are affected.
+    """
+    while not hasattr(kernel, "rewrite"):
+        kernel = kernel.fn
+    builder = checked_builder()
+    output = _Output()
+    builder.print_line = output.add
+    builder.options = Options(device)
+    builder.low_precision_used.clear()
+    builder.asks_the_device = False
+    with _mapped(launch) as address, np.errstate(all="ignore"):
+        memory = CheckedMemory(launch, address)
+        builder.memory = memory
+        builder.set_grid_dim(*launch.grid)
+        builder.grid_idx = (0, 0, 0)
+        started = time.perf_counter()
+        try:
+            failure = _run(kernel, launch, memory, progress, constants or {})
+            memory.take_back_addresses()
+        finally:
+            _set_alarm(0)
+            builder.memory = None
+        seconds = time.perf_counter() - started
+    return Outcome(
+        seconds=seconds,
+        findings=memory.findings.finished(),
+        output=output.text(),
+        notes=_notes(builder.low_precision_used, asks_the_device=builder.asks_the_device),
+        written=frozenset(i for i, storage in enumerate(memory.storages) if storage.shadow.touched),
+        failure=failure,
+        strays=tuple(sorted(memory.strays)),
+    )
+
+
+def _run(
+    kernel: Any, launch: Launch, memory: CheckedMemory, progress: Progress | None, constants: Mapping[str, object]
+) -> Failure | None:
+    name = kernel.fn.__name__
+    survey = _Survey()
+    try:
+        function = prepare(kernel)
+        arguments = kernel_arguments(kernel.fn, launch, memory.regions, constants)
+        _run_grid(function, arguments, launch, memory, survey, progress)
+    except Exception as exc:  # noqa: BLE001 - whatever a kernel raises becomes data
+        if survey.fault is None:
+            return _failure(exc, name, memory.program)
+    return _out_of_bounds(survey, memory, launch, name)
+
+
+def _run_grid(
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    launch: Launch,
+    memory: CheckedMemory,
+    survey: _Survey,
+    progress: Progress | None,
+) -> None:
+    builder = checked_builder()
+    total = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    reported = time.monotonic()
+    for number, program in enumerate(_programs(launch.grid)):
+        builder.grid_idx = program
+        memory.begin_program(number, program)
+        try:
+            function(**arguments)
+        except AccessFault as fault:
+            _note_fault(survey, fault, memory)
+        except DeadlinePassed:
+            survey.complete = False
+            return
+        now = time.monotonic()
+        if memory.deadline is not None and now > memory.deadline and number + 1 < total:
+            survey.complete = False
+            return
+        if progress is not None and now - reported >= _PROGRESS_INTERVAL_S:
+            progress(number + 1, total)
+            reported = now
+
+
+def _programs(grid: tuple[int, int, int]) -> Iterator[Program]:
+    return ((x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0]))
+
+
+def _note_fault(survey: _Survey, fault: AccessFault, memory: CheckedMemory) -> None:
+    if survey.fault is None:
+        survey.fault = fault
+        survey.place = place_of(fault.line)
+        memory.deadline = time.monotonic() + _SURVEY_S
+        _set_alarm(_SURVEY_S + 1)
+    survey.programs += 1
+    survey.lanes += fault.lanes
+    memory.findings.add(
+        FindingKind.OUT_OF_BOUNDS,
+        Severity.ERROR,
+        fault.argument,
+        memory.program,
+        lambda: fault.message,
+        fault.lanes,
+        fault.line,
+    )
+
+
+def _set_alarm(seconds: float) -> None:
+    """Raise `DeadlinePassed` after some time, for programs that loop without touching memory; 0 takes that back."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGALRM, _ring)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _ring(number: int, frame: object) -> None:
+    raise DeadlinePassed
+
+
+def _out_of_bounds(survey: _Survey, memory: CheckedMemory, launch: Launch, kernel: str) -> Failure | None:
+    if survey.fault is None:
+        return None
+    total = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    at_least = "" if survey.complete else "at least "
+    message = (
+        f"{kernel}: {survey.fault.message}. Affected: {at_least}{counted(survey.lanes, 'lane')} in "
+        f"{survey.programs} of {counted(total, 'program')}."
+    )
+    overflow = memory.findings.line_of(FindingKind.ADDRESS_OVERFLOW, survey.fault.argument)
+    if overflow is not None:
+        message += f" A 32-bit offset overflowed at line {overflow[1]}: compute it in tl.int64."
+    return Failure("OutOfBounds", message, survey.place, kernel=kernel)
+
+
+def _failure(exc: Exception, kernel: str, program: Program) -> Failure:
+    if isinstance(exc, KernellabError):
+        return failure_of(exc)
+    place = place_of(line_of_traceback(exc.__traceback__))
+    detail = "".join(traceback.format_exception(exc))
+    if isinstance(exc, Unsupported):
+        message = f"{kernel}: the CPU interpreter cannot run {exc}. It runs on a GPU."
+    elif isinstance(exc, CheckFailed):
+        message = f"{kernel}: {exc}, in program {program}."
+    else:
+        message = f"{kernel}: {_said(exc)}, in program {program}."
+    return Failure("RunError", message, place, detail, kernel)
+
+
+def _said(exc: Exception) -> str:
+    """Return the message of the first cause of an error, without the names of the interpreter's classes."""
+    while exc.__cause__ is not None and isinstance(exc.__cause__, Exception):
+        exc = exc.__cause__
+    text = str(exc).strip().rstrip(".")
+    return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
+
+
+def _notes(used: set[str], *, asks_the_device: bool) -> tuple[str, ...]:
+    arithmetic = f"{', '.join(sorted(used))} arithmetic is emulated in float32 and rounded after each operation"
+    registers = "no GPU: multiprocessors are counted through program by program, clocks are those of this machine"
+    return ((arithmetic,) if used else ()) + ((registers,) if asks_the_device else ())
+
+
+@contextmanager
+def _mapped(launch: Launch) -> Iterator[int]:
+    """Map the memory of a launch, and yield its address."""
+    with open(launch.block.path, "r+b") as file, mmap.mmap(file.fileno(), launch.block.size_bytes) as mapping:
+        held = np.frombuffer(mapping, np.uint8)
+        try:
+            yield int(held.ctypes.data)
+        finally:
+            del held
+
 
 _KERNELS_KEPT = 64
 
@@ -24,7 +265,7 @@ def interpret(job: InterpretJob, progress: Any) -> Outcome:
     """Run a launch. ``progress`` is called with (programs done, programs of the launch)."""
     loaded = _loaded(_Source(job.closure.compile_digest, job.closure))
     _register_sources(job.closure)  # another version of a cell may have taken its file name in between
-    constants = {name: _plain(value) for name, value in loaded.arguments(job.constants).items()}
+    constants = {name: plain(value) for name, value in loaded.arguments(job.constants).items()}
     report: Progress | None = None if progress is None else lambda done, total: progress((done, total))
     device = Device(job.warps, job.multiprocessors)
     return execute(loaded.kernel, job.launch, report, constants=constants, device=device)
@@ -45,7 +286,3 @@ def _loaded(source: _Source) -> Loaded:
         if hasattr(function, "rewrite"):
             prepare(function)  # now, while the source that it reads is the right one
     return loaded
-
-
-def _plain(value: object) -> object:
-    return value.value if isinstance(value, tl.constexpr) else value
