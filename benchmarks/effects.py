@@ -15,10 +15,11 @@ import torch
 import triton
 import triton.language as tl
 
-from kernellab._triton.mlir import flattened_parameters, graph_of_module, raw_module
+from kernellab._triton.compiling import raw_module
+from kernellab._triton.mlir import flattened_parameters, graph_of_module
 from kernellab._triton.specialize import specialize
 from kernellab.ir.effects import effects_of
-from kernellab.ir.serial import graph_from_json, graph_to_json
+from kernellab.ir.graph import graph_from_json, graph_to_json
 from kernellab.target import parse_target
 
 RESULT = Path(__file__).parent / "results" / "effects.txt"

@@ -33,7 +33,7 @@ from outside_packages import (
     unwrapped,
 )
 
-from kernellab._triton.mlir import raw_module
+from kernellab._triton.compiling import raw_module
 from kernellab._triton.specialize import specialize
 from kernellab._triton.wrapping import decorated_closure_of
 from kernellab.export.module import Subject, module_text

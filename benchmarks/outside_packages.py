@@ -41,7 +41,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction
 from triton.runtime.driver import driver
 
-from kernellab._triton.mlir import flattened_parameters, graph_of_module, raw_module
+from kernellab._triton.compiling import raw_module
+from kernellab._triton.mlir import flattened_parameters, graph_of_module
 from kernellab._triton.specialize import specialize
 from kernellab.ir.effects import Effects, effects_of
 from kernellab.target import parse_target

@@ -474,8 +474,8 @@ class Lab:
 def _warm_views() -> None:
     import kernellab.measure.gpu_bench
     import kernellab.tune.place  # noqa: F401 - its imports take a while
-    from kernellab._triton import tuning
+    from kernellab._triton import specialize
     from kernellab.views.graphs import graphviz
 
-    tuning.warm()
+    specialize.warm()
     graphviz.warm()

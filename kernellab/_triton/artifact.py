@@ -1,12 +1,14 @@
-"""A compiled kernel from its files, in a process that never saw its source, and many launches of it."""
+"""A compiled kernel from its files, in a process that never saw its source; launches of it, and of all others seen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import triton
+from triton import knobs
 from triton.compiler import CompiledKernel
 from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources
@@ -52,6 +54,7 @@ def specialization_of(kernel: Any) -> tuple[dict[str, Any], tuple[tuple[int, ...
 
 
 def descriptor(base: Any, shape: Any, strides: Any, block_shape: Any, padding: str, **more: bool) -> Any:
+    """Return Triton's descriptor of a tensor; ``more`` are the arguments that only newer versions know."""
     return TensorDescriptor(base, list(shape), list(strides), list(block_shape), padding, **more)
 
 
@@ -82,3 +85,24 @@ def relauncher(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ..
 def bring_scratch() -> None:
     """Let kernels that need scratch memory get it from torch, in a process where the user sets no allocator."""
     triton.set_allocator(_scratch)
+
+
+@contextmanager
+def each_launch(seen: Callable[[str], None]) -> Iterator[None]:
+    """Call ``seen`` with the name of every kernel that any thread launches inside a with statement.
+
+    Where the user has put a hook of another kind in place of Triton's chain of hooks, nothing is called.
+    """
+    chain: Any = knobs.runtime.launch_enter_hook
+
+    def hook(metadata: Any) -> None:
+        seen(str(metadata.get().get("name", "a kernel")))
+
+    if not hasattr(chain, "add"):
+        yield
+        return
+    chain.add(hook)
+    try:
+        yield
+    finally:
+        chain.remove(hook)

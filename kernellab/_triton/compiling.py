@@ -9,7 +9,7 @@ import re
 import subprocess
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ from triton.compiler.compiler import parse
 from triton.compiler.errors import CompilationError
 
 from kernellab._triton.binary import ptxas_log
-from kernellab._triton.specialize import gpu_target, source_of
+from kernellab._triton.specialize import Specialization, gpu_target, source_of
 from kernellab.advice import in_plain_words
 from kernellab.errors import CompileError, Place
 from kernellab.source import Closure
@@ -53,6 +53,7 @@ class Input:
     target: Target
 
     def source(self) -> Any:
+        """Return what Triton compiles: the function with its specialization."""
         return source_of(self.function, self.signature, self.constants, self.attributes)
 
 
@@ -88,6 +89,16 @@ def build_ttir(given: Input, closure: Closure) -> tuple[Any, Any]:
     with translated_errors(closure, given.target):
         lowering = _lowered(given)
         return lowering.stages["ttir"](lowering.module, {}), lowering.context
+
+
+def raw_module(function: Any, special: Specialization, target: Target) -> tuple[Any, Any, Callable[[Any], Any]]:
+    """Return the raw TTIR of a jit function: the module, its context, and the function that runs the ttir stage on it.
+
+    Errors of the compiler come through as Triton raises them.
+    """
+    given = Input(function, special.signature, special.constants, special.attributes, special.options, target)
+    lowering = _lowered(given)
+    return lowering.module, lowering.context, lambda raw: lowering.stages["ttir"](raw, {})
 
 
 @dataclass(slots=True)
@@ -147,6 +158,7 @@ def _content(module: Any) -> bytes:
 
 @contextmanager
 def translated_errors(closure: Closure, target: Target) -> Iterator[None]:
+    """Turn what the compiler raises into a `CompileError` that points into the closure."""
     try:
         yield
     except CompileError:

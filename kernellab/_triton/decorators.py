@@ -1,14 +1,7 @@
-"""Naming the arguments of a function as the kernel's signature does.
-
-A tuple member has an argument of its own. A host descriptor brings its shape and strides along as further integer
-arguments; where a target lacks descriptors, the ttir stage turns it into a pointer and may add an argument or two
-(padding) to each. All arguments of a descriptor have the descriptor's name.
-"""
+"""The decorators of a kernel: autotuners and heuristics, what each was told, and the arguments that they give it."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,61 +10,10 @@ import triton
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
-from kernellab.errors import CompileError
-from kernellab.ir.graph import Value
+from kernellab.errors import UsageError
 from kernellab.source.model import Autotune as SourceAutotune
 from kernellab.source.model import Binding, Opaque, Wrapper
 from kernellab.source.model import Heuristics as SourceHeuristics
-
-_MEMBER = re.compile(r"\.(\d+)")
-_DESCRIPTOR_PART = re.compile(r"\.[A-Za-z]\w*(?:\.\d+)?$")
-
-
-def argument_names(arguments: Sequence[Value], parameters: Sequence[tuple[str, str]] | None) -> tuple[str, ...]:
-    """Return the parameter that each argument of a function belongs to.
-
-    Raises:
-        CompileError: the arguments cannot be dealt out to ``parameters``.
-    """
-    if parameters is None:
-        return _names_from_locations(arguments)
-    descriptors = [kind for _, kind in parameters if kind.startswith("tensordesc")]
-    extra = len(arguments) - len(parameters)
-    fixed = sum(2 * _rank(kind) for kind in descriptors)
-    added = (extra - fixed) // len(descriptors) if descriptors else 0
-    names: list[str] = []
-    for name, kind in parameters:
-        count = 1 + (2 * _rank(kind) + added if kind.startswith("tensordesc") else 0)
-        names += [name] * count
-    if len(names) != len(arguments):
-        raise CompileError(f"TTIR: the kernel has {len(arguments)} arguments; its signature accounts for {len(names)}.")
-    return tuple(names)
-
-
-def _rank(kind: str) -> int:
-    """Return the rank of a descriptor type such as ``tensordesc<fp16[16, 32]>``."""
-    shape = kind[kind.index("[") + 1 : kind.index("]")]
-    return shape.count(",") + 1 if shape.strip() else 0
-
-
-def _names_from_locations(arguments: Sequence[Value]) -> tuple[str, ...]:
-    """Name arguments by the locations of their values.
-
-    From 3.8 on these are ``outs.1`` for the member of a tuple and ``desc.shape.0`` for what a descriptor brings along;
-    before, every argument has the name of its parameter, so that several of one name are members of a tuple, or a
-    descriptor with what it brings along.
-    """
-    written = [value.name or f"arg{position}" for position, value in enumerate(arguments)]
-    first = dict(reversed(list(zip(written, arguments, strict=True))))
-    count = Counter(written)
-    seen: Counter[str] = Counter()
-    names: list[str] = []
-    for name in written:
-        plain = _MEMBER.sub(r"[\1]", _DESCRIPTOR_PART.sub("", name))
-        is_member = count[name] > 1 and plain == name and not first[name].type.startswith("!tt.tensordesc")
-        names.append(f"{name}[{seen[name]}]" if is_member else plain)
-        seen[name] += 1
-    return tuple(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +131,124 @@ def _autotuned(function: Any, wrapper: SourceAutotune, value: Callable[[Binding]
     return triton.autotune(configs, list(wrapper.key), prune_configs_by=pruning or None, **taken(wrapper.arguments))(
         function
     )
+
+
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What ``@triton.autotune`` declares. The hooks are those of the user, None where there is none.
+
+    ``warmup_ms`` and ``rep_ms`` are its ``warmup`` and ``rep``, None where they are not given; ``has_own_bench`` tells
+    that it is given a function that times launches.
+    """
+
+    configs: tuple[Any, ...] = ()
+    key: tuple[str, ...] | None = None
+    reset_to_zero: tuple[str, ...] = ()
+    restore_value: tuple[str, ...] = ()
+    pre_hook: Callable[..., Any] | None = None
+    post_hook: Callable[..., Any] | None = None
+    by_graph: bool = False
+    warmup_ms: float | None = None
+    rep_ms: float | None = None
+    has_own_bench: bool = False
+
+
+def declared(kernel: Any) -> Declared:
+    """Return what the outermost autotuner of a kernel declares; without one, nothing."""
+    tuner = _tuner_of(kernel)
+    if tuner is None:
+        return Declared()
+    return Declared(
+        configs=tuple(tuner.configs),
+        key=tuple(tuner.keys),
+        reset_to_zero=tuple(tuner.reset_to_zero),
+        restore_value=tuple(tuner.restore_value),
+        pre_hook=tuner.pre_hook if tuner.user_defined_pre_hook else None,
+        post_hook=tuner.post_hook if tuner.user_defined_post_hook else None,
+        by_graph=bool(tuner.use_cuda_graph),
+        warmup_ms=tuner.num_warmups,
+        rep_ms=tuner.num_reps,
+        has_own_bench=_has_own_bench(tuner),
+    )
+
+
+def _has_own_bench(tuner: Any) -> bool:
+    """Tell whether the user gave ``do_bench``; Triton puts one of its own there for the deprecated options."""
+    is_tritons = tuner.use_cuda_graph or tuner.num_warmups is not None or tuner.num_reps is not None
+    return not is_tritons and getattr(tuner, "_do_bench", None) is not None
+
+
+def variant_with(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any], config: Any) -> Variant:
+    """Return the jit function with the arguments that ``config`` and the heuristics give it.
+
+    Heuristics run in the order of the decorators. Options such as ``num_warps`` that the caller gives win over those of
+    the config.
+
+    Raises:
+        UsageError: the caller gives a parameter that the config sets too.
+    """
+    given = {**dict(zip(getattr(kernel, "arg_names", ()), args, strict=False)), **meta}
+    twice = [name for name in config.kwargs if name in given and name not in OPTIONS]
+    if twice:
+        raise UsageError(f"{twice[0]} is given and also set by the configs; leave it out of the call.")
+    added = {**config.all_kwargs(), **meta}
+    current = dict(meta) if _tuner_of(kernel) is not None else added
+    while not isinstance(kernel, JITFunction):
+        if isinstance(kernel, Autotuner):
+            current = {**config.all_kwargs(), **current}
+        elif isinstance(kernel, Heuristics):
+            named = dict(zip(kernel.arg_names, args, strict=False))
+            for name, heuristic in kernel.values.items():
+                current = {**current, name: heuristic({**named, **current})}
+        kernel = kernel.fn
+    return Variant(kernel, current, str(config))
+
+
+def pruned(
+    kernel: Any, configs: Sequence[Any], args: tuple[Any, ...], meta: Mapping[str, Any]
+) -> tuple[list[Any], dict[int, str]]:
+    """Return the configs that the pruning functions of an autotuner keep, and the reason for each other one, by id.
+
+    Raises:
+        UsageError: a pruning function leaves none, or ``top_k`` is neither a share nor a number.
+    """
+    tuner = _tuner_of(kernel)
+    kept = list(configs)
+    reasons: dict[int, str] = {}
+    if tuner is None:
+        return kept, reasons
+    named = dict(zip(tuner.arg_names, args, strict=False))
+    if tuner.early_config_prune:
+        kept = list(tuner.early_config_prune(kept, named, **meta))
+        if not kept:
+            raise UsageError("early_config_prune left no config; it must return at least one.")
+    known = {id(config) for config in kept}
+    reasons.update({id(config): "early_config_prune left it out" for config in configs if id(config) not in known})
+    if tuner.perf_model:
+        count = _top_k(tuner.configs_top_k, len(kept))
+        if len(kept) > count:
+            estimates = [tuner.perf_model(**named, **meta, **config.all_kwargs()) for config in kept]
+            order = sorted(range(len(kept)), key=lambda index: estimates[index])
+            for place, index in enumerate(order[count:], start=count + 1):
+                reasons[id(kept[index])] = f"perf_model puts it at place {place}, and top_k is {count}"
+            kept = [kept[index] for index in sorted(order[:count])]
+    return kept, reasons
+
+
+def _top_k(given: Any, count: int) -> int:
+    if isinstance(given, float) and given <= 1.0:
+        return max(1, int(count * given))
+    if isinstance(given, int):
+        return given
+    raise UsageError(f"top_k is {given!r}; expected a share up to 1.0 or a number of configs.")
+
+
+def _tuner_of(kernel: Any) -> Any:
+    while not isinstance(kernel, JITFunction):
+        if isinstance(kernel, Autotuner):
+            return kernel
+        kernel = kernel.fn
+    return None

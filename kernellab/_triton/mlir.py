@@ -3,28 +3,36 @@
 The walk over the bindings gives operations with operands, results, blocks and regions, identified by their
 addresses; `kernellab._triton.printed` adds attributes, branch successors and locations. The two are matched in the
 order of the print, and any disagreement is an error, never a guess.
+
+Arguments are named as the kernel's signature does. A tuple member has an argument of its own. A host descriptor brings
+its shape and strides along as further integer arguments; where a target lacks descriptors, the ttir stage turns it into
+a pointer and may add an argument or two (padding) to each. All arguments of a descriptor have the descriptor's name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from triton._C.libtriton import ir
-from triton.compiler import make_backend
 
-from kernellab._triton.assemble import RawBlock, RawModule, RawOperation, assemble
-from kernellab._triton.printed import read_printed
-from kernellab._triton.specialize import Specialization, gpu_target, source_of
+from kernellab._triton.printed import PrintedModule, PrintedOperation, attributes_of, read_printed
 from kernellab.errors import CompileError, UsageError
-from kernellab.ir.graph import Graph
-from kernellab.target import Target
+from kernellab.ir.graph import Block, Function, Graph, Location, Operation, Region, Value
 from kernellab.workers.forks import Scratch
 
 Parameters = Sequence[tuple[str, str]]
+_Pending = list[tuple[int, PrintedOperation]]
+
+_MEMBER = re.compile(r"\.(\d+)")
+_DESCRIPTOR_PART = re.compile(r"\.[A-Za-z]\w*(?:\.\d+)?$")
+_TENSOR = re.compile(r"tensor<((?:\d+x)*)(.+?)(?:, #.*)?>$")
+_DESCRIPTOR = re.compile(r"!tt\.tensordesc<(?:tensor<)?((?:\d+x)*)([^,>]+)")
+_POINTEE = re.compile(r"!tt\.ptr<(tensor<.*>)(?:, \d+)?>$")
 
 
 def graph_of_module(module: Any, context: Any, parameters: Parameters | None = None) -> Graph:
@@ -35,7 +43,9 @@ def graph_of_module(module: Any, context: Any, parameters: Parameters | None = N
     the last variable that an argument was assigned to.
     ``context`` is the MLIR context that the module lives in; the caller keeps it alive.
     """
-    return assemble(_walked(module), read_printed(str(module)), parameters)
+    walk = _Walk()
+    module.walk(walk.visit)
+    return _Assembly(walk, read_printed(str(module))).graph(parameters)
 
 
 def graph_of_file(path_or_text: str | Path, parameters: Parameters | None = None) -> Graph:
@@ -77,52 +87,35 @@ def flattened_parameters(signature: Mapping[str, Any]) -> tuple[tuple[str, str],
     return tuple(found)
 
 
-def load_context(backend: Any = None) -> Any:
-    """Return a new MLIR context with Triton's dialects, and those of ``backend``, loaded."""
-    context = ir.context()
-    ir.load_dialects(context)
-    if backend is not None:
-        backend.load_dialects(context)
-    return context
+@dataclass(frozen=True, slots=True)
+class _RawOperation:
+    """An operation of the walk. Values and regions are named by their addresses."""
+
+    name: str
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    regions: tuple[int, ...]
 
 
-def raw_module(function: Any, special: Specialization, target: Target) -> tuple[Any, Any, Callable[[Any], Any]]:
-    """Build the raw TTIR of a jit function: the module, its context, and the function that runs the ttir stage on it.
+@dataclass(frozen=True, slots=True)
+class _RawBlock:
+    """A block of the walk; ``operations`` are positions in the list of the walk."""
 
-    No driver is asked, and errors of the compiler come through as Triton raises them.
-    """
-    device = gpu_target(target)
-    backend = make_backend(device)
-    options = backend.parse_options(dict(special.options))
-    context = load_context(backend)
-    source = source_of(function, special.signature, special.constants, special.attributes)
-    codegen = backend.get_codegen_implementation(options)
-    module = source.make_ir(device, options, codegen, backend.get_module_map(), context)
-
-    def optimised(raw: Any) -> Any:
-        stages: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
-        backend.add_stages(stages, options, source.language)
-        return stages["ttir"](raw, {})
-
-    return module, context, optimised
-
-
-def _parsed(path: Path) -> tuple[Any, Any]:
-    context = load_context()
-    try:
-        module = ir.parse_mlir_module(str(path), context)
-    except RuntimeError as error:
-        raise CompileError(f"TTIR file {str(path)!r} cannot be parsed by this Triton.", detail=str(error)) from error
-    module.context = context
-    return module, context
+    region: int
+    arguments: tuple[int, ...]
+    argument_locations: tuple[str, ...]
+    operations: list[int]
 
 
 @dataclass(slots=True)
 class _Walk:
-    """The callback of a module walk; it takes what it needs of each operation and keeps no binding object."""
+    """The callback of a module walk; it takes what it needs of each operation and keeps no binding object.
 
-    operations: list[RawOperation] = field(default_factory=list)
-    blocks: dict[int, RawBlock] = field(default_factory=dict)
+    All operations of the module come, inner ones before their owner; the blocks of a region stand in their order.
+    """
+
+    operations: list[_RawOperation] = field(default_factory=list)
+    blocks: dict[int, _RawBlock] = field(default_factory=dict)
     types: dict[int, str] = field(default_factory=dict)
 
     def visit(self, operation: Any) -> None:
@@ -136,7 +129,7 @@ class _Walk:
         self.blocks[key].operations.append(len(self.operations))
         regions = range(operation.get_num_regions())
         self.operations.append(
-            RawOperation(
+            _RawOperation(
                 name,
                 tuple(operation.get_operand(i).id() for i in range(operation.get_num_operands())),
                 tuple(self._value(operation.get_result(i)) for i in range(operation.get_num_results())),
@@ -149,18 +142,250 @@ class _Walk:
         self.types[key] = str(value.get_type())
         return key
 
-    def _block(self, block: Any) -> RawBlock:
+    def _block(self, block: Any) -> _RawBlock:
         arguments = [block.get_argument(i) for i in range(block.get_num_arguments())]
         keys = tuple(self._value(argument) for argument in arguments)
-        return RawBlock(block.get_parent().id(), keys, tuple(_location_text(each) for each in arguments), [])
+        return _RawBlock(block.get_parent().id(), keys, tuple(_location_text(each) for each in arguments), [])
 
 
-def _walked(module: Any) -> RawModule:
-    walk = _Walk()
-    module.walk(walk.visit)
-    return RawModule(walk.operations, list(walk.blocks.values()), walk.types)
+def _parsed_type(text: str) -> tuple[tuple[int, ...], str, bool]:
+    """Return shape, element type and whether it is an address, of a printed type.
+
+    The shape of a pointer to a tensor, and of a descriptor, is that of the tensor that one access moves.
+    """
+    pointee = _POINTEE.match(text)
+    match = _DESCRIPTOR.match(text) or _TENSOR.match(pointee[1] if pointee else text)
+    shape = tuple(int(each) for each in match[1].split("x") if each) if match else ()
+    element = match[2] if match else text
+    return shape, element, "!tt.ptr" in text or text.startswith("!tt.tensordesc")
+
+
+@dataclass(slots=True)
+class _Assembly:
+    """The growing tuples of a graph; it is filled in the order of the print."""
+
+    walked: _Walk
+    printed: PrintedModule
+    operations: list[Operation | None] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+    blocks: list[Block | None] = field(default_factory=list)
+    regions: list[Region | None] = field(default_factory=list)
+    _blocks_of: dict[int, list[_RawBlock]] = field(default_factory=dict)
+    _value_of: dict[int, int] = field(default_factory=dict)
+    _types: dict[str, tuple[tuple[int, ...], str, bool]] = field(default_factory=dict)
+    _fixups: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    _position: int = 0
+
+    def graph(self, parameters: Parameters | None) -> Graph:
+        """Return the graph of the module.
+
+        Raises:
+            CompileError: the walk and the printed form disagree.
+        """
+        for block in self.walked.blocks.values():
+            self._blocks_of.setdefault(block.region, []).append(block)
+        found = tuple(self._function(each, parameters) for each in self.walked.operations if each.name == "tt.func")
+        if self._position != len(self.printed.operations):
+            name = self.printed.operations[self._position].name
+            raise CompileError(f"TTIR: the printed module has an operation {name!r} that the walk did not meet.")
+        for index, operands in self._fixups:
+            operation = self.operations[index]
+            assert operation is not None
+            self.operations[index] = replace(operation, operands=tuple(self._value_of[each] for each in operands))
+        return Graph(
+            functions=found,
+            operations=tuple(each for each in self.operations if each is not None),
+            values=tuple(self.values),
+            blocks=tuple(each for each in self.blocks if each is not None),
+            regions=tuple(each for each in self.regions if each is not None),
+        )
+
+    def _next_printed(self, operation: _RawOperation, depth: int) -> PrintedOperation | None:
+        """Return the printed form of an operation, or None for a terminator that the print leaves out."""
+        if self._position < len(self.printed.operations):
+            candidate = self.printed.operations[self._position]
+            if candidate.name == operation.name and candidate.depth == depth:
+                self._position += 1
+                return candidate
+        if not operation.operands and not operation.results and not operation.regions:
+            return None
+        raise CompileError(f"TTIR: operation {operation.name!r} is not where the printed module has it.")
+
+    def _function(self, raw: _RawOperation, parameters: Parameters | None) -> Function:
+        printed = self._next_printed(raw, 1)
+        assert printed is not None
+        attributes = dict(attributes_of(printed))
+        region = self._region(raw.regions[0], None, printed, 0, 2)
+        arguments = self._entry_arguments(region)
+        is_kernel = "private" not in printed.text.partition("@")[0]
+        names = _argument_names([self.values[each] for each in arguments], parameters if is_kernel else None)
+        for argument, name in zip(arguments, names, strict=True):
+            self.values[argument] = replace(self.values[argument], name=name)
+        return Function(
+            name=attributes["sym_name"],
+            region=region,
+            arguments=arguments,
+            parameters=names,
+            is_kernel=is_kernel,
+            noinline="noinline = true" in printed.text,
+        )
+
+    def _entry_arguments(self, region: int) -> tuple[int, ...]:
+        """Return the arguments of the entry block; a function that is only declared has none."""
+        found = self.regions[region]
+        entry = self.blocks[found.blocks[0]] if found is not None and found.blocks else None
+        return entry.arguments if entry is not None else ()
+
+    def _region(self, key: int, owner: int | None, printed: PrintedOperation | None, position: int, depth: int) -> int:
+        index = len(self.regions)
+        self.regions.append(None)
+        raw_blocks = self._blocks_of.get(key, [])
+        labels = self._labels(raw_blocks, printed, position)
+        indices: list[int] = []
+        by_label: dict[str, int] = {}
+        pending: _Pending = []
+        for raw_block, label in zip(raw_blocks, labels, strict=True):
+            indices.append(self._block(raw_block, index, depth, pending))
+            by_label[label] = indices[-1]
+        for operation_index, text in pending:
+            self._connect(operation_index, tuple(by_label[label] for label in text.successors))
+        self.regions[index] = Region(index, owner, tuple(indices))
+        return index
+
+    @staticmethod
+    def _labels(raw_blocks: list[_RawBlock], printed: PrintedOperation | None, position: int) -> list[str]:
+        """Return the label of every block; the entry block may be printed without one."""
+        if not raw_blocks:
+            return []
+        headers = printed.labels[position] if printed is not None and position < len(printed.labels) else []
+        missing = len(raw_blocks) - len(headers)
+        if missing not in {0, 1}:
+            raise CompileError(f"TTIR: a region has {len(raw_blocks)} blocks but prints {len(headers)} labels.")
+        return [""] * missing + headers
+
+    def _block(self, raw: _RawBlock, region: int, depth: int, pending: _Pending) -> int:
+        index = len(self.blocks)
+        self.blocks.append(None)
+        locations = [self.printed.locations.resolve(text) for text in raw.argument_locations]
+        arguments = tuple(
+            self._value(key, location, None, index) for key, location in zip(raw.arguments, locations, strict=True)
+        )
+        operations = tuple(
+            self._operation(self.walked.operations[each], index, depth, pending) for each in raw.operations
+        )
+        self.blocks[index] = Block(index, region, arguments, operations, ())
+        return index
+
+    def _operation(self, raw: _RawOperation, block: int, depth: int, pending: _Pending) -> int:
+        index = len(self.operations)
+        self.operations.append(None)
+        printed = self._next_printed(raw, depth)
+        location = self.printed.location(printed) if printed else Location()
+        results = tuple(self._value(key, location, index, block) for key in raw.results)
+        regions = tuple(
+            self._region(key, index, printed, position, depth + 1) for position, key in enumerate(raw.regions)
+        )
+        self.operations[index] = Operation(
+            index=index,
+            name=raw.name,
+            operands=self._operands(index, raw.operands),
+            results=results,
+            regions=regions,
+            successors=(),
+            attributes=attributes_of(printed) if printed else (),
+            location=location,
+            block=block,
+        )
+        if printed is not None and printed.name.startswith("cf."):
+            pending.append((index, printed))
+        return index
+
+    def _operands(self, index: int, keys: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the indices of operands; one that a later block defines is filled in at the end."""
+        try:
+            return tuple([self._value_of[key] for key in keys])
+        except KeyError:
+            self._fixups.append((index, keys))
+            return ()
+
+    def _connect(self, index: int, successors: tuple[int, ...]) -> None:
+        operation = self.operations[index]
+        assert operation is not None
+        block = self.blocks[operation.block]
+        assert block is not None
+        self.operations[index] = replace(operation, successors=successors)
+        self.blocks[block.index] = replace(block, successors=successors)
+
+    def _value(self, key: int, location: Location, operation: int | None, block: int) -> int:
+        index = len(self.values)
+        text = self.walked.types[key]
+        parsed = self._types.get(text)
+        if parsed is None:
+            parsed = self._types[text] = _parsed_type(text)
+        shape, element, is_pointer = parsed
+        self.values.append(Value(index, text, shape, element, is_pointer, location.name, location, operation, block))
+        self._value_of[key] = index
+        return index
+
+
+def _parsed(path: Path) -> tuple[Any, Any]:
+    context = ir.context()
+    ir.load_dialects(context)
+    try:
+        module = ir.parse_mlir_module(str(path), context)
+    except RuntimeError as error:
+        raise CompileError(f"TTIR file {str(path)!r} cannot be parsed by this Triton.", detail=str(error)) from error
+    module.context = context
+    return module, context
 
 
 def _location_text(value: Any) -> str:
     match = re.fullmatch(r"loc\((.*)\)", str(value.get_loc()))
     return match[1] if match else "unknown"
+
+
+def _argument_names(arguments: Sequence[Value], parameters: Parameters | None) -> tuple[str, ...]:
+    """Return the parameter that each argument of a function belongs to.
+
+    Raises:
+        CompileError: the arguments cannot be dealt out to ``parameters``.
+    """
+    if parameters is None:
+        return _names_from_locations(arguments)
+    descriptors = [kind for _, kind in parameters if kind.startswith("tensordesc")]
+    extra = len(arguments) - len(parameters)
+    fixed = sum(2 * _rank(kind) for kind in descriptors)
+    added = (extra - fixed) // len(descriptors) if descriptors else 0
+    names: list[str] = []
+    for name, kind in parameters:
+        count = 1 + (2 * _rank(kind) + added if kind.startswith("tensordesc") else 0)
+        names += [name] * count
+    if len(names) != len(arguments):
+        raise CompileError(f"TTIR: the kernel has {len(arguments)} arguments; its signature accounts for {len(names)}.")
+    return tuple(names)
+
+
+def _rank(kind: str) -> int:
+    """Return the rank of a descriptor type such as ``tensordesc<fp16[16, 32]>``."""
+    shape = kind[kind.index("[") + 1 : kind.index("]")]
+    return shape.count(",") + 1 if shape.strip() else 0
+
+
+def _names_from_locations(arguments: Sequence[Value]) -> tuple[str, ...]:
+    """Name arguments by the locations of their values.
+
+    From 3.8 on these are ``outs.1`` for the member of a tuple and ``desc.shape.0`` for what a descriptor brings along;
+    before, every argument has the name of its parameter, so that several of one name are members of a tuple, or a
+    descriptor with what it brings along.
+    """
+    written = [value.name or f"arg{position}" for position, value in enumerate(arguments)]
+    first = dict(reversed(list(zip(written, arguments, strict=True))))
+    count = Counter(written)
+    seen: Counter[str] = Counter()
+    names: list[str] = []
+    for name in written:
+        plain = _MEMBER.sub(r"[\1]", _DESCRIPTOR_PART.sub("", name))
+        is_member = count[name] > 1 and plain == name and not first[name].type.startswith("!tt.tensordesc")
+        names.append(f"{name}[{seen[name]}]" if is_member else plain)
+        seen[name] += 1
+    return tuple(names)

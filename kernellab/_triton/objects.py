@@ -21,6 +21,7 @@ def is_kernel(value: object) -> bool:
 
 
 def is_jit_function(value: object) -> bool:
+    """Tell whether ``value`` is a jit function itself, without a decorator around it."""
     return isinstance(value, JITFunction)
 
 
@@ -76,6 +77,7 @@ def kernel_name(function: Any, constants: dict[tuple[int, ...], object], signatu
 
 
 def parameter_names(kernel: Any) -> tuple[str, ...]:
+    """Return the parameters of a kernel in order, those that its decorators give included."""
     return tuple(jit_function(kernel).arg_names)
 
 

@@ -36,6 +36,7 @@ def gpu_target_of_machine() -> Target | None:
 
 
 def activate(offline: OfflineDriver) -> None:
+    """Make ``offline`` the driver that Triton asks."""
     driver.set_active(offline)
 
 
@@ -57,10 +58,12 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
 
     @classmethod
     def is_active(cls) -> bool:
+        """Tell Triton, which looks for a driver by itself, that this is none to be found."""
         return False
 
     @property
     def target(self) -> Target:
+        """The current target."""
         return self._targets[self._current]
 
     def use(self, target: Target) -> None:
@@ -73,6 +76,7 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
         return self._targets.get(device, self.target)
 
     def launcher_cls(self, src: Any, metadata: Any) -> Callable[..., None]:
+        """Return what launches a kernel: launch hooks, and the interpreter between them."""
         names = src.fn.arg_names
 
         def launch(*given: Any) -> None:
@@ -87,39 +91,49 @@ class OfflineDriver(DriverBase):  # type: ignore[misc]
         return launch
 
     def get_current_target(self) -> Any:
+        """Return the current target as Triton's own."""
         return gpu_target(self.target)
 
     def get_current_device(self) -> int:
+        """Return the device number of the current target."""
         return self._current
 
     def set_current_device(self, device: int) -> None:
+        """Make the target with a device number the current one; a number that stands for none changes nothing."""
         if device in self._targets:
             self._current = device
 
     def get_current_stream(self, device: int | None = None) -> int:
+        """Return the default stream, the only one."""
         return 0
 
     def get_active_torch_device(self) -> Any:
+        """Return the CPU, where the tensors of a launch lie."""
         import torch  # most sessions never ask
 
         return torch.device("cpu")
 
     def map_python_to_cpp_type(self, ty: str) -> str:
+        """Refuse: launchers are not compiled here."""
         raise NotImplementedError("the offline driver compiles no launchers")
 
     def get_benchmarker(self) -> Callable[..., Sequence[float]]:
+        """Return what times a call: once, in milliseconds."""
         return _time_once
 
     def get_device_interface(self) -> Any:
+        """Return torch's interface of the CPU."""
         import torch
 
         return torch.cpu
 
     def get_empty_cache_for_benchmark(self) -> None:
-        return None
+        """Return no buffer: there is no L2 cache to flush."""
+        return
 
     def clear_cache(self, cache: object) -> None:
-        return None
+        """Flush nothing."""
+        return
 
 
 class _Utils:

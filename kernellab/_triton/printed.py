@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kernellab.ir.graph import Location
-from kernellab.ir.locations import LocationTable
+from kernellab.ir.lines import LocationTable
 
 _OPERATION = re.compile(r'(?:%[^=]*?= )?"?([A-Za-z_][\w$.]*)"?')
 _LABEL = re.compile(r"\^(\w+)")
@@ -49,6 +49,7 @@ class PrintedOperation:
 
     @property
     def successors(self) -> tuple[str, ...]:
+        """The labels that a branch goes to, in order; none for any other operation."""
         return tuple(_LABEL.findall(self.text)) if self.name.startswith("cf.") else ()
 
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
 from kernellab.errors import LaunchError, UsageError, first_line
-from kernellab.target import Target
+from kernellab.target import DEFAULT_TARGET, Target, parse_target
 
 Path = tuple[int, ...]
 
@@ -41,10 +42,12 @@ class Specialization:
 
 
 def gpu_target(target: Target) -> Any:
+    """Return a target as Triton's own."""
     return GPUTarget(target.backend, target.arch, target.warp_size)
 
 
 def target_of(gpu: Any) -> Target:
+    """Return Triton's target as one of the project."""
     return Target(gpu.backend, gpu.arch, gpu.warp_size)
 
 
@@ -78,7 +81,18 @@ def run_keywords(function: Any, meta: Mapping[str, Any]) -> dict[str, Any]:
     return keywords
 
 
+def warm() -> None:
+    """Let Triton import what its first specialization needs."""
+    specialize(_nothing, parse_target(DEFAULT_TARGET), (1,), {})
+
+
+@triton.jit
+def _nothing(n):  # type: ignore[no-untyped-def]
+    pass
+
+
 def source_of(function: Any, signature: Mapping[str, Any], constants: Mapping[Path, Any], attributes: Any) -> Any:
+    """Return what Triton compiles: a jit function with its types, constants and assumptions by index path."""
     return ASTSource(function, dict(signature), dict(constants), dict(attributes))
 
 
@@ -119,6 +133,7 @@ def _dtype_problem(function: Any, given: Mapping[str, Any]) -> str | None:
 
 
 def call_text(function: Any) -> str:
+    """Return the name of a function with its parameters: ``add(x, y, out, n)``."""
     return f"{function.__name__}({', '.join(function.arg_names)})"
 
 

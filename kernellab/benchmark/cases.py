@@ -107,8 +107,8 @@ def launch_of(
     Raises:
         UsageError, LaunchError: the arguments or options do not fit the kernel.
     """
+    from kernellab._triton.decorators import declared
     from kernellab._triton.objects import parameter_names
-    from kernellab._triton.tuning import declared
 
     names = parameter_names(entrant.kernel)
     taken = {name: value for name, value in arguments.items() if name in names or name in OPTIONS}

@@ -210,8 +210,11 @@ def _ask(values: Mapping[str, Any]) -> str:
 
 def _supplied(kernel: Any) -> set[str]:
     """Return the parameters and options that the decorators of a kernel set."""
-    from kernellab._triton.decorators import heuristic_names  # keeps `import kernellab` light
-    from kernellab._triton.tuning import OPTIONS, declared
+    from kernellab._triton.decorators import (
+        OPTIONS,
+        declared,
+        heuristic_names,  # keeps `import kernellab` light
+    )
 
     configs = declared(kernel).configs
     of_configs = {name for config in configs for name in config.kwargs} | (set(OPTIONS) if configs else set())

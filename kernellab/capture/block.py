@@ -113,7 +113,7 @@ def _each_launch(launches: Launches, recorder: Any, found: dict[str, None]) -> A
 
     Before each, memory is looked at that something else than torch can change.
     """
-    from kernellab._triton.launch_hook import each_launch
+    from kernellab._triton.artifact import each_launch
 
     thread = threading.get_ident()
 

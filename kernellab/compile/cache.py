@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kernellab._triton import CODE_GENERATOR
 from kernellab._triton.closure import closure_of, plain_bindings, require_taken
 from kernellab.compile.job_queue import BothEnds
 from kernellab.compile.occupancy import occupancy
@@ -24,8 +25,7 @@ from kernellab.compile.types import Compiled, CompileJob, Resources, parameters_
 from kernellab.compile.worker import GRAPH, SUMMARY, BuildRequest, unwritable
 from kernellab.errors import KernellabError, Place, StoreError
 from kernellab.ir.effects import Effects, effects_of
-from kernellab.ir.graph import Graph
-from kernellab.ir.serial import graph_from_json
+from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.settings import compiler_environment
 from kernellab.source import Closure
 from kernellab.source.values import portable_type
@@ -36,7 +36,7 @@ from kernellab.workers.uninterrupted import Stop, held, side_by_side, uninterrup
 from kernellab.workers.worker import Job, Kind, Pool
 
 _SHORT_SHARE = 4
-COMPILE_WORKER = Kind("compile", preload=("kernellab.compile.worker", "kernellab._triton.preloaded"))
+COMPILE_WORKER = Kind("compile", preload=("kernellab.compile.worker", CODE_GENERATOR))
 
 
 def compile_job(function: Any, target: Target, args: tuple[Any, ...], meta: Mapping[str, Any]) -> CompileJob:

@@ -20,7 +20,7 @@ from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
 from kernellab.compile.types import CompileJob
 from kernellab.errors import CompileError, StoreError
-from kernellab.ir.serial import graph_to_json
+from kernellab.ir.graph import graph_to_json
 from kernellab.settings import take_compiler_environment
 
 SUMMARY = "kernellab.json"

@@ -25,7 +25,7 @@ from kernellab.gpu.ipc import Boarding, CannotBoard
 from kernellab.gpu.redzones import damage_text
 from kernellab.gpu.trial_job import Ending, Placing, TrialJob, TrialOutcome
 from kernellab.ir.effects import Access, Site
-from kernellab.ir.pointers import depends_on_data
+from kernellab.ir.provenance import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec
 from kernellab.launch.device import device_name, driver_version
 from kernellab.launch.grid import MAX_GRID, Grid3

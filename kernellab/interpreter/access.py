@@ -107,6 +107,7 @@ _COMBINE: dict[Any, Callable[[Array, Array], Array]] = {
     _ir.ATOMIC_OP.MIN: np.minimum,
     _ir.ATOMIC_OP.XCHG: lambda old, new: new,
 }
+_IN_HEXADECIMAL: Any = {"int_kind": hex}
 _REDUCTIONS = frozenset({"ADD", "MIN", "MAX", "AND", "OR", "XOR"})
 
 
@@ -335,8 +336,7 @@ class CheckedBuilder(Arithmetic):
         where = "pid " + str(self.grid_idx)
         for value in values:
             data = value.data.item() if value.data.size == 1 else value.data
-            formatter: Any = {"int_kind": hex}
-            shown = np.array2string(np.asarray(data), formatter=formatter) if hex else str(data)
+            shown = np.array2string(np.asarray(data), formatter=_IN_HEXADECIMAL) if hex else str(data)
             self.print_line(" ".join(part for part in (where, prefix.strip(), shown) if part))
 
     def create_extern_elementwise(

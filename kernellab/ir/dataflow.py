@@ -11,11 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernellab.ir.constants import Constants
-from kernellab.ir.control import Branching, branching_of
+from kernellab.ir.control import STRUCTURED, Branching, branching_of
 from kernellab.ir.flow import Rules
-from kernellab.ir.foreign import foreign_accesses
 from kernellab.ir.graph import Function, Graph, Operation
-from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, Flow, flow_of
+from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, Flow, flow_of, foreign_accesses
 from kernellab.ir.provenance import (
     NUMBER,
     UNDEFINED,
@@ -27,7 +26,6 @@ from kernellab.ir.provenance import (
     mixed,
     union,
 )
-from kernellab.ir.structured import STRUCTURED
 
 _LANEWISE = frozenset({Flow.COPY, Flow.SELECT, Flow.ADD, Flow.SUBTRACT, Flow.OFFSET, Flow.MULTIPLY, Flow.NUMBER})
 _REORDERS = frozenset({"tt.trans", "tt.reshape", "tt.cat"})
@@ -81,6 +79,7 @@ class Analysis:
         return function if function is not None and self.graph.regions[function.region].blocks else None
 
     def summary(self, function: Function, arguments: tuple[Alternatives, ...]) -> Summary:
+        """Return what a function does when it is called with these alternatives, worked out once."""
         key = (function.name, arguments)
         if key not in self._summaries:
             frame = Frame(self)
@@ -89,6 +88,7 @@ class Analysis:
         return self._summaries[key]
 
     def branching(self, region: int) -> Branching:
+        """Return what is known of the blocks of a region, worked out once."""
         if region not in self._branching:
             self._branching[region] = branching_of(self.graph, region)
         return self._branching[region]
@@ -167,9 +167,11 @@ class Frame:
         return changed
 
     def value(self, value: int) -> Alternatives:
+        """Return what a value can be as far as the function has run: nothing before it is reached."""
         return self.state.get(value, UNDEFINED)
 
     def states(self, values: Iterable[int]) -> list[Alternatives]:
+        """Return what each of some values can be so far."""
         return [self.value(value) for value in values]
 
     def _block(self, block: int) -> Operation:

@@ -10,8 +10,7 @@ from kernellab.ir.control import refuse_recursion
 from kernellab.ir.dataflow import Analysis, Touch
 from kernellab.ir.graph import Graph, Location
 from kernellab.ir.operations import Access
-from kernellab.ir.pointers import Origin, Origins
-from kernellab.ir.provenance import Alternative, Opaque, argument_in, arguments_of
+from kernellab.ir.provenance import Alternative, Opaque, Origin, Origins, argument_in, arguments_of
 
 __all__ = [
     "NO_EFFECTS",
@@ -47,6 +46,7 @@ class Site:
 
     @property
     def line(self) -> int | None:
+        """The line in the user's source, None where it is not known."""
         return self.location.line
 
     def goes_to(self, name: str | None) -> bool:
@@ -78,6 +78,7 @@ class UnknownEffect:
 
     @property
     def line(self) -> int | None:
+        """The line in the user's source, None where it is not known."""
         return self.location.line
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kernellab.ir.constants import Constants
+from kernellab.ir.constants import Constants, Sums
 from kernellab.ir.graph import Operation
 from kernellab.ir.operations import Flow
 from kernellab.ir.provenance import (
@@ -21,7 +21,6 @@ from kernellab.ir.provenance import (
     scaled_sum,
     union,
 )
-from kernellab.ir.symbols import Sums
 
 SMALL_NUMBER = 1 << 20
 """A number below this is an index or a tag, even when it was cut out of an address."""

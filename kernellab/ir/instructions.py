@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kernellab.ir.graph import Location
-from kernellab.ir.lines import Frame, Hint, StageLine, located
-from kernellab.ir.locations import place_of
+from kernellab.ir.lines import Frame, Hint, StageLine, located, place_of
 
 
 class Kind(StrEnum):
@@ -50,9 +49,11 @@ class LineProfile:
     notable: tuple[tuple[Instruction, int], ...]
 
     def of(self, kind: Kind) -> tuple[tuple[Instruction, int], ...]:
+        """Return the notable instructions of a kind, each with its count."""
         return tuple((instruction, count) for instruction, count in self.notable if instruction.kind is kind)
 
     def count(self, kind: Kind) -> int:
+        """Return how many instructions of a kind there are."""
         return sum(count for _, count in self.of(kind))
 
 

@@ -47,6 +47,7 @@ class Programs:
 
     @property
     def programs(self) -> int:
+        """The number of programs of the grid."""
         return math.prod(self.grid)
 
     def call(self, function: Function, operands: list[Known], weight: Weight) -> list[Known]:

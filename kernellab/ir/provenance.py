@@ -11,9 +11,15 @@ An offset keeps an address inside the memory of its argument; no other assumptio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import product
+
+from kernellab.ir.constants import Constants
+from kernellab.ir.graph import Graph, Operation
+from kernellab.ir.operations import FOREIGN_CODE, MEMORY, Flow, flow_of
+from kernellab.ir.uses import Uses
 
 MAX_ALTERNATIVES = 512
 MAX_COEFFICIENT = 64
@@ -133,3 +139,137 @@ def mixed(values: Iterable[Alternatives], operation: int, reason: str) -> Altern
     if all(() in value for value in operands):
         found |= NUMBER
     return found
+
+
+_FOLLOWED = {
+    Flow.COPY: slice(None),
+    Flow.FIRST: slice(1),
+    Flow.OFFSET: slice(1),
+    Flow.SELECT: slice(1, 3),
+    Flow.ADD: slice(None),
+    Flow.SUBTRACT: slice(None),
+    Flow.BITS: slice(None),
+    Flow.MASK: slice(None),
+}
+"""The operands that may be the address which the result is, or lies beside."""
+
+_WIDE = re.compile(r"!tt\.ptr|[a-z]*64$")
+_LEAST_ADDRESS = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the address of one operation comes from.
+
+    ``roots`` are the arguments whose values are such addresses: numbers, or tensors that hold them. ``is_nested`` tells
+    that addresses lie in the memory behind these addresses, too, and ``is_lost`` that it is computed from loaded values
+    or numbers in a way that cannot be followed.
+    """
+
+    roots: frozenset[int] = frozenset()
+    is_nested: bool = False
+    is_lost: bool = False
+
+
+@dataclass(slots=True)
+class Origins:
+    """The origins of the addresses of a graph. ``targets`` are what each access goes to, by operation.
+
+    A value is followed backwards over all its alternatives, whatever calls hand in, so that ``roots`` may be too many
+    and never too few.
+    """
+
+    graph: Graph
+    targets: Mapping[int, Iterable[Alternative]]
+    uses: Uses = field(init=False)
+    constants: Constants = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.uses = Uses(self.graph)
+        self.constants = Constants(self.graph)
+
+    def of(self, operation: Operation) -> Origin:
+        """Return the origin of the address that an access goes to."""
+        parameters = {value: i for i, value in enumerate(self.graph.kernel.arguments)}
+        roots: dict[int, bool] = {}  # whether a value of it is as wide as an address
+        is_nested = False
+        waiting, seen = [operation.operands[0]], set[int]()
+        while waiting:
+            value = waiting.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            waiting += self.uses.origins[value]
+            if value in parameters and not self.graph.values[value].is_pointer:
+                roots[parameters[value]] = roots.get(parameters[value], False) or self._is_wide(value)
+            maker = self._maker(value)
+            if maker is None:
+                continue
+            if maker.name in MEMORY:
+                for target in self.targets.get(maker.index, ()):
+                    held_by = argument_in(target)
+                    if held_by is not None:
+                        roots[held_by] = roots.get(held_by, False) or self._is_wide(value)
+                    elif self._is_wide(value):
+                        is_nested = True
+                        waiting.append(maker.operands[0])
+            else:
+                waiting += self._followed(maker)
+        wide = frozenset(root for root, is_wide in roots.items() if is_wide)
+        found = wide or frozenset(roots)
+        return Origin(found, is_nested, is_lost=not found and self._is_computed(operation.operands[0]))
+
+    def _followed(self, maker: Operation) -> Iterator[int]:
+        flow = Flow.COPY if maker.name == "tt.split" else flow_of(maker.name)
+        if flow in _FOLLOWED:
+            yield from maker.operands[_FOLLOWED[flow]]
+
+    def _is_computed(self, address: int) -> bool:
+        """Tell whether a loaded value, a wide number or a constant address leads to ``address``, by whatever way."""
+        leading = [self.graph.operations[index] for index in self.uses.leading_to([address])]
+        read = {value for operation in leading for value in operation.operands}
+        numbers = [v for v in self.graph.kernel.arguments if v in read and not self.graph.values[v].is_pointer]
+        return (
+            any(operation.name in MEMORY and operation.results for operation in leading)
+            or any(self._is_wide(value) for value in numbers)
+            or any((self.constants.integer(v) or 0) >= _LEAST_ADDRESS for each in leading for v in each.results)
+        )
+
+    def _maker(self, value: int) -> Operation | None:
+        index = self.graph.values[value].operation
+        return None if index is None else self.graph.operations[index]
+
+    def _is_wide(self, value: int) -> bool:
+        return _WIDE.match(self.graph.values[value].element) is not None
+
+
+_CONTROL = frozenset({"scf.if", "scf.while", "scf.for", "cf.cond_br", "tt.assert"})
+
+
+def depends_on_data(graph: Graph) -> bool:
+    """Tell whether loaded values decide about an address, a mask, a branch, the length of a loop or an assertion.
+
+    Where they do not, two launches of the same grid, on arguments of the same sizes and with the same numbers, touch
+    the same addresses and end the same way. Code from outside that is not pure may do anything, and an address that is
+    made of an integer counts as data.
+    """
+    if any(operation.name in FOREIGN_CODE and not _is_pure(operation) for operation in graph.operations):
+        return True
+    uses = Uses(graph)
+    deciding = [value for operation in graph.operations for value in _deciding(uses, operation)]
+    leading = [graph.operations[index] for index in uses.leading_to(deciding)]
+    if any(operation.name == "tt.int_to_ptr" or operation.name in FOREIGN_CODE for operation in leading):
+        return True
+    return any(operation.name in MEMORY and operation.results for operation in leading)
+
+
+def _deciding(uses: Uses, operation: Operation) -> list[int]:
+    """Return the operands that decide what an operation touches, or what runs."""
+    row = MEMORY.get(operation.name)
+    if row is not None:
+        return [value for place, value in enumerate(operation.operands) if place != row.value]
+    return list(uses.deciding(operation)) if operation.name in _CONTROL else []
+
+
+def _is_pure(operation: Operation) -> bool:
+    return dict(operation.attributes).get("pure") == "true"

@@ -26,6 +26,7 @@ class Slice:
 
     @property
     def operations(self) -> frozenset[int]:
+        """The operations of both directions."""
         return self.forward | self.backward
 
 

@@ -85,7 +85,7 @@ class Launches:
     @property
     def manner(self) -> Manner:
         """How launches are timed, as the autotuner asks for it."""
-        from kernellab._triton.tuning import declared
+        from kernellab._triton.decorators import declared
 
         tuner = declared(self.kernel)
         return Manner(tuner.by_graph, tuner.warmup_ms, tuner.rep_ms)
@@ -118,8 +118,8 @@ class Launches:
         return self._made[config]
 
     def _launch(self, config: Any) -> KernelLaunch:
+        from kernellab._triton.decorators import declared, variant_with
         from kernellab._triton.specialize import specialize
-        from kernellab._triton.tuning import declared, variant_with
 
         args, meta = self.args, self.meta
         if config.pre_hook is not None:

@@ -98,7 +98,7 @@ def key_fields(launches: Launches, config: Config, device: Device) -> dict[str, 
     autotuner's ``key``; of a kernel without one, all numbers and shapes, and a grid that is no function of them. Then
     device, driver and Triton.
     """
-    from kernellab._triton.tuning import declared
+    from kernellab._triton.decorators import declared
 
     job = launches.of(config).job
     tuned = {name for name, _ in config.parameters}

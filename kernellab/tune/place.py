@@ -133,7 +133,7 @@ def tunings_of(
 
 
 def _reads_what_it_writes(kernel: Any, record: LaunchRecord) -> bool:
-    from kernellab._triton.tuning import declared
+    from kernellab._triton.decorators import declared
 
     effects = record.compiled.effects
     both = effects.mutated & (effects.reads | effects.atomics)
@@ -142,8 +142,7 @@ def _reads_what_it_writes(kernel: Any, record: LaunchRecord) -> bool:
 
 def _supplied(kernel: Any) -> set[str]:
     """Return the parameters that the decorators of an autotuned kernel set; nothing for a kernel without configs."""
-    from kernellab._triton.decorators import heuristic_names
-    from kernellab._triton.tuning import declared
+    from kernellab._triton.decorators import declared, heuristic_names
 
     configs = declared(kernel).configs
     if not configs:
@@ -152,8 +151,8 @@ def _supplied(kernel: Any) -> set[str]:
 
 
 def _launch_once(kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any], tuning: Tuning) -> None:
+    from kernellab._triton.decorators import declared, variant_with
     from kernellab._triton.objects import parameter_names
-    from kernellab._triton.tuning import declared, variant_with
 
     config = tuning.best
     named = {**dict(zip(parameter_names(kernel), args, strict=False)), **meta}

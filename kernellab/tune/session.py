@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 def take_reference(launches: Launches, config: Config, options: Options, *, times: bool) -> None:
     """Compute what the outputs are compared with; note what an autotuner asks for and does not get."""
-    from kernellab._triton.tuning import declared
+    from kernellab._triton.decorators import declared
 
     if options.check is not None:
         tuned = {name for name, _ in config.parameters}
@@ -177,7 +177,7 @@ def tuned(
 
 
 def _planned(kernel: Any, launches: Launches, options: Options) -> _Plan:
-    from kernellab._triton.tuning import declared, pruned
+    from kernellab._triton.decorators import declared, pruned
 
     given = options.configs if options.configs is not None else declared(kernel).configs
     if options.configs is None and not given:
@@ -200,7 +200,7 @@ def _planned(kernel: Any, launches: Launches, options: Options) -> _Plan:
 
 
 def _has_hooks(kernel: Any, plan: _Plan) -> bool:
-    from kernellab._triton.tuning import declared
+    from kernellab._triton.decorators import declared
 
     tuner = declared(kernel)
     hooks = [tuner.pre_hook, tuner.post_hook, *(config.pre_hook for config in plan.originals.values())]
@@ -209,7 +209,7 @@ def _has_hooks(kernel: Any, plan: _Plan) -> bool:
 
 def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None:
     """Return the bytes that a launch moves; note a declaration that contradicts what the kernel does."""
-    from kernellab._triton.tuning import declared
+    from kernellab._triton.decorators import declared
 
     effects, stated = compiled.effects, declared(launches.kernel).restore_value
     if not effects.unknown:

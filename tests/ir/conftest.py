@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from kernellab._triton.mlir import flattened_parameters, graph_of_module, raw_module
+from kernellab._triton.compiling import raw_module
+from kernellab._triton.mlir import flattened_parameters, graph_of_module
 from kernellab._triton.specialize import specialize
 from kernellab.ir.graph import Graph
 from kernellab.target import parse_target

@@ -13,8 +13,7 @@ import triton.language as tl
 from kernellab._triton.mlir import flattened_parameters, graph_of_file
 from kernellab.errors import CompileError, UsageError
 from kernellab.ir.effects import effects_of
-from kernellab.ir.graph import Graph
-from kernellab.ir.serial import graph_from_json, graph_to_json
+from kernellab.ir.graph import Graph, graph_from_json, graph_to_json
 from tests.ir import kernels_branches, kernels_calls, kernels_loops
 from tests.ir.conftest import ROOT, graphs_of_case, interpreter_environment, module_texts, parameters_of
 from tests.ir.expected import TRITON, Case, all_cases, default_argument, expect
@@ -114,7 +113,7 @@ def test_graph_is_the_same_in_another_process() -> None:
     script = (
         "from tests.ir.conftest import graphs_of_case\n"
         "from tests.ir.kernels_loops import rotates_three_pointers as case\n"
-        "from kernellab.ir.serial import graph_to_json\n"
+        "from kernellab.ir.graph import graph_to_json\n"
         "print(graph_to_json(graphs_of_case(case)[1]))\n"
     )
     environment = {key: value for key, value in interpreter_environment().items() if key != "TRITON_INTERPRET"}

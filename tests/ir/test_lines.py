@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import hint_of_ptx
-from kernellab.ir.lines import StageLine, stage_lines
-from kernellab.ir.locations import calls_of
+from kernellab.ir.lines import StageLine, calls_of, stage_lines
 
 LIBRARY = "/site-packages/triton/language/standard.py"
 

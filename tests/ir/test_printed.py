@@ -6,7 +6,7 @@ import pytest
 
 from kernellab._triton.printed import attributes_of, read_printed
 from kernellab.ir.graph import Location
-from kernellab.ir.locations import LocationTable
+from kernellab.ir.lines import LocationTable
 
 FILE = "/home/user/kernels.py"
 TABLE = LocationTable(

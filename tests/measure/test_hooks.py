@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernellab._triton.tuning import declared
+from kernellab._triton.decorators import declared
 from kernellab.gpu.ipc import CannotBoard
 from kernellab.launch.arguments import ScalarSpec, TensorSpec
 from kernellab.measure.bench_jobs import Manner

@@ -12,8 +12,7 @@ import pytest
 import torch
 from triton.compiler.errors import CompilationError
 
-from kernellab._triton.compiling import build_ttir
-from kernellab._triton.mlir import raw_module
+from kernellab._triton.compiling import build_ttir, raw_module
 from kernellab._triton.specialize import specialize
 from kernellab.compile.cache import compile_job
 from kernellab.compile.worker import _input

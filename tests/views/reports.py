@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from kernellab._triton.mlir import flattened_parameters, graph_of_module, raw_module
+from kernellab._triton.compiling import raw_module
+from kernellab._triton.mlir import flattened_parameters, graph_of_module
 from kernellab._triton.specialize import specialize
 from kernellab.compile.types import Compiled, Parameter, Resources
 from kernellab.ir.effects import effects_of

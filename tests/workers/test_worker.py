@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import kernellab
+from kernellab._triton import CODE_GENERATOR
 from kernellab.errors import CompileError, KernellabError, Place, UsageError, WorkerDied, WorkerTimeout
 from kernellab.workers.channel import Channel, Closed, Expired, limit_of, packed
 from kernellab.workers.process import ForkServer, WorkerProcess
@@ -388,7 +389,7 @@ def littered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("preload", [("kernellab.compile.worker", "kernellab._triton.preloaded"), ("torch",)])
+@pytest.mark.parametrize("preload", [("kernellab.compile.worker", CODE_GENERATOR), ("torch",)])
 def test_files_of_the_current_folder_stand_in_for_no_module(littered: Path, preload: tuple[str, ...]) -> None:
     pool, worker = Pool(Kind("test", preload), 1), Worker(Kind("test", preload))
     assert [each.run(job(echo, 1), 60) for each in (pool, worker)] == [1, 1]

@@ -10,7 +10,7 @@ from html import escape
 
 from kernellab.ir.effects import Access
 from kernellab.ir.graph import Graph, Operation
-from kernellab.ir.locations import place_of
+from kernellab.ir.lines import place_of
 from kernellab.views.cards.report import KernelReport
 from kernellab.views.elements import badge
 from kernellab.views.graphs.dataflow import TERMINATORS, Touch, merged, moved_bytes, touches

@@ -13,8 +13,7 @@ from kernellab.errors import UsageError
 from kernellab.ir.effects import Access
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import Instruction, Kind, LineProfile, hint_of_ptx, profiles_of
-from kernellab.ir.lines import StageLine, stage_lines
-from kernellab.ir.locations import calls_of, place_of, short_file
+from kernellab.ir.lines import StageLine, calls_of, place_of, short_file, stage_lines
 from kernellab.views.graphs.dataflow import moved_bytes
 from kernellab.views.graphs.labels import main_file
 from kernellab.views.wording import MARKS, plural

@@ -15,7 +15,7 @@ from itertools import groupby
 from kernellab.compile.types import Compiled
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import instruction_of
-from kernellab.ir.locations import calls_of, short_file
+from kernellab.ir.lines import calls_of, short_file
 from kernellab.views.elements import html_page, minified
 from kernellab.views.explorers.exploration import (
     Badge,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from kernellab.ir.effects import REACHED
 from kernellab.ir.graph import Graph, Location, Operation, Value
-from kernellab.ir.locations import place_of, short_file
+from kernellab.ir.lines import place_of, short_file
 from kernellab.views.graphs.dataflow import FOLDED, Touch
 
 _DENSE = re.compile(r"dense<(.*)>")

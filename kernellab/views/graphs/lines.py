@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, Location, Operation
-from kernellab.ir.locations import place_of
+from kernellab.ir.lines import place_of
 from kernellab.views.graphs.dataflow import (
     FOLDED,
     TERMINATORS,

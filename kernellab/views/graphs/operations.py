@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, Operation, Value
-from kernellab.ir.locations import place_of
+from kernellab.ir.lines import place_of
 from kernellab.views.graphs.dataflow import (
     BRANCHES,
     FOLDED,

@@ -81,8 +81,8 @@ class _Launch:
 
 
 def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdicts, target: Target) -> Panel:
+    from kernellab._triton.decorators import declared
     from kernellab._triton.offline import gpu_target_of_machine
-    from kernellab._triton.tuning import declared
 
     kernel, stated = launch.kernel, declared(launch.kernel)
     closure, _ = closure_of(kernel)
@@ -140,9 +140,8 @@ def _subject(launch: _Launch, closure: Closure) -> Subject:
     """Return what is known of a launch; keywords that are no ranges are arguments."""
     import triton.language as tl
 
-    from kernellab._triton.decorators import heuristic_names
+    from kernellab._triton.decorators import declared, heuristic_names
     from kernellab._triton.objects import constexpr_value, jit_function
-    from kernellab._triton.tuning import declared
 
     kernel, grid = launch.kernel, launch.grid
     function = jit_function(kernel)
@@ -168,8 +167,7 @@ def _subject(launch: _Launch, closure: Closure) -> Subject:
 
 def _supplied(kernel: Any) -> set[str]:
     """Return the parameters that the decorators of a kernel set."""
-    from kernellab._triton.decorators import heuristic_names
-    from kernellab._triton.tuning import declared
+    from kernellab._triton.decorators import declared, heuristic_names
 
     configs = declared(kernel).configs
     of_configs = {name for config in configs for name in config.all_kwargs()}
