@@ -1,4 +1,4 @@
-"""Takes the arguments of a launch to the GPU worker, their memory as CUDA IPC handles, and makes them again there."""
+"""Exports the arguments of a launch to the GPU worker, their memory as CUDA IPC handles, and imports them there."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kernellab.launch.memory import Moves, move_addresses, moved_address, words_
 from kernellab.launch.reached import NOTHING, Reached
 
 
-class CannotBoard(Exception):
-    """An argument cannot be taken to another process; the text says which, and why."""
+class CannotExport(Exception):
+    """An argument cannot be exported to another process; the text says which, and why."""
 
 
 @dataclass(slots=True)
-class Boarding:
-    """Collects the storages of the arguments of one launch on ``device``.
+class IpcExport:
+    """The storages of the arguments of one launch on ``device``, as another process imports them.
 
     ``mutated`` are the names of what the kernel may write, None where that is not known; ``behind`` is the memory that
     it reaches through addresses among them. What another process maps is to be let go there before this object goes.
@@ -41,7 +41,7 @@ class Boarding:
         """Return every argument as data.
 
         Raises:
-            CannotBoard: one stays behind (pinned memory, another device).
+            CannotExport: one stays behind (pinned memory, another device).
             LaunchError: one has no data, or lies on a GPU that this one cannot reach.
         """
         return tuple((name, self._spec(name, value)) for name, value in arguments.items())
@@ -65,7 +65,7 @@ class Boarding:
         """Return the storages of the arguments so far.
 
         Raises:
-            CannotBoard: CUDA cannot share one of them.
+            CannotExport: CUDA cannot share one of them.
         """
         return tuple(self._memory(index, storage) for index, storage in enumerate(self._storages))
 
@@ -88,7 +88,7 @@ class Boarding:
             shared = from_dlpack(to_dlpack(tensor))
             handle = reduce_tensor(shared)  # type: ignore[no-untyped-call]
         except RuntimeError as exc:
-            raise CannotBoard(f"the memory of {self.names[index][0]} cannot be shared ({first_line(exc)})") from exc
+            raise CannotExport(f"the memory of {self.names[index][0]} cannot be shared ({first_line(exc)})") from exc
         self._shared.append(shared)
         return Memory(handle, storage.nbytes(), storage.data_ptr(), index in self._written, holds_addresses)
 
@@ -141,7 +141,7 @@ class Boarding:
     def _bare(self, name: str, value: Any) -> TensorSpec:
         """Take an object along that is no tensor and has an address: only where that is no address."""
         if value.data_ptr():
-            raise CannotBoard(f"{name} is no tensor but an address")
+            raise CannotExport(f"{name} is no tensor but an address")
         return TensorSpec(self._index(name, 0, None), 0, (0,), (1,), "uint8", 1)
 
     def _check(self, name: str, tensor: Any) -> None:
@@ -150,7 +150,7 @@ class Boarding:
         if tensor.layout != torch.strided or tensor.device.type == "meta":
             raise LaunchError(f"{name} is a tensor without dense data ({tensor.layout}, {tensor.device}).")
         if tensor.device.type != "cuda":
-            raise CannotBoard(f"{name} lies on {tensor.device}")
+            raise CannotExport(f"{name} lies on {tensor.device}")
         if tensor.device.index == self.device:
             return
         if not torch.cuda.can_device_access_peer(self.device, tensor.device.index):
@@ -158,7 +158,7 @@ class Boarding:
                 f"{name} is on {tensor.device} and the kernel runs on cuda:{self.device}, which cannot reach it; "
                 f"move it with .to('cuda:{self.device}')."
             )
-        raise CannotBoard(f"{name} lies on {tensor.device}")
+        raise CannotExport(f"{name} lies on {tensor.device}")
 
     def _index(self, name: str, address: int, storage: Any) -> int:
         index = self._indices.get(address)

@@ -21,7 +21,7 @@ from kernellab.errors import (
     WorkerTimeout,
     first_line,
 )
-from kernellab.gpu.ipc import Boarding, CannotBoard
+from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.gpu.redzones import damage_text
 from kernellab.gpu.trial_job import Ending, Placing, TrialJob, TrialOutcome
 from kernellab.ir.effects import Access, Site
@@ -116,15 +116,15 @@ class GpuTrials:
             self._passed.add((request.handle.hash, device))
             return TrialResult((f"the first launch was not tried before: {request.compiled.effects.lost}",))
         behind = reached(request.arguments, request.compiled.effects, "cuda")
-        boarding = Boarding(device, _mutated(request.compiled, behind), behind=behind)
+        exported = IpcExport(device, _mutated(request.compiled, behind), behind=behind)
         try:
-            specs = boarding.specs({**request.arguments, **behind.tensors})
-            record = _record(request, boarding, specs)
+            specs = exported.specs({**request.arguments, **behind.tensors})
+            record = _record(request, exported, specs)
             if self._is_logged(record):
                 self._passed.add((request.handle.hash, device))
                 return TrialResult()
-            job = _job(request, boarding, specs)
-        except CannotBoard as exc:
+            job = _job(request, exported, specs)
+        except CannotExport as exc:
             self._passed.add((request.handle.hash, device))
             return TrialResult((f"the first launch ran in this process: {exc}",))
         torch.cuda.synchronize(device)
@@ -132,13 +132,13 @@ class GpuTrials:
             outcome = self._outcome(request, job, timeout_s)
         finally:
             del job
-            boarding.unshare()  # the traceback of an error would keep it
+            exported.unshare()  # the traceback of an error would keep it
             torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
         if outcome.ending is not Ending.CLEAN:
             if outcome.ending is Ending.FAULT:
                 self.worker(device).close()
                 self.start(device)
-            raise trial_error(request, boarding, outcome)
+            raise trial_error(request, exported, outcome)
         self._passed.add((request.handle.hash, device))
         if self.log is not None and is_lasting(outcome, request.compiled):
             with contextlib.suppress(StoreError):  # then the next session tries again
@@ -180,14 +180,14 @@ _PARTLY = "It ran on the notebook's own memory, which it may have changed: there
 Specs = tuple[tuple[str, ArgumentSpec], ...]
 
 
-def _record(request: TrialRequest, boarding: Boarding, specs: Specs) -> PassedTrial:
+def _record(request: TrialRequest, exported: IpcExport, specs: Specs) -> PassedTrial:
     """Return what the launch is kept as once it went well."""
-    sizes = [0 if storage is None else storage.nbytes() for storage in boarding.storages]
-    name = device_name(boarding.device)
+    sizes = [0 if storage is None else storage.nbytes() for storage in exported.storages]
+    name = device_name(exported.device)
     return passed_trial(request.handle.hash, name, driver_version(), request.grid, specs, sizes)
 
 
-def _job(request: TrialRequest, boarding: Boarding, specs: Specs) -> TrialJob:
+def _job(request: TrialRequest, exported: IpcExport, specs: Specs) -> TrialJob:
     from kernellab._triton.artifact import specialization_of  # keeps `import kernellab` light
 
     signature, constants = specialization_of(request.handle)
@@ -197,11 +197,11 @@ def _job(request: TrialRequest, boarding: Boarding, specs: Specs) -> TrialJob:
         digest=request.handle.hash,
         signature=tuple(signature.items()),
         constants=constants,
-        device=boarding.device,
+        device=exported.device,
         grid=request.grid,
         arguments=specs[: len(request.arguments)],
-        memories=boarding.memories(),
-        tables=boarding.tables,
+        memories=exported.memories(),
+        tables=exported.tables,
     )
 
 
@@ -229,19 +229,19 @@ def _subject(request: TrialRequest) -> str:
     return f"{request.compiled.kernel} ({', '.join(filter(None, (constants, config)))}; grid {request.grid})"
 
 
-def trial_error(request: TrialRequest, boarding: Boarding, outcome: TrialOutcome) -> KernellabError:
+def trial_error(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -> KernellabError:
     """Return the error for a trial that did not end well."""
     if outcome.ending is Ending.FAULT:
-        return _fault(request, boarding, outcome)
+        return _fault(request, exported, outcome)
     if outcome.ending is Ending.DAMAGE:
-        return _damage(request, boarding, outcome)
+        return _damage(request, exported, outcome)
     text = f"{_subject(request)} was refused: {first_line(outcome.message)}."
     if any(extent > limit for extent, limit in zip(request.grid, MAX_GRID, strict=True)):
         text = f"{_subject(request)} was refused: a grid has at most {' x '.join(map(str, MAX_GRID))} programs."
     return LaunchError(text, kernel=request.compiled.kernel, detail=outcome.message)
 
 
-def _fault(request: TrialRequest, boarding: Boarding, outcome: TrialOutcome) -> KernellabError:
+def _fault(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -> KernellabError:
     """Return the error for a fault of the device: at the access that is found to be at fault, else the likely one."""
     state = _PARTLY if outcome.placing is Placing.ORIGINALS else _UNTOUCHED
     text = f"{_subject(request)} failed on the GPU: {first_line(outcome.message)}."
@@ -253,16 +253,16 @@ def _fault(request: TrialRequest, boarding: Boarding, outcome: TrialOutcome) -> 
         message = f"{text} {found.message.rstrip('.')}. {state}"
         return type(found)(message, place=found.place, detail=outcome.message, kernel=request.compiled.kernel)
     sites = request.compiled.effects.sites
-    null = boarding.without_memory()
+    null = exported.without_memory()
     site = _likely(tuple(site for site in sites if site.argument in null)) or _likely(sites)
     guess = "" if site is None else f" Most likely it is an access to {site.argument}."
     place = None if site is None else _place(site)
     return RunError(f"{text}{guess} {state}", place=place, detail=outcome.message, kernel=request.compiled.kernel)
 
 
-def _damage(request: TrialRequest, boarding: Boarding, outcome: TrialOutcome) -> OutOfBounds:
-    mutated = request.compiled.effects.mutated | boarding.behind.mutated
-    argument, what = damage_text(outcome.damages[0], boarding.names, mutated)
+def _damage(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -> OutOfBounds:
+    mutated = request.compiled.effects.mutated | exported.behind.mutated
+    argument, what = damage_text(outcome.damages[0], exported.names, mutated)
     sites = [site for site in request.compiled.effects.sites if site.kind is not Access.READ]
     site = _likely(tuple(site for site in sites if site.goes_to(argument))) or _likely(tuple(sites))
     text = f"{_subject(request)} wrote out of bounds: {what}. {_UNTOUCHED}"

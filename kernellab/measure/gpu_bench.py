@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from kernellab.errors import KernellabError, LaunchError, UsageError, WorkerDied, WorkerError, WorkerTimeout, first_line
-from kernellab.gpu.ipc import Boarding, CannotBoard
+from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.gpu.trial_job import Memory
 from kernellab.launch.arguments import ArgumentSpec
 from kernellab.launch.reached import NOTHING, Reached, reached
@@ -123,40 +123,40 @@ class _Common:
         if not (mutated <= self.mutated and read <= self.read):
             self.mutated, self.read = self.mutated | mutated, self.read | read
             is_new = True
-        boarding = self.boarding(device)
-        known = len(boarding.storages)
-        boarding.specs(launch.arguments)
-        if len(boarding.storages) > known:
+        exported = self.exported(device)
+        known = len(exported.storages)
+        exported.specs(launch.arguments)
+        if len(exported.storages) > known:
             self.arguments.append(launch.arguments)
             is_new = True
         return is_new
 
-    def boarding(self, device: int) -> Boarding:
-        """Return a boarding in which the memory of all launches has its index."""
-        boarding = Boarding(device, self.mutated, behind=self.behind)
+    def exported(self, device: int) -> IpcExport:
+        """Return a exported in which the memory of all launches has its index."""
+        exported = IpcExport(device, self.mutated, behind=self.behind)
         for arguments in self.arguments:
-            boarding.specs(arguments)
-        return boarding
+            exported.specs(arguments)
+        return exported
 
     def specs(self, launch: KernelLaunch, device: int) -> tuple[tuple[str, ArgumentSpec], ...]:
         """Return the arguments of a launch as data."""
-        return self.boarding(device).specs(launch.arguments)
+        return self.exported(device).specs(launch.arguments)
 
     def setup(
-        self, name: str, options: BenchOptions, boarding: Boarding, values: Boarding, *, stays: bool = False
+        self, name: str, options: BenchOptions, exported: IpcExport, values: IpcExport, *, stays: bool = False
     ) -> Setup:
-        """Return what the launches work on; ``boarding`` and ``values`` take the arguments and the reference along.
+        """Return what the launches work on; ``exported`` and ``values`` take the arguments and the reference along.
 
         Where it ``stays`` in this process, memory has no handles.
 
         Raises:
-            CannotBoard: the memory of an argument cannot be reached from elsewhere.
+            CannotExport: the memory of an argument cannot be reached from elsewhere.
             UsageError: the reference does not fit the outputs.
         """
         views: dict[str, Any] = {}
         known = [*self.arguments, self.behind.tensors]
         for arguments in known:
-            for argument, spec in boarding.specs(arguments):
+            for argument, spec in exported.specs(arguments):
                 views |= {key: view for key, view in views_of(argument, spec) if key not in views}
         outputs = {key: view for key, view in views.items() if key in self.mutated}
         written = {view.storage for view in outputs.values()}
@@ -164,14 +164,14 @@ class _Common:
         expected = () if options.reference is None else expected_of(options.reference, everything, outputs, values)
         return Setup(
             name=name,
-            device=boarding.device,
-            memories=_own_memories(boarding, written) if stays else boarding.memories(),
+            device=exported.device,
+            memories=_own_memories(exported, written) if stays else exported.memories(),
             read=frozenset(view.storage for key, view in views.items() if key in self.read),
             outputs=tuple(outputs.values()) if options.compares else (),
             zeroed=tuple(view for key, view in views.items() if key in options.reset),
             expected=expected,
             references=() if stays else values.memories(),
-            tables=boarding.tables,
+            tables=exported.tables,
         )
 
 
@@ -180,7 +180,7 @@ class WorkerBench:
     """Times launches in the GPU worker, on copies of the arguments; the notebook's memory is only read.
 
     ``instead`` makes the bench that takes over where the worker cannot reach what a launch needs. Without it, that is
-    an error: `CannotBoard`.
+    an error: `CannotExport`.
     """
 
     options: BenchOptions
@@ -188,8 +188,8 @@ class WorkerBench:
     instead: Callable[[BenchOptions], Bench] | None = None
     _other: Bench | None = None
     _setup: Setup | None = None
-    _boarding: Boarding | None = None
-    _values: Boarding | None = None
+    _export: IpcExport | None = None
+    _values: IpcExport | None = None
     _common: _Common = field(default_factory=_Common)
     _founders: list[Implementation] = field(default_factory=list)
     _names: Any = field(default_factory=itertools.count)
@@ -209,13 +209,13 @@ class WorkerBench:
         """Launch once to compare the outputs, then time; see `Bench.measure`.
 
         Raises:
-            CannotBoard: the worker cannot reach what the launch needs, and there is no other bench.
+            CannotExport: the worker cannot reach what the launch needs, and there is no other bench.
         """
         if self._other is not None:
             return self._other.measure(implementation, runs, stop_above_ms)
         try:
             timing, kernel = self._measured(implementation, runs, stop_above_ms)
-        except CannotBoard as exc:
+        except CannotExport as exc:
             self._leave(str(exc))
             return self.measure(implementation, runs, stop_above_ms)
         if kernel.hooks:
@@ -233,7 +233,7 @@ class WorkerBench:
         """Return what the worker answers.
 
         Raises:
-            CannotBoard: it cannot reach what the launch needs.
+            CannotExport: it cannot reach what the launch needs.
         """
         self._take(implementation)
         require_followed(implementation.kernel.effects)
@@ -242,22 +242,22 @@ class WorkerBench:
         job = MeasureJob(setup, kernel, runs, stop_above_ms, references, self.options.manner)
         timing: Timing = self._asked("measure", job, implementation.name, self.options.timeout_s)
         if timing.bad_hook:
-            raise CannotBoard(f"a hook cannot be called in the GPU worker ({timing.bad_hook})")
+            raise CannotExport(f"a hook cannot be called in the GPU worker ({timing.bad_hook})")
         if timing.no_room and self.instead is None:
-            raise CannotBoard(timing.no_room)
+            raise CannotExport(timing.no_room)
         return timing, kernel
 
     def _leave(self, why: str) -> None:
         """Time in the notebook's process from now on, if that is where the device is current.
 
         Raises:
-            CannotBoard: nothing is to take over.
+            CannotExport: nothing is to take over.
             LaunchError: the device is another one.
         """
         import torch
 
         if self.instead is None:
-            raise CannotBoard(why)
+            raise CannotExport(why)
         if self._device != torch.cuda.current_device():
             raise LaunchError(f"{self.options.name} cannot be timed on device {self._device}: {why}.")
         self._release()
@@ -299,8 +299,8 @@ class WorkerBench:
         else:
             with suppress(WorkerError):
                 worker.run(job, _START_S)
-        has_shared = self._boarding is not None
-        self._setup = self._boarding = self._values = None
+        has_shared = self._export is not None
+        self._setup = self._export = self._values = None
         if has_shared:
             import torch
 
@@ -335,14 +335,14 @@ class WorkerBench:
             device = self._setup.device
             self.trials.worker(device).close()
             self._lose_worker(device)
-        names = {} if self._boarding is None else self._boarding.names
+        names = {} if self._export is None else self._export.names
         if timing.damages:
             self._release()
         require_good(timing, implementation, names)
 
     def _lose_worker(self, device: int) -> None:
         """Start anew: the next process maps the memory again, under handles of its own."""
-        self._setup = self._boarding = self._values = None
+        self._setup = self._export = self._values = None
         self._await_worker(device)
 
     def _await_worker(self, device: int) -> None:
@@ -367,12 +367,12 @@ class WorkerBench:
 
         device = self._device
         self._await_worker(device)
-        boarding = Boarding(device, self._common.mutated, behind=self._common.behind)
-        values = Boarding(device, frozenset())
+        exported = IpcExport(device, self._common.mutated, behind=self._common.behind)
+        values = IpcExport(device, frozenset())
         name = f"{id(self)}.{next(self._names)}"
-        setup = self._common.setup(name, self.options, boarding, values)
+        setup = self._common.setup(name, self.options, exported, values)
         torch.cuda.synchronize(device)
-        self._boarding, self._values = boarding, values  # what they share has to stay until the worker lets go of it
+        self._export, self._values = exported, values  # what they share has to stay until the worker lets go of it
         return setup
 
     def _kernel(self, implementation: Implementation) -> BenchKernel:
@@ -451,11 +451,11 @@ class LocalBench:
         return self._bench
 
     def _made(self, device: int) -> Workbench:
-        boarding = Boarding(device, self._common.mutated, behind=self._common.behind)
-        values = Boarding(device, frozenset())
-        setup = self._common.setup("local", self.options, boarding, values, stays=True)
-        self._names = boarding.names
-        originals = [_bytes_of(storage) for storage in boarding.storages]
+        exported = IpcExport(device, self._common.mutated, behind=self._common.behind)
+        values = IpcExport(device, frozenset())
+        setup = self._common.setup("local", self.options, exported, values, stays=True)
+        self._names = exported.names
+        originals = [_bytes_of(storage) for storage in exported.storages]
         try:
             memory = copied(setup, originals, keeps_originals=True)
         except TooLarge:
@@ -474,10 +474,10 @@ class LocalBench:
         return kernel
 
 
-def _own_memories(boarding: Boarding, written: Container[int]) -> tuple[Memory, ...]:
+def _own_memories(exported: IpcExport, written: Container[int]) -> tuple[Memory, ...]:
     """Return the storages of arguments as memories of this process, which need no handles."""
-    tables = {view.storage for view in boarding.tables.views}
-    originals = [_bytes_of(storage) for storage in boarding.storages]
+    tables = {view.storage for view in exported.tables.views}
+    originals = [_bytes_of(storage) for storage in exported.storages]
     return tuple(
         Memory(None, original.numel(), original.data_ptr(), index in written, index in tables)
         for index, original in enumerate(originals)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.gpu.ipc import CannotBoard, argument_of
+from kernellab.gpu.ipc import CannotExport, argument_of
 from kernellab.launch.arguments import ArgumentSpec, ScalarSpec
 from kernellab.launch.memory import memory_of
 from kernellab.measure.launches import KernelLaunch
@@ -82,19 +82,19 @@ def shipped_hooks(launch: KernelLaunch) -> bytes:
     """Return the hooks of a launch as bytes for another process; nothing where it has none.
 
     Raises:
-        CannotBoard: cloudpickle is not installed, or cannot take them.
+        CannotExport: cloudpickle is not installed, or cannot take them.
     """
     if not launch.has_hooks:
         return b""
     try:
         import cloudpickle
     except ImportError as exc:
-        raise CannotBoard("the configs have hooks, and cloudpickle, which could take them along, is missing") from exc
+        raise CannotExport("the configs have hooks, and cloudpickle, which could take them along, is missing") from exc
     calls = hook_calls(launch)
     try:
         return bytes(cloudpickle.dumps(HookCalls(calls.before, calls.after, _portable(calls.values), calls.options)))
     except Exception as exc:
-        raise CannotBoard(f"the configs have hooks that cannot be taken along ({type(exc).__name__}: {exc})") from exc
+        raise CannotExport(f"the configs have hooks that cannot be taken along ({type(exc).__name__}: {exc})") from exc
 
 
 def _portable(values: Mapping[str, Any]) -> dict[str, Any]:

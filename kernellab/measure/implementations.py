@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from kernellab.compile.cache import triton_files
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, first_line
-from kernellab.gpu.ipc import Boarding, CannotBoard
+from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.gpu.redzones import damage_text
 from kernellab.ir.effects import Access, Effects
 from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, TensorSpec, TupleSpec
@@ -168,10 +168,10 @@ def require_followed(effects: Effects) -> None:
     """Raise where a launch changes memory that nobody can copy.
 
     Raises:
-        CannotBoard: an address cannot be followed.
+        CannotExport: an address cannot be followed.
     """
     if effects.lost is not None:
-        raise CannotBoard(f"{effects.lost}; what the launches changed there was not brought back")
+        raise CannotExport(f"{effects.lost}; what the launches changed there was not brought back")
 
 
 def views_of(name: str, spec: ArgumentSpec) -> list[tuple[str, TensorSpec]]:
@@ -202,17 +202,17 @@ def bench_kernel(
 
 
 def expected_of(
-    reference: Reference, arguments: Mapping[str, Any], views: Mapping[str, TensorSpec], boarding: Boarding
+    reference: Reference, arguments: Mapping[str, Any], views: Mapping[str, TensorSpec], exported: IpcExport
 ) -> tuple[Expected, ...]:
-    """Return what a bench compares the outputs of launches with; ``boarding`` takes the values to where it works.
+    """Return what a bench compares the outputs of launches with; ``exported`` takes the values to where it works.
 
     ``views`` are the outputs in the memory of the bench, ``arguments`` those of a launch before it.
     """
     tensors = memory_of(arguments)
     values = reference.of({name: tensors[name] for name in views if name in tensors})
-    specs = dict(boarding.specs({name: value.value for name, value in values.items()}))
+    specs = dict(exported.specs({name: value.value for name, value in values.items()}))
     errors = {name: value.error for name, value in values.items() if value.error is not None}
-    bounds = dict(boarding.specs(errors))
+    bounds = dict(exported.specs(errors))
     return tuple(
         Expected(name, views[name], spec, _tensor(bounds.get(name)), values[name].unit, fill_of(tensors[name]))
         for name, spec in specs.items()

@@ -1,4 +1,4 @@
-"""What of a GPU launch can be told without a GPU: who boards, and how a trial that went wrong is worded."""
+"""What of a GPU launch can be told without a GPU: what can be exported, and how a trial that went wrong is worded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 import kernellab
 from kernellab.errors import LaunchError, OutOfBounds, RunError
-from kernellab.gpu.ipc import Boarding, CannotBoard
+from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.gpu.trial import trial_error
 from kernellab.gpu.trial_job import Damage, Ending, Placing, TrialOutcome
 from kernellab.launch.arguments import ScalarSpec, TupleSpec
@@ -28,22 +28,22 @@ def request(lab: kernellab.Lab, look_closer: Any = lambda: None) -> TrialRequest
 
 
 def failure(lab: kernellab.Lab, outcome: TrialOutcome, **more: Any) -> kernellab.KernellabError:
-    boarding = Boarding(0, frozenset({"out_ptr"}), {0: ["x_ptr"], 1: ["y_ptr"], 2: ["out_ptr"]})
-    return trial_error(request(lab, **more), boarding, outcome)
+    exported = IpcExport(0, frozenset({"out_ptr"}), {0: ["x_ptr"], 1: ["y_ptr"], 2: ["out_ptr"]})
+    return trial_error(request(lab, **more), exported, outcome)
 
 
 def test_memory_of_the_cpu_stays_behind() -> None:
-    with pytest.raises(CannotBoard, match="x_ptr lies on cpu"):
-        Boarding(0, None).specs({"x_ptr": torch.zeros(3)})
+    with pytest.raises(CannotExport, match="x_ptr lies on cpu"):
+        IpcExport(0, None).specs({"x_ptr": torch.zeros(3)})
 
 
 def test_a_tensor_without_data_is_refused() -> None:
     with pytest.raises(LaunchError, match="x_ptr is a tensor without dense data"):
-        Boarding(0, None).specs({"x_ptr": torch.zeros(3, device="meta")})
+        IpcExport(0, None).specs({"x_ptr": torch.zeros(3, device="meta")})
 
 
 def test_numbers_and_tuples_board_as_they_are() -> None:
-    specs = dict(Boarding(0, None).specs({"n": 3, "pair": (True, 2.5), "absent": None, "function": samples.doubled}))
+    specs = dict(IpcExport(0, None).specs({"n": 3, "pair": (True, 2.5), "absent": None, "function": samples.doubled}))
     assert specs["n"] == ScalarSpec(3)
     assert specs["pair"] == TupleSpec((ScalarSpec(True), ScalarSpec(2.5)))
     assert specs["absent"] == specs["function"] == ScalarSpec(None)
@@ -56,9 +56,9 @@ def test_a_null_pointer_boards_as_one() -> None:
         def data_ptr(self) -> int:
             return 0
 
-    boarding = Boarding(0, None)
-    boarding.specs({"x_ptr": Null()})
-    assert [memory.handle for memory in boarding.memories()] == [None]
+    exported = IpcExport(0, None)
+    exported.specs({"x_ptr": Null()})
+    assert [memory.handle for memory in exported.memories()] == [None]
 
 
 def test_a_fault_names_the_kernel_its_config_and_the_likely_access(lab: kernellab.Lab) -> None:
@@ -84,8 +84,8 @@ def test_an_assert_of_the_kernel_is_told_and_no_access_blamed(lab: kernellab.Lab
 
 def test_a_grid_beyond_the_limits_is_told_them(lab: kernellab.Lab) -> None:
     outcome = TrialOutcome(Ending.REFUSED, Placing.COPIES, "Triton Error [CUDA]: invalid argument")
-    boarding = Boarding(0, None)
-    error = trial_error(replace(request(lab), grid=(1, 70000, 1)), boarding, outcome)
+    exported = IpcExport(0, None)
+    error = trial_error(replace(request(lab), grid=(1, 70000, 1)), exported, outcome)
     assert isinstance(error, LaunchError)
     assert "a grid has at most 2147483647 x 65535 x 65535 programs" in error.message
 

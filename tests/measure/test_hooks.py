@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from kernellab._triton.decorators import declared
-from kernellab.gpu.ipc import CannotBoard
+from kernellab.gpu.ipc import CannotExport
 from kernellab.launch.arguments import ScalarSpec, TensorSpec
 from kernellab.measure.bench_jobs import Manner
 from kernellab.measure.bench_worker import _counts
@@ -79,7 +79,7 @@ def test_a_hook_that_cannot_be_taken_along_is_told() -> None:
     pytest.importorskip("cloudpickle")
     lock = threading.Lock()
     launch = launch_of(triton.Config({"BLOCK": 8}, pre_hook=lambda named: lock.locked()))
-    with pytest.raises(CannotBoard, match="hooks that cannot be taken along"):
+    with pytest.raises(CannotExport, match="hooks that cannot be taken along"):
         shipped_hooks(launch)
 
 

@@ -160,7 +160,7 @@ def test_a_device_without_memory_for_the_arguments_is_the_fault_of_no_config(mon
 
 
 def test_launches_of_kernels_with_arguments_of_their_own_share_one_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernellab.gpu.ipc.Boarding._check", lambda self, name, tensor: None)  # these lie on the CPU
+    monkeypatch.setattr("kernellab.gpu.ipc.IpcExport._check", lambda self, name, tensor: None)  # these lie on the CPU
     x, y = torch.zeros(4), torch.zeros(4)
     launches: list[Any] = [
         SimpleNamespace(arguments=arguments)
