@@ -35,7 +35,7 @@ def _is_nearer_end(damage: Damage, writes_after: bool, writes_before: bool) -> b
     return damage.past_end_bytes <= damage.ahead_bytes
 
 
-# Multiplied with the position, so that what a kernel copies from one guard zone to another place shows as damage.
+# Multiplied with the position, so that what a kernel copies from one redzone to another place shows as damage.
 _GOLDEN = -7046029254386353131
 _ALIGNMENT = 512
 
@@ -43,7 +43,7 @@ Span = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Arena:
+class Redzones:
     """One allocation of bytes, and start and end in it of each copy; None for a memory that is not copied.
 
     ``sums`` are those of the copies that nothing may write to.
@@ -60,7 +60,7 @@ class Arena:
         return self.room[span[0] : span[1]]
 
     def mark(self) -> None:
-        """Fill the guard zones with their pattern."""
+        """Fill the redzones with their pattern."""
         for start, end, _, _ in self._zones():
             self.room[start:end] = _pattern(start, end, self.room.device)
 
@@ -69,13 +69,13 @@ class Arena:
         self.sums[index] = _sum(self.copy_of(index))
 
     def damages(self) -> list[Damage]:
-        """Return what was written into the guard zones, and the watched copies that changed."""
+        """Return what was written into the redzones, and the watched copies that changed."""
         found = [damage for zone in self._zones() if (damage := self._damage(*zone)) is not None]
         changed = [index for index, held in self.sums.items() if _sum(self.copy_of(index)) != held]
         return found + [Damage(index, index, 0, 0, 0) for index in changed]
 
     def _zones(self) -> list[tuple[int, int, int | None, int | None]]:
-        """Return each guard zone: start, end, the copy that ends at its start, the one that starts at its end."""
+        """Return each redzone: start, end, the copy that ends at its start, the one that starts at its end."""
         placed = sorted((span, index) for index, span in enumerate(self.spans) if span is not None)
         edges: list[tuple[int, int | None]] = [(0, None)]
         zones = []
@@ -95,32 +95,32 @@ class Arena:
 
 
 def spans_of(
-    memories: Sequence[Memory], copied: Sequence[bool], guard_bytes: int
+    memories: Sequence[Memory], copied: Sequence[bool], zone_bytes: int
 ) -> tuple[tuple[Span | None, ...], int]:
     """Return where each copy starts and ends, aligned as the original is, and the size of the whole."""
     spans: list[Span | None] = []
-    cursor = guard_bytes
+    cursor = zone_bytes
     for memory, is_copied in zip(memories, copied, strict=True):
         if not is_copied:
             spans.append(None)
             continue
         start = -(-cursor // _ALIGNMENT) * _ALIGNMENT + memory.address % _ALIGNMENT
         spans.append((start, start + memory.size_bytes))
-        cursor = start + memory.size_bytes + guard_bytes
+        cursor = start + memory.size_bytes + zone_bytes
     return tuple(spans), cursor if any(copied) else 0
 
 
-def arena_of(spans: tuple[Span | None, ...], total_bytes: int, device: Any) -> Arena:
-    """Return an allocation with its guard zones marked; the copies are yet to be filled."""
+def redzones_of(spans: tuple[Span | None, ...], total_bytes: int, device: Any) -> Redzones:
+    """Return an allocation with its redzones marked; the copies are yet to be filled."""
     import torch  # only where there is a GPU
 
-    arena = Arena(torch.empty(total_bytes, dtype=torch.uint8, device=device), spans)
-    arena.mark()
-    return arena
+    redzones = Redzones(torch.empty(total_bytes, dtype=torch.uint8, device=device), spans)
+    redzones.mark()
+    return redzones
 
 
 def _pattern(start: int, end: int, device: Any) -> Any:
-    """Return what the bytes of a guard zone hold, from byte ``start`` to ``end`` of the arena."""
+    """Return what the bytes of a redzone hold, from byte ``start`` to ``end`` of the allocation."""
     import torch
 
     first = start // 8

@@ -1,4 +1,4 @@
-"""Inside the GPU worker: one launch of a compiled kernel, on copies of its arguments between guard zones.
+"""Inside the GPU worker: one launch of a compiled kernel, on copies of its arguments between redzones.
 
 The notebook's memory is mapped only while it is copied, so that a kernel which runs wild has nothing of it to write to.
 """
@@ -13,24 +13,24 @@ from typing import Any
 
 from kernellab._triton.artifact import compiled_from_files, launch_compiled
 from kernellab.gpu.ipc import argument_of, move_tables, moves_of, with_moved_numbers
-from kernellab.gpu.redzones import Arena, Span, arena_of, spans_of
+from kernellab.gpu.redzones import Redzones, Span, redzones_of, spans_of
 from kernellab.gpu.trial_job import Ending, Memory, Placing, Tables, TrialJob, TrialOutcome
 from kernellab.launch.memory import Moves
 
-_WIDE_GUARD_BYTES = 32 << 20
-_NARROW_GUARD_BYTES = 1 << 20
+_WIDE_ZONE_BYTES = 32 << 20
+_NARROW_ZONE_BYTES = 1 << 20
 _ALIGNED = 512
 _OUTPUT_CHARS = 100_000
 
 
 def warm(device: int, progress: object) -> None:
-    """Make the CUDA context and load what guards memory, so that the first trial need not wait for that."""
+    """Make the CUDA context and load what checks redzones, so that the first trial need not wait for that."""
     import torch
 
-    arena = arena_of(((_ALIGNED, 2 * _ALIGNED),), 3 * _ALIGNED, f"cuda:{device}")
-    arena.copy_of(0).fill_(1)
-    arena.watch(0)
-    arena.damages()
+    redzones = redzones_of(((_ALIGNED, 2 * _ALIGNED),), 3 * _ALIGNED, f"cuda:{device}")
+    redzones.copy_of(0).fill_(1)
+    redzones.watch(0)
+    redzones.damages()
     torch.cuda.synchronize(device)
 
 
@@ -48,7 +48,7 @@ def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     ending, message = _launched(kernel, job.grid, arguments)
     if ending is Ending.FAULT:
         return TrialOutcome(ending, placed.placing, message, output=_printed_since(printed))
-    damages = () if placed.arena is None else tuple(placed.arena.damages())
+    damages = () if placed.redzones is None else tuple(placed.redzones.damages())
     if placed.placing is Placing.ORIGINALS and ending is Ending.CLEAN and not damages:
         _write_tables_back(job, placed.tensors, moves)
     del arguments
@@ -76,17 +76,17 @@ def _launched(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...
 
 @dataclass(slots=True)
 class _Placed:
-    """The memory of a trial. ``arena`` holds the copies, if there are any."""
+    """The memory of a trial. ``redzones`` are those around the copies, if there are any."""
 
     placing: Placing
     tensors: list[Any]
-    arena: Arena | None
+    redzones: Redzones | None
 
     def free(self) -> None:
         import torch
 
         self.tensors.clear()
-        self.arena = None
+        self.redzones = None
         torch.cuda.empty_cache()
 
 
@@ -105,10 +105,10 @@ def _place(memories: tuple[Memory, ...], tables: Tables) -> _Placed:
     free_bytes = torch.cuda.mem_get_info()[0] * 4 // 5
     for placing in Placing:
         copied = [memory.size_bytes > 0 and _is_copied(memory, placing) for memory in memories]
-        for guard_bytes in (_WIDE_GUARD_BYTES, _NARROW_GUARD_BYTES):
-            spans, total = spans_of(memories, copied, guard_bytes)
+        for zone_bytes in (_WIDE_ZONE_BYTES, _NARROW_ZONE_BYTES):
+            spans, total = spans_of(memories, copied, zone_bytes)
             # The wide zones are a luxury: they take a tenth of the free memory at most.
-            limit = free_bytes // 10 if guard_bytes == _WIDE_GUARD_BYTES else free_bytes
+            limit = free_bytes // 10 if zone_bytes == _WIDE_ZONE_BYTES else free_bytes
             if total < limit or placing is Placing.ORIGINALS:
                 return _filled(memories, tables, placing, spans, total)
     raise AssertionError("unreachable")
@@ -124,7 +124,7 @@ def _filled(
 ) -> _Placed:
     import torch
 
-    arena = arena_of(spans, total_bytes, "cuda") if total_bytes else None
+    redzones = redzones_of(spans, total_bytes, "cuda") if total_bytes else None
     tensors: list[Any] = []
     for index, memory in enumerate(memories):
         if memory.handle is None:
@@ -132,13 +132,13 @@ def _filled(
         elif spans[index] is None:
             tensors.append(_mapped(memory))
         else:
-            assert arena is not None
-            tensors.append(arena.copy_of(index).copy_(_mapped(memory)))
+            assert redzones is not None
+            tensors.append(redzones.copy_of(index).copy_(_mapped(memory)))
     move_tables(tables, tensors, moves_of(memories, tensors))
     for index, memory in enumerate(memories):
-        if arena is not None and spans[index] is not None and not memory.is_mutated:
-            arena.watch(index)
-    return _Placed(placing, tensors, arena)
+        if redzones is not None and spans[index] is not None and not memory.is_mutated:
+            redzones.watch(index)
+    return _Placed(placing, tensors, redzones)
 
 
 def _mapped(memory: Memory) -> Any:

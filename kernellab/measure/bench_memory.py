@@ -8,7 +8,7 @@ from typing import Any
 
 from kernellab.errors import RunError
 from kernellab.gpu.ipc import move_tables, moves_of, tensor_of
-from kernellab.gpu.redzones import Arena, Span, arena_of, spans_of
+from kernellab.gpu.redzones import Redzones, Span, redzones_of, spans_of
 from kernellab.gpu.trial_job import Damage
 from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
@@ -16,7 +16,7 @@ from kernellab.launch.memory import Moves
 from kernellab.measure.bench_jobs import Expected, Setup
 from kernellab.measure.comparison import Check, Value, agree, compared
 
-_GUARD_BYTES = 4 << 20
+_ZONE_BYTES = 4 << 20
 _MOST_GROUPS = 4
 
 
@@ -37,7 +37,7 @@ class BenchMemory:
     """What launches of a bench work on.
 
     ``tensors`` are the memories as bytes, ``before`` what those that the kernel may write held, None where no launch
-    asks for it, ``groups`` the outputs seen so far. ``arena`` is where copies lie, None where there are none.
+    asks for it, ``groups`` the outputs seen so far. ``redzones`` are those around copies, None where there are none.
     ``is_in_place`` tells that ``tensors`` are the user's own, to be given back as they were.
     """
 
@@ -45,7 +45,7 @@ class BenchMemory:
     tensors: list[Any]
     before: dict[int, Any]
     is_in_place: bool = False
-    arena: Arena | None = None
+    redzones: Redzones | None = None
     groups: list[list[Any]] = field(default_factory=list)
     free_bytes: Callable[[], int] = free_bytes_of_device
 
@@ -104,7 +104,7 @@ class BenchMemory:
 
     def damages(self) -> tuple[Damage, ...]:
         """Return what was written outside the copies, or to one that the kernel only reads."""
-        return () if self.arena is None else tuple(self.arena.damages())
+        return () if self.redzones is None else tuple(self.redzones.damages())
 
     def give_back(self) -> None:
         """Leave the user's own memory as it was found."""
@@ -135,32 +135,32 @@ def copied(
     needed = [is_written or holds for is_written, holds in zip(written, tables, strict=True)]
     changed = [index for index in restored if tables[index]]  # they are brought back with the addresses of the copies
     for own, twice in ((filled, changed if keeps_originals else restored), (needed, changed)):
-        spans, total_bytes = spans_of(setup.memories, own, _GUARD_BYTES)
+        spans, total_bytes = spans_of(setup.memories, own, _ZONE_BYTES)
         if total_bytes + sum(setup.memories[index].size_bytes for index in twice) <= free_bytes() * 3 // 4:
             break
     else:
         raise TooLarge("The GPU has no room for copies of what the kernel writes.")
-    tensors, arena = _in_arena(setup, originals, spans, total_bytes)
+    tensors, redzones = _between_redzones(setup, originals, spans, total_bytes)
     sources = {index: (tensors if index in changed else originals)[index] for index in restored}
     held = {index: source.clone() if index in twice else source for index, source in sources.items()}
     before = {index: held.get(index) for index in mutated}
-    return BenchMemory(setup, tensors, before, arena=arena)
+    return BenchMemory(setup, tensors, before, redzones=redzones)
 
 
-def _in_arena(
+def _between_redzones(
     setup: Setup, originals: Sequence[Any], spans: tuple[Span | None, ...], total_bytes: int
-) -> tuple[list[Any], Arena | None]:
-    """Return the memories, copied where a span says so, and the arena with the copies."""
+) -> tuple[list[Any], Redzones | None]:
+    """Return the memories, copied where a span says so, and the redzones around the copies."""
     tensors = list(originals)
-    arena = arena_of(spans, total_bytes, originals[0].device) if total_bytes else None
+    redzones = redzones_of(spans, total_bytes, originals[0].device) if total_bytes else None
     for index, span in enumerate(spans):
-        if arena is not None and span is not None:
-            tensors[index] = arena.copy_of(index).copy_(originals[index])
+        if redzones is not None and span is not None:
+            tensors[index] = redzones.copy_of(index).copy_(originals[index])
     move_tables(setup.tables, tensors, moves_of(setup.memories, tensors))
     for index, span in enumerate(spans):
-        if arena is not None and span is not None and not setup.memories[index].is_mutated:
-            arena.watch(index)
-    return tensors, arena
+        if redzones is not None and span is not None and not setup.memories[index].is_mutated:
+            redzones.watch(index)
+    return tensors, redzones
 
 
 def in_place(setup: Setup, originals: Sequence[Any]) -> BenchMemory:

@@ -163,8 +163,8 @@ def test_a_table_is_copied_where_only_what_is_written_is() -> None:
     setup = Setup("test", 0, memories, frozenset({0, 1}), (), tables=tables)
     room = 2 * (4 << 20) + 2000
     bench = copied(setup, originals, keeps_originals=False, free_bytes=lambda: room * 4 // 3)
-    assert bench.arena is not None
-    assert [span is None for span in bench.arena.spans] == [False, True]
+    assert bench.redzones is not None
+    assert [span is None for span in bench.redzones.spans] == [False, True]
     assert bench.tensors[0].view(torch.int64).tolist() == [0, data.data_ptr()]
 
 

@@ -148,8 +148,8 @@ def test_a_store_into_a_neighbour_is_damage() -> None:
 
 def test_a_store_behind_an_output_is_damage() -> None:
     bench = copies(read=frozenset({0}))
-    assert bench.arena is not None
-    bench.arena.room[bench.arena.spans[1][1]] ^= 255  # type: ignore[index]
+    assert bench.redzones is not None
+    bench.redzones.room[bench.redzones.spans[1][1]] ^= 255  # type: ignore[index]
     (damage,) = bench.damages()
     assert (damage.after, damage.past_end_bytes, damage.count) == (1, 0, 1)
 
@@ -159,10 +159,10 @@ def test_what_the_kernel_only_writes_is_not_kept_twice() -> None:
 
 
 def test_with_less_room_only_what_is_written_is_copied() -> None:
-    guards = 3 * (4 << 20)
-    bench = copies(read=frozenset({0}), free_bytes=(guards + 1000) * 4 // 3 - 1000)
-    assert bench.arena is not None
-    assert [span is None for span in bench.arena.spans] == [True, False]
+    zones = 3 * (4 << 20)
+    bench = copies(read=frozenset({0}), free_bytes=(zones + 1000) * 4 // 3 - 1000)
+    assert bench.redzones is not None
+    assert [span is None for span in bench.redzones.spans] == [True, False]
 
 
 def test_without_room_for_what_is_written_there_is_no_bench() -> None:
