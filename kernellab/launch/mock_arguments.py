@@ -1,4 +1,4 @@
-"""Arguments that stand in for real ones, so that a kernel can be compiled without a launch.
+"""Mock arguments in place of real ones, so that a kernel can be compiled without a launch.
 
 The compiler asks of a tensor only its dtype and whether its address is a multiple of 16.
 """
@@ -15,33 +15,34 @@ _ALIGNED_ADDRESS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
-class StandIn:
+class MockTensor:
     """Looks like a tensor to the compiler. ``dtype`` is a torch dtype, or Triton's name of one."""
 
     dtype: Any
     address: int = _ALIGNED_ADDRESS
 
     def data_ptr(self) -> int:
+        """Return the made-up address, of which only the alignment counts."""
         return self.address
 
 
-def stand_ins(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return arguments with a stand-in for each tensor; None if one (a descriptor) has none."""
-    found = {name: _stand_in(value) for name, value in arguments.items()}
+def mock_arguments(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return arguments with a mock for each tensor; None if one (a descriptor) has none."""
+    found = {name: _mock(value) for name, value in arguments.items()}
     return None if any(hasattr(value, "block_shape") for value in found.values()) else found
 
 
 def from_annotations(kernel: Any) -> dict[str, Any] | None:
     """Return arguments for a jit function whose parameters are all annotated with Triton types or have a default.
 
-    ``x_ptr: "*fp32"`` gives a stand-in, ``n: "i32"`` a number; None where a parameter says too little.
+    ``x_ptr: "*fp32"`` gives a mock tensor, ``n: "i32"`` a number; None where a parameter says too little.
     """
     found: dict[str, Any] = {}
     for parameter in kernel.params:
         if parameter.has_default:
             found[parameter.name] = parameter.default
         elif not parameter.is_constexpr and (pointer := _POINTER.match(parameter.annotation_type)):
-            found[parameter.name] = StandIn(pointer[1])
+            found[parameter.name] = MockTensor(pointer[1])
         elif not parameter.is_constexpr and re.match(r"[iu]\d+$", parameter.annotation_type):
             found[parameter.name] = 2
         elif not parameter.is_constexpr and re.match(r"(fp|bf)\d+$", parameter.annotation_type):
@@ -51,9 +52,9 @@ def from_annotations(kernel: Any) -> dict[str, Any] | None:
     return found
 
 
-def _stand_in(value: Any) -> Any:
+def _mock(value: Any) -> Any:
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
-        return tuple(map(_stand_in, value))
+        return tuple(map(_mock, value))
     if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
-        return StandIn(value.dtype, _ALIGNED_ADDRESS + value.data_ptr() % 16)
+        return MockTensor(value.dtype, _ALIGNED_ADDRESS + value.data_ptr() % 16)
     return value

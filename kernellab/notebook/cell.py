@@ -17,7 +17,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import CheckFailed, Place, UsageError
 from kernellab.lab import Lab
 from kernellab.launch.memory import memory_of
-from kernellab.launch.mock_arguments import from_annotations, stand_ins
+from kernellab.launch.mock_arguments import from_annotations, mock_arguments
 from kernellab.launch.poison import fill_of, key_of
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.measure.comparison import Check, compare
@@ -262,7 +262,7 @@ def _compile_derived(cell: _Cell, recorder: Recorder) -> None:
     They are those of the last launch of a kernel of this name with these parameters, or come from type annotations.
     """
     for record in recorder.records.values():
-        known = stand_ins(record.arguments)
+        known = mock_arguments(record.arguments)
         if known is not None:
             cell.lab.last_arguments[record.kernel.__name__] = known
     for kernel in _unseen(cell, recorder).values():
