@@ -14,7 +14,7 @@ from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import Finding, FindingKind, InterpretJob, Outcome, Severity
 from kernellab.launch.device import multiprocessors
 from kernellab.launch.reached import apart, reached, tensors_at
-from kernellab.launch.shared_memory import packed
+from kernellab.launch.shared_memory import in_shared_memory
 from kernellab.source import Closure
 from kernellab.workers.uninterrupted import uninterrupted
 from kernellab.workers.worker import Failure, Job, Kind, Worker
@@ -98,7 +98,7 @@ class Interpreter:
         if effects is not None and effects.through:
             values |= apart(reached(arguments, effects, "cpu").tensors, arguments)
         while True:
-            with packed(values, grid, uninitialised=uninitialised) as taken:
+            with in_shared_memory(values, grid, uninitialised=uninitialised) as taken:
                 bound = tuple(zip(constants, bindings, strict=True))
                 job = InterpretJob(closure, taken.launch, bound, warps, multiprocessors())
                 work = Job(_HANDLER, job, f"kernel {closure.name}")

@@ -1,4 +1,4 @@
-"""Takes the arguments of a launch to another process and back.
+"""Takes the arguments of a launch to another process and back, by way of shared memory.
 
 All memory of the arguments is copied once into one block that both processes map; the tensors of the user change only
 after a clean run, and only where the kernel changed something.
@@ -60,15 +60,15 @@ TRITON_DTYPES = {
 
 
 @dataclass(slots=True)
-class Packed:
-    """Arguments that were taken along: the launch as data, and what is needed to bring results back."""
+class SharedArguments:
+    """Arguments in shared memory: the launch as data, and what is needed to bring results back."""
 
     launch: Launch
     _arguments: Mapping[str, object]
     _mapping: mmap.mmap
     _file: IO[bytes]
 
-    def unpack(self, outcome: Outcome) -> dict[str, int]:
+    def take_back(self, outcome: Outcome) -> dict[str, int]:
         """Copy what a clean run changed into the user's tensors.
 
         Returns the number of changed elements per argument that holds memory; elements count as changed when their
@@ -131,9 +131,9 @@ class Packed:
 
 
 @contextlib.contextmanager
-def packed(
+def in_shared_memory(
     arguments: Mapping[str, object], grid: tuple[int, int, int], *, uninitialised: frozenset[str] = frozenset()
-) -> Iterator[Packed]:
+) -> Iterator[SharedArguments]:
     """Yield the arguments of a launch as data, and give their memory back at the end.
 
     ``arguments`` are bound by name: CPU tensors, ``TensorDescriptor``s, numbers, strings, None, dtypes of
@@ -142,13 +142,13 @@ def packed(
     Raises:
         LaunchError: an argument cannot be taken along (another device, sparse, ...), or there is no room for it.
     """
-    packer = _Packer(_ranges(arguments.values()))
-    specs = tuple((name, packer.spec(name, value)) for name, value in arguments.items())
+    maker = _SpecMaker(_ranges(arguments.values()))
+    specs = tuple((name, maker.spec(name, value)) for name, value in arguments.items())
     _check_names(uninitialised, specs)
-    storages, size_bytes = packer.storages()
+    storages, size_bytes = maker.storages()
     file, path, mapping = _block(max(size_bytes, 1))
     launch = Launch(grid, specs, Block(path, len(mapping)), storages, uninitialised)
-    result = Packed(launch, arguments, mapping, file)
+    result = SharedArguments(launch, arguments, mapping, file)
     try:
         result._fill()
         yield result
@@ -185,7 +185,7 @@ def _storage_ranges(value: Any) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Packer:
+class _SpecMaker:
     """Turns arguments into specs. ``ranges`` are the addresses of all their memory, in ascending order."""
 
     ranges: tuple[tuple[int, int], ...]
@@ -257,7 +257,7 @@ def _other(name: str, value: Any) -> ArgumentSpec:
     if kind.__module__.startswith("triton.") and kind.__name__ == "dtype":
         return DtypeSpec(value.name)
     if kind.__module__.startswith("triton.") and kind.__name__ == "constexpr":
-        return _Packer(()).spec(name, value.value)
+        return _SpecMaker(()).spec(name, value.value)
     if isinstance(value, numbers.Integral):
         return ScalarSpec(int(value))
     if isinstance(value, numbers.Real):
