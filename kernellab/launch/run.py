@@ -106,7 +106,7 @@ class Interpreter:
                     outcome: Outcome = self.worker.run(work, timeout_s or self.timeout_s, progress)
                 except WorkerTimeout as exc:
                     raise WorkerTimeout(f"{exc.message} {_IF_SLOW}", kernel=closure.name) from exc
-                changed = uninterrupted(partial(taken.unpack, outcome))  # all of it, or nothing
+                changed = uninterrupted(partial(taken.take_back, outcome))  # all of it, or nothing
             found = tensors_at(outcome.strays, "cpu") if follows and outcome.strays else {}
             if not found:
                 break
