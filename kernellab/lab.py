@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, compile_job
+from kernellab.compile.eviction import evict
 from kernellab.compile.types import Compiled
 from kernellab.errors import StoreError
 from kernellab.gpu.trial import GpuTrials
@@ -29,7 +30,6 @@ from kernellab.registry.listing import Loaded, define
 from kernellab.registry.table import Registry
 from kernellab.settings import read_settings
 from kernellab.store import Store, Version
-from kernellab.store.eviction import evict
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
 from kernellab.workers.forks import Scratch, at_fork, rlock
 from kernellab.workers.uninterrupted import uninterrupted
@@ -342,7 +342,7 @@ class Lab:
         Raises:
             UsageError: there is no such table.
         """
-        from kernellab.registry.history_frames import frame
+        from kernellab.registry.listing import frame
 
         return frame(self.kernels.store, table)
 

@@ -104,7 +104,7 @@ CHAPTERS = (
         (
             "kernellab.registry.table.Registry",
             "kernellab.registry.listing",
-            "kernellab.store.records",
+            "kernellab.store.content",
             "kernellab.benchmark.comparison.Comparison",
             "kernellab.benchmark.comparison.Timing",
         ),
@@ -115,7 +115,7 @@ CHAPTERS = (
         "What `lab.export` and `lab.frame` give, and DataFrames as files.",
         (
             "kernellab.export.write.Exported",
-            "kernellab.registry.history_frames.frame",
+            "kernellab.registry.listing.frame",
             "kernellab.export.frames.save_frame",
             "kernellab.export.frames.read_frame",
         ),

@@ -19,8 +19,7 @@ from kernellab.measure.functions import called
 from kernellab.measure.reference import Reference, bounded_values
 from kernellab.measure.stopwatch import Turn, gpu_stopwatch
 from kernellab.registry.listing import texts_of
-from kernellab.registry.recorded_grids import grid_text
-from kernellab.registry.recorded_inputs import made_inputs
+from kernellab.registry.recorded_launches import grid_text, made_inputs
 from kernellab.registry.table import Registry
 from kernellab.store import Launch, Version
 from kernellab.store.formula import evaluated

@@ -12,8 +12,7 @@ from kernellab.benchmark.spec import VARIANTS, Question, peers, swept
 from kernellab.errors import UsageError
 from kernellab.export.subject import subject_of, values_of
 from kernellab.launch.calls import require_grid
-from kernellab.registry.recorded_grids import grid_text
-from kernellab.registry.recorded_inputs import made_inputs
+from kernellab.registry.recorded_launches import grid_text, made_inputs
 from kernellab.registry.table import Registry
 from kernellab.store import Argument, Launch
 from kernellab.store.formula import evaluated

@@ -145,7 +145,7 @@ class Program:
     def make_inputs(self, device: str | None = None, seed: int = 0) -> dict[str, Any]:
         """Return new inputs of the recorded shapes, strides and ranges of values, with random contents."""
         from kernellab.capture.statements import main_device
-        from kernellab.registry.recorded_inputs import made_arguments
+        from kernellab.registry.recorded_launches import made_arguments
 
         return made_arguments(self.tape.samples, device or main_device(self.tape), seed)
 

@@ -17,12 +17,11 @@ from kernellab.capture.statements import Called, Names, main_device, statements,
 from kernellab.capture.tape import Tape
 from kernellab.errors import KernellabError, UsageError
 from kernellab.export.checking import Expected, compared, expected_of, summary, tolerance_over
-from kernellab.export.flatten import Flat, decorator_of, flattened, import_line
-from kernellab.export.merging import merged, moved
+from kernellab.export.flatten import Flat, decorator_of, flattened, import_line, merged, moved
 from kernellab.export.write import Exported, replace_file
-from kernellab.registry.recorded_inputs import arguments_text
+from kernellab.registry.recorded_launches import arguments_text
 from kernellab.source import Closure
-from kernellab.source.literal import docstring, literal
+from kernellab.source.values import docstring, literal
 
 _CONSTANT_AT_MOST = 4096
 

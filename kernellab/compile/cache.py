@@ -19,6 +19,7 @@ from typing import Any
 
 from kernellab._triton import CODE_GENERATOR
 from kernellab._triton.closure import closure_of, plain_bindings, require_taken
+from kernellab.compile.eviction import mark_used
 from kernellab.compile.job_queue import BothEnds
 from kernellab.compile.occupancy import occupancy
 from kernellab.compile.types import Compiled, CompileJob, Resources, parameters_of
@@ -29,7 +30,6 @@ from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.settings import compiler_environment
 from kernellab.source import Closure
 from kernellab.source.values import portable_type
-from kernellab.store.eviction import mark_used
 from kernellab.target import Target, limits_of, shared_bytes_limit
 from kernellab.workers.forks import lock
 from kernellab.workers.uninterrupted import Stop, held, side_by_side, uninterrupted

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernellab.export.launcher import Plan
 from kernellab.measure.tolerance import share_of_largest, unit_named
-from kernellab.source.literal import literal
+from kernellab.source.values import literal
 from kernellab.store import Argument, Launch
 
 _ROUNDED = ("bfloat16", "float8")  # Triton's own interpreter computes these as integers

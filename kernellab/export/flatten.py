@@ -1,4 +1,4 @@
-"""A closure as the text of one module.
+"""A closure as the text of one module, and the closures of several kernels as one.
 
 In a closure each function has bindings of its own; in a module all share one namespace. Where two functions call
 different things by one name, one of the names changes. All else stays as it was written, to the byte.
@@ -7,8 +7,9 @@ different things by one name, one of the names changes. All else stays as it was
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kernellab._triton.closure import is_installed
@@ -25,10 +26,12 @@ from kernellab.source import (
     Items,
     Members,
     Opaque,
+    content_keys,
     is_name,
     referred,
+    with_functions,
 )
-from kernellab.source.literal import binding_literal
+from kernellab.source.values import binding_literal
 
 # What the rest of an exported module calls its own.
 RESERVED = frozenset(
@@ -247,3 +250,43 @@ def _edited(text: str, edits: dict[Span, str]) -> str:
         before, after = lines[line - 1][:column], lines[end_line - 1][end_column:]
         lines[line - 1 : end_line] = [before + new.encode() + after]
     return b"".join(lines).decode()
+
+
+def merged(closures: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:
+    """Return one closure, and for each given one where its functions went, by their indices."""
+    functions, places, seen = [], [], dict[str, int]()
+    for keys in content_keys([closure.functions for closure in closures]):
+        for key in keys:
+            seen.setdefault(key, len(seen))
+        places.append({index: seen[key] for index, key in enumerate(keys)})
+    done = set[int]()
+    for closure, place in zip(closures, places, strict=True):
+        for index, function in enumerate(closure.functions):
+            if place[index] not in done:
+                done.add(place[index])
+                bindings = tuple((name, moved(binding, place)) for name, binding in function.bindings)
+                functions.append((place[index], dataclasses.replace(function, bindings=bindings)))
+    return Closure(tuple(function for _, function in sorted(functions, key=lambda pair: pair[0]))), tuple(places)
+
+
+def appended(closure: Closure, others: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:
+    """Return a closure with the functions of others after its own, and where those of each other went."""
+    functions = list(closure.functions)
+    own, *keys_of_others = content_keys([each.functions for each in (closure, *others)])
+    known = {own[index]: index for index in reversed(range(len(functions)))}
+    places = []
+    for other, keys in zip(others, keys_of_others, strict=True):
+        new = [key for key in dict.fromkeys(keys) if key not in known]
+        known |= {key: len(functions) + number for number, key in enumerate(new)}
+        place = {index: known[key] for index, key in enumerate(keys)}
+        for key in new:
+            function = other.functions[keys.index(key)]
+            bindings = tuple((name, moved(binding, place)) for name, binding in function.bindings)
+            functions.append(dataclasses.replace(function, bindings=bindings))
+        places.append(place)
+    return dataclasses.replace(closure, functions=tuple(functions)), tuple(places)
+
+
+def moved(binding: Binding, place: dict[int, int]) -> Binding:
+    """Return a binding of one closure as one of the merged closure."""
+    return with_functions(binding, lambda index: FunctionRef(place[index]))

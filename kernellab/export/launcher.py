@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernellab.registry.recorded_grids import GridText, grid_text
-from kernellab.registry.recorded_inputs import meta_of
+from kernellab.registry.recorded_launches import GridText, grid_text, meta_of
 from kernellab.store import Argument, Launch, Result
 
 

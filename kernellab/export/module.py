@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kernellab.export.checking import Expected, check_text
-from kernellab.export.flatten import Flat, flattened, import_line
+from kernellab.export.flatten import Flat, appended, flattened, import_line, moved
 from kernellab.export.launcher import Plan, launch_text, operator_launch_text, plan_of
-from kernellab.export.merging import appended, moved
-from kernellab.registry.recorded_inputs import inputs_text
+from kernellab.registry.recorded_launches import inputs_text
 from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque
-from kernellab.source.literal import docstring, literal
+from kernellab.source.values import docstring, literal
 from kernellab.store import Argument, Launch, Result, Version
 
 

@@ -9,7 +9,7 @@ from kernellab.errors import KernellabError, UsageError
 from kernellab.export.checking import Expected, expected_of
 from kernellab.export.module import Subject, why_unchecked
 from kernellab.launch.memory import memory_of
-from kernellab.registry.recorded_inputs import made_inputs, options_of
+from kernellab.registry.recorded_launches import made_inputs, options_of
 from kernellab.store import Launch, Result, Store, Version
 
 

@@ -9,7 +9,7 @@ from kernellab.errors import UsageError
 from kernellab.export.launcher import Plan
 from kernellab.export.module import Parts, Subject, definitions, ending, finished, head, parts_of, why_unchecked
 from kernellab.source import Opaque
-from kernellab.source.literal import literal
+from kernellab.source.values import literal
 from kernellab.store import Argument
 
 _REGISTER = '''\

@@ -16,7 +16,7 @@ from kernellab.export.module import Subject, module_text
 from kernellab.export.subject import expectation, subject_of, values_of
 from kernellab.export.torch_op import torch_op_text
 from kernellab.registry.listing import listing
-from kernellab.registry.recorded_inputs import made_inputs
+from kernellab.registry.recorded_launches import made_inputs
 from kernellab.registry.table import Registry
 from kernellab.store import Version
 

@@ -1,14 +1,18 @@
-"""Values that are no literals, as the call that makes them again: what `pickle` would do, as data that can be read."""
+"""Values as Python source: literals, and for others the call that makes them again, which can be read as data."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+from kernellab.errors import UsageError
+from kernellab.source.model import Binding, Constant, Constexpr, Dtype
 
 _LARGEST = 1 << 16  # bytes of one value; what is larger is data, and belongs into a tensor
 _IS_DATA = "it holds data, which a parameter without tl.constexpr takes as a tensor"
@@ -139,3 +143,53 @@ def is_plain(value: object) -> bool:
     if type(value) in {tuple, list}:
         return all(map(is_plain, value))  # type: ignore[call-overload]
     return type(value) is dict and all(is_plain(k) and is_plain(v) for k, v in value.items())
+
+
+def literal(value: object) -> str:
+    """Return a plain value as an expression; infinities and NaN have no literal of their own."""
+    match value:
+        case float() if not math.isfinite(value):
+            return f'float("{value}")'
+        case tuple():
+            return f"({', '.join(map(literal, value))}{',' if len(value) == 1 else ''})"
+        case list():
+            return f"[{', '.join(map(literal, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{literal(k)}: {literal(v)}' for k, v in value.items())}}}"
+        case str():
+            return quoted(value)
+        case _:
+            return repr(value)
+
+
+def quoted(text: str) -> str:
+    """Return a string literal in double quotes where that needs no more escapes."""
+    plain = repr(text)
+    return f'"{plain[1:-1]}"' if plain[0] == "'" and '"' not in text else plain
+
+
+def binding_literal(binding: Binding) -> str:
+    """Return what a constant binding stands for as an expression.
+
+    Raises:
+        UsageError: it is no constant.
+    """
+    match binding:
+        case Constant(value):
+            return literal(value)
+        case Constexpr(inner):
+            return f"tl.constexpr({binding_literal(inner)})"
+        case Dtype(name):
+            return f'tl.dtype("{name}")'
+        case _:
+            raise UsageError(
+                f"{binding} cannot be written as a Python expression; use a NamedTuple or frozen dataclass."
+            )
+
+
+def docstring(text: str) -> str:
+    """Return a text as a docstring of its own, whatever quotes and backslashes it holds."""
+    safe = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    if safe.endswith('"'):
+        safe = f'{safe[:-1]}\\"'
+    return f'"""{safe}"""'

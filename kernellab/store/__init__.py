@@ -3,9 +3,7 @@
 Rows are JSON and text, so that opening a store never executes anything. Writes are committed when a method returns.
 """
 
-from kernellab.store.database import FILE
-from kernellab.store.history import History, PassedTrial, TrialLog
-from kernellab.store.records import (
+from kernellab.store.content import (
     Argument,
     Entry,
     Launch,
@@ -16,8 +14,9 @@ from kernellab.store.records import (
     Result,
     Version,
 )
+from kernellab.store.database import FILE
 from kernellab.store.schema import SCHEMA
-from kernellab.store.store import Store
+from kernellab.store.store import History, PassedTrial, Store, TrialLog
 
 __all__ = [
     "FILE",

@@ -26,8 +26,8 @@ from kernellab.source import (
     require_type,
 )
 from kernellab.source.text import parsed
+from kernellab.store.content import Argument, Launch, Measurement, Result
 from kernellab.store.formula import is_formula, require_formula
-from kernellab.store.records import Argument, Launch, Measurement, Result
 
 # `torch.dtype`, but those of packed bits
 TORCH_DTYPES = frozenset(

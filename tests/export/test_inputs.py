@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernellab.registry.recorded_inputs import random_tensor
+from kernellab.registry.recorded_launches import random_tensor
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.int32])

@@ -18,11 +18,11 @@ import torch
 
 import kernellab
 from kernellab.compile.cache import Compiler, compile_job
+from kernellab.compile.eviction import evict, mark_used
 from kernellab.compile.worker import GRAPH, BuildRequest, compile_kernel
 from kernellab.errors import StoreError
 from kernellab.source import Closure, Function
 from kernellab.store import FILE, SCHEMA, PassedTrial, Store
-from kernellab.store.eviction import evict, mark_used
 from kernellab.store.schema import MIGRATIONS
 from kernellab.target import parse_target
 from tests import samples

@@ -25,9 +25,8 @@ from kernellab.export.frames import read_frame, save_frame
 from kernellab.export.write import KINDS, Bench, export
 from kernellab.measure.outcomes import Status
 from kernellab.registry.exchange import read_measurements, write_measurements
-from kernellab.registry.history_frames import TABLES, frame
-from kernellab.registry.listing import listing
-from kernellab.registry.recorded_inputs import made_arguments
+from kernellab.registry.listing import TABLES, frame, listing
+from kernellab.registry.recorded_launches import made_arguments
 from kernellab.registry.table import Registry, version_digest
 from kernellab.source import TRITON_DTYPES, Closure, Function, is_name
 from kernellab.store import FILE, SCHEMA, Argument, Entry, Store
