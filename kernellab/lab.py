@@ -370,7 +370,7 @@ class Lab:
         Raises:
             UnknownName, UsageError: there is no such kernel, or the file cannot be written.
         """
-        from kernellab.registry.exchange import write_measurements
+        from kernellab.export.write import write_measurements
 
         return write_measurements(self.kernels, kernel, Path(path))
 
@@ -382,7 +382,7 @@ class Lab:
         Raises:
             StoreError, UsageError: a line is broken, or the file cannot be read; then nothing is entered.
         """
-        from kernellab.registry.exchange import read_measurements
+        from kernellab.export.exchange import read_measurements
 
         return read_measurements(self.kernels.store, Path(path))
 
@@ -395,7 +395,7 @@ class Lab:
             UnknownName, UsageError: there is no such kernel, or the file is no bundle.
         """
         if str(kernel).endswith(".zip"):
-            from kernellab.export.bundle import read_bundle
+            from kernellab.export.exchange import read_bundle
 
             kernel = read_bundle(self.kernels.store, Path(str(kernel))).id
         return define(self.kernels, str(kernel), namespace, name)

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError, choice_message
-from kernellab.export.bundle import bundle_bytes
+from kernellab.export.exchange import bundle_bytes, measurement_lines
 from kernellab.export.module import Subject, module_text
 from kernellab.export.subject import expectation, subject_of, values_of
 from kernellab.export.torch_op import torch_op_text
@@ -134,7 +134,19 @@ def _notes(kernels: Registry, subject: Subject, kind: str) -> tuple[str, ...]:
     return (f"it was not launched in this session, and so is not executed: launch it, and the file has {lacks}",)
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def write_measurements(kernels: Registry, key: str | int | None, path: Path) -> int:
+    """Write the measurements of a version, of all versions of a name, or of all kernels; return how many there are.
+
+    Raises:
+        UnknownName: there is no such kernel.
+        UsageError: the file cannot be written, or would be larger than what can be read.
+    """
+    text, count = measurement_lines(kernels, key)
+    replace_file(path, text.encode(), makes_folders=False)
+    return count
+
+
+def replace_file(path: Path, content: bytes, *, makes_folders: bool = True) -> None:
     """Write a file whole or not at all.
 
     Raises:
@@ -142,9 +154,10 @@ def replace_file(path: Path, content: bytes) -> None:
     """
     scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if makes_folders:
+            path.parent.mkdir(parents=True, exist_ok=True)
         scratch.write_bytes(content)
         os.replace(scratch, path)
     except OSError as exc:
         scratch.unlink(missing_ok=True)
-        raise UsageError(f"{str(path)!r} cannot be written: {exc.strerror}.") from exc
+        raise UsageError(f"{str(path)!r} cannot be written: {exc.strerror or exc}.") from exc

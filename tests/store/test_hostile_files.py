@@ -21,10 +21,10 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import KernellabError, StoreError, UnknownName, UsageError
+from kernellab.export.exchange import read_measurements
 from kernellab.export.frames import read_frame, save_frame
-from kernellab.export.write import KINDS, Bench, export
+from kernellab.export.write import KINDS, Bench, export, write_measurements
 from kernellab.measure.outcomes import Status
-from kernellab.registry.exchange import read_measurements, write_measurements
 from kernellab.registry.listing import TABLES, frame, listing
 from kernellab.registry.recorded_launches import made_arguments
 from kernellab.registry.table import Registry, version_digest
