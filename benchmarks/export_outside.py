@@ -36,7 +36,8 @@ from outside_packages import (
 from kernellab._triton.compiling import raw_module
 from kernellab._triton.specialize import specialize
 from kernellab._triton.wrapping import decorated_closure_of
-from kernellab.export.module import Subject, module_text
+from kernellab.export.module import module_text
+from kernellab.registry.recorded_launches import RecordedVersion
 from kernellab.store import Store
 from kernellab.target import parse_target
 
@@ -62,7 +63,7 @@ def exported(kernel: Any, folder: Path) -> str:
     assert function is not None
     try:
         version = Store(None).add(decorated_closure_of(kernel), "0", function.__name__)
-        text = module_text(Subject(version, (), None), autotune=True)
+        text = module_text(RecordedVersion(version, (), None), autotune=True)
     except Exception as error:
         return f"not exported: {type(error).__name__}: {error}"[:120]
     if function.fn.__module__.split(".")[0] in set(imported_packages(text)):

@@ -357,10 +357,11 @@ class Lab:
         Raises:
             UnknownName, UsageError: there is no such kernel or kind, or the kernel cannot be written so.
         """
-        from kernellab.export.write import Bench, export
+        from kernellab.export.write import Facilities, export
         from kernellab.views.cards.kernels import report_page
 
-        return export(self.kernels, Bench(self.compile, self._device, report_page), kernel, to, kind)
+        facilities = Facilities(self.compile, self._device, report_page)
+        return export(self.kernels, facilities, kernel, to, kind)
 
     def export_measurements(self, kernel: str | int | None, path: str | Path, /) -> int:
         """Write what was measured of a version, of all versions of a name, or (None) of all kernels, as JSON lines.

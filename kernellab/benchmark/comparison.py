@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError
-from kernellab.export.subject import subject_of, values_of
 from kernellab.launch.memory import copied, memory_of
 from kernellab.launch.poison import Poison, held_in, poison
 from kernellab.measure.comparison import Check, Value, compare
@@ -19,7 +18,7 @@ from kernellab.measure.functions import called
 from kernellab.measure.reference import Reference, bounded_values
 from kernellab.measure.stopwatch import Turn, gpu_stopwatch
 from kernellab.registry.listing import texts_of
-from kernellab.registry.recorded_launches import grid_text, made_inputs
+from kernellab.registry.recorded_launches import grid_text, made_inputs, recorded_version, values_of
 from kernellab.registry.table import Registry
 from kernellab.store import Launch, Version
 from kernellab.store.formula import evaluated
@@ -149,7 +148,7 @@ def compare_kernels(
 
 def _common_launch(kernels: Registry, first: Version, other: Version | None) -> Launch:
     for version in (first, other):
-        launch = subject_of(kernels.store, version).launch if version is not None else None
+        launch = recorded_version(kernels.store, version).launch if version is not None else None
         if launch is not None and launch.grid is not None:
             return launch
     names = first.label if other is None else f"{first.label} and {other.label}"
@@ -160,8 +159,8 @@ def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: Laun
     """Return a kernel with constexprs and options of its own launches, where it has some."""
     from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
 
-    subject = subject_of(kernels.store, version)
-    own = subject.launch or shared
+    kept = recorded_version(kernels.store, version)
+    own = kept.launch or shared
     function = jit_function(kernels[version.id])
     meta = values_of(own)
     needed = [name for name in function.arg_names if name not in meta]
@@ -176,13 +175,13 @@ def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: Laun
 
     def launched(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         with function.runtime.observers.withheld():
-            function[_grid(own, shared, subject.launches, given(arguments))](**given(arguments))
+            function[_grid(own, shared, kept.launches, given(arguments))](**given(arguments))
         return arguments
 
     def compiled(arguments: Mapping[str, Any]) -> Compiled:
         return bench.compile(function, **given(arguments))
 
-    inputs = made_inputs(own, bench.device) if missing and subject.launch is not None else None
+    inputs = made_inputs(own, bench.device) if missing and kept.launch is not None else None
     return Side(version.label, _text(version), launched, compiled, arguments=inputs)
 
 

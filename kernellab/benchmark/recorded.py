@@ -10,9 +10,8 @@ from typing import Any
 from kernellab.benchmark.cases import cast
 from kernellab.benchmark.spec import VARIANTS, Question, peers, swept
 from kernellab.errors import UsageError
-from kernellab.export.subject import subject_of, values_of
 from kernellab.launch.calls import require_grid
-from kernellab.registry.recorded_launches import grid_text, made_inputs
+from kernellab.registry.recorded_launches import grid_text, made_inputs, recorded_version, values_of
 from kernellab.registry.table import Registry
 from kernellab.store import Argument, Launch
 from kernellab.store.formula import evaluated
@@ -68,8 +67,8 @@ def recorded(kernels: Registry, kernel: Any, names: tuple[str, ...], device: str
         UsageError: no launch is kept, it does not tell the grid, or what is swept is no scalar of it.
     """
     version = kernels.version(kernel) if isinstance(kernel, str | int) else kernels.version_of(kernel)
-    subject = subject_of(kernels.store, version)
-    launch = subject.launch
+    kept = recorded_version(kernels.store, version)
+    launch = kept.launch
     if launch is None or launch.grid is None:
         raise UsageError(
             f"No launch of {version.label} is kept; launch it in a %%triton cell, or pass a grid and arguments."
@@ -78,7 +77,7 @@ def recorded(kernels: Registry, kernel: Any, names: tuple[str, ...], device: str
     unknown = [name for name in names if name not in known | {"dtype"}]
     if unknown:
         raise UsageError(f"over sweeps {unknown[0]!r}, and {version.label} takes {', '.join(sorted(known))}.")
-    formula = grid_text(subject.launches)
+    formula = grid_text(kept.launches)
     if formula is None and names:
         raise UsageError(
             f"The launches of {version.label} do not tell how its grid {launch.grid} follows from its arguments; "

@@ -16,10 +16,9 @@ from kernellab.capture.plan import Plan
 from kernellab.capture.statements import Called, Names, main_device, statements, takes_descriptors, uses_of
 from kernellab.capture.tape import Tape
 from kernellab.errors import KernellabError, UsageError
-from kernellab.export.checking import Expected, compared, expected_of, summary, tolerance_over
+from kernellab.export.checking import Expected, arguments_text, compared, expected_of, summary, tolerance_over
 from kernellab.export.flatten import Flat, decorator_of, flattened, import_line, merged, moved
 from kernellab.export.write import Exported, replace_file
-from kernellab.registry.recorded_launches import arguments_text
 from kernellab.source import Closure
 from kernellab.source.values import docstring, literal
 

@@ -1,14 +1,16 @@
-"""The ``main()`` of an exported module: a correctness check, and a benchmark where there is a GPU."""
+"""What an exported module checks itself with: generated inputs, what the outputs held, and a benchmark on a GPU."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.export.launcher import Plan
+from kernellab.export.launcher import Plan, scalar_text
 from kernellab.measure.tolerance import share_of_largest, unit_named
+from kernellab.registry.recorded_launches import bounds_of, given_arguments, listed_tensor, random_tensor, tensors_among
 from kernellab.source.values import literal
 from kernellab.store import Argument, Launch
 
@@ -61,6 +63,32 @@ def check_text(plan: Plan, expected: Sequence[Expected], *, has_dot: bool) -> It
     yield _check(plan, expected, has_dot=has_dot)
     yield _main(plan)
     yield 'if __name__ == "__main__":\n    main()\n'
+
+
+def inputs_text(launch: Launch) -> str:
+    """Return the source of ``inputs(device, seed=0)``, which returns all arguments by name but the meta-parameters.
+
+    Raises:
+        UsageError: an argument is of a kind that cannot be made anew.
+    """
+    return arguments_text(given_arguments(launch), "inputs(device, seed=0)")
+
+
+def arguments_text(given: Sequence[Argument], signature: str, *first: str) -> str:
+    """Return the source of a function that returns arguments of these layouts by name; ``first`` are its first lines.
+
+    Raises:
+        UsageError: an argument is of a kind that cannot be made anew.
+    """
+    lines = [*first, "generator = torch.Generator().manual_seed(seed)"]
+    lines += [f"{argument.name} = {_expression(argument)}" for argument in given]
+    result = ", ".join(f'"{argument.name}": {argument.name}' for argument in given)
+    body = textwrap.indent("\n".join([*lines, f"return {{{result}}}"]), "    ")
+    doc = "Return arguments of the shapes and strides of a recorded launch, with random contents."
+    parts = [_source(random_tensor)]
+    if any(argument.values is not None for argument in tensors_among(list(given))):
+        parts.append(_source(listed_tensor))
+    return "\n\n\n".join([*parts, f'def {signature}:\n    """{doc}"""\n{body}\n'.rstrip()])
 
 
 def launched(plan: Plan) -> str:
@@ -163,3 +191,32 @@ def _main(plan: Plan) -> str:
         f'    print(f"{name} {{time_ms * 1e3:.1f}} us, {{moved / time_ms / 1e6:.0f}} GB/s if each tensor moves once")'
     ]
     return "\n".join(lines)
+
+
+def _expression(argument: Argument) -> str:
+    if argument.alias:
+        return argument.alias
+    match argument.kind:
+        case "tensor":
+            return _tensor_expression(argument)
+        case "tuple":
+            return f"({', '.join(map(_expression, argument.members))},)"
+        case "descriptor":
+            base = _expression(argument.members[0])
+            return f"TensorDescriptor.from_tensor({base}, {list(argument.block)})"
+        case _:
+            return scalar_text(argument)
+
+
+def _tensor_expression(argument: Argument) -> str:
+    dtype = f"torch.{argument.dtype}"
+    if argument.values is not None:
+        return f"listed_tensor({list(argument.values)}, {argument.shape}, {dtype}, device)"
+    low, high = bounds_of(argument)
+    layout = f"{argument.shape}, {argument.stride}, {dtype}"
+    return f"random_tensor({layout}, {literal(low)}, {literal(high)}, generator, device)"
+
+
+def _source(function: Callable[..., Any]) -> str:
+    text = inspect.getsource(function).replace("  # type: ignore[no-untyped-def]", "")
+    return text.replace("    import torch\n\n", "").rstrip()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernellab.registry.recorded_launches import GridText, grid_text, meta_of
+from kernellab.errors import UsageError
+from kernellab.registry.recorded_launches import GridText, grid_text, options_of, why_unmade
+from kernellab.source.values import literal
 from kernellab.store import Argument, Launch, Result
 
 
@@ -61,6 +63,28 @@ def plan_of(
         meta=tuple(meta.items()),
         grid=grid_text(launches),
     )
+
+
+def meta_of(launch: Launch, functions: Mapping[Argument, str]) -> dict[str, str]:
+    """Return the constexprs and options of a launch, by name, each as an expression.
+
+    ``functions`` gives the expressions of arguments that are functions, or values without a literal.
+    """
+    constexprs = {a.name: functions[a] if a in functions else scalar_text(a) for a in launch.arguments if a.constexpr}
+    return {**constexprs, **{name: literal(value) for name, value in options_of(launch).items()}}
+
+
+def scalar_text(argument: Argument) -> str:
+    """Return a scalar or a dtype as an expression.
+
+    Raises:
+        UsageError: the argument is something else.
+    """
+    if argument.kind == "scalar":
+        return literal(argument.value)
+    if argument.kind == "dtype":
+        return f'tl.dtype("{argument.value}")'
+    raise UsageError(why_unmade(argument))
 
 
 def launch_text(plan: Plan, configs: str = "META", *, tuned: bool = False) -> str:

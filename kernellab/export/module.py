@@ -8,51 +8,39 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from kernellab.export.checking import Expected, check_text
+from kernellab.export.checking import Expected, check_text, inputs_text
 from kernellab.export.flatten import Flat, appended, flattened, import_line, moved
 from kernellab.export.launcher import Plan, launch_text, operator_launch_text, plan_of
-from kernellab.registry.recorded_launches import inputs_text
+from kernellab.registry.recorded_launches import RecordedVersion
 from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque
 from kernellab.source.values import docstring, literal
-from kernellab.store import Argument, Launch, Result, Version
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What is exported: a version, its launches (the latest last), and what was compiled for the last of them.
-
-    ``expected`` is what its outputs held after a launch on the inputs that the module generates, if that is known.
-    """
-
-    version: Version
-    launches: tuple[Launch, ...]
-    result: Result | None
-    expected: tuple[Expected, ...] = ()
-
-    @property
-    def launch(self) -> Launch | None:
-        return self.launches[-1] if self.launches else None
+from kernellab.store import Argument, Launch
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A module in the making."""
+    """A module in the making.
 
-    subject: Subject
+    ``functions`` are expressions for the arguments that are functions or other values without a literal. ``expected``
+    is what its outputs held after a launch on the inputs that the module generates, if that is known.
+    """
+
+    recorded: RecordedVersion
     flat: Flat
     plan: Plan | None
     tuner: Autotune | None
     heuristics: tuple[tuple[str, Binding], ...]
     functions: Mapping[Argument, str]
+    expected: tuple[Expected, ...]
 
 
-def module_text(subject: Subject, *, autotune: bool = False) -> str:
+def module_text(recorded: RecordedVersion, expected: tuple[Expected, ...] = (), *, autotune: bool = False) -> str:
     """Return the source of the module; with ``autotune``, the kernel keeps its ``@triton.autotune``.
 
     Raises:
         UsageError: an argument of its recorded launch cannot be written down.
     """
-    parts = parts_of(subject)
+    parts = parts_of(recorded, expected)
     tuned = parts.tuner if autotune else None
     sections = [*head(parts), *definitions(parts, tuned)]
     if parts.plan is None:
@@ -63,9 +51,10 @@ def module_text(subject: Subject, *, autotune: bool = False) -> str:
     return finished(sections, parts)
 
 
-def parts_of(subject: Subject) -> Parts:
-    closure = subject.version.closure
-    passed = {a: a.source for launch in subject.launches for a in launch.arguments if a.source is not None}
+def parts_of(recorded: RecordedVersion, expected: tuple[Expected, ...] = ()) -> Parts:
+    """Return what the module of a version is made of; its plan is None where no launch of it can be written down."""
+    closure = recorded.version.closure
+    passed = {a: a.source for launch in recorded.launches for a in launch.arguments if a.source is not None}
     whole, places = appended(closure, [source for source, _ in passed.values()])
     flat = flattened(whole)
     bindings = zip(passed.items(), places, strict=True)
@@ -73,19 +62,19 @@ def parts_of(subject: Subject) -> Parts:
     heuristics = tuple(v for w in closure.wrappers if isinstance(w, Heuristics) for v in w.values)
     known = [name for name, value in heuristics if not isinstance(value, Opaque)]
     plan = None
-    if subject.launch is not None and not why_unchecked(subject):
-        plan = plan_of(flat.names[0], subject.launches, subject.result, known, functions)
+    if recorded.launch is not None and not why_unchecked(recorded):
+        plan = plan_of(flat.names[0], recorded.launches, recorded.result, known, functions)
     tuner = next((wrapper for wrapper in closure.wrappers if isinstance(wrapper, Autotune)), None)
-    return Parts(subject, flat, plan, tuner, heuristics, functions)
+    return Parts(recorded, flat, plan, tuner, heuristics, functions, expected)
 
 
-def why_unchecked(subject: Subject) -> str:
+def why_unchecked(recorded: RecordedVersion) -> str:
     """Return why the recorded launch of a kernel cannot be written down, with arguments and a check, or ""."""
-    names = () if subject.launch is None else (argument.name for argument in subject.launch.arguments)
+    names = () if recorded.launch is None else (argument.name for argument in recorded.launch.arguments)
     if taken := [name for name in names if name in {"grid", "meta", "function", "torch", "triton", "tl"}]:
         return f"It has a parameter called {', '.join(taken)}"
-    if subject.result is not None and subject.result.through:
-        return f"It takes addresses out of {', '.join(subject.result.through)}, which hold in one process"
+    if recorded.result is not None and recorded.result.through:
+        return f"It takes addresses out of {', '.join(recorded.result.through)}, which hold in one process"
     return ""
 
 
@@ -94,7 +83,7 @@ def finished(sections: Sequence[str], parts: Parts) -> str:
     by_module = sorted(parts.flat.imports.items(), key=lambda item: item[1])
     imports = [import_line(name, definition) for name, definition in by_module]
     standard = ["import os", "import sys", ""]
-    launch = parts.subject.launch
+    launch = parts.recorded.launch
     if launch is not None and any(argument.block for argument in launch.arguments):
         imports.append("from triton.tools.tensor_descriptor import TensorDescriptor")
     top = [docstring(_provenance(parts)), "\n".join([*standard, *imports])]
@@ -121,7 +110,7 @@ def definitions(parts: Parts, tuner: Autotune | None, *, heuristics: bool = True
 
 
 def _jit(parts: Parts) -> str:
-    closure = parts.subject.version.closure
+    closure = parts.recorded.version.closure
     options = [o for w in closure.wrappers if isinstance(w, JitOptions) for o in w.options]
     if closure.functions[0].noinline:
         options.append(("noinline", True))
@@ -159,9 +148,9 @@ def _meta(parts: Parts, plan: Plan, tuned: Autotune | None) -> Iterator[str]:
     if parts.tuner is None or tuned is not None:
         return
     chosen = {}
-    for launch in parts.subject.launches:
+    for launch in parts.recorded.launches:
         each = plan_of(
-            plan.name, [launch], parts.subject.result, [name for name, _ in parts.heuristics], parts.functions
+            plan.name, [launch], parts.recorded.result, [name for name, _ in parts.heuristics], parts.functions
         )
         chosen[_key_values(launch, parts.tuner)] = dict(each.meta)
     rows = [
@@ -201,7 +190,7 @@ def ending(parts: Parts, plan: Plan, operator: str) -> Iterator[str]:
 def _checked(parts: Parts, plan: Plan) -> Iterator[str]:
     yield inputs_text(plan.launch)
     has_dot = any("tl.dot" in text for text in parts.flat.texts.values())
-    yield from check_text(plan, parts.subject.expected, has_dot=has_dot)
+    yield from check_text(plan, parts.expected, has_dot=has_dot)
 
 
 def _without_config(plan: Plan, tuner: Autotune | None) -> Plan:
@@ -219,18 +208,18 @@ def _bare_launch(parts: Parts) -> str:
 
 
 def _provenance(parts: Parts) -> str:
-    subject = parts.subject
-    made = datetime.fromtimestamp(subject.version.created, tz=UTC).strftime("%Y-%m-%d")
+    recorded = parts.recorded
+    made = datetime.fromtimestamp(recorded.version.created, tz=UTC).strftime("%Y-%m-%d")
     lines = [f"The Triton kernel `{parts.flat.names[0]}`.", ""]
-    where = f" from {subject.version.cell}" if subject.version.cell else ""
-    lines.append(f"Exported by kernellab: {subject.version.label}{where}, kept since {made}.")
-    lines.append(f"Its hash is {subject.version.digest[:16]}.")
-    if subject.launch is not None:
-        lines.append(f"The recorded launch was compiled for {subject.launch.target}{_ran(subject.launch)}.")
-    if subject.result is not None:
-        lines.append(f"Compiled by Triton {subject.result.triton}.")
-    if subject.launch is not None and parts.plan is None:
-        why = why_unchecked(subject)
+    where = f" from {recorded.version.cell}" if recorded.version.cell else ""
+    lines.append(f"Exported by kernellab: {recorded.version.label}{where}, kept since {made}.")
+    lines.append(f"Its hash is {recorded.version.digest[:16]}.")
+    if recorded.launch is not None:
+        lines.append(f"The recorded launch was compiled for {recorded.launch.target}{_ran(recorded.launch)}.")
+    if recorded.result is not None:
+        lines.append(f"Compiled by Triton {recorded.result.triton}.")
+    if recorded.launch is not None and parts.plan is None:
+        why = why_unchecked(recorded)
         lines.append(f"{why}: `launch` passes on what it is given, and nothing is checked.")
     for name, kind in sorted(parts.flat.missing.items()):
         lines.append(f"`{name}` ({kind}) stayed behind.")

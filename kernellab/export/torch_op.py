@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from kernellab.errors import UsageError
+from kernellab.export.checking import Expected
 from kernellab.export.launcher import Plan
-from kernellab.export.module import Parts, Subject, definitions, ending, finished, head, parts_of, why_unchecked
+from kernellab.export.module import Parts, definitions, ending, finished, head, parts_of, why_unchecked
+from kernellab.registry.recorded_launches import RecordedVersion
 from kernellab.source import Opaque
 from kernellab.source.values import literal
 from kernellab.store import Argument
@@ -31,23 +33,23 @@ def operator(name, mutated):
 _SCALARS = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
-def torch_op_text(subject: Subject) -> str:
+def torch_op_text(recorded: RecordedVersion, expected: tuple[Expected, ...] = ()) -> str:
     """Return the source of a module with the kernel, its operator and the functional twin of that.
 
     Raises:
         UsageError: the kernel was never launched, its grid is no formula, or an argument has no type in a schema.
     """
-    parts = parts_of(_with_bases(subject))
+    parts = parts_of(_with_bases(recorded), expected)
     plan = parts.plan
-    if plan is None and subject.launch is not None:
-        raise UsageError(f"{subject.version.label} cannot be an operator. {why_unchecked(subject)}; --as module can.")
+    if plan is None and recorded.launch is not None:
+        raise UsageError(f"{recorded.version.label} cannot be an operator. {why_unchecked(recorded)}; --as module can.")
     if plan is None:
         raise UsageError(
-            f"{subject.version.label} was never launched in a cell; an operator needs to know its arguments."
+            f"{recorded.version.label} was never launched in a cell; an operator needs to know its arguments."
         )
     if plan.grid is None:
         raise UsageError(
-            f"The grid of {subject.version.label} is no formula of its arguments; launch it by a function."
+            f"The grid of {recorded.version.label} is no formula of its arguments; launch it by a function."
         )
     sections = [
         *head(parts),
@@ -62,13 +64,13 @@ def torch_op_text(subject: Subject) -> str:
     return finished(sections, parts)
 
 
-def _with_bases(subject: Subject) -> Subject:
-    """Return a subject whose launches take the tensor under each descriptor; the operator makes the descriptor."""
+def _with_bases(recorded: RecordedVersion) -> RecordedVersion:
+    """Return a recorded whose launches take the tensor under each descriptor; the operator makes the descriptor."""
     launches = tuple(
         dataclasses.replace(launch, arguments=tuple(_base(argument) for argument in launch.arguments))
-        for launch in subject.launches
+        for launch in recorded.launches
     )
-    return dataclasses.replace(subject, launches=launches)
+    return dataclasses.replace(recorded, launches=launches)
 
 
 def _base(argument: Argument) -> Argument:

@@ -11,14 +11,15 @@ from typing import Any, Literal, get_args
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError, choice_message
+from kernellab.export.checking import Expected, expected_of
 from kernellab.export.exchange import bundle_bytes, measurement_lines
-from kernellab.export.module import Subject, module_text
-from kernellab.export.subject import expectation, subject_of, values_of
+from kernellab.export.module import module_text, why_unchecked
 from kernellab.export.torch_op import torch_op_text
-from kernellab.registry.listing import listing
-from kernellab.registry.recorded_launches import made_inputs
+from kernellab.launch.memory import memory_of
+from kernellab.registry.listing import VersionRow, listing
+from kernellab.registry.recorded_launches import RecordedVersion, made_inputs, recorded_version, values_of
 from kernellab.registry.table import Registry
-from kernellab.store import Version
+from kernellab.store import LaunchRow, MeasurementRow, Version
 
 Kind = Literal["module", "torch-op", "autotune", "report", "bundle"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -35,16 +36,24 @@ class Exported:
     notes: tuple[str, ...] = ()
 
 
+ReportPage = Callable[
+    [RecordedVersion, VersionRow, Compiled | None, list[LaunchRow], list[MeasurementRow], Version | None], str
+]
+"""Returns all that is known of a version as HTML; the last argument is the version that it is compared with."""
+
+
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """What an export compiles with, `Lab.compile`, the device of launches, and what writes a report as HTML."""
+class Facilities:
+    """What an export uses of the lab: `Lab.compile`, the device that its launches run on, and the view of a report."""
 
     compile: Callable[..., Compiled]
     device: str
-    report_page: Callable[..., str]
+    report_page: ReportPage
 
 
-def export(kernels: Registry, bench: Bench, key: str | int, to: str | Path | None, kind: str | None) -> Exported:
+def export(
+    kernels: Registry, facilities: Facilities, key: str | int, to: str | Path | None, kind: str | None
+) -> Exported:
     """Write a kept kernel as a file; ``to`` None means NAME.py, NAME.html or NAME.zip in the current folder.
 
     ``kind`` None is a module with the decorators that the kernel was launched with.
@@ -56,50 +65,71 @@ def export(kernels: Registry, bench: Bench, key: str | int, to: str | Path | Non
     if kind is not None and kind not in KINDS:
         raise UsageError(choice_message("--as", kind, KINDS))
     version = kernels.version(key)
-    subject = subject_of(kernels.store, version)
-    content = _content(kernels, bench, subject, kind or "autotune")
+    recorded = recorded_version(kernels.store, version)
+    content = _content(kernels, facilities, recorded, kind or "autotune")
     path = Path(to) if to else Path(f"{version.identifier}{_SUFFIX.get(kind or '', '.py')}")
     replace_file(path, content if isinstance(content, bytes) else content.encode())
-    return Exported(path, version.label, kind or "module", _notes(kernels, subject, kind or "autotune"))
+    return Exported(path, version.label, kind or "module", _notes(kernels, recorded, kind or "autotune"))
 
 
-def _content(kernels: Registry, bench: Bench, subject: Subject, kind: str) -> str | bytes:
-    version = subject.version
+def _content(kernels: Registry, facilities: Facilities, recorded: RecordedVersion, kind: str) -> str | bytes:
+    version = recorded.version
     if kind == "report":
-        return _report(kernels, bench, subject)
+        return _report(kernels, facilities, recorded)
     if kind == "bundle":
-        return bundle_bytes(kernels.store, version, _module_or_source(subject))
+        return bundle_bytes(kernels.store, version, _module_or_source(recorded))
     kernel = _launched(kernels, version)
-    known = subject if kernel is None else replace(subject, expected=expectation(subject, kernel, bench.device))
+    expected = () if kernel is None else expectation(recorded, kernel, facilities.device)
     if kind == "torch-op":
-        return torch_op_text(known)
-    return module_text(known, autotune=kind == "autotune")
+        return torch_op_text(recorded, expected)
+    return module_text(recorded, expected, autotune=kind == "autotune")
 
 
-def _report(kernels: Registry, bench: Bench, subject: Subject) -> str:
-    version, history = subject.version, kernels.store.history
+def _report(kernels: Registry, facilities: Facilities, recorded: RecordedVersion) -> str:
+    version, history = recorded.version, kernels.store.history
     (row,) = listing(kernels.store, 0.0, only=(version.id,)).rows
-    return bench.report_page(
-        subject,
+    return facilities.report_page(
+        recorded,
         row,
-        compiled_again(kernels, bench, subject),
+        compiled_again(kernels, facilities, recorded),
         history.launches(version.id),
         history.measurements(version.id),
         _previous(kernels, version),
     )
 
 
-def compiled_again(kernels: Registry, bench: Bench, subject: Subject) -> Compiled | None:
+def expectation(recorded: RecordedVersion, kernel: Any, device: str) -> tuple[Expected, ...]:
+    """Launch a bound kernel on the inputs that the exported module generates; return what its outputs hold.
+
+    Nothing is expected where the launch has a reference, where it cannot be made again, or where it fails.
+    """
+    launch = recorded.launch
+    if launch is None or launch.grid is None or launch.check or why_unchecked(recorded):
+        return ()
+    try:
+        arguments = made_inputs(launch, device)
+        with kernel.runtime.observers.withheld():
+            kernel[launch.grid](**arguments, **values_of(launch))
+    except KernellabError:
+        return ()
+    outputs = memory_of(arguments)
+    mutated = None
+    if recorded.result is not None and recorded.result.complete:
+        mutated = {*recorded.result.writes, *recorded.result.atomics}
+    return expected_of({n: t for n, t in outputs.items() if mutated is None or n in mutated})
+
+
+def compiled_again(kernels: Registry, facilities: Facilities, recorded: RecordedVersion) -> Compiled | None:
     """Return the kernel as compiled for its last launch.
 
     None where that cannot be made again, or the kernel was not launched in this session: compiling executes its text.
     """
-    kernel = _launched(kernels, subject.version)
-    if subject.launch is None or kernel is None:
+    kernel = _launched(kernels, recorded.version)
+    if recorded.launch is None or kernel is None:
         return None
     try:
-        arguments = {**made_inputs(subject.launch, bench.device), **values_of(subject.launch)}
-        return bench.compile(kernel, target=subject.launch.target, **arguments)
+        arguments = {**made_inputs(recorded.launch, facilities.device), **values_of(recorded.launch)}
+        return facilities.compile(kernel, target=recorded.launch.target, **arguments)
     except KernellabError:
         return None
 
@@ -117,15 +147,15 @@ def _launched(kernels: Registry, version: Version) -> Any | None:
     return None if kernel is None else jit_function(kernel)
 
 
-def _module_or_source(subject: Subject) -> str:
+def _module_or_source(recorded: RecordedVersion) -> str:
     try:
-        return module_text(subject, autotune=True)
+        return module_text(recorded, autotune=True)
     except UsageError:
-        return module_text(replace(subject, launches=(), result=None), autotune=True)
+        return module_text(replace(recorded, launches=(), result=None), autotune=True)
 
 
-def _notes(kernels: Registry, subject: Subject, kind: str) -> tuple[str, ...]:
-    launch, is_launched = subject.launch, kernels.of_session(subject.version) is not None
+def _notes(kernels: Registry, recorded: RecordedVersion, kind: str) -> tuple[str, ...]:
+    launch, is_launched = recorded.launch, kernels.of_session(recorded.version) is not None
     if launch is None:
         return ("no launch of it is known, so the file has neither a check nor a benchmark; launch it first",)
     if is_launched or kind == "bundle" or (kind != "report" and launch.check):

@@ -2,18 +2,83 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 import os
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.errors import UsageError, first_line
-from kernellab.source.values import literal
-from kernellab.store import Argument, Launch
+from kernellab.store import Argument, Launch, Result, Store, Version
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedVersion:
+    """A version, its launches (the latest last), and what was compiled for the last of them."""
+
+    version: Version
+    launches: tuple[Launch, ...]
+    result: Result | None
+
+    @property
+    def launch(self) -> Launch | None:
+        """The latest launch, or None where none is kept."""
+        return self.launches[-1] if self.launches else None
+
+
+def recorded_version(store: Store, version: Version) -> RecordedVersion:
+    """Return a version with its launches; those that have other parameters than the latest are left out.
+
+    Trials by `Lab.run` count only where there is no launch.
+    """
+    known = store.history.launches(version.id)
+    rows = [row for row in known if row.launch.by == "launch"] or known
+    launches = tuple(row.launch for row in rows if [a.name for a in row.launch.arguments] == _names(rows[-1].launch))
+    result = _result(store, version, launches[-1]) if launches else None
+    if _accumulates(result):
+        launches = tuple(replace(launch, check="") for launch in launches)
+    return RecordedVersion(version, launches, result)
+
+
+def values_of(launch: Launch) -> dict[str, Any]:
+    """Return the constexprs and options of a launch as values.
+
+    Raises:
+        UsageError: a constexpr was something of which only the type is known.
+    """
+    import triton.language as tl  # keeps `import kernellab` light
+
+    from kernellab._triton.loading import load
+
+    values: dict[str, Any] = {}
+    for argument in launch.arguments:
+        if argument.constexpr and argument.kind == "dtype":
+            values[argument.name] = tl.dtype(argument.value)
+        elif argument.constexpr and argument.kind == "scalar":
+            values[argument.name] = argument.value
+        elif argument.constexpr and argument.source is not None:
+            values[argument.name] = load(argument.source[0]).value(argument.source[1])
+        elif argument.constexpr:
+            raise UsageError(f"{argument.name} was {argument.value}, which cannot be made again.")
+    return {**values, **options_of(launch)}
+
+
+def _accumulates(result: Result | None) -> bool:
+    """Tell whether outputs depend on what they held before: their reference holds for what the cell had put there."""
+    return (
+        result is None
+        or not result.complete
+        or bool({*result.reads, *result.atomics} & {*result.writes, *result.atomics})
+    )
+
+
+def _names(launch: Launch) -> list[str]:
+    return [argument.name for argument in launch.arguments]
+
+
+def _result(store: Store, version: Version, launch: Launch) -> Result | None:
+    return next((r for _, r in reversed(store.history.results(version.id)) if r.digest == launch.result), None)
 
 
 def random_tensor(shape, stride, dtype, low, high, generator, device):  # type: ignore[no-untyped-def]
@@ -35,35 +100,9 @@ def listed_tensor(values, shape, dtype, device):  # type: ignore[no-untyped-def]
     return torch.tensor(values, dtype=dtype, device=device).reshape(shape)
 
 
-def inputs_text(launch: Launch) -> str:
-    """Return the source of ``inputs(device, seed=0)``, which returns all arguments by name but the meta-parameters.
-
-    Raises:
-        UsageError: an argument is of a kind that cannot be made anew.
-    """
-    return arguments_text(_given(launch), "inputs(device, seed=0)")
-
-
-def arguments_text(given: Sequence[Argument], signature: str, *first: str) -> str:
-    """Return the source of a function that returns arguments of these layouts by name; ``first`` are its first lines.
-
-    Raises:
-        UsageError: an argument is of a kind that cannot be made anew.
-    """
-    lines = [*first, "generator = torch.Generator().manual_seed(seed)"]
-    lines += [f"{argument.name} = {_expression(argument)}" for argument in given]
-    result = ", ".join(f'"{argument.name}": {argument.name}' for argument in given)
-    body = textwrap.indent("\n".join([*lines, f"return {{{result}}}"]), "    ")
-    doc = "Return arguments of the shapes and strides of a recorded launch, with random contents."
-    parts = [_source(random_tensor)]
-    if any(argument.values is not None for argument in _tensors(list(given))):
-        parts.append(_source(listed_tensor))
-    return "\n\n\n".join([*parts, f'def {signature}:\n    """{doc}"""\n{body}\n'.rstrip()])
-
-
 def made_inputs(launch: Launch, device: str) -> dict[str, Any]:
     """Return what the exported ``inputs`` would."""
-    return made_arguments(_given(launch), device, 0)
+    return made_arguments(given_arguments(launch), device, 0)
 
 
 def made_arguments(given: Sequence[Argument], device: str, seed: int) -> dict[str, Any]:
@@ -74,7 +113,7 @@ def made_arguments(given: Sequence[Argument], device: str, seed: int) -> dict[st
     """
     import torch  # keeps `import kernellab` light
 
-    _require_room(_tensors([argument for argument in given if not argument.alias]), device)
+    _require_room(tensors_among([argument for argument in given if not argument.alias]), device)
     generator = torch.Generator().manual_seed(seed)
     made: dict[str, Any] = {}
     for argument in given:
@@ -106,7 +145,7 @@ def _value(argument: Argument, made: Mapping[str, Any], generator: Any, device: 
             return tl.dtype(argument.value)
         case "scalar":
             return argument.value
-    raise UsageError(_unmade(argument))
+    raise UsageError(why_unmade(argument))
 
 
 def _tensor(argument: Argument, generator: Any, device: str) -> Any:
@@ -115,11 +154,11 @@ def _tensor(argument: Argument, generator: Any, device: str) -> Any:
     dtype = getattr(torch, argument.dtype)
     if argument.values is not None:
         return listed_tensor(list(argument.values), argument.shape, dtype, device)  # type: ignore[no-untyped-call]
-    low, high = _bounds(argument)
+    low, high = bounds_of(argument)
     return random_tensor(argument.shape, argument.stride, dtype, low, high, generator, device)  # type: ignore[no-untyped-call]
 
 
-def _bounds(argument: Argument) -> tuple[float, float]:
+def bounds_of(argument: Argument) -> tuple[float, float]:
     return (0.0, 1.0) if argument.low is None or argument.high is None else (argument.low, argument.high)
 
 
@@ -139,17 +178,8 @@ def _require_room(tensors: Sequence[Argument], device: str) -> None:
         raise UsageError(f"The tensors of the recorded launch take {held:,} bytes, for which {device} has no room.")
 
 
-def _given(launch: Launch) -> list[Argument]:
+def given_arguments(launch: Launch) -> list[Argument]:
     return [argument for argument in launch.arguments if not argument.constexpr]
-
-
-def meta_of(launch: Launch, functions: Mapping[Argument, str]) -> dict[str, str]:
-    """Return the constexprs and options of a launch, by name, each as an expression.
-
-    ``functions`` gives the expressions of arguments that are functions, or values without a literal.
-    """
-    constexprs = {a.name: functions[a] if a in functions else scalar_text(a) for a in launch.arguments if a.constexpr}
-    return {**constexprs, **{name: literal(value) for name, value in options_of(launch).items()}}
 
 
 def options_of(launch: Launch) -> dict[str, Any]:
@@ -157,55 +187,13 @@ def options_of(launch: Launch) -> dict[str, Any]:
     return {n: v for n, v in launch.options.items() if v is not None and (n, v) != ("num_ctas", 1)}
 
 
-def scalar_text(argument: Argument) -> str:
-    """Return a scalar or a dtype as an expression.
-
-    Raises:
-        UsageError: the argument is something else.
-    """
-    if argument.kind == "scalar":
-        return literal(argument.value)
-    if argument.kind == "dtype":
-        return f'tl.dtype("{argument.value}")'
-    raise UsageError(_unmade(argument))
-
-
-def _unmade(argument: Argument) -> str:
+def why_unmade(argument: Argument) -> str:
     what = f"the function {argument.value}" if argument.kind == "function" else f"a {argument.value}"
     return f"{argument.name} was {what}, which an exported module cannot make; export it without its launch."
 
 
-def _expression(argument: Argument) -> str:
-    if argument.alias:
-        return argument.alias
-    match argument.kind:
-        case "tensor":
-            return _tensor_expression(argument)
-        case "tuple":
-            return f"({', '.join(map(_expression, argument.members))},)"
-        case "descriptor":
-            base = _expression(argument.members[0])
-            return f"TensorDescriptor.from_tensor({base}, {list(argument.block)})"
-        case _:
-            return scalar_text(argument)
-
-
-def _tensor_expression(argument: Argument) -> str:
-    dtype = f"torch.{argument.dtype}"
-    if argument.values is not None:
-        return f"listed_tensor({list(argument.values)}, {argument.shape}, {dtype}, device)"
-    low, high = _bounds(argument)
-    layout = f"{argument.shape}, {argument.stride}, {dtype}"
-    return f"random_tensor({layout}, {literal(low)}, {literal(high)}, generator, device)"
-
-
-def _tensors(arguments: list[Argument]) -> list[Argument]:
-    return [t for a in arguments for t in ((a,) if a.kind == "tensor" else _tensors(list(a.members)))]
-
-
-def _source(function: Callable[..., Any]) -> str:
-    text = inspect.getsource(function).replace("  # type: ignore[no-untyped-def]", "")
-    return text.replace("    import torch\n\n", "").rstrip()
+def tensors_among(arguments: list[Argument]) -> list[Argument]:
+    return [t for a in arguments for t in ((a,) if a.kind == "tensor" else tensors_among(list(a.members)))]
 
 
 Extent = Callable[[Launch], int | None]

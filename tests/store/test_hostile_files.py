@@ -23,7 +23,7 @@ import kernellab
 from kernellab.errors import KernellabError, StoreError, UnknownName, UsageError
 from kernellab.export.exchange import read_measurements
 from kernellab.export.frames import read_frame, save_frame
-from kernellab.export.write import KINDS, Bench, export, write_measurements
+from kernellab.export.write import KINDS, Facilities, export, write_measurements
 from kernellab.measure.outcomes import Status
 from kernellab.registry.listing import TABLES, frame, listing
 from kernellab.registry.recorded_launches import made_arguments
@@ -55,7 +55,7 @@ def require_usable(store: Store, folder: Path) -> None:
         assert version.label in kernels
         for kind in KINDS:
             try:
-                export(kernels, Bench(never, "cpu", report_page), version.id, folder / f"out.{kind}", kind)
+                export(kernels, Facilities(never, "cpu", report_page), version.id, folder / f"out.{kind}", kind)
             except KernellabError:
                 continue  # not every launch can be written as a module
         write_measurements(kernels, version.id, folder / "out.jsonl")
@@ -324,7 +324,7 @@ def test_names_that_an_earlier_release_let_in_lead_nowhere(tmp_path: Path, monke
     for version in list(kernels):
         for kind in KINDS:
             if kind != "torch-op":
-                path = export(kernels, Bench(never, "cpu", report_page), version.id, None, kind).path
+                path = export(kernels, Facilities(never, "cpu", report_page), version.id, None, kind).path
                 assert path.resolve().parent == tmp_path / "in" / "side"
     require_usable(store, tmp_path)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from kernellab.compile.types import Compiled
-from kernellab.export.module import Subject
+from kernellab.registry.recorded_launches import RecordedVersion
 from kernellab.registry.listing import Listing, Loaded, VersionRow, config_words, texts_of
 from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
 from kernellab.views import wording
@@ -140,7 +140,7 @@ table.facts tr + tr { border-top: 1px solid color-mix(in srgb, CanvasText 15%, C
 
 
 def report_page(
-    subject: Subject,
+    recorded: RecordedVersion,
     row: VersionRow,
     compiled: Compiled | None,
     launches: list[LaunchRow],
@@ -148,14 +148,14 @@ def report_page(
     before: Version | None,
 ) -> str:
     """Return the page; ``before`` is the version that this one is compared with."""
-    parts = [f"<h1>{escape(subject.version.label)}</h1>", _version_facts(row)]
+    parts = [f"<h1>{escape(recorded.version.label)}</h1>", _version_facts(row)]
     if compiled is not None:
         parts += ["<h2>Compiled</h2>", compiled_html(compiled)]
-    parts += ["<h2>Source</h2>", *(f"<pre>{escape(text)}</pre>" for text in texts_of(subject.version))]
+    parts += ["<h2>Source</h2>", *(f"<pre>{escape(text)}</pre>" for text in texts_of(recorded.version))]
     if before is not None:
         parts += [
             f"<h2>Since {escape(before.label)}</h2>",
-            f"<pre>{escape(source_diff(before, subject.version))}</pre>",
+            f"<pre>{escape(source_diff(before, recorded.version))}</pre>",
         ]
     if launches:
         parts += [
@@ -166,7 +166,7 @@ def report_page(
         columns = ("config", "status", "time", "device", "when")
         parts += ["<h2>Measurements</h2>", _table(columns, _measurements(measurements))]
     body = "\n".join(parts)
-    return html_page(subject.version.label, _STYLE, f"<main>\n{body}\n</main>")
+    return html_page(recorded.version.label, _STYLE, f"<main>\n{body}\n</main>")
 
 
 def source_diff(before: Version, after: Version) -> str:
