@@ -37,7 +37,7 @@ from kernellab._triton.compiling import raw_module
 from kernellab._triton.specialize import specialize
 from kernellab._triton.wrapping import decorated_closure_of
 from kernellab.export.module import module_text
-from kernellab.registry.recorded_launches import RecordedVersion
+from kernellab.registry import RecordedVersion
 from kernellab.store import Store
 from kernellab.target import parse_target
 

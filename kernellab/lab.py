@@ -25,9 +25,7 @@ from kernellab.launch.device import is_lost_to_fork, leave_gpu
 from kernellab.launch.recording import Recorder
 from kernellab.launch.run import INTERPRET_WORKER, Interpreter, Run
 from kernellab.launch.runtime import Launches
-from kernellab.registry.launch_log import keep, remember
-from kernellab.registry.listing import Loaded, define
-from kernellab.registry.table import Registry
+from kernellab.registry import Loaded, Registry, define, keep, remember
 from kernellab.settings import read_settings
 from kernellab.store import Store, Version
 from kernellab.target import DEFAULT_TARGET, Target, parse_target

@@ -14,7 +14,7 @@ from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernellab.source.values import portable_type
+from kernellab.source import portable_type
 
 
 @dataclass(frozen=True, slots=True)

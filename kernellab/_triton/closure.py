@@ -17,7 +17,7 @@ from typing import Any
 
 from kernellab._triton.classes import ClassText, class_text
 from kernellab.errors import LaunchError, SourceError
-from kernellab.source.model import (
+from kernellab.source import (
     CELL_PREFIX,
     LOADED,
     Binding,
@@ -34,12 +34,15 @@ from kernellab.source.model import (
     Members,
     Opaque,
     content_keys,
+    is_plain,
     jsonable,
+    lambda_definition,
     lost,
+    parsed,
     with_functions,
 )
-from kernellab.source.text import lambda_definition, parsed, signature_names, signature_values
-from kernellab.source.values import CannotTake, is_plain, reduced
+from kernellab.source.text import signature_names, signature_values
+from kernellab.source.values import CannotTake, reduced
 
 
 def closure_of(kernel: Any, arguments: tuple[Any, ...] = ()) -> tuple[Closure, tuple[Binding, ...]]:

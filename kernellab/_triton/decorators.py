@@ -11,9 +11,9 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
 from kernellab.errors import UsageError
-from kernellab.source.model import Autotune as SourceAutotune
-from kernellab.source.model import Binding, Opaque, Wrapper
-from kernellab.source.model import Heuristics as SourceHeuristics
+from kernellab.source import Autotune as SourceAutotune
+from kernellab.source import Binding, Opaque, Wrapper
+from kernellab.source import Heuristics as SourceHeuristics
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernellab._triton.closure import Collector, decorators_text, definition, is_installed
 from kernellab.errors import SourceError
-from kernellab.source.model import (
+from kernellab.source import (
     Autotune,
     Binding,
     Closure,
@@ -17,9 +17,9 @@ from kernellab.source.model import (
     JitOptions,
     Opaque,
     Wrapper,
+    lambda_definition,
     lost,
 )
-from kernellab.source.text import lambda_definition
 
 
 def decorated_closure_of(kernel: Any) -> Closure:

@@ -17,11 +17,8 @@ from kernellab.measure.comparison import Check, Value, compare
 from kernellab.measure.functions import called
 from kernellab.measure.reference import Reference, bounded_values
 from kernellab.measure.stopwatch import Turn, gpu_stopwatch
-from kernellab.registry.listing import texts_of
-from kernellab.registry.recorded_launches import grid_text, made_inputs, recorded_version, values_of
-from kernellab.registry.table import Registry
-from kernellab.store import Launch, Version
-from kernellab.store.formula import evaluated
+from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, texts_of, values_of
+from kernellab.store import Launch, Version, evaluated
 
 Verdict = Literal["faster", "slower", "no difference"]
 _MARGIN = 0.01  # a difference below this is none that anybody would act on

@@ -11,10 +11,8 @@ from kernellab.benchmark.cases import cast
 from kernellab.benchmark.spec import VARIANTS, Question, peers, swept
 from kernellab.errors import UsageError
 from kernellab.launch.calls import require_grid
-from kernellab.registry.recorded_launches import grid_text, made_inputs, recorded_version, values_of
-from kernellab.registry.table import Registry
-from kernellab.store import Argument, Launch
-from kernellab.store.formula import evaluated
+from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, values_of
+from kernellab.store import Argument, Launch, evaluated
 
 _OPTIONS = frozenset({"over", "inputs", "versus", "where", "flops", "bytes", "check", "rounds", "timeout_s"})
 _ASK = "pass inputs=lambda {names}: dict(...), which makes the arguments."

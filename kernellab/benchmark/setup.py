@@ -32,7 +32,7 @@ from kernellab.measure.launches import Launches
 from kernellab.measure.outcomes import NO_GPU
 from kernellab.measure.provenance import can_time, ceilings_here, device_here
 from kernellab.measure.stopwatch import Stopwatch, gpu_stopwatch
-from kernellab.registry.table import Registry
+from kernellab.registry import Registry
 from kernellab.workers.uninterrupted import Interrupted
 
 Bind = Callable[[Any], Any]

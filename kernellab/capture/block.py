@@ -19,8 +19,7 @@ from kernellab.capture.tape import KernelUse, Seen
 from kernellab.errors import KernellabError, UsageError
 from kernellab.launch.recording import Launched, record_of
 from kernellab.launch.runtime import Launches
-from kernellab.registry.launch_log import launch_of, result_of
-from kernellab.registry.table import Registry
+from kernellab.registry import Registry, launch_of, result_of
 from kernellab.source import JitOptions
 from kernellab.store import Version
 

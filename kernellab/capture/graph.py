@@ -18,7 +18,7 @@ from torch.fx.passes.shape_prop import TensorMetadata
 from kernellab._triton.objects import jit_function
 from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Addresses, Descriptor, Ref, Step, Tape, Value, with_refs
 from kernellab.errors import UsageError
-from kernellab.registry.table import Registry
+from kernellab.registry import Registry
 
 SIDE_TABLE = "side_table"
 

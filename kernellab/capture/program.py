@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.capture.tape import LAUNCH, Step, Tape
 from kernellab.errors import UsageError, choice_message
-from kernellab.registry.table import Registry
+from kernellab.registry import Registry
 
 if TYPE_CHECKING:
     from kernellab.capture.plan import Plan
@@ -145,7 +145,7 @@ class Program:
     def make_inputs(self, device: str | None = None, seed: int = 0) -> dict[str, Any]:
         """Return new inputs of the recorded shapes, strides and ranges of values, with random contents."""
         from kernellab.capture.statements import main_device
-        from kernellab.registry.recorded_launches import made_arguments
+        from kernellab.registry import made_arguments
 
         return made_arguments(self.tape.samples, device or main_device(self.tape), seed)
 

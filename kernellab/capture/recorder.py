@@ -33,7 +33,7 @@ from kernellab.errors import UsageError
 from kernellab.launch.memory import memory_of
 from kernellab.launch.reached import Reached, device_of, reached
 from kernellab.launch.recording import Launched, Observers
-from kernellab.registry.launch_log import argument_of
+from kernellab.registry import argument_of
 from kernellab.store import Argument
 
 _SHOWN_AT_MOST = 40

@@ -25,7 +25,7 @@ from kernellab.capture.tape import (
 )
 from kernellab.capture.torch_calls import is_of_torch
 from kernellab.errors import UsageError
-from kernellab.source.values import literal
+from kernellab.source import literal
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from kernellab.errors import KernellabError, UsageError
 from kernellab.export.checking import Expected, arguments_text, compared, expected_of, summary, tolerance_over
 from kernellab.export.flatten import Flat, decorator_of, flattened, import_line, merged, moved
 from kernellab.export.write import Exported, replace_file
-from kernellab.source import Closure
-from kernellab.source.values import docstring, literal
+from kernellab.source import Closure, docstring, literal
 
 _CONSTANT_AT_MOST = 4096
 

@@ -28,8 +28,7 @@ from kernellab.errors import KernellabError, Place, StoreError
 from kernellab.ir.effects import Effects, effects_of
 from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.settings import compiler_environment
-from kernellab.source import Closure
-from kernellab.source.values import portable_type
+from kernellab.source import Closure, portable_type
 from kernellab.target import Target, limits_of, shared_bytes_limit
 from kernellab.workers.forks import lock
 from kernellab.workers.uninterrupted import Stop, held, side_by_side, uninterrupted

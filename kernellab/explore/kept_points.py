@@ -11,7 +11,7 @@ from kernellab.explore.history import Evaluation
 from kernellab.explore.launching import Requests
 from kernellab.explore.proposals import GRID
 from kernellab.measure.provenance import Device, key_fields, key_of
-from kernellab.registry.table import Registry
+from kernellab.registry import Registry
 from kernellab.store import Version
 from kernellab.tune.records import measurement_of
 from kernellab.tune.result import Row

@@ -11,7 +11,7 @@ from typing import Any
 from kernellab.export.launcher import Plan, scalar_text
 from kernellab.measure.tolerance import share_of_largest, unit_named
 from kernellab.registry.recorded_launches import bounds_of, given_arguments, listed_tensor, random_tensor, tensors_among
-from kernellab.source.values import literal
+from kernellab.source import literal
 from kernellab.store import Argument, Launch
 
 _ROUNDED = ("bfloat16", "float8")  # Triton's own interpreter computes these as integers

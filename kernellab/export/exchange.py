@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.errors import StoreError, UnknownName, UsageError
-from kernellab.registry.table import Registry, version_digest
+from kernellab.registry import Registry, version_digest
 from kernellab.source import (
     TEXT_BYTES,
     Closure,
@@ -35,11 +35,10 @@ from kernellab.source import (
     require,
     require_type,
 )
-from kernellab.store import Entry, Launch, Measurement, MeasurementRow, Store, Version
+from kernellab.store import Entry, Launch, Measurement, MeasurementRow, Store, Version, measurement_of
 from kernellab.store.serial import (
     launch_from_jsonable,
     launch_to_jsonable,
-    measurement_of,
     require_count,
     require_moment,
     require_seconds,

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernellab.errors import UsageError
-from kernellab.registry.recorded_launches import GridText, grid_text, options_of, why_unmade
-from kernellab.source.values import literal
+from kernellab.registry import grid_text
+from kernellab.registry.recorded_launches import GridText, options_of, why_unmade
+from kernellab.source import literal
 from kernellab.store import Argument, Launch, Result
 
 

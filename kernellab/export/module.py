@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from kernellab.export.checking import Expected, check_text, inputs_text
 from kernellab.export.flatten import Flat, appended, flattened, import_line, moved
 from kernellab.export.launcher import Plan, launch_text, operator_launch_text, plan_of
-from kernellab.registry.recorded_launches import RecordedVersion
-from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque
-from kernellab.source.values import docstring, literal
+from kernellab.registry import RecordedVersion
+from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque, docstring, literal
 from kernellab.store import Argument, Launch
 
 

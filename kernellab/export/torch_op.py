@@ -9,9 +9,8 @@ from kernellab.errors import UsageError
 from kernellab.export.checking import Expected
 from kernellab.export.launcher import Plan
 from kernellab.export.module import Parts, definitions, ending, finished, head, parts_of, why_unchecked
-from kernellab.registry.recorded_launches import RecordedVersion
-from kernellab.source import Opaque
-from kernellab.source.values import literal
+from kernellab.registry import RecordedVersion
+from kernellab.source import Opaque, literal
 from kernellab.store import Argument
 
 _REGISTER = '''\

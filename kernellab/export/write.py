@@ -16,9 +16,8 @@ from kernellab.export.exchange import bundle_bytes, measurement_lines
 from kernellab.export.module import module_text, why_unchecked
 from kernellab.export.torch_op import torch_op_text
 from kernellab.launch.memory import memory_of
-from kernellab.registry.listing import VersionRow, listing
-from kernellab.registry.recorded_launches import RecordedVersion, made_inputs, recorded_version, values_of
-from kernellab.registry.table import Registry
+from kernellab.registry import RecordedVersion, Registry, VersionRow, made_inputs, recorded_version, values_of
+from kernellab.registry.listing import listing
 from kernellab.store import LaunchRow, MeasurementRow, Version
 
 Kind = Literal["module", "torch-op", "autotune", "report", "bundle"]

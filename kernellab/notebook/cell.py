@@ -23,7 +23,7 @@ from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.measure.comparison import Check, compare
 from kernellab.measure.functions import no_python
 from kernellab.measure.reference import ReferenceFunction, check_in, expression_in, reference_of
-from kernellab.registry.launch_log import launched_version, remember
+from kernellab.registry import launched_version, remember
 from kernellab.registry.symbolic_arguments import rephrased
 from kernellab.store import Version
 from kernellab.views.cards.report import CellReport, KernelReport, argument_reports

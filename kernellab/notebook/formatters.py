@@ -16,7 +16,7 @@ from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.measure.ceilings import Ceilings
-from kernellab.registry.listing import Listing, Loaded
+from kernellab.registry import Listing, Loaded
 from kernellab.tune.result import Tuning
 from kernellab.views.cards import results
 from kernellab.views.cards.benchmark import benchmark_html, benchmark_text, ceilings_text

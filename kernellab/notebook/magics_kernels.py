@@ -11,7 +11,8 @@ from kernellab.benchmark.comparison import Comparison
 from kernellab.export.write import KINDS, Exported
 from kernellab.lab import Lab
 from kernellab.notebook.parsing import parsed
-from kernellab.registry.listing import Listing, Loaded, key_of, labelled, remove, search, tag
+from kernellab.registry import Listing, Loaded
+from kernellab.registry.listing import key_of, labelled, remove, search, tag
 
 
 @magics_class

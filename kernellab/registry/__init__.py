@@ -1,1 +1,36 @@
-"""The side table of kernels, and the verbs over what is kept: list, load, tag, remove, remember."""
+"""Kernels by id, name and version, and what is known of their launches: the side table, listing, recorded launches."""
+
+from kernellab.registry.launch_log import argument_of, keep, launch_of, launched_version, remember, result_of
+from kernellab.registry.listing import Listing, Loaded, VersionRow, config_words, define, texts_of
+from kernellab.registry.recorded_launches import (
+    RecordedVersion,
+    grid_text,
+    made_arguments,
+    made_inputs,
+    recorded_version,
+    values_of,
+)
+from kernellab.registry.table import Registry, version_digest
+
+__all__ = [
+    "Listing",
+    "Loaded",
+    "RecordedVersion",
+    "Registry",
+    "VersionRow",
+    "argument_of",
+    "config_words",
+    "define",
+    "grid_text",
+    "keep",
+    "launch_of",
+    "launched_version",
+    "made_arguments",
+    "made_inputs",
+    "recorded_version",
+    "remember",
+    "result_of",
+    "texts_of",
+    "values_of",
+    "version_digest",
+]

@@ -14,8 +14,7 @@ from kernellab.launch.recording import LaunchRecord
 from kernellab.registry.symbolic_arguments import rephrased_grid
 from kernellab.registry.table import Registry
 from kernellab.source import is_plain
-from kernellab.store import Argument, Launch, LaunchedBy, Result, Version
-from kernellab.store.formula import is_formula
+from kernellab.store import Argument, Launch, LaunchedBy, Result, Version, is_formula
 from kernellab.store.serial import OPTIONS
 
 _SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are no random numbers

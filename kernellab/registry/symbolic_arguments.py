@@ -17,7 +17,7 @@ from typing import Any
 
 from kernellab._triton.closure import definition
 from kernellab.errors import SourceError
-from kernellab.source.text import lambda_definition
+from kernellab.source import lambda_definition
 
 MODULES = {"triton": "triton", "triton.language": "tl", "torch": "torch", "math": "math"}
 

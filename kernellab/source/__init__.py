@@ -36,6 +36,7 @@ from kernellab.source.model import (
     referred,
     with_functions,
 )
+from kernellab.source.text import lambda_definition, parsed
 from kernellab.source.validation import (
     TEXT_BYTES,
     TRITON_DTYPES,
@@ -49,7 +50,7 @@ from kernellab.source.validation import (
     require_closure,
     require_type,
 )
-from kernellab.source.values import is_plain
+from kernellab.source.values import docstring, is_plain, literal, portable_type
 
 __all__ = [
     "CELL_PREFIX",
@@ -80,12 +81,17 @@ __all__ = [
     "closure_of_json",
     "closure_to_jsonable",
     "content_keys",
+    "docstring",
     "from_jsonable",
     "is_name",
     "is_plain",
     "jsonable",
+    "lambda_definition",
+    "literal",
     "lost",
+    "parsed",
     "parsed_json",
+    "portable_type",
     "reading",
     "referred",
     "require",

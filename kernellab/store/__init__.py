@@ -15,7 +15,9 @@ from kernellab.store.content import (
     Version,
 )
 from kernellab.store.database import FILE
+from kernellab.store.formula import evaluated, is_formula
 from kernellab.store.schema import SCHEMA
+from kernellab.store.serial import measurement_of
 from kernellab.store.store import History, PassedTrial, Store, TrialLog
 
 __all__ = [
@@ -34,4 +36,7 @@ __all__ = [
     "Store",
     "TrialLog",
     "Version",
+    "evaluated",
+    "is_formula",
+    "measurement_of",
 ]

@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from kernellab.errors import UsageError
-from kernellab.source import Malformed, require
-from kernellab.source.text import parsed
+from kernellab.source import Malformed, parsed, require
 
 _NODES = (
     *(ast.Tuple, ast.List, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Subscript, ast.Slice),

@@ -18,6 +18,7 @@ from kernellab.source import (
     is_name,
     is_plain,
     jsonable,
+    parsed,
     parsed_json,
     reading,
     require,
@@ -25,7 +26,6 @@ from kernellab.source import (
     require_closure,
     require_type,
 )
-from kernellab.source.text import parsed
 from kernellab.store.content import Argument, Launch, Measurement, Result
 from kernellab.store.formula import is_formula, require_formula
 

@@ -14,7 +14,7 @@ from kernellab.measure.config import Space
 from kernellab.measure.implementations import Bench
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import Device
-from kernellab.registry.table import Registry
+from kernellab.registry import Registry
 from kernellab.tune.progress import Watch
 from kernellab.tune.search import Search, Searching
 

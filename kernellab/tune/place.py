@@ -15,8 +15,7 @@ from kernellab.launch.runtime import Launches as Runtime
 from kernellab.measure.implementations import Bench
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import can_time, device_here, device_of
-from kernellab.registry.launch_log import remember
-from kernellab.registry.table import Registry
+from kernellab.registry import Registry, remember
 from kernellab.tune.device_pool import checked_devices
 from kernellab.tune.options import Options, Workshop
 from kernellab.tune.progress import Watch, unwatched

@@ -13,7 +13,7 @@ import triton.language as tl
 
 from kernellab import Lab
 from kernellab.errors import LaunchError, OutOfBounds
-from kernellab.registry.launch_log import remember
+from kernellab.registry import remember
 
 N = 100
 

@@ -14,7 +14,7 @@ from triton.runtime.autotuner import Autotuner
 
 import kernellab
 from kernellab.errors import UnknownName, UsageError
-from kernellab.registry.listing import Listing, Loaded
+from kernellab.registry import Listing, Loaded
 from kernellab.store import Measurement
 from kernellab.views.cards.kernels import age_words, listing_html, listing_text, loaded_html, loaded_text
 from kernellab.views.cards.results import exported_text

@@ -11,7 +11,7 @@ import triton
 
 import kernellab
 from kernellab.notebook.cell import CellOptions, run_cell
-from kernellab.registry.launch_log import argument_of
+from kernellab.registry import argument_of
 from kernellab.registry.symbolic_arguments import rephrased_grid
 from kernellab.store import Launch
 

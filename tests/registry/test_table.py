@@ -10,7 +10,7 @@ import torch
 import kernellab
 from kernellab._triton.bound import is_bound
 from kernellab.errors import KernellabError, UnknownName
-from kernellab.registry.table import Registry
+from kernellab.registry import Registry
 from kernellab.store import Store
 from tests import samples
 

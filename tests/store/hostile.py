@@ -20,7 +20,7 @@ import triton.language as tl
 
 from kernellab._triton.wrapping import decorated_closure_of, value_closure_of
 from kernellab.export.exchange import bundle_bytes, read_bundle
-from kernellab.registry.table import version_digest
+from kernellab.registry import version_digest
 from kernellab.store import Argument, Entry, Launch, Measurement, Result, Store
 
 Json = Any

@@ -25,12 +25,10 @@ from kernellab.export.exchange import read_measurements
 from kernellab.export.frames import read_frame, save_frame
 from kernellab.export.write import KINDS, Facilities, export, write_measurements
 from kernellab.measure.outcomes import Status
+from kernellab.registry import Registry, made_arguments, version_digest
 from kernellab.registry.listing import TABLES, frame, listing
-from kernellab.registry.recorded_launches import made_arguments
-from kernellab.registry.table import Registry, version_digest
 from kernellab.source import TRITON_DTYPES, Closure, Function, is_name
-from kernellab.store import FILE, SCHEMA, Argument, Entry, Store
-from kernellab.store.formula import evaluated, is_formula
+from kernellab.store import FILE, SCHEMA, Argument, Entry, Store, evaluated, is_formula
 from kernellab.store.serial import ROW_DETAILS, STATUSES, TORCH_DTYPES
 from kernellab.tune.records import Records
 from kernellab.tune.result import Row

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from kernellab.compile.types import Compiled
-from kernellab.registry.recorded_launches import RecordedVersion
-from kernellab.registry.listing import Listing, Loaded, VersionRow, config_words, texts_of
+from kernellab.registry import Listing, Loaded, RecordedVersion, VersionRow, config_words, texts_of
 from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
 from kernellab.views import wording
 from kernellab.views.cards import card as sections

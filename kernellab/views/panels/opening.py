@@ -24,7 +24,7 @@ from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Launches as Runtime
 from kernellab.measure.gpu_bench import bench_of
 from kernellab.measure.reference import Reference, check_of
-from kernellab.registry.table import Registry
+from kernellab.registry import Registry
 from kernellab.source import Closure
 from kernellab.target import Target
 from kernellab.views.panels.panel import Panel
