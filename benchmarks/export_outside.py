@@ -33,9 +33,9 @@ from outside_packages import (
     unwrapped,
 )
 
+from kernellab._triton.closure import decorated_closure_of
 from kernellab._triton.compiling import raw_module
 from kernellab._triton.specialize import specialize
-from kernellab._triton.wrapping import decorated_closure_of
 from kernellab.export.module import module_text
 from kernellab.registry import RecordedVersion
 from kernellab.store import Store

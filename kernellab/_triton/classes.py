@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+from kernellab._triton.definitions import names_of, whole_definition
 from kernellab.source.values import CannotTake, is_named_tuple
 
 _OF_EVERY_CLASS = frozenset(
@@ -235,8 +236,6 @@ def _functions(value: Any) -> list[FunctionType]:
 
 def _method(written: ClassText, value: Any) -> str:
     """Return the text of a method with its decorators, and enter what it names."""
-    from kernellab._triton.closure import names_of, whole_definition
-
     parts = []
     for function in _functions(value):
         text, node = whole_definition(value if getattr(value, "fn", None) is function else function)

@@ -1,38 +1,42 @@
-"""Walking from a kernel to all that its source names."""
+"""Walking from a kernel to all that its source names; with its decorators, to what brings it back whole."""
 
 from __future__ import annotations
 
 import ast
-import dis
 import hashlib
 import json
 import sys
 import sysconfig
-import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from kernellab._triton.classes import ClassText, class_text
+from kernellab._triton.definitions import decorators_text, definition, global_names, scope_of
 from kernellab.errors import LaunchError, SourceError
 from kernellab.source import (
     CELL_PREFIX,
     LOADED,
+    Autotune,
     Binding,
     Call,
     Closure,
+    ConfigText,
     Constant,
     Constexpr,
     Dtype,
     Function,
     FunctionKind,
     FunctionRef,
+    Heuristics,
     Import,
     Items,
+    JitOptions,
     Members,
     Opaque,
+    Wrapper,
     content_keys,
     is_plain,
     jsonable,
@@ -41,7 +45,7 @@ from kernellab.source import (
     parsed,
     with_functions,
 )
-from kernellab.source.text import signature_names, signature_values
+from kernellab.source.text import signature_values
 from kernellab.source.values import CannotTake, reduced
 
 
@@ -60,7 +64,41 @@ def closure_of(kernel: Any, arguments: tuple[Any, ...] = ()) -> tuple[Closure, t
     collector.add(function, "jit")
     bound = tuple(collector.used(argument) for argument in arguments)
     bound = collector.resolve(bound)
-    return Closure(tuple(collector.done), decorators_text(function), tuple(sorted(collector.labels.items()))), bound
+    return collector.closure(decorators_text(function)), bound
+
+
+def decorated_closure_of(kernel: Any) -> Closure:
+    """Return the closure of a kernel with its autotuners and heuristics.
+
+    A config, hook or heuristic that cannot be written down is an `Opaque` there.
+
+    Raises:
+        SourceError: the source of the kernel or of a helper cannot be found.
+    """
+    from kernellab._triton import decorators, objects  # keeps `import kernellab` light
+
+    function = objects.jit_function(kernel)
+    collector = Collector(loose=True)
+    collector.add(function, "jit")
+    wrappers = tuple(_wrapper(collector, kind, given) for kind, given in decorators.layers(kernel))
+    collector.resolve()
+    return collector.closure(decorators_text(function), wrappers)
+
+
+def value_closure_of(value: Any) -> tuple[Closure, Binding] | None:
+    """Return a value that is no literal, as a closure and the binding in it that stands for the value.
+
+    None where it cannot be taken along, or its source or that of a helper cannot be found.
+    """
+    collector = Collector()
+    try:
+        binding = collector.used(value)
+        collector.resolve()
+    except SourceError:
+        return None
+    if lost(binding) is not None:
+        return None
+    return collector.closure(), binding
 
 
 def plain_bindings(arguments: tuple[Any, ...]) -> tuple[Binding, ...] | None:
@@ -80,7 +118,7 @@ def value_key(value: Any) -> str:
     if lost(binding) is not None:
         return repr(value)
     collector.resolve()
-    text = json.dumps([jsonable(binding), Closure(tuple(collector.done)).digest], sort_keys=True)
+    text = json.dumps([jsonable(binding), collector.closure().digest], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -117,10 +155,15 @@ class Collector:
         self.labels: dict[str, str] = {}
 
     def add(self, owner: Any, kind: FunctionKind) -> FunctionRef:
+        """Return the reference to a function or class, which `resolve` takes along."""
         if id(owner) not in self.indices:
             self.indices[id(owner)] = len(self.pending)
             self.pending.append((owner, kind))
         return FunctionRef(self.indices[id(owner)])
+
+    def closure(self, decorators: str = "", wrappers: tuple[Wrapper, ...] = ()) -> Closure:
+        """Return what was taken along, as the closure of a kernel with these decorators."""
+        return Closure(tuple(self.done), decorators, tuple(sorted(self.labels.items())), wrappers)
 
     def resolve(self, bound: tuple[Binding, ...] = ()) -> tuple[Binding, ...]:
         """Take along all that is pending; return bindings of before as they are then.
@@ -183,8 +226,8 @@ class Collector:
         self, python: Any, node: ast.FunctionDef | ast.Lambda, *, used: bool
     ) -> Iterator[tuple[str, Binding]]:
         bind = self.used if used else self.bind
-        scope = _scope(python)
-        named = set(_global_names(python.__code__)) | set(python.__code__.co_freevars)
+        scope = scope_of(python)
+        named = set(global_names(python.__code__)) | set(python.__code__.co_freevars)
         for name in sorted(named):
             if name in scope:
                 yield name, bind(scope[name], name, node)
@@ -202,7 +245,7 @@ class Collector:
 
     def bind(self, value: Any, name: str = "", node: ast.AST | None = None) -> Binding:
         """Return how a worker gets ``value``, which the code ``node`` calls ``name``."""
-        from kernellab._triton import objects
+        from kernellab._triton import objects  # keeps `import kernellab` light
 
         is_constexpr, inner = objects.constexpr_value(value)
         if is_constexpr:
@@ -314,77 +357,45 @@ def _without_import(binding: Binding) -> Binding:
     return binding
 
 
-def _scope(python: Any) -> dict[str, Any]:
-    cells = zip(python.__code__.co_freevars, python.__closure__ or (), strict=False)
-    nonlocals = {}
-    for name, cell in cells:
-        try:
-            nonlocals[name] = cell.cell_contents
-        except ValueError:
-            continue  # a name that its enclosing function has not assigned yet
-    return {**python.__globals__, **nonlocals}
-
-
-def _global_names(code: CodeType) -> Iterator[str]:
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in {"LOAD_GLOBAL", "LOAD_NAME"}:
-            yield instruction.argval
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _global_names(constant)
-
-
-def fix_signature(function: Any) -> None:
-    """Note what the names in the signature of a jit function stand for, which was just defined."""
-    signature_values(function.fn, definition(function)[2], _scope(function.fn))
-
-
-def names_of(function: Any, node: ast.FunctionDef) -> dict[str, Any]:
-    """Return what the global names in a function stand for, those of its decorators and signature included."""
-    scope = _scope(function)
-    decorators = {n.id for each in node.decorator_list for n in ast.walk(each) if isinstance(n, ast.Name)}
-    named = {*_global_names(function.__code__), *function.__code__.co_freevars, *signature_names(node), *decorators}
-    return {name: scope[name] for name in sorted(named - {"__class__"}) if name in scope}
-
-
 def _is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _lines(owner: Any) -> tuple[list[str], int]:
-    from kernellab._triton import objects
-
-    try:
-        return objects.source_lines(owner)
-    except (OSError, TypeError) as exc:
-        raise SourceError(
-            f"The source of {owner.__qualname__} cannot be found; define it in a cell or in a file.",
-            kernel=owner.__name__,
-        ) from exc
-
-
-def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
-    """Return the text of a function from its ``def`` on, the line of that in its file, and its syntax tree."""
-    lines, first = _lines(owner)
-    text = textwrap.dedent("".join(lines))
-    node = next((n for n in ast.walk(parsed(text)) if isinstance(n, ast.FunctionDef)), None)
-    if node is None:
-        raise SourceError(f"{owner.__qualname__} is not defined by a def statement.", kernel=owner.__name__)
-    body = text.splitlines(keepends=True)[node.lineno - 1 : node.end_lineno]
-    return "".join(body), first + node.lineno - 1, node
+def _wrapper(collector: Collector, kind: str, given: Mapping[str, Any]) -> Wrapper:
+    if kind == "jit":
+        return JitOptions(tuple(sorted(given.items())))
+    if kind == "heuristics":
+        return Heuristics(tuple((name, _bound(collector, value)) for name, value in given.items()))
+    return Autotune(
+        configs=tuple(_config(collector, config) for config in given["configs"]),
+        key=tuple(given["key"]),
+        arguments=tuple((name, _bound(collector, value)) for name, value in given["arguments"].items()),
+        prune_configs_by=tuple((name, _bound(collector, value)) for name, value in given["prune_configs_by"].items()),
+    )
 
 
-def whole_definition(owner: Any) -> tuple[str, ast.FunctionDef]:
-    """Return the text of a function with its decorators, and its syntax tree."""
-    text = textwrap.dedent("".join(_lines(owner)[0]))
-    node = next((n for n in ast.walk(parsed(text)) if isinstance(n, ast.FunctionDef)), None)
-    if node is None:
-        raise SourceError(f"{owner.__qualname__} is not defined by a def statement.", kernel=owner.__name__)
-    return "".join(text.splitlines(keepends=True)[: node.end_lineno]), node
+def _config(collector: Collector, config: Any) -> ConfigText:
+    options = {name: getattr(config, name, None) for name in ("num_warps", "num_stages", "num_ctas")}
+    given = {name: getattr(config, name, None) for name in ("maxnreg", "ir_override")}
+    return ConfigText(
+        parameters=tuple((name, _bound(collector, value)) for name, value in config.kwargs.items()),
+        options=(*options.items(), *((name, value) for name, value in given.items() if value is not None)),
+        pre_hook=None if config.pre_hook is None else _bound(collector, config.pre_hook),
+    )
 
 
-def decorators_text(owner: Any) -> str:
-    """Return the decorators of a function as they were written."""
-    text = textwrap.dedent("".join(_lines(owner)[0]))
-    node = next(n for n in ast.walk(parsed(text)) if isinstance(n, ast.FunctionDef))
-    return "".join(text.splitlines(keepends=True)[: node.lineno - 1])
+def _bound(collector: Collector, value: Any) -> Binding:
+    """Return how to get a value again; `Opaque` for a function whose source is not known, such as that of a prompt."""
+    if isinstance(value, FunctionType) and not is_installed(value.__module__ or ""):
+        try:
+            _require_source(value)
+        except SourceError:
+            return Opaque("a function without source")
+    return collector.bind(value)
+
+
+def _require_source(function: FunctionType) -> None:
+    if function.__name__ == "<lambda>":
+        lambda_definition(function)
+    else:
+        definition(function)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab._triton.wrapping import decorated_closure_of
+from kernellab._triton.closure import decorated_closure_of
 from kernellab.compile.types import Compiled
 from kernellab.errors import LaunchError, SourceError
 from kernellab.launch.grid import CheckedGrid, Grid3

@@ -11,7 +11,8 @@ from functools import partial
 from types import CodeType
 from typing import Any
 
-from kernellab._triton.closure import closure_of, fix_signature
+from kernellab._triton.closure import closure_of
+from kernellab._triton.definitions import fix_signature
 from kernellab.advice import remark_on
 from kernellab.compile.types import Compiled
 from kernellab.errors import CheckFailed, Place, UsageError

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from kernellab._triton.wrapping import value_closure_of
+from kernellab._triton.closure import value_closure_of
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
 from kernellab.launch.recording import LaunchRecord

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
-from kernellab._triton.closure import definition
+from kernellab._triton.definitions import definition
 from kernellab.errors import SourceError
 from kernellab.source import lambda_definition
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
-from kernellab._triton.wrapping import decorated_closure_of
+from kernellab._triton.closure import decorated_closure_of
 from kernellab.errors import SourceError, UnknownName, UsageError, value_message
 from kernellab.launch.calls import require_kernel, verbs
 from kernellab.source import Closure, is_name, jsonable

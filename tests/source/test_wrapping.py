@@ -12,8 +12,8 @@ import triton.language as tl
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
+from kernellab._triton.closure import decorated_closure_of
 from kernellab._triton.loading import load
-from kernellab._triton.wrapping import decorated_closure_of
 from kernellab.source import Autotune, Opaque, closure_from_jsonable, closure_to_jsonable
 from tests import samples
 

@@ -18,7 +18,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from kernellab._triton.wrapping import decorated_closure_of, value_closure_of
+from kernellab._triton.closure import decorated_closure_of, value_closure_of
 from kernellab.export.exchange import bundle_bytes, read_bundle
 from kernellab.registry import version_digest
 from kernellab.store import Argument, Entry, Launch, Measurement, Result, Store
