@@ -18,7 +18,7 @@ from kernellab.measure.functions import called
 from kernellab.measure.reference import Reference, bounded_values
 from kernellab.measure.stopwatch import Turn, gpu_stopwatch
 from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, texts_of, values_of
-from kernellab.store import Launch, Version, evaluated
+from kernellab.store import RecordedLaunch, Version, evaluated
 
 Verdict = Literal["faster", "slower", "no difference"]
 _MARGIN = 0.01  # a difference below this is none that anybody would act on
@@ -143,7 +143,7 @@ def compare_kernels(
     return _compared(one, two, arguments, bench.device)
 
 
-def _common_launch(kernels: Registry, first: Version, other: Version | None) -> Launch:
+def _common_launch(kernels: Registry, first: Version, other: Version | None) -> RecordedLaunch:
     for version in (first, other):
         launch = recorded_version(kernels.store, version).launch if version is not None else None
         if launch is not None and launch.grid is not None:
@@ -152,7 +152,7 @@ def _common_launch(kernels: Registry, first: Version, other: Version | None) -> 
     raise UsageError(f"No launch of {names} is kept; launch one, for its inputs.")
 
 
-def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: Launch, *, is_edited: bool) -> Side:
+def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: RecordedLaunch, *, is_edited: bool) -> Side:
     """Return a kernel with constexprs and options of its own launches, where it has some."""
     from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
 
@@ -190,7 +190,9 @@ def _text(version: Version) -> str:
     return "\n\n".join(texts_of(version))
 
 
-def _grid(own: Launch, shared: Launch, launches: tuple[Launch, ...], given: Mapping[str, Any]) -> Any:
+def _grid(
+    own: RecordedLaunch, shared: RecordedLaunch, launches: tuple[RecordedLaunch, ...], given: Mapping[str, Any]
+) -> Any:
     """Return the grid of a kernel on arguments that may be those of another: by formula, else as recorded."""
     if own == shared or not launches:
         return shared.grid

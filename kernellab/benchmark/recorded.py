@@ -12,7 +12,7 @@ from kernellab.benchmark.spec import VARIANTS, Question, peers, swept
 from kernellab.errors import UsageError
 from kernellab.launch.calls import require_grid
 from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, values_of
-from kernellab.store import Argument, Launch, evaluated
+from kernellab.store import Argument, RecordedLaunch, evaluated
 
 _OPTIONS = frozenset({"over", "inputs", "versus", "where", "flops", "bytes", "check", "rounds", "timeout_s"})
 _ASK = "pass inputs=lambda {names}: dict(...), which makes the arguments."
@@ -93,7 +93,7 @@ def recorded(kernels: Registry, kernel: Any, names: tuple[str, ...], device: str
     return Recorded(launch.grid if formula is None else partial(evaluated, formula.text), inputs)
 
 
-def scaled(launch: Launch, values: Mapping[str, Any]) -> Launch:
+def scaled(launch: RecordedLaunch, values: Mapping[str, Any]) -> RecordedLaunch:
     """Return a launch with other values of some scalars, and tensors and strides that fit them.
 
     An extent follows a number where it equals it; that of a vector also where it is a multiple of it, or its product

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernellab.ir.effects import Effects
 from kernellab.source import Binding, Closure
-from kernellab.store import Argument, Launch, Result
+from kernellab.store import Argument, RecordedLaunch, Result
 
 LAUNCH = "launch"  # a kernel; all other operations but `WINDOW` and `COPY` are named as in torch.ops
 WINDOW = "window"  # (value, shape, stride, offset, dtype): its memory in another layout, counted from its first element
@@ -118,7 +118,7 @@ class Seen:
     kernel: Any
     owner: Any
     kept: Closure | None
-    launch: Launch
+    launch: RecordedLaunch
     result: Result
     effects: Effects
     grid: tuple[int, int, int]

@@ -12,7 +12,7 @@ from kernellab.export.launcher import Plan, scalar_text
 from kernellab.measure.tolerance import share_of_largest, unit_named
 from kernellab.registry.recorded_launches import bounds_of, given_arguments, listed_tensor, random_tensor, tensors_among
 from kernellab.source import literal
-from kernellab.store import Argument, Launch
+from kernellab.store import Argument, RecordedLaunch
 
 _ROUNDED = ("bfloat16", "float8")  # Triton's own interpreter computes these as integers
 
@@ -65,7 +65,7 @@ def check_text(plan: Plan, expected: Sequence[Expected], *, has_dot: bool) -> It
     yield 'if __name__ == "__main__":\n    main()\n'
 
 
-def inputs_text(launch: Launch) -> str:
+def inputs_text(launch: RecordedLaunch) -> str:
     """Return the source of ``inputs(device, seed=0)``, which returns all arguments by name but the meta-parameters.
 
     Raises:
@@ -96,7 +96,7 @@ def launched(plan: Plan) -> str:
     return "launch(**arguments)" if plan.grid else f"launch(**arguments, grid={plan.launch.grid})"
 
 
-def held(launch: Launch, name: str) -> tuple[str, Argument]:
+def held(launch: RecordedLaunch, name: str) -> tuple[str, Argument]:
     """Return the tensor that an output is among ``arguments``, as an expression, and its description."""
     base, _, index = name.partition("[")
     argument, expression = launch.argument(base), f"arguments[{literal(base)}]"

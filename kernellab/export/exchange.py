@@ -35,7 +35,7 @@ from kernellab.source import (
     require,
     require_type,
 )
-from kernellab.store import Entry, Launch, Measurement, MeasurementRow, Store, Version, measurement_of
+from kernellab.store import Entry, Measurement, MeasurementRow, RecordedLaunch, Store, Version, measurement_of
 from kernellab.store.serial import (
     launch_from_jsonable,
     launch_to_jsonable,
@@ -131,7 +131,7 @@ def _listed(content: Mapping[str, Any], name: str) -> list[Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _launch(row: Mapping[str, Any]) -> tuple[Launch, float | None, int]:
+def _launch(row: Mapping[str, Any]) -> tuple[RecordedLaunch, float | None, int]:
     require_seconds(row["seconds"], "the seconds of a launch")
     require_count(row["count"], "the count of a launch")
     return launch_from_jsonable(row["launch"]), row["seconds"], row["count"]

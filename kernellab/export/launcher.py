@@ -9,7 +9,7 @@ from kernellab.errors import UsageError
 from kernellab.registry import grid_text
 from kernellab.registry.recorded_launches import GridText, options_of, why_unmade
 from kernellab.source import literal
-from kernellab.store import Argument, Launch, Result
+from kernellab.store import Argument, RecordedLaunch, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Plan:
     """
 
     name: str
-    launch: Launch
+    launch: RecordedLaunch
     required: tuple[Argument, ...]
     allocated: tuple[tuple[Argument, str], ...]
     mutated: tuple[str, ...]
@@ -38,7 +38,7 @@ class Plan:
 
 def plan_of(
     name: str,
-    launches: Sequence[Launch],
+    launches: Sequence[RecordedLaunch],
     result: Result | None,
     computed: Sequence[str],
     functions: Mapping[Argument, str],
@@ -66,7 +66,7 @@ def plan_of(
     )
 
 
-def meta_of(launch: Launch, functions: Mapping[Argument, str]) -> dict[str, str]:
+def meta_of(launch: RecordedLaunch, functions: Mapping[Argument, str]) -> dict[str, str]:
     """Return the constexprs and options of a launch, by name, each as an expression.
 
     ``functions`` gives the expressions of arguments that are functions, or values without a literal.
@@ -168,7 +168,7 @@ def _only_written(given: Sequence[Argument], result: Result | None) -> list[Argu
     return [a for a in given if a.kind == "tensor" and a.name in only - shared]
 
 
-def _allocation(output: Argument, inputs: Sequence[Argument], launches: Sequence[Launch]) -> str:
+def _allocation(output: Argument, inputs: Sequence[Argument], launches: Sequence[RecordedLaunch]) -> str:
     """Return the expression that makes an output, or "" where its shape does not follow from the inputs."""
     for source in inputs:
         if _always(launches, output, source, same_layout=True):
@@ -183,7 +183,7 @@ def _allocation(output: Argument, inputs: Sequence[Argument], launches: Sequence
     return f"torch.zeros({shape}, dtype={dtype}, device={inputs[0].name}.device)"
 
 
-def _extent(axis: int, output: Argument, inputs: Sequence[Argument], launches: Sequence[Launch]) -> str | None:
+def _extent(axis: int, output: Argument, inputs: Sequence[Argument], launches: Sequence[RecordedLaunch]) -> str | None:
     """Return what gives one extent of an output: that axis of the first input, or of the last one for the last axis."""
     last = axis == len(output.shape) - 1
     places = [(a, k) for a in (reversed(inputs) if last and axis else inputs) for k in range(len(a.shape))]
@@ -194,12 +194,12 @@ def _extent(axis: int, output: Argument, inputs: Sequence[Argument], launches: S
     return None
 
 
-def _always(launches: Sequence[Launch], output: Argument, source: Argument, *, same_layout: bool) -> bool:
+def _always(launches: Sequence[RecordedLaunch], output: Argument, source: Argument, *, same_layout: bool) -> bool:
     pairs = [(launch.argument(output.name), launch.argument(source.name)) for launch in launches]
     return all(a.shape == b.shape and (not same_layout or a.stride == b.stride) for a, b in pairs)
 
 
-def _axis_of(launch: Launch, name: str, axis: int) -> int | None:
+def _axis_of(launch: RecordedLaunch, name: str, axis: int) -> int | None:
     shape = launch.argument(name).shape
     return shape[axis] if axis < len(shape) else None
 

@@ -13,7 +13,7 @@ from kernellab.export.flatten import Flat, appended, flattened, import_line, mov
 from kernellab.export.launcher import Plan, launch_text, operator_launch_text, plan_of
 from kernellab.registry import RecordedVersion
 from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque, docstring, literal
-from kernellab.store import Argument, Launch
+from kernellab.store import Argument, RecordedLaunch
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def _dict(entries: Iterable[tuple[str, str]]) -> str:
     return f"{{{', '.join(f'{literal(name)}: {text}' for name, text in entries)}}}"
 
 
-def _key_values(launch: Launch, tuner: Autotune) -> str:
+def _key_values(launch: RecordedLaunch, tuner: Autotune) -> str:
     values = [next((a for a in launch.arguments if a.name == name), None) for name in tuner.key]
     shown = [literal(a.value) if a is not None and a.kind == "scalar" else "None" for a in values]
     return f"({', '.join(shown)}{',' if len(shown) == 1 else ''})"
@@ -229,5 +229,5 @@ def _provenance(parts: Parts) -> str:
     return "\n".join(textwrap.fill(line, 110) if not line.startswith(" ") else line for line in lines) + "\n"
 
 
-def _ran(launch: Launch) -> str:
+def _ran(launch: RecordedLaunch) -> str:
     return {"gpu": f" and ran on {launch.device}", "interpreter": " and ran on the CPU"}.get(launch.where, "")

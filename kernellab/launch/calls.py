@@ -103,7 +103,7 @@ _RULES = {
     "view": _TEXT,
     "where": _CONDITION,
 }  # fmt: skip
-_OWNERS = {"Lab": "lab", "Keeping": "lab", "Launches": "lab", "Registry": "lab.kernels"}
+_OWNERS = {"Lab": "lab", "Launches": "lab", "Registry": "lab.kernels"}
 
 
 def verbs(owner: _Class) -> _Class:

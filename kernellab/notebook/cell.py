@@ -25,7 +25,7 @@ from kernellab.measure.comparison import Check, compare
 from kernellab.measure.functions import no_python
 from kernellab.measure.reference import ReferenceFunction, check_in, expression_in, reference_of
 from kernellab.registry import launched_version, remember
-from kernellab.registry.symbolic_arguments import rephrased
+from kernellab.registry.symbolic_arguments import symbolic_expression
 from kernellab.store import Version
 from kernellab.views.cards.report import CellReport, KernelReport, argument_reports
 
@@ -346,7 +346,7 @@ def _remembered(
     for record in list(recorder.records.values()):
         check = ""
         if options.check is not None and id(record) in checked:
-            check = rephrased(ast.parse(options.check, mode="eval").body, cell.namespace, record.arguments)
+            check = symbolic_expression(ast.parse(options.check, mode="eval").body, cell.namespace, record.arguments)
         keep = launched_version if record.grid is not None and 0 in record.grid else partial(remember, check=check)
         yield record, keep(cell.lab.kernels, record.kernel, record)
 

@@ -11,10 +11,10 @@ from kernellab._triton.closure import value_closure_of
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
 from kernellab.launch.recording import LaunchRecord
-from kernellab.registry.symbolic_arguments import rephrased_grid
+from kernellab.registry.symbolic_arguments import symbolic_grid
 from kernellab.registry.table import Registry
 from kernellab.source import is_plain
-from kernellab.store import Argument, Launch, LaunchedBy, Result, Version, is_formula
+from kernellab.store import Argument, LaunchedBy, RecordedLaunch, Result, Version, is_formula
 from kernellab.store.serial import OPTIONS
 
 _SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are no random numbers
@@ -54,7 +54,7 @@ def keep(kernels: Registry, record: LaunchRecord) -> None:
         remember(kernels, record.kernel, record)
 
 
-def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Launch:
+def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> RecordedLaunch:
     """Return the launch that a record stands for."""
     from kernellab._triton.decorators import best_config
 
@@ -68,9 +68,9 @@ def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Launc
     ]
     options = {name: compiled.options.get(name) for name in OPTIONS if compiled.options.get(name) is not None}
     config = best_config(record.owner or kernels.owner_of(record.kernel))
-    grid_text = rephrased_grid(record.given_grid, record.arguments)
+    grid_text = symbolic_grid(record.given_grid, record.arguments)
     where = record.where if record.run is None else record.run.where
-    return Launch(
+    return RecordedLaunch(
         signature=tuple((parameter.name, parameter.type) for parameter in compiled.parameters),
         arguments=tuple(arguments),
         options=options,

@@ -1,4 +1,4 @@
-"""The verbs over kept kernels: list, search, define again, remove, tag. Each version is one row."""
+"""The listing commands over kept kernels (list, search, define again, remove, tag), and the history as DataFrames."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.errors import UsageError, first_line
-from kernellab.store import Argument, Launch, Result, Store, Version
+from kernellab.store import Argument, RecordedLaunch, Result, Store, Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,11 @@ class RecordedVersion:
     """A version, its launches (the latest last), and what was compiled for the last of them."""
 
     version: Version
-    launches: tuple[Launch, ...]
+    launches: tuple[RecordedLaunch, ...]
     result: Result | None
 
     @property
-    def launch(self) -> Launch | None:
+    def launch(self) -> RecordedLaunch | None:
         """The latest launch, or None where none is kept."""
         return self.launches[-1] if self.launches else None
 
@@ -41,7 +41,7 @@ def recorded_version(store: Store, version: Version) -> RecordedVersion:
     return RecordedVersion(version, launches, result)
 
 
-def values_of(launch: Launch) -> dict[str, Any]:
+def values_of(launch: RecordedLaunch) -> dict[str, Any]:
     """Return the constexprs and options of a launch as values.
 
     Raises:
@@ -73,11 +73,11 @@ def _accumulates(result: Result | None) -> bool:
     )
 
 
-def _names(launch: Launch) -> list[str]:
+def _names(launch: RecordedLaunch) -> list[str]:
     return [argument.name for argument in launch.arguments]
 
 
-def _result(store: Store, version: Version, launch: Launch) -> Result | None:
+def _result(store: Store, version: Version, launch: RecordedLaunch) -> Result | None:
     return next((r for _, r in reversed(store.history.results(version.id)) if r.digest == launch.result), None)
 
 
@@ -100,7 +100,7 @@ def listed_tensor(values, shape, dtype, device):  # type: ignore[no-untyped-def]
     return torch.tensor(values, dtype=dtype, device=device).reshape(shape)
 
 
-def made_inputs(launch: Launch, device: str) -> dict[str, Any]:
+def made_inputs(launch: RecordedLaunch, device: str) -> dict[str, Any]:
     """Return what the exported ``inputs`` would."""
     return made_arguments(given_arguments(launch), device, 0)
 
@@ -178,11 +178,11 @@ def _require_room(tensors: Sequence[Argument], device: str) -> None:
         raise UsageError(f"The tensors of the recorded launch take {held:,} bytes, for which {device} has no room.")
 
 
-def given_arguments(launch: Launch) -> list[Argument]:
+def given_arguments(launch: RecordedLaunch) -> list[Argument]:
     return [argument for argument in launch.arguments if not argument.constexpr]
 
 
-def options_of(launch: Launch) -> dict[str, Any]:
+def options_of(launch: RecordedLaunch) -> dict[str, Any]:
     """Return the options of a launch that say something: one CTA is what there is without the option."""
     return {n: v for n, v in launch.options.items() if v is not None and (n, v) != ("num_ctas", 1)}
 
@@ -196,7 +196,7 @@ def tensors_among(arguments: list[Argument]) -> list[Argument]:
     return [t for a in arguments for t in ((a,) if a.kind == "tensor" else tensors_among(list(a.members)))]
 
 
-Extent = Callable[[Launch], int | None]
+Extent = Callable[[RecordedLaunch], int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class GridText:
     inferred: int = 0
 
 
-def grid_text(launches: Sequence[Launch]) -> GridText | None:
+def grid_text(launches: Sequence[RecordedLaunch]) -> GridText | None:
     """Return the grid of the latest launch that tells it, or None where no formula fits all launches."""
     for launch in reversed(launches):
         if launch.grid_text and _varies(launch.grid_text):
@@ -227,7 +227,7 @@ def _varies(text: str) -> bool:
     return any(character.isalpha() for character in text.partition(":")[2])
 
 
-def _axis(launches: Sequence[Launch], axis: int) -> str | None:
+def _axis(launches: Sequence[RecordedLaunch], axis: int) -> str | None:
     wanted = [launch.grid[axis] for launch in launches if launch.grid is not None]
     if set(wanted) == {1}:
         return "1"
@@ -237,7 +237,7 @@ def _axis(launches: Sequence[Launch], axis: int) -> str | None:
     return None
 
 
-def _candidates(launch: Launch) -> Iterator[tuple[str, Extent]]:
+def _candidates(launch: RecordedLaunch) -> Iterator[tuple[str, Extent]]:
     """Yield formulas, the likeliest first: quotients by a block size, then sizes themselves, then products of two."""
     sizes, blocks = list(_sizes(launch)), list(_blocks(launch))
     quotients = [_quotient(size, block) for size in sizes for block in blocks]
@@ -248,7 +248,7 @@ def _candidates(launch: Launch) -> Iterator[tuple[str, Extent]]:
             yield f"{first[0]} * {second[0]}", _product(first[1], second[1])
 
 
-def _sizes(launch: Launch) -> Iterator[tuple[str, Extent]]:
+def _sizes(launch: RecordedLaunch) -> Iterator[tuple[str, Extent]]:
     for argument in launch.arguments:
         if argument.kind == "scalar" and not argument.constexpr and type(argument.value) is int:
             yield argument.name, _scalar(argument.name)
@@ -263,14 +263,14 @@ def _sizes(launch: Launch) -> Iterator[tuple[str, Extent]]:
             yield f'meta["{argument.name}"]', _scalar(argument.name)
 
 
-def _blocks(launch: Launch) -> Iterator[tuple[str, Extent]]:
+def _blocks(launch: RecordedLaunch) -> Iterator[tuple[str, Extent]]:
     for argument in launch.arguments:
         if argument.constexpr and type(argument.value) is int and argument.value > 1:
             yield f'meta["{argument.name}"]', _scalar(argument.name)
 
 
 def _quotient(size: tuple[str, Extent], block: tuple[str, Extent]) -> tuple[str, Extent]:
-    def extent(launch: Launch) -> int | None:
+    def extent(launch: RecordedLaunch) -> int | None:
         above, below = size[1](launch), block[1](launch)
         return None if above is None or not below else -(-above // below)
 
@@ -278,7 +278,7 @@ def _quotient(size: tuple[str, Extent], block: tuple[str, Extent]) -> tuple[str,
 
 
 def _product(first: Extent, second: Extent) -> Extent:
-    def extent(launch: Launch) -> int | None:
+    def extent(launch: RecordedLaunch) -> int | None:
         left, right = first(launch), second(launch)
         return None if left is None or right is None else left * right
 
@@ -286,7 +286,7 @@ def _product(first: Extent, second: Extent) -> Extent:
 
 
 def _scalar(name: str) -> Extent:
-    def extent(launch: Launch) -> int | None:
+    def extent(launch: RecordedLaunch) -> int | None:
         value = next((a.value for a in launch.arguments if a.name == name), None)
         return value if type(value) is int else None
 
@@ -294,7 +294,7 @@ def _scalar(name: str) -> Extent:
 
 
 def _shape(name: str, axis: int | None) -> Extent:
-    def extent(launch: Launch) -> int | None:
+    def extent(launch: RecordedLaunch) -> int | None:
         shape = next((a.shape for a in launch.arguments if a.name == name), ())
         if axis is None:
             return math.prod(shape)

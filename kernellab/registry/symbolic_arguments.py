@@ -1,4 +1,4 @@
-"""Expressions of a user's namespace, said anew in terms of a kernel's parameters.
+"""Symbolic arguments: expressions of a user's namespace in terms of a kernel's parameters.
 
 A grid function such as ``lambda meta: (triton.cdiv(count, meta["BLOCK"]),)`` names variables of a notebook. Outside of
 it only what the kernel itself is given is at hand, so each variable is replaced by the parameter that held its value.
@@ -22,7 +22,7 @@ from kernellab.source import lambda_definition
 MODULES = {"triton": "triton", "triton.language": "tl", "torch": "torch", "math": "math"}
 
 
-def rephrased_grid(grid: Any, arguments: Mapping[str, Any]) -> str:
+def symbolic_grid(grid: Any, arguments: Mapping[str, Any]) -> str:
     """Return a grid function as the text of a lambda over the kernel's parameters, or "" where it cannot be said so."""
     if not isinstance(grid, FunctionType):
         return ""
@@ -34,16 +34,16 @@ def rephrased_grid(grid: Any, arguments: Mapping[str, Any]) -> str:
         return ""
     scope = inspect.getclosurevars(grid)
     named = _named_numbers(node, arguments)
-    return "" if named is None else rephrased(named, {**scope.globals, **scope.nonlocals}, arguments)
+    return "" if named is None else symbolic_expression(named, {**scope.globals, **scope.nonlocals}, arguments)
 
 
-def rephrased(node: ast.expr, scope: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+def symbolic_expression(node: ast.expr, scope: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
     """Return the text of an expression with every name of ``scope`` replaced, or "" where one stands for nothing."""
     bound = {each.arg for part in ast.walk(node) if isinstance(part, ast.Lambda) for each in part.args.args}
     replacement: dict[str, ast.expr] = {}
     for part in ast.walk(node):
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.id not in bound:
-            found = part.id if part.id in arguments and part.id not in scope else _said(part.id, scope, arguments)
+            found = part.id if part.id in arguments and part.id not in scope else _symbol_of(part.id, scope, arguments)
             if found is None:
                 return ""
             replacement[part.id] = ast.parse(found, mode="eval").body
@@ -53,7 +53,7 @@ def rephrased(node: ast.expr, scope: Mapping[str, Any], arguments: Mapping[str, 
 def _named_numbers(node: ast.expr, arguments: Mapping[str, Any]) -> ast.expr | None:
     """Return an expression with its large numbers, which are sizes, as parameters; None where one is no parameter's."""
     sizes = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and type(n.value) is int and n.value > 16}
-    found = {size: _said_number("", size, arguments) for size in sizes}
+    found = {size: _symbol_of_number("", size, arguments) for size in sizes}
     if None in found.values():
         return None
     text = ast.unparse(node)
@@ -83,7 +83,7 @@ def _as_lambda(grid: FunctionType) -> ast.Lambda | None:
     return ast.Lambda(ast.arguments([], bare, None, [], [], None, []), body[0].value)
 
 
-def _said(name: str, scope: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
+def _symbol_of(name: str, scope: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
     """Return what stands for a name: a parameter, an extent of one, or a module; None where nothing does."""
     if name not in scope:
         return name if hasattr(builtins, name) else None
@@ -94,10 +94,10 @@ def _said(name: str, scope: Mapping[str, Any], arguments: Mapping[str, Any]) -> 
         return next((parameter for parameter, given in arguments.items() if given is value), None)
     if type(value) is not int:
         return None
-    return _said_number(name, value, arguments)
+    return _symbol_of_number(name, value, arguments)
 
 
-def _said_number(name: str, value: int, arguments: Mapping[str, Any]) -> str | None:
+def _symbol_of_number(name: str, value: int, arguments: Mapping[str, Any]) -> str | None:
     equal = [parameter for parameter, given in arguments.items() if type(given) is int and given == value]
     if name in equal:
         return name

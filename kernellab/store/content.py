@@ -68,7 +68,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class RecordedLaunch:
     """A way in which a kernel was launched.
 
     ``signature`` gives Triton's type of each parameter, ``options`` what the compiler was told (``num_warps``, ...),
@@ -104,7 +104,7 @@ class LaunchRow:
 
     id: int
     version_id: int
-    launch: Launch
+    launch: RecordedLaunch
     seconds: float | None
     count: int
     created: float
@@ -171,5 +171,5 @@ class Entry:
     digest: str
     tags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    launches: tuple[tuple[Launch, float | None, int], ...] = ()
+    launches: tuple[tuple[RecordedLaunch, float | None, int], ...] = ()
     measurements: tuple[tuple[Measurement, float | None], ...] = ()

@@ -26,7 +26,7 @@ from kernellab.source import (
     require_closure,
     require_type,
 )
-from kernellab.store.content import Argument, Launch, Measurement, Result
+from kernellab.store.content import Argument, Measurement, RecordedLaunch, Result
 from kernellab.store.formula import is_formula, require_formula
 
 # `torch.dtype`, but those of packed bits
@@ -54,7 +54,7 @@ def dumped(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
 
 
-def launch_to_jsonable(launch: Launch) -> dict[str, Any]:
+def launch_to_jsonable(launch: RecordedLaunch) -> dict[str, Any]:
     found = {**_plain(launch), "arguments": [argument_to_jsonable(argument) for argument in launch.arguments]}
     if launch.by == "launch":
         del found["by"]  # those of an earlier release have none
@@ -68,7 +68,7 @@ def result_to_jsonable(result: Result) -> dict[str, Any]:
     return found
 
 
-def _plain(record: Launch | Result) -> dict[str, Any]:
+def _plain(record: RecordedLaunch | Result) -> dict[str, Any]:
     """Return a record by its field names; what may be of any plain type is tagged with it."""
     found = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
     return {**found, "options": {name: jsonable(value) for name, value in record.options.items()}}
@@ -87,7 +87,7 @@ def argument_to_jsonable(argument: Argument) -> dict[str, Any]:
     return {**found, "value": jsonable(argument.value)}
 
 
-def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = True) -> Launch:
+def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = True) -> RecordedLaunch:
     """Return the launch that JSON stands for.
 
     Without ``keeps_formulas``, a grid or a reference that is none is left out: an earlier release wrote others.
@@ -96,13 +96,13 @@ def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = Tru
         Malformed: it is none, or holds something that no launch holds.
     """
     with reading("the launch"):
-        known = _known(Launch, value)
+        known = _known(RecordedLaunch, value)
         known["signature"] = tuple((name, kind) for name, kind in value["signature"])
         known["arguments"] = tuple(map(_argument, value["arguments"]))
         known["options"] = {name: from_jsonable(each) for name, each in value["options"].items()}
         known["grid"] = None if value["grid"] is None else tuple(value["grid"])
-        launch = Launch(**known)
-        require_type(launch, Launch, "the launch")
+        launch = RecordedLaunch(**known)
+        require_type(launch, RecordedLaunch, "the launch")
     _require_arguments(launch.arguments)
     for name, option in launch.options.items():
         is_option = name in OPTIONS and (option is None or type(option) is int)

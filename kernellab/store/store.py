@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.source import Closure, closure_of_json, closure_to_jsonable, parsed_json, require, require_type
-from kernellab.store.content import Entry, Launch, LaunchRow, Measurement, MeasurementRow, Result, Version
+from kernellab.store.content import Entry, LaunchRow, Measurement, MeasurementRow, RecordedLaunch, Result, Version
 from kernellab.store.database import Database
 from kernellab.store.serial import (
     dumped,
@@ -41,7 +41,7 @@ class History:
     def add_launch(
         self,
         version_id: int,
-        launch: Launch,
+        launch: RecordedLaunch,
         *,
         seconds: float | None = None,
         count: int = 1,
@@ -122,7 +122,7 @@ def _delete_oldest(cursor: sqlite3.Cursor, table: str, order: str) -> int:
 
 
 def insert_launch(
-    cursor: sqlite3.Cursor, version_id: int, launch: Launch, seconds: float | None, count: int, now: float
+    cursor: sqlite3.Cursor, version_id: int, launch: RecordedLaunch, seconds: float | None, count: int, now: float
 ) -> None:
     """Enter launches of one kind, or count them with those of their kind that are there."""
     text, digest = dumped(launch_to_jsonable(launch)), _launch_digest(launch)
@@ -186,7 +186,7 @@ def _measurement_row(number: int, owner: int, *values: Any) -> MeasurementRow:
     return MeasurementRow(number, owner, measurement_of(*measured), created)
 
 
-def _launch_digest(launch: Launch) -> str:
+def _launch_digest(launch: RecordedLaunch) -> str:
     def lasting(argument: dict[str, Any]) -> dict[str, Any]:
         kept = {name: value for name, value in argument.items() if name not in _NOT_IDENTITY}
         return {**kept, "members": [lasting(member) for member in argument["members"]]}

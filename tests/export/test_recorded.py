@@ -8,7 +8,7 @@ import pytest
 
 from kernellab.benchmark.recorded import scaled
 from kernellab.errors import UsageError
-from kernellab.store import Argument, Launch
+from kernellab.store import Argument, RecordedLaunch
 
 
 def tensor(name: str, *shape: int, stride: tuple[int, ...] | None = None, dtype: str = "float32") -> Argument:
@@ -23,16 +23,16 @@ def _product(values: tuple[int, ...]) -> int:
     return found
 
 
-def launch(*arguments: Argument, **numbers: int) -> Launch:
+def launch(*arguments: Argument, **numbers: int) -> RecordedLaunch:
     scalars = tuple(Argument(name, "scalar", value=value, constexpr=name.isupper()) for name, value in numbers.items())
-    return Launch((), (*arguments, *scalars), {}, (1, 1, 1), "cuda:90", "gpu", "")
+    return RecordedLaunch((), (*arguments, *scalars), {}, (1, 1, 1), "cuda:90", "gpu", "")
 
 
-def shapes(found: Launch) -> dict[str, tuple[int, ...]]:
+def shapes(found: RecordedLaunch) -> dict[str, tuple[int, ...]]:
     return {each.name: each.shape for each in found.arguments if each.kind == "tensor"}
 
 
-def values(found: Launch) -> dict[str, Any]:
+def values(found: RecordedLaunch) -> dict[str, Any]:
     return {each.name: each.value for each in found.arguments if each.kind == "scalar"}
 
 
@@ -78,7 +78,7 @@ def test_numbers_that_are_no_sizes_only_change_their_value() -> None:
         (launch(tensor("x", 60), a=4, b=6), {"a": 8, "b": 18}, r"x has the shape \(60,\)"),
     ],
 )
-def test_what_is_ambiguous_asks_for_inputs(before: Launch, wanted: dict[str, int], message: str) -> None:
+def test_what_is_ambiguous_asks_for_inputs(before: RecordedLaunch, wanted: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         scaled(before, wanted)
     assert f"pass inputs=lambda {', '.join(wanted)}: dict(...)" in caught.value.message

@@ -12,8 +12,8 @@ import triton
 import kernellab
 from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.registry import argument_of
-from kernellab.registry.symbolic_arguments import rephrased_grid
-from kernellab.store import Launch
+from kernellab.registry.symbolic_arguments import symbolic_grid
+from kernellab.store import RecordedLaunch
 
 ADD = """\
 @triton.jit
@@ -32,7 +32,7 @@ def lab() -> Iterator[kernellab.Lab]:
         yield opened
 
 
-def launched(lab: kernellab.Lab, text: str, check: str | None = None, **names: Any) -> list[Launch]:
+def launched(lab: kernellab.Lab, text: str, check: str | None = None, **names: Any) -> list[RecordedLaunch]:
     run_cell(lab, ADD + text, names, "In[1]", CellOptions(check=check), lambda value: None)
     return [row.launch for row in lab.kernels.store.history.launches()]
 
@@ -95,13 +95,13 @@ def test_grids_are_rephrased_only_where_every_name_stands_for_something() -> Non
         """One program per row."""
         return (x.shape[0],)
 
-    assert rephrased_grid(rows_only, arguments) == "lambda meta: (x_ptr.shape[0],)"
+    assert symbolic_grid(rows_only, arguments) == "lambda meta: (x_ptr.shape[0],)"
     assert (
-        rephrased_grid(lambda m: (triton.cdiv(columns, 2),), arguments) == "lambda m: (triton.cdiv(x_ptr.shape[1], 2),)"
+        symbolic_grid(lambda m: (triton.cdiv(columns, 2),), arguments) == "lambda m: (triton.cdiv(x_ptr.shape[1], 2),)"
     )
-    assert rephrased_grid(lambda m: (nine,), arguments) == ""
-    assert rephrased_grid(lambda m: (unknown,), arguments) == ""
-    assert rephrased_grid((4,), arguments) == ""
+    assert symbolic_grid(lambda m: (nine,), arguments) == ""
+    assert symbolic_grid(lambda m: (unknown,), arguments) == ""
+    assert symbolic_grid((4,), arguments) == ""
 
 
 def test_the_bounds_of_a_large_tensor_hold_its_ends_and_leave_out_what_is_not_finite() -> None:

@@ -21,7 +21,7 @@ import triton.language as tl
 from kernellab._triton.closure import decorated_closure_of, value_closure_of
 from kernellab.export.exchange import bundle_bytes, read_bundle
 from kernellab.registry import version_digest
-from kernellab.store import Argument, Entry, Launch, Measurement, Result, Store
+from kernellab.store import Argument, Entry, Measurement, RecordedLaunch, Result, Store
 
 Json = Any
 HELPER_BLOCK = tl.constexpr(4)
@@ -47,7 +47,7 @@ def _tensor(name: str, **more: Any) -> Argument:
     return Argument(name, "tensor", **given)
 
 
-LAUNCH = Launch(
+LAUNCH = RecordedLaunch(
     signature=(("x", "*fp32"), ("n", "i32")),
     arguments=(
         _tensor("x"),

@@ -10,7 +10,7 @@ import pytest
 
 from kernellab._triton.closure import closure_of
 from kernellab.source import Closure
-from kernellab.store import FILE, SCHEMA, Argument, History, Launch, Measurement, Result, Store
+from kernellab.store import FILE, SCHEMA, Argument, History, Measurement, RecordedLaunch, Result, Store
 from kernellab.store.database import Database, Row
 from tests import samples
 
@@ -79,7 +79,7 @@ def test_a_folder_that_cannot_be_made_leaves_a_store_in_memory(tmp_path: Path) -
     assert store.add(ADD, "a", "k").label == "k@1"
 
 
-LAUNCH = Launch(
+LAUNCH = RecordedLaunch(
     signature=(("x_ptr", "*fp32"), ("BLOCK", "constexpr")),
     arguments=(
         Argument("x_ptr", "tensor", dtype="float32", shape=(4, 2), stride=(2, 1), device="cpu", low=-1.5, high=2.0),
