@@ -3,9 +3,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from kernellab import cli
 from kernellab._triton.closure import closure_of
@@ -27,6 +25,9 @@ double_kernel[(1,)](x, out, BLOCK=64)
 
 
 def notebook(folder: Path, *cells: str) -> Path:
+    import nbformat  # takes a second
+    from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
     path = folder / "demo.ipynb"
     code = [new_code_cell(cell) for cell in ("%load_ext kernellab", *cells)]
     nbformat.write(new_notebook(cells=[new_markdown_cell("# A title"), *code]), path)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 HOUSE = ROOT / "kernellab"
 FILES = {path.relative_to(HOUSE).as_posix(): path for path in sorted(HOUSE.rglob("*.py"))}
-NODES = {name: list(ast.walk(ast.parse(path.read_text(encoding="utf-8")))) for name, path in FILES.items()}
 
 # The package itself hands out names of every layer, lazily; `python -m kernellab` calls the command line.
 ENTRIES = {"__init__.py", "__main__.py"}
@@ -85,7 +85,7 @@ def test_only_the_adapter_and_the_interpreter_import_triton_internals() -> None:
             f"{file}:{line} imports {dotted}"
             for file in FILES
             if not file.startswith(OWNERS_OF_INTERNALS)
-            for line, dotted in _imports(NODES[file])
+            for line, dotted in _imports(_nodes(file))
             if _is_internal(dotted)
         ]
     )
@@ -97,7 +97,7 @@ def test_only_settings_reads_the_environment() -> None:
             f"{file}:{line} uses os.{name}"
             for file in FILES
             if file != "settings.py"
-            for line, name in _names_of_os(NODES[file])
+            for line, name in _names_of_os(_nodes(file))
             if name in ENVIRONMENT
         ]
     )
@@ -108,7 +108,7 @@ def test_files_and_functions_stay_small() -> None:
     functions = [
         (f"{file}:{node.lineno} {node.name}", (node.end_lineno or node.lineno) - node.lineno + 1)
         for file in FILES
-        for node in NODES[file]
+        for node in _nodes(file)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     _nothing(
@@ -122,10 +122,15 @@ def test_no_module_rebinds_its_globals() -> None:
         [
             f"{file}:{node.lineno} rebinds {', '.join(node.names)}"
             for file in FILES
-            for node in NODES[file]
+            for node in _nodes(file)
             if isinstance(node, ast.Global)
         ]
     )
+
+
+@cache
+def _nodes(file: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(FILES[file].read_text(encoding="utf-8"))))
 
 
 def _nothing(violations: list[str]) -> None:
@@ -152,7 +157,7 @@ def _arrows() -> dict[tuple[str, str], list[str]]:
     for file in FILES:
         if file in ENTRIES:
             continue
-        for line, dotted in _imports(NODES[file]):
+        for line, dotted in _imports(_nodes(file)):
             package, _, inside = dotted.partition(".")
             if package != "kernellab":
                 continue

@@ -8,8 +8,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 FOLDER = Path(__file__).parents[2] / "notebooks"
 _SLOT = '<div class="nb-slot" data-notebook="{notebook}" data-cell="{cell}"></div>'
 _SLOTS = re.compile(_SLOT.format(notebook='([^"]+)', cell='([^"]+)'))
@@ -25,6 +23,8 @@ _LIST_AFTER_TEXT = re.compile(r"^(?![ ]*(?:[-*+]|\d+\.|\|)[ ])(\S.*)\n(?=(?:[-*+
 @cache
 def notebook(name: str) -> Any:
     """Return a notebook of the repository by the stem of its file."""
+    import nbformat  # takes a second
+
     return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
 
 

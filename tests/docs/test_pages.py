@@ -6,7 +6,6 @@ import inspect
 import re
 from pathlib import Path
 
-import nbformat
 import pytest
 
 import kernellab
@@ -19,24 +18,27 @@ from kernellab.launch.run import Run
 from kernellab.notebook.extension import MAGICS
 from kernellab.tune.result import Tuning
 
-PAGES = hooks.generated_pages()
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return hooks.generated_pages()
 
 
-def test_every_magic_has_a_page_with_its_options() -> None:
+def test_every_magic_has_a_page_with_its_options(pages: dict[str, str]) -> None:
     names = {name for family in MAGICS for kind in ("cell", "line") for name in family.magics[kind]}
     assert {magic.name for magic in magics.magics()} == names
     for magic in magics.magics():
-        page = PAGES[magic.path]
+        page = pages[magic.path]
         assert page.startswith(f"# `{magic.label}`")
         for action in magic.parser._actions if magic.parser else ():
             for option in action.option_strings:
                 assert f"`{option}" in page
-        assert magic.path.rpartition("/")[2] in PAGES["magics/index.md"]
+        assert magic.path.rpartition("/")[2] in pages["magics/index.md"]
 
 
-def test_a_magic_links_to_what_it_returns() -> None:
-    assert "[`Tuning`][kernellab.tune.result.Tuning]" in PAGES["magics/triton_tune.md"]
-    assert "[`lab.tune`][kernellab.lab.Lab.tune]" in PAGES["magics/triton_tune.md"]
+def test_a_magic_links_to_what_it_returns(pages: dict[str, str]) -> None:
+    assert "[`Tuning`][kernellab.tune.result.Tuning]" in pages["magics/triton_tune.md"]
+    assert "[`lab.tune`][kernellab.lab.Lab.tune]" in pages["magics/triton_tune.md"]
 
 
 def test_what_the_reference_names_exists() -> None:
@@ -56,15 +58,15 @@ def test_what_the_package_offers_and_its_verbs_return_is_in_the_reference() -> N
         assert f"{result.__module__}.{result.__name__}" in documented
 
 
-def test_every_setting_has_a_meaning_and_a_default() -> None:
+def test_every_setting_has_a_meaning_and_a_default(pages: dict[str, str]) -> None:
     assert sorted(settings.variables()) == sorted(settings.MEANINGS)
-    for line in PAGES["settings.md"].splitlines()[6:]:
+    for line in pages["settings.md"].splitlines()[6:]:
         assert re.fullmatch(r"\| `KERNELLAB_\w+` \| .+ \| .+ \|", line)
 
 
 @pytest.mark.parametrize("name", notebooks.names())
-def test_a_notebook_page_has_every_cell(name: str) -> None:
-    page, cells = notebooks.filled(PAGES[f"notebooks/{name}.md"]), notebooks.notebook(name).cells
+def test_a_notebook_page_has_every_cell(pages: dict[str, str], name: str) -> None:
+    page, cells = notebooks.filled(pages[f"notebooks/{name}.md"]), notebooks.notebook(name).cells
     assert "nb-slot" not in page
     assert page.count('class="nb-cell"') == sum(cell.cell_type == "code" for cell in cells)
 
@@ -74,13 +76,15 @@ def test_slots_of_written_pages_name_cells_that_exist() -> None:
     assert "kl-card" in notebooks.filled(start)
 
 
-def test_written_explanations_are_in_the_navigation() -> None:
-    listed = str(hooks.navigation(PAGES))
+def test_written_explanations_are_in_the_navigation(pages: dict[str, str]) -> None:
+    listed = str(hooks.navigation(pages))
     for path in hooks.EXPLANATIONS.glob("*.md"):
         assert f"'{path.name}'" in listed
 
 
 def test_outputs_show_in_their_richest_form() -> None:
+    import nbformat  # takes a second
+
     cell = nbformat.v4.new_code_cell(
         "%%triton\nf()",
         outputs=[

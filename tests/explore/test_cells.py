@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import nbformat
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
@@ -71,6 +70,8 @@ def test_a_saved_notebook_holds_the_picture_of_the_current_point() -> None:
         "panel.set(BLOCK=256).wait().verdict.equal",
     ]
     cells[0] += "\nimport kernellab"
+    import nbformat  # takes a second
+
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
     client.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     widget, picture = notebook.cells[2].outputs

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import kernellab
+from tests.alone import run_alone
 from tests.kernels.case import Case
 
 RUNNER = """\
@@ -31,8 +32,8 @@ def export_case(lab: kernellab.Lab, case: Case, path: Path, kind: str = "module"
 
 def run_files(*files: Path, interpret: bool = True, name: str = "__main__") -> subprocess.CompletedProcess[str]:
     """Run files one after the other, in one process without the lab."""
-    environment = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "TRITON_INTERPRET"}}
     if interpret:
-        environment["TRITON_INTERPRET"] = "1"
+        return run_alone(RUNNER, name, *map(str, files), folder=files[0].parent)
+    environment = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "TRITON_INTERPRET"}}
     command = [sys.executable, "-c", RUNNER, name, *map(str, files)]
     return subprocess.run(command, capture_output=True, text=True, cwd=files[0].parent, env=environment, check=False)

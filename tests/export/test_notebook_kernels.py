@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import nbformat
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
@@ -53,6 +52,8 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteractiveShell
 
 def cells_of(path: Path) -> Iterator[str]:
     """Yield the cells that launch kernels, without cards, and those that make what they are launched on."""
+    import nbformat  # takes a second
+
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type != "code" or "raises-exception" in cell.metadata.get("tags", ()):
             continue

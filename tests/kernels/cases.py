@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
+from types import MappingProxyType
 
 import torch
 
@@ -18,8 +20,9 @@ from tests.kernels.softmax import softmax_case
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def all_cases() -> dict[str, Case]:
-    return {case.name: case for case in _cases()}
+@cache
+def all_cases() -> Mapping[str, Case]:
+    return MappingProxyType({case.name: case for case in _cases()})
 
 
 def _cases() -> Iterator[Case]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -17,6 +15,8 @@ from kernellab.views.cards.comparison import comparison_html, comparison_text
 from kernellab.views.cards.kernels import listing_text
 from kernellab.views.cards.report import CellReport
 from kernellab.views.cards.results import exported_text
+from tests.alone import run_alone, run_with_lab
+from tests.export.exporting import run_files
 from tests.notebook.conftest import Notebook
 
 SCALED = """
@@ -66,16 +66,16 @@ def check_after_restart(**factors: float) -> None:
     path = current().kernels.store.path
     assert path is not None
     given = [each for label, factor in factors.items() for each in (label, str(factor))]
-    subprocess.run([sys.executable, "-c", AFTER_RESTART, str(path.parent), *given], check=True, timeout=300)
+    ended = run_with_lab(AFTER_RESTART, str(path.parent), *given, folder=path.parent)
+    assert ended.returncode == 0, ended.stderr
 
 
 def check_export(label: str, factor: float, folder: Path) -> None:
     """Export a version; run the file in a process of its own, and its ``launch`` on other numbers."""
     current().export(label, folder / "exported.py")
     text = "import torch, exported\nout = exported.launch(torch.ones(64))\nassert out.eq(FACTOR).all(), out"
-    for command in (["exported.py"], ["-c", text.replace("FACTOR", str(factor))]):
-        environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(folder)}
-        subprocess.run([sys.executable, *command], check=True, cwd=folder, env=environment, timeout=300)
+    for ended in (run_files(folder / "exported.py"), run_alone(text.replace("FACTOR", str(factor)), folder=folder)):
+        assert ended.returncode == 0, ended.stderr
 
 
 def test_another_value_of_a_captured_constexpr_is_another_version(notebook: Notebook, tmp_path: Path) -> None:
@@ -228,9 +228,8 @@ def test_an_export_keeps_the_decorators_of_what_an_ordinary_cell_launched(
     assert "@triton.heuristics" in text
     if launched:
         check = "import torch, tuned\nx = torch.arange(100.0)\nassert torch.equal(tuned.launch(x, 100), 3 * x)"
-        environment = {**os.environ, "TRITON_INTERPRET": "1"}
-        for command in (["tuned.py"], ["-c", check]):
-            subprocess.run([sys.executable, *command], check=True, cwd=tmp_path, env=environment, timeout=300)
+        for ended in (run_files(tmp_path / "tuned.py"), run_alone(check, folder=tmp_path)):
+            assert ended.returncode == 0, ended.stderr
 
 
 def test_a_buggy_version_is_compared_with_its_mend(notebook: Notebook) -> None:

@@ -225,19 +225,18 @@ def test_a_kernel_out_of_the_store_takes_the_values_of_the_notebook(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_an_exported_module_has_the_values_of_a_launch(tmp_path: Path, name: str) -> None:
+def test_an_exported_module_has_the_values_of_a_launch(lab: Lab, tmp_path: Path, name: str) -> None:
     names = compiled_cell(KINDS[name])
     out, path = torch.zeros(1, dtype=torch.int32), tmp_path / "exported.py"
-    with Lab(target="cuda:90", store=":memory:") as lab:
-        version = lab.kernels.add(names["by_argument"])
-        lab.run(names["by_argument"], (1,), out, names["value"])
-        lab.export(version.label, path)
+    with Lab(target="cuda:90", store=":memory:") as own:
+        version = own.kernels.add(names["by_argument"])
+        own.run(names["by_argument"], (1,), out, names["value"])
+        own.export(version.label, path)
     done = run_files(path)
     assert done.returncode == 0, done.stderr
     module = runpy.run_path(str(path))
     again = torch.zeros(1, dtype=torch.int32)
-    with Lab(target="cuda:90", store=":memory:") as lab:
-        lab.run(module["by_argument"], (1,), again, C=module["META"]["C"])
+    lab.run(module["by_argument"], (1,), again, C=module["META"]["C"])
     assert int(again[0]) == int(out[0])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,21 +16,30 @@ from kernellab.measure.config import Config
 from kernellab.tune import grids, workloads
 from kernellab.tune.workloads import MAX_BLOCK, MAX_GRID
 
-heuristics = pytest.importorskip("torch._inductor.runtime.triton_heuristics")
-hints = pytest.importorskip("torch._inductor.runtime.hints")
-
-DEVICE = hints.DeviceProperties(
-    type="cuda", index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536,
-    max_threads_per_multi_processor=2048, warp_size=32,
-)  # fmt: skip
-HINTS = {
-    "inner": hints.ReductionHint.INNER,
-    "outer": hints.ReductionHint.OUTER,
-    "tiny": hints.ReductionHint.OUTER_TINY,
-    "default": hints.ReductionHint.DEFAULT,
-}
+HINTS = {"inner": "INNER", "outer": "OUTER", "tiny": "OUTER_TINY", "default": "DEFAULT"}
 SIZES = st.integers(0, 24).map(lambda power: 1 << power)
 LENGTHS = st.integers(1, 15).map(lambda power: 1 << power)
+
+
+@dataclass(frozen=True)
+class Inductor:
+    """Inductor's heuristics, which take a second to import, its hints by our names, and the device that it is told."""
+
+    heuristics: Any
+    hints: Mapping[str, Any]
+    device: Any
+
+
+@pytest.fixture(scope="module")
+def inductor() -> Inductor:
+    heuristics = pytest.importorskip("torch._inductor.runtime.triton_heuristics")
+    given = pytest.importorskip("torch._inductor.runtime.hints")
+    device = given.DeviceProperties(
+        type="cuda", index=0, multi_processor_count=132, cc=90, major=9, regs_per_multiprocessor=65536,
+        max_threads_per_multi_processor=2048, warp_size=32,
+    )  # fmt: skip
+    hints = {name: getattr(given.ReductionHint, member) for name, member in HINTS.items()}
+    return Inductor(heuristics, hints, device)
 
 
 def same(ours: list[Config], theirs: list[Any]) -> None:
@@ -39,18 +50,18 @@ def same(ours: list[Config], theirs: list[Any]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(SIZES, min_size=1, max_size=3))
-def test_pointwise_configs_are_inductors(numels: list[int]) -> None:
+def test_pointwise_configs_are_inductors(inductor: Inductor, numels: list[int]) -> None:
     try:
-        theirs = inductor_pointwise(numels)
+        theirs = inductor_pointwise(inductor, numels)
     except AssertionError:
         return  # where Inductor refuses its own block, there is nothing to compare
     same(workloads.pointwise(*numels), theirs)
 
 
-def inductor_pointwise(numels: list[int]) -> list[Any]:
+def inductor_pointwise(inductor: Inductor, numels: list[int]) -> list[Any]:
     size_hints = dict(zip("xyz", numels, strict=False))
-    meta = {"device": DEVICE, "constants": {}, "signature": {}}
-    found: list[Any] = heuristics.pointwise(
+    meta = {"device": inductor.device, "constants": {}, "signature": {}}
+    found: list[Any] = inductor.heuristics.pointwise(
         size_hints, meta, inductor_meta={"max_autotune_pointwise": True}, return_configs=True
     )
     return found
@@ -58,21 +69,23 @@ def inductor_pointwise(numels: list[int]) -> list[Any]:
 
 @settings(max_examples=80, deadline=None)
 @given(x=SIZES, r=LENGTHS, hint=st.sampled_from(sorted(HINTS)), loads=st.sampled_from([0, 4, 12]))
-def test_reduction_configs_are_inductors(x: int, r: int, hint: str, loads: int) -> None:
-    theirs = heuristics._reduction_configs(
+def test_reduction_configs_are_inductors(inductor: Inductor, x: int, r: int, hint: str, loads: int) -> None:
+    theirs = inductor.heuristics._reduction_configs(
         size_hints={"x": x, "r0_": r},
-        inductor_meta={"reduction_hint": HINTS[hint], "num_load": loads, "num_reduction": 0},
-        triton_meta={"device": DEVICE},
+        inductor_meta={"reduction_hint": inductor.hints[hint], "num_load": loads, "num_reduction": 0},
+        triton_meta={"device": inductor.device},
     )
     same(workloads.reduction(x, r, hint, loads=loads), theirs)  # type: ignore[arg-type]
 
 
 @settings(max_examples=80, deadline=None)
 @given(x=SIZES, r=LENGTHS, hint=st.sampled_from(sorted(HINTS)))
-def test_persistent_reduction_configs_are_inductors(x: int, r: int, hint: str) -> None:
+def test_persistent_reduction_configs_are_inductors(inductor: Inductor, x: int, r: int, hint: str) -> None:
     if hint == "inner" and not torch.cuda.is_available() and 256 <= r <= 1024:
         return  # Inductor takes another branch where there is no CUDA device
-    theirs = heuristics._persistent_reduction_configs({"x": x, "r0_": r}, HINTS[hint], {}, {"device": DEVICE})
+    theirs = inductor.heuristics._persistent_reduction_configs(
+        {"x": x, "r0_": r}, inductor.hints[hint], {}, {"device": inductor.device}
+    )
     same(workloads.persistent_reduction(x, r, hint), theirs)  # type: ignore[arg-type]
 
 
@@ -152,8 +165,10 @@ def test_an_overflowing_grid_covers_every_block_within_the_limit(x: int, y: int,
         ("SplitScanGrid", grids.split_scan(3, 5000), {"xnumel": 3, "r0_numel": 5000}, {"XBLOCK": 1, "R0_BLOCK": 256}),
     ],
 )
-def test_grids_are_inductors(name: str, ours: grids.Grid, numels: dict[str, int], meta: dict[str, int]) -> None:
-    expression = getattr(heuristics, name)(inductor_meta={}, mode="python")
+def test_grids_are_inductors(
+    inductor: Inductor, name: str, ours: grids.Grid, numels: dict[str, int], meta: dict[str, int]
+) -> None:
+    expression = getattr(inductor.heuristics, name)(inductor_meta={}, mode="python")
     expression.generate(meta)
     scope: dict[str, Any] = dict(numels)
     for line in expression.prefix:
