@@ -80,7 +80,7 @@ def configs(count: int) -> list[Config]:
 
 
 def settled(count: int) -> Any:
-    """Tune with times, of which one in four is better than all before it, and rehearse while configs compile."""
+    """Tune with times, of which one in four is better than all before it, and begin finals while configs compile."""
     listed = configs(count)
     times = {config: 10.0 - 8.0 * place / count + (place % 4) for place, config in enumerate(listed)}
     return tune(listed, FakeBench(times), compiler=FakeCompiler(dawdles=True), policy=Policy(finals_s=1e9))

@@ -244,8 +244,8 @@ class Lab:
             UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
             WorkerError: the executor broke.
         """
-        from kernellab.tune.options import Options
-        from kernellab.tune.place import tune_and_launch  # keeps `import kernellab` light
+        from kernellab.tune.autotune import tune_and_launch  # keeps `import kernellab` light
+        from kernellab.tune.tuning import Options
 
         require_kernel(kernel)
         require_grid(grid, "lab.tune")
@@ -306,7 +306,7 @@ class Lab:
         """
         from kernellab.benchmark.recorded import question_of
         from kernellab.benchmark.setup import benchmark  # keeps `import kernellab` light
-        from kernellab.tune.place import best_of
+        from kernellab.tune.autotune import best_of
 
         kernel = kernel if isinstance(kernel, str | int) else self.bind(kernel)
         own = {"over": over, "inputs": inputs, "versus": versus, "where": where, "flops": flops, "bytes": bytes}
@@ -424,7 +424,7 @@ class Lab:
             self.launches.use(before)
 
     def _best_config(self, *launch: Any) -> Any:
-        from kernellab.tune.place import best_config
+        from kernellab.tune.autotune import best_config
 
         return best_config(self.launches, self.kernels, *launch)
 
@@ -472,7 +472,7 @@ class Lab:
 
 def _warm_views() -> None:
     import kernellab.measure.gpu_bench
-    import kernellab.tune.place  # noqa: F401 - its imports take a while
+    import kernellab.tune.autotune  # noqa: F401 - its imports take a while
     from kernellab._triton import specialize
     from kernellab.views.graphs import graphviz
 

@@ -13,8 +13,7 @@ from kernellab.explore.proposals import GRID
 from kernellab.measure.provenance import Device, key_fields, key_of
 from kernellab.registry import Registry
 from kernellab.store import Version
-from kernellab.tune.records import measurement_of
-from kernellab.tune.result import Row
+from kernellab.tune.result import Row, measurement_of
 
 TAG = "kept-config"
 _KEPT = "kept"

@@ -139,7 +139,7 @@ def arithmetic_of(graph: Graph, arguments: Mapping[str, Any], grid: Grid3) -> Ar
 
 
 @dataclass(slots=True)
-class _Tally:
+class _Counts:
     """What was counted so far; a text says why a count is not known."""
 
     dots: dict[str, int] = field(default_factory=dict)
@@ -148,28 +148,28 @@ class _Tally:
     elementwise_unknown: str = ""
 
 
-def _counted(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_rounds: bool) -> _Tally:
-    tally = _Tally()
+def _counted(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_rounds: bool) -> _Counts:
+    counts = _Counts()
 
     def visit(operation: Operation, weight: Weight) -> None:
         dot, work = dot_work(graph, operation), elementwise_work(graph, operation)
         if isinstance(work, str):
-            tally.elementwise_unknown = tally.elementwise_unknown or work
+            counts.elementwise_unknown = counts.elementwise_unknown or work
         elif isinstance(weight, str):
-            tally.dots_unknown = tally.dots_unknown or (weight if dot else "")
-            tally.elementwise_unknown = tally.elementwise_unknown or (weight if work else "")
+            counts.dots_unknown = counts.dots_unknown or (weight if dot else "")
+            counts.elementwise_unknown = counts.elementwise_unknown or (weight if work else "")
         elif dot or work:
             runs = programs.runs(weight)
-            tally.elementwise += work * runs
+            counts.elementwise += work * runs
             if dot:
-                tally.dots[dot.kind] = tally.dots.get(dot.kind, 0) + dot.flops * runs
+                counts.dots[dot.kind] = counts.dots.get(dot.kind, 0) + dot.flops * runs
 
     programs = Programs(graph, grid, by_rounds, visit)
     try:
         programs.call(graph.kernel, _scalars(graph.kernel.parameters, arguments), integers(1))
     except CannotFollow as exc:
-        tally.dots_unknown = tally.elementwise_unknown = str(exc)
-    return tally
+        counts.dots_unknown = counts.elementwise_unknown = str(exc)
+    return counts
 
 
 def _scalars(names: tuple[str, ...], arguments: Mapping[str, Any]) -> list[Known]:
@@ -178,7 +178,7 @@ def _scalars(names: tuple[str, ...], arguments: Mapping[str, Any]) -> list[Known
     return [integers(int(v)) if isinstance(v, int) and abs(v) < 2**63 else None for v in given]
 
 
-def _result(tally: _Tally) -> Arithmetic:
-    dots = None if tally.dots_unknown else tuple(sorted(tally.dots.items()))
-    elementwise = None if tally.elementwise_unknown else tally.elementwise
-    return Arithmetic(dots, elementwise, tally.dots_unknown or tally.elementwise_unknown)
+def _result(counts: _Counts) -> Arithmetic:
+    dots = None if counts.dots_unknown else tuple(sorted(counts.dots.items()))
+    elementwise = None if counts.elementwise_unknown else counts.elementwise
+    return Arithmetic(dots, elementwise, counts.dots_unknown or counts.elementwise_unknown)

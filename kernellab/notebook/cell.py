@@ -222,7 +222,7 @@ def _tunings(cell: _Cell, recorder: Recorder, check: str | None) -> list[Any]:
     Raises:
         UsageError: the cell launches no kernel that has configs.
     """
-    from kernellab.tune.place import tunings_of
+    from kernellab.tune.autotune import tunings_of
 
     reference = None if check is None else check_in(check, cell.namespace)
     found = tunings_of(cell.lab.launches, cell.lab.kernels, recorder.records.values(), reference)

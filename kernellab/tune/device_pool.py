@@ -23,7 +23,7 @@ _Task = tuple[Implementation, int, Callable[[], float | None]]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of a candidate on a bench, by its place in the crew: its times, or the error."""
+    """What became of a candidate on a bench, by its place in the pool: its times, or the error."""
 
     candidate: Implementation
     result: Measured | KernellabError
@@ -31,15 +31,14 @@ class Taken:
 
 
 @dataclass(slots=True)
-class Crew:
+class DevicePool:
     """Measures candidates on benches, each on a device of its own; ``devices`` are their indices.
 
-    ``makers`` make the benches, each when something is first to be measured there.
-
-    The first bench is the judge: finals are held there alone. Before the others take part, all of them time the first
-    config that runs, and a device whose median is off by more than `AGREEMENT` measures nothing else. So rows of two
-    devices are only compared where these agree. The threshold is well below the share by which a config may be behind
-    the best and still reach the final (`Policy.finalist_factor`): a device's bias keeps no winner out.
+    ``makers`` make the benches, each when something is first to be measured there: where every outcome is known, none
+    is. The first bench is the reference: finals are held there alone. Before the others take part, all of them time the
+    first config that runs, and a device whose median is off by more than `AGREEMENT` measures nothing else. So rows of
+    two devices are only compared where these agree. The threshold is well below the share by which a config may be
+    behind the best and still reach the final (`Policy.finalist_factor`): a device's bias keeps no winner out.
     """
 
     makers: Sequence[Callable[[], Bench]]
@@ -57,12 +56,12 @@ class Crew:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
-    def judge(self) -> Bench:
-        """The bench of the first device, on which finals are held."""
+    def reference(self) -> Bench:
+        """The bench of the first device, which the others are compared with and on which finals are held."""
         return self.bench(0)
 
     def bench(self, place: int) -> Bench:
-        """Return the bench of a device, by its place in the crew."""
+        """Return the bench of a device, by its place in the pool."""
         with self._lock:
             if place not in self._benches:
                 self._benches[place] = self.makers[place]()
@@ -70,7 +69,7 @@ class Crew:
 
     @property
     def is_shared(self) -> bool:
-        """Whether configs are measured by several threads, so that the judge may be at work at any time."""
+        """Whether configs are measured by several threads, so that the reference may be at work at any time."""
         return bool(self._threads)
 
     def get_ready(self) -> None:
@@ -119,7 +118,7 @@ class Crew:
         known = {(place, 0): self._common_group for place in range(1, len(self.makers))}
         for candidate, place, group in found:
             if (place, group) not in known:
-                known[place, group] = group if place == 0 else self.judge.measure(candidate, 1, None).group
+                known[place, group] = group if place == 0 else self.reference.measure(candidate, 1, None).group
         return [known[place, group] for _, place, group in found]
 
     def drop(self) -> None:

@@ -19,8 +19,8 @@ class Policy:
 
     A config gets no more ``screen_runs`` if both of its first two take ``loser_factor`` times the best median so far.
     Those within ``finalist_factor`` of the third fastest and within ``loser_factor`` of the fastest, ``max_finalists``
-    at most, meet in the final: a few runs can mislead about the fastest. They play ``batch_rounds`` at a time, up to
-    ``max_rounds`` or ``finals_s`` seconds; a batch of ``rehearsed_s`` seconds at most may be played while the last
+    at most, meet in the final: a few runs can mislead about the fastest. They are measured ``batch_rounds`` at a time,
+    up to ``max_rounds`` or ``finals_s`` seconds; a batch of ``early_s`` seconds at most may be measured while the last
     configs compile. A difference below ``tie_margin`` is a tie. ``budget_s`` and ``budget_configs`` bound the search.
     ``max_spill_bytes`` drops configs of generated spaces. ``reference`` identifies the values that outputs are compared
     with; where it is "", they are compared with each other. With ``longest_first``, the order in which configs compile
@@ -34,7 +34,7 @@ class Policy:
     batch_rounds: int = 12
     max_rounds: int = 72
     finals_s: float = 1.5
-    rehearsed_s: float = 0.25
+    early_s: float = 0.25
     tie_margin: float = 0.005
     warm_runs: int = 5
     budget_s: float | None = None
@@ -65,8 +65,8 @@ def qualified(rows: Mapping[Config, Row], policy: Policy) -> list[Config]:
 
 
 @dataclass(slots=True)
-class Contest:
-    """Finalists against each other, a batch of rounds at a time. Who has lost plays no more."""
+class FinalRounds:
+    """Finalists measured against each other, a batch of rounds at a time. Who has lost is measured no more."""
 
     bench: Bench
     finalists: tuple[Implementation, ...]
@@ -78,12 +78,12 @@ class Contest:
     _stand: Standing | None = None
     _spent_s: float = 0.0
 
-    def play(self) -> None:
-        """Play one batch; it is decided when every config has won, lost or tied, or the rounds are used up."""
+    def measure(self) -> None:
+        """Measure one batch; it is decided when every config has won, lost or tied, or the rounds are used up."""
         begin_s = self.clock()
         active = [candidate for candidate in self.finalists if candidate.index not in self._lost]
-        played = self.bench.interleave(active, self.policy.batch_rounds)
-        for candidate, samples in zip(active, played, strict=True):
+        measured = self.bench.interleave(active, self.policy.batch_rounds)
+        for candidate, samples in zip(active, measured, strict=True):
             self._times_ms.setdefault(candidate.index, []).extend(samples)
         times_ms = {candidate.index: self._times_ms[candidate.index] for candidate in active}
         stand = self._stand = standing(times_ms, seed=self.policy.seed, margin=self.policy.tie_margin)
@@ -93,14 +93,14 @@ class Contest:
         self.is_decided = is_spent or not stand.open or len(self.finalists) - len(self._lost) == 1
 
     def result(self) -> tuple[Standing, dict[int, list[float]]]:
-        """Play to the end; return who stands where, and the times of each finalist in milliseconds."""
+        """Measure to the end; return who stands where, and the times of each finalist in milliseconds."""
         while not self.is_decided:
-            self.play()
+            self.measure()
         assert self._stand is not None
         return self._stand, self._times_ms
 
     def failures(self) -> dict[Config, KernellabError]:
-        """Let each finalist play alone, and return the errors of those that fail; together, none can be told."""
+        """Measure each finalist alone, and return the errors of those that fail; together, none can be told."""
         found: dict[Config, KernellabError] = {}
         for candidate in self.finalists:
             try:
@@ -111,62 +111,62 @@ class Contest:
 
 
 @dataclass(slots=True)
-class Rehearsals:
-    """Contests that begin before all configs are measured, between those that would meet if no other came.
+class EarlyFinals:
+    """Rounds that begin before all configs are measured, between those that would meet if no other came.
 
-    Other finalists make another contest, and what the one before has played is dropped. So the final goes on with the
-    last rehearsal if that had all of its finalists, and begins anew if a config came late that belongs in it.
+    Other finalists begin anew, and what was measured before is dropped. So the final goes on with the last early one if
+    that had all of its finalists, and begins anew if a config came late that belongs in it.
     """
 
     policy: Policy
     clock: Callable[[], float]
-    _contest: Contest | None = None
+    _rounds: FinalRounds | None = None
     _has_failed: bool = False
 
-    def contest(self, bench: Bench, finalists: tuple[Implementation, ...]) -> Contest:
-        """Return the contest of these finalists: the one that is under way, if it is theirs."""
-        if self._contest is None or self._contest.finalists != finalists:
-            self._contest = Contest(bench, finalists, self.policy, self.clock)
-        return self._contest
+    def rounds_of(self, bench: Bench, finalists: tuple[Implementation, ...]) -> FinalRounds:
+        """Return the rounds of these finalists: those under way, if they are theirs."""
+        if self._rounds is None or self._rounds.finalists != finalists:
+            self._rounds = FinalRounds(bench, finalists, self.policy, self.clock)
+        return self._rounds
 
-    def play(self, bench: Bench, rows: Mapping[Config, Row], candidates: Mapping[Config, Implementation]) -> bool:
-        """Play a batch between those of the rows that qualify, if all are candidates; tell whether more can be played.
+    def measure(self, bench: Bench, rows: Mapping[Config, Row], candidates: Mapping[Config, Implementation]) -> bool:
+        """Measure a batch of those rows that qualify, if all are candidates; tell whether more can be measured.
 
-        After an error nothing can: the final itself will raise it. Nor does a rehearsal take seconds from a budget, or
-        keep configs waiting that are there to be measured while a long batch is played.
+        After an error nothing can: the final itself will raise it. Nor does an early final take seconds from a budget,
+        or keep configs waiting that are there to be measured meanwhile.
         """
         chosen = qualified(rows, self.policy)
         batch_s = self.policy.batch_rounds * sum(rows[config].time_ms or 0.0 for config in chosen) / 1e3
-        if self._has_failed or self.policy.budget_s is not None or batch_s > self.policy.rehearsed_s:
+        if self._has_failed or self.policy.budget_s is not None or batch_s > self.policy.early_s:
             return False
         if len(chosen) < 2 or not candidates.keys() >= set(chosen):
             return False
-        self.contest(bench, tuple(candidates[config] for config in chosen))
+        self.rounds_of(bench, tuple(candidates[config] for config in chosen))
         return self.go_on()
 
     def go_on(self) -> bool:
-        """Play a batch of the contest that is under way; tell whether more can be played."""
-        if self._contest is None or self._contest.is_decided:
+        """Measure a batch of the rounds under way; tell whether more can be measured."""
+        if self._rounds is None or self._rounds.is_decided:
             return False
         try:
-            self._contest.play()
+            self._rounds.measure()
         except KernellabError:
-            self._contest, self._has_failed = None, True
+            self._rounds, self._has_failed = None, True
             return False
-        return not self._contest.is_decided
+        return not self._rounds.is_decided
 
 
-def settle(contest: Contest, rows: Mapping[Config, Row], name: str) -> tuple[Final, dict[Config, Row]]:
-    """Bring a contest to its end; return who won, and the rows of the finalists with what was measured."""
-    if not contest.finalists:
+def settle(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> tuple[Final, dict[Config, Row]]:
+    """Bring a final to its end; return who won, and the rows of the finalists with what was measured."""
+    if not rounds.finalists:
         return Final(None, ()), {}
-    stand, times_ms = contest.result()
-    policy = contest.policy
-    by_index = {candidate.index: candidate for candidate in contest.finalists}
+    stand, times_ms = rounds.result()
+    policy = rounds.policy
+    by_index = {candidate.index: candidate for candidate in rounds.finalists}
     together = [stand.leader, *stand.level]
     winner = preferred(together, {index: rows[by_index[index].config].resources for index in together})
     ties = [index for index in (stand.leader, *stand.tied, *stand.open) if index != winner]
-    warm = dict(zip(by_index, contest.bench.warm(contest.finalists, policy.warm_runs), strict=True))
+    warm = dict(zip(by_index, rounds.bench.warm(rounds.finalists, policy.warm_runs), strict=True))
     found = {}
     for index, candidate in by_index.items():
         measured = interval(times_ms[index], policy.seed)

@@ -55,4 +55,5 @@ def fixed(x: int, y: int = 1, z: int = 1) -> Grid:
 
 
 def ceil_div(numerator: int, denominator: int) -> int:
+    """Return the quotient, rounded up."""
     return -(-numerator // denominator)

@@ -45,7 +45,7 @@ _FINE = {Status.OK, *UNMEASURED}
 
 
 @dataclass(slots=True)
-class Tally:
+class Counts:
     """Counts configs as `TuningProgress` has them, and keeps the fastest row."""
 
     known: int = 0

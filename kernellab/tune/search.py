@@ -38,6 +38,7 @@ class Exhaustive:
     _asked: bool = False
 
     def ask(self) -> list[Config]:
+        """Return all configs at the first call, none at the next."""
         asked, self._asked = self._asked, True
         return [] if asked else list(dict.fromkeys(self.configs))
 
@@ -61,6 +62,7 @@ class Random:
     _given: int = 0
 
     def ask(self) -> list[Config]:
+        """Return the next configs of the draw."""
         found: list[Config] = []
         while len(found) < min(self.batch, self.count - self._given) and len(self._seen) < self.space.size:
             index = self._unseen()
@@ -107,6 +109,7 @@ class CoordinateDescent:
     _widened: bool = False
 
     def ask(self) -> list[Config]:
+        """Return the start, then the neighbours of the best config that were not tried yet."""
         if not self._asked:
             return self._new([self.start])
         if not self._times:
@@ -119,6 +122,7 @@ class CoordinateDescent:
         return fresh
 
     def tell(self, config: Config, time_ms: float | None) -> None:
+        """Keep the time of a config; one without a time is never stepped to."""
         if time_ms is not None:
             self._times[config] = time_ms
 
@@ -175,6 +179,7 @@ class OptunaSearch:
     _given: int = 0
 
     def ask(self) -> list[Config]:
+        """Return the sampler's next suggestions that are new and that the space allows."""
         found: list[Config] = []
         drawn = 0
         while len(found) < min(self.batch, self.count - self._given) and drawn < 20 * self.batch:
@@ -190,6 +195,7 @@ class OptunaSearch:
         return found
 
     def tell(self, config: Config, time_ms: float | None) -> None:
+        """Finish the trial of a config; one without a time has failed."""
         trial = self._trials[config]
         if time_ms is None:
             self.study.tell(trial, state=_failed())

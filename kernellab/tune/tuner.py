@@ -14,11 +14,10 @@ from kernellab.measure.config import Config
 from kernellab.measure.implementations import Implementation, Measured
 from kernellab.measure.outcomes import NO_GPU, Status, reason_of, status_of
 from kernellab.measure.statistics import interval
-from kernellab.tune.device_pool import Crew, Taken
-from kernellab.tune.finals import Final, Policy, Rehearsals, qualified, settle
-from kernellab.tune.progress import Stage, Tally, Watch, unwatched
-from kernellab.tune.records import row_before
-from kernellab.tune.result import Row, with_resources
+from kernellab.tune.device_pool import DevicePool, Taken
+from kernellab.tune.finals import EarlyFinals, Final, Policy, qualified, settle
+from kernellab.tune.progress import Counts, Stage, Watch, unwatched
+from kernellab.tune.result import Row, row_before, with_resources
 from kernellab.tune.search import Search
 
 
@@ -36,7 +35,7 @@ def _weight(config: Config) -> float:
     return math.prod(sizes) * (config.num_stages or 1) / (config.num_warps or 1)
 
 
-def outvoted(groups: Mapping[int, int]) -> tuple[frozenset[int], int]:
+def disagreeing(groups: Mapping[int, int]) -> tuple[frozenset[int], int]:
     """Return which configs differ from most, and how many those are.
 
     ``groups`` are the groups of equal outputs, by the place of a config in the list. Of two groups of a size, the one
@@ -47,8 +46,8 @@ def outvoted(groups: Mapping[int, int]) -> tuple[frozenset[int], int]:
     return frozenset(index for index, group in groups.items() if group != right), agreeing
 
 
-_REHEARSED_SHARE = 0.75  # of the configs that compile side by side: so many are through before a final is rehearsed
-_REHEARSED_EACH = 64  # who meets in a rehearsal is looked up anew after one config in so many
+_EARLY_SHARE = 0.75  # of the configs that compile side by side: so many are through before a final begins early
+_EARLY_EACH = 64  # who meets in an early final is looked up anew after one config in so many
 _FIRST_PART = 256
 # As such, and not of a class of their own: no memory for the bench, a worker that cannot start.
 _NOT_OF_A_CONFIG = frozenset({KernellabError, WorkerError})
@@ -84,14 +83,14 @@ class Tuner:
     """One tuning. ``known`` are rows of earlier ones, which are not measured again.
 
     ``record`` takes each row as soon as it is known, ``bytes_of`` and ``flops_of`` give what a launch moves
-    and computes, ``implementation`` what a bench launches, and ``watch`` is told how far it has come. Without a crew,
+    and computes, ``implementation`` what a bench launches, and ``watch`` is told how far it has come. Without a pool,
     configs are compiled and not ranked.
     """
 
     search: Search
     prepare: Callable[[Config], CompileJob]
     stream: Stream
-    crew: Crew | None
+    pool: DevicePool | None
     policy: Policy
     clock: Callable[[], float]
     name: str = ""
@@ -108,14 +107,14 @@ class Tuner:
     _places: dict[Config, int] = field(default_factory=dict)  # in the order of the asking
     _candidates: dict[Config, Implementation] = field(default_factory=dict)
     _groups: dict[Config, tuple[int, int]] = field(default_factory=dict)
-    _tally: Tally = field(default_factory=Tally)
-    _rehearsals: Rehearsals = field(init=False)
-    _rehearsed_at: int = 0
+    _counts: Counts = field(default_factory=Counts)
+    _early: EarlyFinals = field(init=False)
+    _next_early: int = 0
     _submitted: int = 0
     _start_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self._rehearsals = Rehearsals(self.policy, self.clock)
+        self._early = EarlyFinals(self.policy, self.clock)
 
     def run(self) -> Outcome:
         """Tune, and return what was found; an interrupt or a spent budget keeps what there is.
@@ -130,18 +129,18 @@ class Tuner:
         interrupted = False
         try:
             self._screen_all()
-            self._condemn_wrong()
+            self._mark_wrong()
             final = self._settled() or self._finals()
         except KeyboardInterrupt:
             interrupted, best = True, self._best_so_far()
-            if best is None and (self.crew is not None or not self._tally.compiled):
+            if best is None and (self.pool is not None or not self._counts.compiled):
                 raise
             final = Final(best, ())
-        if self.crew is None:
+        if self.pool is None:
             fitting = (config for config, row in self._rows.items() if row.status is Status.NOT_TIMED)
             final = Final(next((c for c in fitting if c in self._candidates), None), ())
-        from_cache = bool(self._rows) and self._submitted == 0 and self.crew is not None
-        self._tally.recount(self._rows, final.winner)
+        from_cache = bool(self._rows) and self._submitted == 0 and self.pool is not None
+        self._counts.recount(self._rows, final.winner)
         self._tell("done")
         return Outcome(self._rows, final.winner, final.ties, from_cache, interrupted)
 
@@ -149,7 +148,7 @@ class Tuner:
         """Return the fastest config after an interrupt; None where there is none."""
         self._rows = {c: replace(r, reason=STOPPED) if r.reason == SPENT else r for c, r in self._rows.items()}
         if all(place == 0 for place, _ in self._groups.values()):
-            self._condemn_wrong()
+            self._mark_wrong()
         return min(self._good(), key=self._time_of, default=None)
 
     def _screen_all(self) -> None:
@@ -181,26 +180,26 @@ class Tuner:
 
     def _adopt(self, config: Config) -> None:
         row = self._rows[config] = replace(self.known[config], config=config)
-        self._tally.known += 1
-        self._tally.add(row)
+        self._counts.known += 1
+        self._counts.add(row)
 
     def _screen(self, configs: list[Config]) -> None:
         """Compile configs, and measure each as it comes; what was begun before a budget was spent is finished."""
         jobs = self._prepared(configs)
         order = longest_first(jobs) if self.policy.longest_first else list(jobs)
-        if jobs and self.crew is not None and not self._submitted:
-            self.crew.get_ready()
-        self._rehearsed_at = self._tally.compiled + math.ceil(len(order) * _REHEARSED_SHARE)
+        if jobs and self.pool is not None and not self._submitted:
+            self.pool.get_ready()
+        self._next_early = self._counts.compiled + math.ceil(len(order) * _EARLY_SHARE)
         both_ends, waiting = self.policy.longest_first, [jobs[config] for config in order]
-        for index, result in self.stream(waiting, from_both_ends=both_ends, idle=self._rehearse) if jobs else ():
-            self._tally.compiled += 1
+        for index, result in self.stream(waiting, from_both_ends=both_ends, idle=self._measure_early) if jobs else ():
+            self._counts.compiled += 1
             self._take(order[index], result)
-            for taken in self.crew.finished() if self.crew else ():
+            for taken in self.pool.finished() if self.pool else ():
                 self._enter(taken)
             self._tell("screening")
             if self._is_spent():
                 break
-        for taken in self.crew.rest() if self.crew else ():
+        for taken in self.pool.rest() if self.pool else ():
             self._enter(taken)
             self._tell("screening")
 
@@ -215,7 +214,7 @@ class Tuner:
                 self._rows[config] = Row(config, Status.COMPILE_ERROR, exc.message)
             if jobs and self._is_spent():
                 break
-        if problems and not jobs and not self._tally.compiled and isinstance(problems[0], LaunchError):
+        if problems and not jobs and not self._counts.compiled and isinstance(problems[0], LaunchError):
             raise problems[0]
         return jobs
 
@@ -226,17 +225,17 @@ class Tuner:
             candidate = None
         else:
             candidate = self._candidates[config] = self.implementation(config, result, self._places[config])
-            self._rows[config] = replace(row, reason=NO_GPU if self.crew is None else STOPPED)
-        if candidate is None or self.crew is None:
-            self._tally.add(self._rows[config])
+            self._rows[config] = replace(row, reason=NO_GPU if self.pool is None else STOPPED)
+        if candidate is None or self.pool is None:
+            self._counts.add(self._rows[config])
             if not isinstance(result, WorkerError | StoreError):  # a lost worker, a full disk: nothing of the config
                 self.record([self._rows[config]])
             return
         self._submitted += 1
-        self.crew.submit(candidate, self.policy.screen_runs, self._bound_ms)
+        self.pool.submit(candidate, self.policy.screen_runs, self._bound_ms)
 
     def _bound_ms(self) -> float | None:
-        best_ms = self._tally.best_ms
+        best_ms = self._counts.best_ms
         return None if best_ms is None else best_ms * self.policy.loser_factor
 
     def _enter(self, taken: Taken) -> None:
@@ -246,7 +245,7 @@ class Tuner:
             UsageError: the bench was asked something wrong, which is no fault of the config.
         """
         config, result, device = taken.candidate.config, taken.result, self._device(taken.place)
-        self._tally.measured += 1
+        self._counts.measured += 1
         if isinstance(result, UsageError) and not isinstance(result, LaunchError):
             raise result
         if isinstance(result, KernellabError):
@@ -255,7 +254,7 @@ class Tuner:
             row = self._measured_row(taken.candidate, result)
             self._groups[config] = taken.place, result.group
         self._rows[config] = replace(row, device_index=device)
-        self._tally.add(row)
+        self._counts.add(row)
         if type(result) not in _NOT_OF_A_CONFIG:
             self.record([self._rows[config]])
 
@@ -269,27 +268,27 @@ class Tuner:
         return self._with_rate(timed, candidate)
 
     def _device(self, place: int) -> int | None:
-        return None if self.crew is None else self.crew.devices[place]
+        return None if self.pool is None else self.pool.devices[place]
 
     def _tell(self, stage: Stage) -> None:
-        self.watch(self._tally.progress(self.kernel, stage, len(self._rows)))
+        self.watch(self._counts.progress(self.kernel, stage, len(self._rows)))
 
-    def _condemn_wrong(self) -> None:
+    def _mark_wrong(self) -> None:
         """Mark the configs whose outputs differ from those of most configs."""
-        wrong, agreeing = self._outvoted()
+        wrong, agreeing = self._disagreeing()
         reason = f"its outputs differ from those of {agreeing} other config{'s' if agreeing > 1 else ''}"
         for config in wrong:
             self._rows[config] = replace(self._rows[config], status=Status.WRONG, reason=reason)
         self.record([self._rows[config] for config in wrong])
-        self._tally.recount(self._rows)
+        self._counts.recount(self._rows)
 
-    def _outvoted(self) -> tuple[list[Config], int]:
+    def _disagreeing(self) -> tuple[list[Config], int]:
         """Return the configs that differ from most, and how many agree; a bench with a reference has told by itself."""
-        if not self._groups or self.crew is None or self.policy.reference:
+        if not self._groups or self.pool is None or self.policy.reference:
             return [], 0
         found = [(self._candidates[config], *group) for config, group in self._groups.items()]
-        groups = {each.index: group for (each, *_), group in zip(found, self.crew.groups(found), strict=True)}
-        wrong, agreeing = outvoted(groups)
+        groups = {each.index: group for (each, *_), group in zip(found, self.pool.groups(found), strict=True)}
+        wrong, agreeing = disagreeing(groups)
         return [config for config in self._groups if self._candidates[config].index in wrong], agreeing
 
     def _settled(self) -> Final | None:
@@ -308,20 +307,20 @@ class Tuner:
     def _finals(self) -> Final:
         """Measure the fastest configs against each other, and enter what that says: also of one that fails there."""
         chosen = qualified(self._rows, self.policy)
-        if not chosen or self.crew is None:
+        if not chosen or self.pool is None:
             return Final(chosen[0] if chosen else None, ())
         self._tell("final")
         self._compile_adopted(chosen)
         finalists = tuple(self._candidates[config] for config in chosen if config in self._candidates)
         if not finalists:  # known from before, and cannot be compiled now: whoever launches it is told why
             return Final(chosen[0], ())
-        contest = self._rehearsals.contest(self.crew.judge, finalists)
-        self._submitted += len(contest.finalists)
+        rounds = self._early.rounds_of(self.pool.reference, finalists)
+        self._submitted += len(rounds.finalists)
         try:
-            final, rows = settle(contest, self._rows, self.name)
+            final, rows = settle(rounds, self._rows, self.name)
         except KernellabError:
-            failures = contest.failures()
-            if not 0 < len(failures) < len(contest.finalists):  # no config is to blame
+            failures = rounds.failures()
+            if not 0 < len(failures) < len(rounds.finalists):  # no config is to blame
                 raise
             self._expel(failures)
             return self._finals()
@@ -339,22 +338,22 @@ class Tuner:
             row = with_resources(config, self._candidates[config].kernel, status_of(error), reason_of(error))
             self._rows[config] = replace(row, device_index=self._device(0))
         self.record([self._rows[config] for config in failures])
-        self._tally.recount(self._rows)
+        self._counts.recount(self._rows)
 
-    def _rehearse(self) -> bool:
-        """Go on with the final of what is known while the last configs compile; tell whether more can be played.
+    def _measure_early(self) -> bool:
+        """Go on with the final of what is known while the last configs compile; tell whether more can be measured.
 
         It counts if none of those that are still to come belongs in it. Who is in it is looked up anew once some share
         of the configs has come since.
         """
-        if self.crew is None or self.crew.is_shared:
+        if self.pool is None or self.pool.is_shared or not self._groups:
             return False
-        if self._tally.compiled < self._rehearsed_at:
-            return self._rehearsals.go_on()
-        self._rehearsed_at = self._tally.compiled + self._tally.compiled // _REHEARSED_EACH
-        wrong = set(self._outvoted()[0])
+        if self._counts.compiled < self._next_early:
+            return self._early.go_on()
+        self._next_early = self._counts.compiled + self._counts.compiled // _EARLY_EACH
+        wrong = set(self._disagreeing()[0])
         rows = {config: row for config, row in self._rows.items() if config not in wrong}
-        return self._rehearsals.play(self.crew.judge, rows, self._candidates)
+        return self._early.measure(self.pool.reference, rows, self._candidates)
 
     def _with_rate(self, row: Row, candidate: Implementation) -> Row:
         moved = self.bytes_of(candidate.config, candidate.kernel)
@@ -382,7 +381,7 @@ class Tuner:
 
     def _is_spent(self) -> bool:
         policy = self.policy
-        done = self._tally.compiled if self.crew is None else self._submitted
+        done = self._counts.compiled if self.pool is None else self._submitted
         if policy.budget_configs is not None and done >= policy.budget_configs:
             return True
         return policy.budget_s is not None and self.clock() - self._start_s >= policy.budget_s

@@ -17,9 +17,8 @@ from kernellab.errors import StoreError, UnknownName, UsageError
 from kernellab.measure.config import Config
 from kernellab.measure.provenance import Device
 from kernellab.target import Target
-from kernellab.tune.options import Options, Workshop
 from kernellab.tune.result import Tuning
-from kernellab.tune.session import tuned
+from kernellab.tune.tuning import Environment, Options, tuned
 from tests.tune.fakes import FakeBench
 
 CONFIGS = [triton.Config({"BLOCK": block}) for block in (64, 128)]
@@ -38,8 +37,8 @@ def device(name: str) -> Device:
 
 
 def tune(lab: kernellab.Lab, name: str = "NVIDIA H200") -> Tuning:
-    workshop = Workshop(lab.compiler, lab.kernels, device(name), lambda launches, timeout_s: FakeBench(TIMES))
-    return tuned(workshop, scale, (3,), (X, OUT, 300), {}, Options(CONFIGS))
+    environment = Environment(lab.compiler, lab.kernels, device(name), lambda *_: FakeBench(TIMES))
+    return tuned(environment, scale, (3,), (X, OUT, 300), {}, Options(CONFIGS))
 
 
 def lab_in(folder: Path) -> kernellab.Lab:

@@ -16,9 +16,8 @@ from kernellab.measure.config import Config
 from kernellab.measure.provenance import Device
 from kernellab.measure.reference import check_of
 from kernellab.target import Target
-from kernellab.tune.options import Options, Workshop
 from kernellab.tune.result import Tuning
-from kernellab.tune.session import tuned
+from kernellab.tune.tuning import Environment, Options, tuned
 from kernellab.views.cards.tuning import tuning_text
 from tests.tune.fakes import FakeBench
 
@@ -56,7 +55,7 @@ def tune(lab: kernellab.Lab, check: Callable[..., Any] | None, wrong: Mapping[Co
         return FakeBench(TIMES, differences=wrong or {})
 
     options = Options(CONFIGS, check=None if check is None else check_of(check))
-    return tuned(Workshop(lab.compiler, lab.kernels, DEVICE, bench), scale, (3,), (X, OUT, 300), {}, options)
+    return tuned(Environment(lab.compiler, lab.kernels, DEVICE, bench), scale, (3,), (X, OUT, 300), {}, options)
 
 
 def test_a_config_that_differs_from_the_reference_is_wrong_however_fast(lab: kernellab.Lab) -> None:

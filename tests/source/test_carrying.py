@@ -23,8 +23,7 @@ from kernellab._triton.loading import load
 from kernellab.errors import KernellabError, LaunchError
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
-from kernellab.tune.records import measurement_of, row_of
-from kernellab.tune.result import Row
+from kernellab.tune.result import Row, measurement_of, row_of
 from tests.export.exporting import run_files
 from tests.source.kinds import CLASSES, KINDS, Kind, cell
 from tests.source.test_kinds import plain_ttir

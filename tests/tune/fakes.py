@@ -15,7 +15,7 @@ from kernellab.ir.graph import Graph
 from kernellab.measure.config import Config
 from kernellab.measure.implementations import Implementation, Measured
 from kernellab.target import Target
-from kernellab.tune.device_pool import Crew
+from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
 from kernellab.tune.search import Exhaustive, Search
 from kernellab.tune.tuner import Outcome, Tuner
@@ -112,7 +112,7 @@ class FakeCompiler:
     compiled: list[Config] = field(default_factory=list)
     stopped: bool = False
     dawdles: bool = False
-    rehearsals: int = 0
+    early_batches: int = 0
 
     def prepare(self, wanted: Config) -> CompileJob:
         if self.refusal is not None:
@@ -125,7 +125,7 @@ class FakeCompiler:
         try:
             for index, job in enumerate(jobs):
                 while self.dawdles and idle is not None and idle():
-                    self.rehearsals += 1
+                    self.early_batches += 1
                 self.compiled.append(job)
                 result = self.results.get(job) or compiled()
                 if isinstance(result, KeyboardInterrupt):
@@ -138,7 +138,7 @@ class FakeCompiler:
 
 def tune(
     configs: Sequence[Config],
-    bench: FakeBench | Crew | None,
+    bench: FakeBench | DevicePool | None,
     *,
     compiler: FakeCompiler | None = None,
     search: Search | None = None,
@@ -152,7 +152,7 @@ def tune(
         search=search or Exhaustive(configs),
         prepare=compiler.prepare,
         stream=compiler.stream,
-        crew=Crew((lambda: bench,)) if isinstance(bench, FakeBench) else bench,
+        pool=DevicePool((lambda: bench,)) if isinstance(bench, FakeBench) else bench,
         policy=policy or Policy(finals_s=1e9),
         clock=clock,
         name="this tuning",

@@ -9,7 +9,7 @@ import triton
 
 from kernellab._triton.bound import bound_copy
 from kernellab.launch.recording import Switch
-from tests.tune.test_session import blocks, scale
+from tests.tune.test_tuning import blocks, scale
 
 
 class Runtime:

@@ -12,7 +12,7 @@ from kernellab.errors import LaunchError, RunError, UsageError
 from kernellab.measure.config import Config
 from kernellab.measure.implementations import Implementation, Measured
 from kernellab.measure.outcomes import Status
-from kernellab.tune.device_pool import Crew, checked_devices
+from kernellab.tune.device_pool import DevicePool, checked_devices
 from kernellab.tune.finals import Policy
 from tests.tune.fakes import FakeBench, FakeCompiler, config, tune
 
@@ -32,13 +32,13 @@ class Device(FakeBench):
         return [tuple(t * self.slower for t in times) for times in FakeBench.interleave(self, candidates, rounds)]
 
 
-def crew(*benches: Device) -> Crew:
-    return Crew([partial(lambda made: made, bench) for bench in benches], tuple(range(len(benches))))
+def pool(*benches: Device) -> DevicePool:
+    return DevicePool([partial(lambda made: made, bench) for bench in benches], tuple(range(len(benches))))
 
 
 def test_devices_that_agree_share_the_configs_and_the_first_holds_the_final() -> None:
     one, two = Device(TIMES), Device(TIMES, slower=1.01)
-    outcome = tune(CONFIGS, crew(one, two), policy=Policy(finals_s=1e9, finalist_factor=1.25))
+    outcome = tune(CONFIGS, pool(one, two), policy=Policy(finals_s=1e9, finalist_factor=1.25))
     assert outcome.winner == CONFIGS[0]
     measured = {*one.measured, *two.measured}
     assert measured == set(CONFIGS)
@@ -53,7 +53,7 @@ def test_devices_that_agree_share_the_configs_and_the_first_holds_the_final() ->
 @pytest.mark.parametrize("slower", [1.2, 0.9])
 def test_a_device_that_disagrees_measures_nothing_else(slower: float) -> None:
     one, two = Device(TIMES), Device(TIMES, slower=slower)
-    devices = crew(one, two)
+    devices = pool(one, two)
     outcome = tune(CONFIGS, devices)
     assert two.measured == [CONFIGS[0]]
     assert {row.device_index for row in outcome.rows.values()} == {0}
@@ -62,7 +62,7 @@ def test_a_device_that_disagrees_measures_nothing_else(slower: float) -> None:
 
 
 def test_a_device_that_fails_takes_no_part() -> None:
-    devices = crew(Device(TIMES), Device({CONFIGS[0]: LaunchError("there is no memory left.")}))
+    devices = pool(Device(TIMES), Device({CONFIGS[0]: LaunchError("there is no memory left.")}))
     assert tune(CONFIGS[:3], devices).winner == CONFIGS[0]
     assert devices.notes == ["device 1 took no part: there is no memory left."]
 
@@ -70,19 +70,19 @@ def test_a_device_that_fails_takes_no_part() -> None:
 def test_the_first_config_that_runs_decides_whether_devices_agree() -> None:
     times: Mapping[Config, float | BaseException] = {**TIMES, CONFIGS[0]: RunError("boom")}
     one, two = Device(times), Device(times)
-    outcome = tune(CONFIGS, crew(one, two))
+    outcome = tune(CONFIGS, pool(one, two))
     assert outcome.rows[CONFIGS[0]].status is Status.FAULT
     assert outcome.winner == CONFIGS[1]
     assert two.measured[0] == CONFIGS[1]
 
 
-def test_the_final_is_rehearsed_where_the_first_device_measures_alone() -> None:
+def test_the_final_begins_early_where_the_first_device_measures_alone() -> None:
     alone, shared = FakeCompiler(dawdles=True), FakeCompiler(dawdles=True)
     close = {each: 1.0 + place / 1000 for place, each in enumerate(CONFIGS)}
-    tune(CONFIGS, crew(Device(close), Device(close, slower=1.2)), compiler=alone)
-    tune(CONFIGS, crew(Device(close), Device(close)), compiler=shared)
-    assert alone.rehearsals > 0
-    assert shared.rehearsals == 0
+    tune(CONFIGS, pool(Device(close), Device(close, slower=1.2)), compiler=alone)
+    tune(CONFIGS, pool(Device(close), Device(close)), compiler=shared)
+    assert alone.early_batches > 0
+    assert shared.early_batches == 0
 
 
 class Unwell(Device):
@@ -94,7 +94,7 @@ class Unwell(Device):
 
 def test_a_device_that_cannot_get_ready_keeps_no_other_from_it() -> None:
     one = Device(TIMES)
-    crew(Unwell(TIMES), one).get_ready()
+    pool(Unwell(TIMES), one).get_ready()
     assert one.ready == 1
 
 
@@ -129,7 +129,7 @@ class Hesitant(Numbering):
 def test_a_config_that_fails_when_devices_are_compared_is_followed_by_another() -> None:
     kinds = dict.fromkeys(CONFIGS[1:], "other")
     one, two = Hesitant(TIMES, kinds=kinds), Numbering(TIMES, kinds=kinds)
-    outcome = tune(CONFIGS, crew(one, two))
+    outcome = tune(CONFIGS, pool(one, two))
     assert two.measured[0] == CONFIGS[1]
     assert outcome.rows[CONFIGS[0]].status is Status.WRONG
     assert outcome.winner == CONFIGS[1]
@@ -138,7 +138,7 @@ def test_a_config_that_fails_when_devices_are_compared_is_followed_by_another() 
 def test_outputs_of_several_devices_are_compared_with_each_other() -> None:
     kinds = dict.fromkeys(CONFIGS[1:], "other") | {CONFIGS[2]: "third"}
     one, two = Numbering(TIMES, kinds=kinds), Numbering(TIMES, kinds=kinds)
-    outcome = tune(CONFIGS, crew(one, two))
+    outcome = tune(CONFIGS, pool(one, two))
     wrong = {each for each, row in outcome.rows.items() if row.status is Status.WRONG}
     assert wrong == {CONFIGS[0], CONFIGS[2]}
     assert outcome.winner == CONFIGS[1]
@@ -147,7 +147,7 @@ def test_outputs_of_several_devices_are_compared_with_each_other() -> None:
 def test_of_two_groups_of_a_size_the_one_of_the_earliest_config_is_right() -> None:
     heavy, light = CONFIGS[:2]
     bench = Numbering(TIMES, kinds={heavy: "other"})
-    outcome = tune([light, heavy], crew(bench), policy=Policy(finals_s=1e9, longest_first=True))
+    outcome = tune([light, heavy], pool(bench), policy=Policy(finals_s=1e9, longest_first=True))
     assert bench.measured[0] == heavy
     assert outcome.winner == light
     assert outcome.rows[heavy].status is Status.WRONG
@@ -156,7 +156,7 @@ def test_of_two_groups_of_a_size_the_one_of_the_earliest_config_is_right() -> No
 
 def test_an_interrupt_ends_the_threads_and_keeps_the_best() -> None:
     times: Mapping[Config, float | BaseException] = {**TIMES, CONFIGS[5]: KeyboardInterrupt()}
-    devices = crew(Device(times), Device(times))
+    devices = pool(Device(times), Device(times))
     outcome = tune(CONFIGS, devices)
     devices.close()
     assert outcome.interrupted
@@ -165,9 +165,9 @@ def test_an_interrupt_ends_the_threads_and_keeps_the_best() -> None:
 
 def test_all_benches_are_closed() -> None:
     one, two = Device(TIMES), Device(TIMES)
-    pool = crew(one, two)
-    pool.get_ready()
-    pool.close()
+    devices = pool(one, two)
+    devices.get_ready()
+    devices.close()
     assert one.closed
     assert two.closed
 
@@ -190,7 +190,7 @@ def test_devices_are_checked_against_those_that_there_are() -> None:
 
 def test_no_bench_is_made_where_nothing_is_measured() -> None:
     made: list[FakeBench] = []
-    Crew([lambda: made.append(FakeBench({})) or made[-1]]).close()  # type: ignore[func-returns-value]
+    DevicePool([lambda: made.append(FakeBench({})) or made[-1]]).close()  # type: ignore[func-returns-value]
     assert made == []
 
 
@@ -201,8 +201,8 @@ def test_a_bench_is_made_once_and_closed() -> None:
         made.append(FakeBench(TIMES))
         return made[-1]
 
-    pool = Crew([make])
-    pool.get_ready()
-    assert tune(CONFIGS, pool).winner == CONFIGS[0]
-    pool.close()
+    devices = DevicePool([make])
+    devices.get_ready()
+    assert tune(CONFIGS, devices).winner == CONFIGS[0]
+    devices.close()
     assert [(each.ready > 0, each.closed) for each in made] == [(True, True)]

@@ -12,7 +12,7 @@ from kernellab.errors import CompileError, RunError
 from kernellab.measure.config import Config
 from kernellab.measure.implementations import Implementation, Measured
 from kernellab.measure.outcomes import Status
-from kernellab.tune.finals import Contest, Final, Policy, settle
+from kernellab.tune.finals import Final, FinalRounds, Policy, settle
 from kernellab.tune.result import Row
 from kernellab.tune.tuner import Outcome
 from tests.tune.fakes import Clock, FakeBench, FakeCompiler, candidate_of, config, tune
@@ -21,12 +21,12 @@ POLICY = Policy(finals_s=1e9)
 
 
 def final(times_ms: Sequence[float], *, seed: int, noise: float) -> tuple[Final, dict[Config, Row]]:
-    """Play a final of configs that need more registers the earlier they stand in the list."""
+    """Hold a final of configs that need more registers the earlier they stand in the list."""
     configs = [config(64 << place) for place in range(len(times_ms))]
     rows = {each: Row(each, Status.OK, registers=99 - place) for place, each in enumerate(configs)}
     bench = FakeBench(dict(zip(configs, times_ms, strict=True)), noise=noise, rng=random.Random(seed))
     candidates = tuple(candidate_of(each, place) for place, each in enumerate(configs))
-    return settle(Contest(bench, candidates, POLICY, Clock()), rows, "final")
+    return settle(FinalRounds(bench, candidates, POLICY, Clock()), rows, "final")
 
 
 @pytest.mark.parametrize("noise", [0.003, 0.01, 0.02])
@@ -64,7 +64,7 @@ def test_a_final_enters_what_it_measured() -> None:
 
 
 def test_without_finalists_there_is_no_winner() -> None:
-    assert settle(Contest(FakeBench({}), (), POLICY, Clock()), {}, "final") == (Final(None, ()), {})
+    assert settle(FinalRounds(FakeBench({}), (), POLICY, Clock()), {}, "final") == (Final(None, ()), {})
 
 
 class FlukyBench(FakeBench):
@@ -110,7 +110,7 @@ def asked_last(bench: Diary) -> str:
     return " ".join(bench.asked).rpartition("measure")[2].strip()
 
 
-def rehearsed(last_ms: float, *, failures: int = 0) -> tuple[Outcome, str]:
+def held_early(last_ms: float, *, failures: int = 0) -> tuple[Outcome, str]:
     """Tune eight configs, of which the last compiles for long; return what the bench was asked after that one."""
     bench = Diary(TIMES | {EIGHT[-1]: last_ms}, failures=failures)
     outcome = tune(EIGHT, bench, compiler=FakeCompiler(dawdles=True))
@@ -118,24 +118,24 @@ def rehearsed(last_ms: float, *, failures: int = 0) -> tuple[Outcome, str]:
 
 
 def test_the_final_is_held_while_the_last_config_compiles() -> None:
-    outcome, asked = rehearsed(last_ms=2.0)
+    outcome, asked = held_early(last_ms=2.0)
     assert outcome.winner is not None
     assert outcome.rows[outcome.winner].standing == "winner"
     assert asked == ""
 
 
 def test_a_late_config_that_belongs_in_the_final_has_it_held_again() -> None:
-    outcome, asked = rehearsed(last_ms=0.9)
+    outcome, asked = held_early(last_ms=0.9)
     assert outcome.winner == config(64 << 7)
     assert asked.startswith("rounds")
 
 
-def test_a_rehearsal_that_fails_leaves_the_final_to_say_so() -> None:
-    outcome, asked = rehearsed(last_ms=2.0, failures=1)
+def test_an_early_final_that_fails_leaves_the_final_to_say_so() -> None:
+    outcome, asked = held_early(last_ms=2.0, failures=1)
     assert outcome.winner is not None
     assert asked.startswith("rounds")
     with pytest.raises(RunError, match="It failed on the GPU"):
-        rehearsed(last_ms=2.0, failures=2)
+        held_early(last_ms=2.0, failures=2)
 
 
 @dataclass(slots=True)
@@ -174,7 +174,7 @@ def test_where_all_fail_in_the_final_no_config_is_to_blame() -> None:
     assert {row.status for row in recorded} == {Status.OK}
 
 
-def test_configs_that_do_not_compile_put_off_no_rehearsal() -> None:
+def test_configs_that_do_not_compile_put_off_no_early_final() -> None:
     bad = dict.fromkeys(EIGHT[:4], CompileError("It has too many elements."))
     bench = Diary(TIMES | {EIGHT[-1]: 2.0})
     outcome = tune(EIGHT, bench, compiler=FakeCompiler(bad, dawdles=True))
@@ -182,7 +182,7 @@ def test_configs_that_do_not_compile_put_off_no_rehearsal() -> None:
     assert asked_last(bench) == ""
 
 
-def test_what_differs_from_most_is_left_out_of_a_rehearsal_too() -> None:
+def test_what_differs_from_most_is_left_out_of_an_early_final_too() -> None:
     bench = Diary(TIMES | {EIGHT[0]: 0.5, EIGHT[-1]: 2.0}, groups=dict.fromkeys(EIGHT[1:], 1))
     outcome = tune(EIGHT, bench, compiler=FakeCompiler(dawdles=True))
     assert outcome.rows[EIGHT[0]].status is Status.WRONG
@@ -190,23 +190,23 @@ def test_what_differs_from_most_is_left_out_of_a_rehearsal_too() -> None:
     assert asked_last(bench) == ""
 
 
-def test_a_rehearsal_takes_no_seconds_from_a_budget() -> None:
+def test_an_early_final_takes_no_seconds_from_a_budget() -> None:
     compiler = FakeCompiler(dawdles=True)
     tune(EIGHT, Diary(TIMES), compiler=compiler, policy=replace(POLICY, budget_s=1e9))
-    assert compiler.rehearsals == 0
+    assert compiler.early_batches == 0
 
 
-def test_a_rehearsal_counts_for_no_config_of_a_budget() -> None:
+def test_an_early_final_counts_for_no_config_of_a_budget() -> None:
     compiler, bench = FakeCompiler(dawdles=True), Diary(TIMES)
     tune(EIGHT, bench, compiler=compiler, policy=replace(POLICY, budget_configs=7))
-    assert compiler.rehearsals > 0
+    assert compiler.early_batches > 0
     assert bench.measured == EIGHT[:7]
 
 
-def test_long_kernels_keep_no_config_waiting_for_a_rehearsal() -> None:
+def test_long_kernels_keep_no_config_waiting_for_an_early_final() -> None:
     compiler, bench = FakeCompiler(dawdles=True), Diary({each: 50 * time for each, time in TIMES.items()})
     assert tune(EIGHT, bench, compiler=compiler).winner is not None
-    assert compiler.rehearsals == 0
+    assert compiler.early_batches == 0
 
 
 @dataclass(slots=True)
@@ -222,7 +222,7 @@ class Twice:
         pass
 
 
-def test_a_search_that_asks_again_has_no_rehearsal_before_most_of_that_is_through() -> None:
+def test_a_search_that_asks_again_has_no_early_final_before_most_of_that_is_through() -> None:
     bench = Diary(TIMES)
     search = Twice([EIGHT[:4], EIGHT[4:]])
     tune([], bench, compiler=FakeCompiler(dawdles=True), search=search)
@@ -232,8 +232,8 @@ def test_a_search_that_asks_again_has_no_rehearsal_before_most_of_that_is_throug
     assert measured[3:7] == list(range(measured[3], measured[3] + 4))
 
 
-def test_the_samples_of_a_rehearsal_that_does_not_count_are_not_in_the_rows() -> None:
-    outcome, _ = rehearsed(last_ms=0.9)
+def test_the_samples_of_an_early_final_that_does_not_count_are_not_in_the_rows() -> None:
+    outcome, _ = held_early(last_ms=0.9)
     known = {each.config: each.samples for each in outcome.rows.values() if each.standing}
     assert max(known.values()) <= POLICY.screen_runs + POLICY.max_rounds
 
@@ -245,7 +245,7 @@ class Stopped(FakeBench):
         raise KeyboardInterrupt
 
 
-def test_an_interrupt_of_a_rehearsal_keeps_the_best_so_far() -> None:
+def test_an_interrupt_of_an_early_final_keeps_the_best_so_far() -> None:
     outcome = tune(EIGHT, Stopped(TIMES | {EIGHT[0]: 0.8}), compiler=FakeCompiler(dawdles=True))
     assert outcome.interrupted
     assert outcome.winner == EIGHT[0]

@@ -15,7 +15,7 @@ import triton
 import kernellab
 from kernellab.measure.config import Space
 from kernellab.measure.outcomes import Status
-from kernellab.tune.device_pool import Crew
+from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Tuning
 from kernellab.tune.search import Random
@@ -32,8 +32,8 @@ def configs(count: int) -> list[Config]:
 
 def timed(count: int, *, devices: int = 1) -> Any:
     times = {config: 10.0 + place % 7 - 5.0 * place / count for place, config in enumerate(configs(count))}
-    crew = Crew([partial(FakeBench, times, noise=0.0)] * devices, tuple(range(devices)))
-    return tune(configs(count), crew, compiler=FakeCompiler(dawdles=True), policy=Policy(finals_s=1e9))
+    pool = DevicePool([partial(FakeBench, times, noise=0.0)] * devices, tuple(range(devices)))
+    return tune(configs(count), pool, compiler=FakeCompiler(dawdles=True), policy=Policy(finals_s=1e9))
 
 
 def shown(count: int) -> str:

@@ -11,8 +11,7 @@ from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 from kernellab.measure.provenance import key_of
 from kernellab.store import Measurement, Store
-from kernellab.tune.records import Records, measurement_of, row_of
-from kernellab.tune.result import Row
+from kernellab.tune.result import Records, Row, measurement_of, row_of
 from tests.launch.test_on_gpu import add_into
 from tests.tune.frames import row
 

@@ -16,9 +16,8 @@ from kernellab.measure.implementations import Bench
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import Device
 from kernellab.target import Target
-from kernellab.tune.options import MakeBench, Options, Workshop
 from kernellab.tune.result import Tuning
-from kernellab.tune.session import tuned
+from kernellab.tune.tuning import Environment, MakeBench, Options, tuned
 from tests.tune.fakes import FakeBench
 
 DEVICE = Device(Target("cuda", 90, 32), "NVIDIA H200", "580.1", {"device": "NVIDIA H200", "triton": "3.9.0"})
@@ -37,16 +36,16 @@ def scale(x_ptr, out_ptr, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
 def session(folder: Path, configs: list[triton.Config], make_bench: MakeBench) -> tuple[Tuning, bool]:
     """Tune in a lab of its own; return the tuning, and whether a compile worker ran."""
     with kernellab.Lab(target="cuda:90", store=folder) as lab:
-        workshop = Workshop(lab.compiler, lab.kernels, DEVICE, make_bench)
-        found = tuned(workshop, scale, (3,), (X, OUT, 300), {}, Options(configs))
+        environment = Environment(lab.compiler, lab.kernels, DEVICE, make_bench)
+        found = tuned(environment, scale, (3,), (X, OUT, 300), {}, Options(configs))
         return found, any(worker.pid for worker in lab.compiler.pool.workers)
 
 
-def timing(launches: Launches, timeout_s: float) -> Bench:
+def timing(launches: Launches, timeout_s: float, device: int | None) -> Bench:
     return FakeBench(TIMES)
 
 
-def refusing(launches: Launches, timeout_s: float) -> Bench:
+def refusing(launches: Launches, timeout_s: float, device: int | None) -> Bench:
     return FakeBench(dict.fromkeys(TIMES, UsageError("nothing is to be timed")))
 
 

@@ -15,10 +15,9 @@ from kernellab.measure.config import Config
 from kernellab.measure.provenance import Device
 from kernellab.notebook.live import LiveProgress
 from kernellab.target import Target
-from kernellab.tune.options import Options, Workshop
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.result import Row
-from kernellab.tune.session import tuned
+from kernellab.tune.tuning import Environment, Options, tuned
 from tests.notebook.test_live import Bench
 from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune
 
@@ -88,8 +87,8 @@ def test_an_interrupt_keeps_the_best_so_far_while_progress_is_shown() -> None:
             yield told
 
     with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
-        workshop = Workshop(lab.compiler, lab.kernels, device, lambda launches, timeout_s: bench, progress=progress)
-        tuning = tuned(workshop, scale, (3,), (torch.zeros(300), torch.zeros(300), 300), {}, Options(configs))
+        environment = Environment(lab.compiler, lab.kernels, device, lambda *_: bench, progress=progress)
+        tuning = tuned(environment, scale, (3,), (torch.zeros(300), torch.zeros(300), 300), {}, Options(configs))
     assert "The tuning was interrupted; this is the best so far." in tuning.notes
     assert tuning.winner is not None
     assert display.ticks == []

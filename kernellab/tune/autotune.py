@@ -1,4 +1,4 @@
-"""Tuning with what a lab has: its compiler, its store, its GPU if there is one; and the launch of the winner after."""
+"""The tunings that a lab starts: of a call, of an autotuned launch, of recorded ones; the launch of a winner."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import can_time, device_here, device_of
 from kernellab.registry import Registry, remember
 from kernellab.tune.device_pool import checked_devices
-from kernellab.tune.options import Options, Workshop
 from kernellab.tune.progress import Watch, unwatched
 from kernellab.tune.result import Tuning
-from kernellab.tune.session import tuned
+from kernellab.tune.tuning import Environment, Options, tuned
 from kernellab.workers.uninterrupted import Interrupted
 
 if TYPE_CHECKING:
@@ -29,14 +28,13 @@ if TYPE_CHECKING:
 ACCUMULATES = "The configs were not checked: the kernel reads what it writes, and the cell had launched it before."
 
 
-def workshop_of(runtime: Runtime, kernels: Registry, device: int | None = None) -> Workshop:
-    """Return the workshop of a lab. Where it compiles for another target than that of the GPU, nothing is timed."""
-    return Workshop(
+def environment_of(runtime: Runtime, kernels: Registry, device: int | None = None) -> Environment:
+    """Return the environment of a lab. Where it compiles for another target than that of the GPU, nothing is timed."""
+    return Environment(
         runtime.compiler,
         kernels,
         device_here(runtime, device),
         partial(_bench, runtime) if can_time(runtime) else None,
-        bench_on=partial(_bench, runtime),
         progress=_no_progress if runtime.tuning_reporter is None else runtime.tuning_reporter,
     )
 
@@ -57,13 +55,13 @@ def tune_and_launch(
     """
     if options.devices is not None:
         options = replace(options, devices=_existing(runtime, options.devices))
-    workshop = workshop_of(runtime, kernels, options.devices[0] if options.devices else None)
+    environment = environment_of(runtime, kernels, options.devices[0] if options.devices else None)
     try:
-        tuning = tuned(workshop, kernel, grid, args, meta, options)
+        tuning = tuned(environment, kernel, grid, args, meta, options)
     except KeyboardInterrupt:
         raise Interrupted("The tuning was interrupted before anything was known.") from None
     if tuning.winner is not None:
-        launched = workshop.make_bench is not None
+        launched = environment.make_bench is not None
         launches = Launches(kernel, grid, args, meta, runtime.target)
         launch = launches.of(tuning.rows[tuning.winner].config, tuning.best)
         if launched:
@@ -92,10 +90,10 @@ def best_config(
     assert target is not None, "only launches on a GPU ask"
     watched = _no_progress if runtime.tuning_reporter is None else partial(runtime.tuning_reporter, silent=True)
     device = device_of(target, has_gpu=True)
-    workshop = Workshop(runtime.compiler, kernels, device, partial(_bench, runtime), progress=watched)
+    environment = Environment(runtime.compiler, kernels, device, partial(_bench, runtime), progress=watched)
     given = {name: value for name, value in meta.items() if name not in {"grid", "warmup"}}
     options = Options() if timeout_s is None else Options(timeout_s=timeout_s)
-    return tuned(workshop, kernel, meta["grid"], args, given, options).best
+    return tuned(environment, kernel, meta["grid"], args, given, options).best
 
 
 def best_of(runtime: Runtime, kernels: Registry, launches: Launches) -> Any:
@@ -104,8 +102,8 @@ def best_of(runtime: Runtime, kernels: Registry, launches: Launches) -> Any:
     Raises:
         CannotRun: no config works.
     """
-    workshop = replace(workshop_of(runtime, kernels), progress=None)  # whoever asks has a display of its own
-    return tuned(workshop, launches.kernel, launches.grid, launches.args, launches.meta, Options()).best
+    environment = replace(environment_of(runtime, kernels), progress=None)  # whoever asks has a display of its own
+    return tuned(environment, launches.kernel, launches.grid, launches.args, launches.meta, Options()).best
 
 
 def tunings_of(
@@ -115,7 +113,7 @@ def tunings_of(
 
     ``check`` is the reference of the last launch. Where the kernel reads what it writes, that has gone by.
     """
-    workshop, found = workshop_of(runtime, kernels), {}
+    environment, found = environment_of(runtime, kernels), {}
     records = list(records)
     for record in records:
         kernel = kernels.owner_of(record.kernel)
@@ -125,9 +123,9 @@ def tunings_of(
         given = {name: value for name, value in record.arguments.items() if name not in supplied}
         own = check if record is records[-1] else None
         if own is not None and _reads_what_it_writes(kernel, record):
-            workshop = replace(workshop, remarks=(ACCUMULATES,))
+            environment = replace(environment, remarks=(ACCUMULATES,))
             own = None
-        found[id(kernel)] = tuned(workshop, kernel, record.given_grid, (), given, Options(check=own))
+        found[id(kernel)] = tuned(environment, kernel, record.given_grid, (), given, Options(check=own))
     return list(found.values())
 
 
@@ -167,7 +165,7 @@ def _launch_once(kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[st
     variant.function[grid](*args, **variant.meta)
 
 
-def _bench(runtime: Runtime, launches: Launches, timeout_s: float, device: int | None = None) -> Bench:
+def _bench(runtime: Runtime, launches: Launches, timeout_s: float, device: int | None) -> Bench:
     from kernellab.measure.gpu_bench import bench_of  # where all is known, nothing of it is needed
 
     return bench_of(launches, runtime.trials, timeout_s, device)

@@ -19,8 +19,7 @@ from kernellab.measure.launches import Launches, moved_bytes
 from kernellab.measure.provenance import Device, key_fields
 from kernellab.source import Constant
 from kernellab.target import Target
-from kernellab.tune.options import Options, Workshop
-from kernellab.tune.session import tuned
+from kernellab.tune.tuning import Environment, Options, tuned
 
 TARGET = Target("cuda", 90, 32)
 DEVICE = Device(TARGET, "NVIDIA H200", "580.1", {"triton": "3.9.0"})
@@ -312,7 +311,7 @@ def test_what_takes_long_compiles_first_and_with_a_budget_what_is_listed_first(
 ) -> None:
     compiler: Any = Refusing()
     options = Options(blocks(64, 512, 256), **budget)
-    tuning = tuned(Workshop(compiler, lab.kernels, DEVICE, None), scale, grid, (X, OUT, N), {}, options)
+    tuning = tuned(Environment(compiler, lab.kernels, DEVICE, None), scale, grid, (X, OUT, N), {}, options)
     assert [block for block in compiler.blocks if block in order] == order
     assert compiler.from_both_ends is not bool(budget)
     assert [dict(row.config.parameters)["BLOCK"] for row in tuning.rows] == [64, 512, 256]

@@ -1,12 +1,13 @@
-"""What one tuning is given to work with: a reference, what is known, a compiler, benches."""
+"""One tuning, from a kernel with its arguments to the result: options, configs, a reference, devices, measurements."""
 
 from __future__ import annotations
 
 import random
 import time
 import uuid
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -15,29 +16,76 @@ from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import UsageError, choice_message
 from kernellab.measure.config import Config, Space, configs_of
-from kernellab.measure.implementations import implementation_of
+from kernellab.measure.implementations import Bench, implementation_of
 from kernellab.measure.launches import Launches, arithmetic, moved_bytes
 from kernellab.measure.outcomes import Status
-from kernellab.measure.provenance import key_fields, key_of
-from kernellab.tune.device_pool import Crew
+from kernellab.measure.provenance import Device, key_fields, key_of
+from kernellab.registry import Registry
+from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
-from kernellab.tune.options import Options, Workshop
-from kernellab.tune.progress import unwatched
-from kernellab.tune.records import Records
-from kernellab.tune.result import Row, Tuning
+from kernellab.tune.progress import Watch, unwatched
+from kernellab.tune.result import Records, Row, Tuning
 from kernellab.tune.search import (
     SEARCHES,
     CoordinateDescent,
     Exhaustive,
     Random,
     Search,
+    Searching,
     optuna_search,
 )
 from kernellab.tune.tuner import STOPPED, Outcome, Tuner
 from kernellab.workers.worker import Pool
 
 if TYPE_CHECKING:
+    from kernellab.measure.reference import ReferenceFunction
     from kernellab.tune.tuner import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to tune.
+
+    ``configs`` is a list of `triton.Config`, or a `Space`; None takes those of the kernel's autotuner. ``timeout_s``
+    limits each config on the GPU, ``budget_s`` and ``budget_configs`` the whole. ``search`` may also be a `Search` of
+    one's own; ``count`` is how many configs a random or Optuna search tries. ``fresh`` measures again what the store
+    knows. With a ``check``, outputs are compared with its values. ``executor`` compiles in place of the lab's own
+    workers. ``devices`` are the GPUs that measure, the first of which holds the final; None is the current one.
+    """
+
+    configs: Space | Sequence[Any] | None = None
+    timeout_s: float = 10.0
+    search: Searching | Search = "exhaustive"
+    count: int = 64
+    budget_s: float | None = None
+    budget_configs: int | None = None
+    fresh: bool = False
+    seed: int = 0
+    check: ReferenceFunction | None = None
+    executor: Executor | None = None
+    devices: Sequence[int] | None = None
+
+
+MakeBench = Callable[[Launches, float, int | None], Bench]
+"""Makes the bench of a device by its number, the current one where that is None; with the seconds of each config."""
+
+Progress = Callable[[str], AbstractContextManager[Watch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What a tuning works with. Without ``make_bench`` there is no GPU, and nothing is timed.
+
+    ``progress`` is a context in which a tuning is watched; ``remarks`` are notes that every tuning gets.
+    """
+
+    compiler: Compiler
+    kernels: Registry
+    device: Device
+    make_bench: MakeBench | None
+    clock: Callable[[], float] = time.perf_counter
+    progress: Progress | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def take_reference(launches: Launches, config: Config, options: Options, *, times: bool) -> None:
@@ -76,13 +124,14 @@ def usable(rows: Mapping[Config, Row], launches: Launches) -> dict[Config, Row]:
     return {config: row for config, row in rows.items() if holds(row)}
 
 
-def compiler_of(workshop: Workshop, options: Options) -> Compiler:
+def compiler_of(environment: Environment, options: Options) -> Compiler:
+    """Return what compiles: the workers of the lab, or those of an executor."""
     if options.executor is None:
-        return workshop.compiler
+        return environment.compiler
     from kernellab.tune.remote import ExecutorPool  # most tunings need none of it
 
     pool = ExecutorPool(options.executor)
-    return Compiler(cast(Pool, pool), workshop.compiler.folder, workshop.compiler.timeout_s)
+    return Compiler(cast(Pool, pool), environment.compiler.folder, environment.compiler.timeout_s)
 
 
 def complaints(compiler: Compiler, outcome: Outcome) -> list[str]:
@@ -93,13 +142,14 @@ def complaints(compiler: Compiler, outcome: Outcome) -> list[str]:
     return [] if failure is None else [failure.message]
 
 
-def crew_of(workshop: Workshop, launches: Launches, options: Options) -> Crew | None:
-    if workshop.make_bench is None:
+def pool_of(environment: Environment, launches: Launches, options: Options) -> DevicePool | None:
+    """Return the devices that measure; None where there is no GPU."""
+    make = environment.make_bench
+    if make is None:
         return None
-    if options.devices is None or workshop.bench_on is None:
-        return Crew((partial(workshop.make_bench, launches, options.timeout_s),), (workshop.device.index,))
-    makers = [partial(workshop.bench_on, launches, options.timeout_s, device) for device in options.devices]
-    return Crew(makers, options.devices)
+    wanted: Sequence[int | None] = (None,) if options.devices is None else options.devices
+    makers = [partial(make, launches, options.timeout_s, device) for device in wanted]
+    return DevicePool(makers, (environment.device.index,) if options.devices is None else options.devices)
 
 
 WITHOUT_GPU = (
@@ -118,7 +168,7 @@ class _Plan:
 
 
 def tuned(
-    workshop: Workshop, kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any], options: Options
+    environment: Environment, kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any], options: Options
 ) -> Tuning:
     """Tune a kernel for these arguments, which hold afterwards what they held before.
 
@@ -126,17 +176,17 @@ def tuned(
         UsageError: there are no configs, or the options are wrong.
         LaunchError: the arguments do not fit the kernel.
     """
-    start_s = workshop.clock()
-    launches = Launches(kernel, grid, args, meta, workshop.device.target)
+    start_s = environment.clock()
+    launches = Launches(kernel, grid, args, meta, environment.device.target)
     plan = _planned(kernel, launches, options)
     launches.has_hooks, launches.originals = _has_hooks(kernel, plan), plan.originals
     first = next(iter(plan.originals))
-    records = _records(workshop, kernel, launches, first)
-    take_reference(launches, first, options, times=workshop.make_bench is not None)
-    known = {} if options.fresh or workshop.make_bench is None else usable(records.known(), launches)
+    records = _records(environment, kernel, launches, first)
+    take_reference(launches, first, options, times=environment.make_bench is not None)
+    known = {} if options.fresh or environment.make_bench is None else usable(records.known(), launches)
     search = _search(options, plan)
-    compiler = compiler_of(workshop, options)
-    crew = crew_of(workshop, launches, options)
+    compiler = compiler_of(environment, options)
+    pool = pool_of(environment, launches, options)
 
     def prepare(config: Config) -> CompileJob:
         return launches.of(config).job
@@ -146,34 +196,34 @@ def tuned(
         search=search,
         prepare=prepare,
         stream=compiler.stream,
-        crew=crew,
+        pool=pool,
         policy=policy,
-        clock=workshop.clock,
+        clock=environment.clock,
         name=uuid.uuid4().hex[:12],
         bytes_of=partial(_moved, launches),
         flops_of=lambda config, compiled: arithmetic(launches.of(config), compiled).dot_flops,
         known=known,
-        record=(lambda rows: None) if crew is None else records.add,
+        record=(lambda rows: None) if pool is None else records.add,
         kernel=launches.name,
         implementation=partial(implementation_of, launches),
     )
-    watched = nullcontext(unwatched) if workshop.progress is None else workshop.progress(launches.name)
+    watched = nullcontext(unwatched) if environment.progress is None else environment.progress(launches.name)
     try:
         with watched as tuner.watch:
             outcome = tuner.run()
     finally:
-        if crew is not None:
-            crew.close()
+        if pool is not None:
+            pool.close()
     notes = [
-        *workshop.remarks,
+        *environment.remarks,
         *launches.notes,
         *complaints(compiler, outcome),
-        *(crew.notes if crew is not None else () if outcome.winner is None else (WITHOUT_GPU,)),
-        *_remarks(outcome, is_timed=crew is not None),
+        *(pool.notes if pool is not None else () if outcome.winner is None else (WITHOUT_GPU,)),
+        *_remarks(outcome, is_timed=pool is not None),
     ]
-    version = workshop.kernels.known(kernel)
+    version = environment.kernels.known(kernel)
     facts = {**_facts(launches, options), "version": None if version is None else version.label}
-    return _tuning(workshop, launches, plan, outcome, records.key, workshop.clock() - start_s, notes, facts)
+    return _tuning(environment, launches, plan, outcome, records.key, environment.clock() - start_s, notes, facts)
 
 
 def _planned(kernel: Any, launches: Launches, options: Options) -> _Plan:
@@ -248,14 +298,14 @@ def _policy(options: Options, launches: Launches) -> Policy:
     )
 
 
-def _records(workshop: Workshop, kernel: Any, launches: Launches, config: Config) -> Records:
-    version = workshop.kernels.current(kernel)
-    key = key_of(key_fields(launches, config, workshop.device))
-    return Records(workshop.kernels.store.history, version.id, key, workshop.device.name)
+def _records(environment: Environment, kernel: Any, launches: Launches, config: Config) -> Records:
+    version = environment.kernels.current(kernel)
+    key = key_of(key_fields(launches, config, environment.device))
+    return Records(environment.kernels.store.history, version.id, key, environment.device.name)
 
 
 def _tuning(
-    workshop: Workshop,
+    environment: Environment,
     launches: Launches,
     plan: _Plan,
     outcome: Outcome,
@@ -275,7 +325,7 @@ def _tuning(
         ties=tuple(places[config] for config in outcome.ties),
         seconds=seconds,
         from_cache=outcome.from_cache,
-        provenance={**workshop.device.facts, **facts, "key": key, "created": time.time()},
+        provenance={**environment.device.facts, **facts, "key": key, "created": time.time()},
         notes=tuple(dict.fromkeys(notes)),
     )
 
