@@ -50,7 +50,7 @@ CHAPTERS = (
             "kernellab.launch.arguments.Finding",
             "kernellab.launch.arguments.FindingKind",
             "kernellab.launch.arguments.Severity",
-            "kernellab.views.cards.report",
+            "kernellab.views.report",
         ),
     ),
     Chapter(

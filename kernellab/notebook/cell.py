@@ -27,7 +27,7 @@ from kernellab.measure.reference import ReferenceFunction, check_in, expression_
 from kernellab.registry import launched_version, remember
 from kernellab.registry.symbolic_arguments import symbolic_expression
 from kernellab.store import Version
-from kernellab.views.cards.report import CellReport, KernelReport, argument_reports
+from kernellab.views.report import CellReport, KernelReport, argument_reports
 
 Namespace = dict[str, Any]
 

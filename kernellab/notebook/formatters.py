@@ -24,9 +24,9 @@ from kernellab.views.cards.card import card_html, card_text
 from kernellab.views.cards.comparison import comparison_html, comparison_text
 from kernellab.views.cards.kernels import listing_html, listing_text, loaded_html, loaded_text
 from kernellab.views.cards.program import program_html, program_text
-from kernellab.views.cards.report import CellReport, summary_json
 from kernellab.views.cards.results import exported_text
 from kernellab.views.cards.tuning import tuning_html, tuning_text
+from kernellab.views.report import CellReport, summary_json
 
 SUMMARY_MIME = "application/vnd.kernellab.summary+json"
 

@@ -13,7 +13,7 @@ from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.lab import Lab
 from kernellab.notebook.cell import CellOptions, require_checks, run_cell
 from kernellab.notebook.parsing import parsed
-from kernellab.views.cards.report import CellReport
+from kernellab.views.report import CellReport
 
 STAGES = ("source", "graph", "ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
-from functools import cache
 from html import escape
-from importlib import resources
 from typing import NamedTuple
 
 import traitlets
@@ -15,7 +13,7 @@ from kernellab.errors import UsageError, choice_message
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.ir.slices import argument_slice
-from kernellab.views.elements import minified
+from kernellab.views.elements import file_text, style
 from kernellab.views.graphs.diagram import (
     Diagram,
     Direction,
@@ -130,16 +128,9 @@ def _boxes_of(graph: Graph, argument: str) -> frozenset[str]:
 _SHRINK_TO = 0.8  # smaller text could not be read
 
 
-@cache
-def graph_css() -> str:
-    """Return the style sheet of the graph with its tools, minified."""
-    return minified(resources.files(__package__).joinpath("graph.css").read_text(encoding="utf-8"))
-
-
-@cache
 def graph_script() -> str:
     """Return the script: an ES module that exports ``graphPane(root, link)``."""
-    return resources.files(__package__).joinpath("graph.js").read_text(encoding="utf-8")
+    return file_text(__package__, "graph.js")
 
 
 def shrinking(picture: str) -> str:
@@ -152,7 +143,8 @@ def graph_pane(picture: str, title: str = "") -> str:
     """Return the frame around a picture, with its style sheet. ``title`` shows where no script adds the tools."""
     shown = shrinking(picture) if picture else ""
     head = f'<div class="kg-head">{escape(title)}</div>' if title else ""
-    return f'<div class="kg"><style>{graph_css()}</style>{head}<div class="kg-canvas">{shown}</div></div>'
+    sheet = style(__package__, "graph.css")
+    return f'<div class="kg">{sheet}{head}<div class="kg-canvas">{shown}</div></div>'
 
 
 Folded = frozenset[str]

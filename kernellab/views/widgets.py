@@ -13,12 +13,11 @@ from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.launch.calls import verb
-from kernellab.views.cards.report import CellReport, KernelReport
-from kernellab.views.cards.source import source_text
 from kernellab.views.explorers.exploration import explore
 from kernellab.views.explorers.explorer import Explored, explorer_html, explorer_script
 from kernellab.views.graph import GraphPictures, StateError, graph_pane, graph_script
 from kernellab.views.graphs.diagram import Direction
+from kernellab.views.report import CellReport, KernelReport
 
 # Of the picture and the widget, which stand one below the other, one shows: the picture where the widget is not alive.
 _BESIDE = """<style>
@@ -357,8 +356,7 @@ def graph_view(
     """
     report = _report_of(subject)
     if report is not None:
-        text = source_text(report)
-        return GraphView(report.compiled, effects, view=view, argument=argument, text=text)
+        return GraphView(report.compiled, effects, view=view, argument=argument, text=report.text)
     if isinstance(subject, Compiled | Graph):
         return GraphView(subject, effects, view=view, argument=argument)
     raise UsageError(f"graph_view() shows a graph or a compiled kernel; got {_words(subject)}. {_REMEDY}")

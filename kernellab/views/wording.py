@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernellab.compile.types import Compiled, Resources
 from kernellab.ir.effects import REACHED, Access, Effects, UnknownEffect
 from kernellab.launch.run import Finding, Run
 from kernellab.measure.comparison import Check, Difference
-from kernellab.views.cards.report import ArgumentReport, KernelReport
+from kernellab.views.report import ArgumentReport, KernelReport
 
 PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
 MARKS = {Access.READ: "▽", Access.WRITE: "△", Access.ATOMIC: "⬡"}
@@ -59,6 +60,11 @@ def plural(count: int, word: str) -> str:
     return f"{count:,} {word}{ending}"
 
 
+def shortened(text: str, limit: int) -> str:
+    """Return the text, cut with an ellipsis where it is longer than ``limit`` characters."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def lines_words(lines: tuple[int, ...]) -> str:
     """Return ``line 8`` or ``lines 8, 9``; "" where the lines are not known."""
     known = sorted(set(lines))
@@ -68,12 +74,19 @@ def lines_words(lines: tuple[int, ...]) -> str:
 
 
 def compile_words(compiled: Compiled) -> str:
+    """Return how long the compile took, or that it was done before."""
     return "compiled earlier" if compiled.from_cache else f"compiled in {seconds_words(compiled.seconds)}"
 
 
 def stage_words(compiled: Compiled) -> str:
     """Return how long each stage of the compile took, or "" where that is not known."""
     return ", ".join(f"{name} {seconds_words(seconds)}" for name, seconds in compiled.stage_seconds.items())
+
+
+def compile_tips(compiled: Compiled) -> dict[str, str]:
+    """Return what hovering over `compile_words` tells, where the times of the stages are known."""
+    times = stage_words(compiled)
+    return {compile_words(compiled): times} if times else {}
 
 
 def option_words(compiled: Compiled) -> list[str]:
@@ -130,6 +143,12 @@ def sites_words(effects: Effects, argument: str, kind: Access) -> str:
             how = ["masked"] * site.masked + ["in a branch or loop that may not be entered"] * site.conditional
             lines.append(where + ", ".join([site.operation, *how]))
     return "\n".join(dict.fromkeys(lines))
+
+
+def accesses_words(lines: Mapping[Access, tuple[int, ...]]) -> str:
+    """Return ``read (line 8), written (line 9)``; "" where there are no accesses."""
+    found = [(PAST[kind], lines_words(lines[kind])) for kind in Access if kind in lines]
+    return ", ".join(f"{done} ({where})" if where else done for done, where in found)
 
 
 def untouched_words(argument: ArgumentReport, *, complete: bool) -> str:

@@ -7,7 +7,7 @@ import triton
 from IPython.core.completer import provisionalcompleter
 
 import kernellab
-from kernellab.views.cards.report import CellReport
+from kernellab.views.report import CellReport
 from tests.notebook.conftest import Notebook
 
 LAUNCH = "{name}[(2,)](x, out, 100, BLOCK=64)"

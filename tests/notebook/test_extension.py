@@ -12,7 +12,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 import kernellab
-from kernellab.views.cards.report import CellReport
+from kernellab.views.report import CellReport
 
 ADD = """\
 @triton.jit

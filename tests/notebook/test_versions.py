@@ -13,8 +13,8 @@ import torch
 import kernellab
 from kernellab.views.cards.comparison import comparison_html, comparison_text
 from kernellab.views.cards.kernels import listing_text
-from kernellab.views.cards.report import CellReport
 from kernellab.views.cards.results import exported_text
+from kernellab.views.report import CellReport
 from tests.alone import run_alone, run_with_lab
 from tests.export.exporting import run_files
 from tests.notebook.conftest import Notebook

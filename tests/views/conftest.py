@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernellab.compile.types import Compiled
-from kernellab.views.cards.report import KernelReport
+from kernellab.views.report import KernelReport
 from tests.views.reports import compiled_of, report_of
 
 

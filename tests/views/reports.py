@@ -17,7 +17,7 @@ from kernellab.ir.effects import effects_of
 from kernellab.ir.graph import Graph
 from kernellab.launch.run import Run
 from kernellab.target import parse_target
-from kernellab.views.cards.report import CellReport, KernelReport, argument_reports
+from kernellab.views.report import CellReport, KernelReport, argument_reports
 from tests.kernels.elementwise import add_case
 from tests.kernels.histogram import histogram_case
 from tests.kernels.matmul import matmul_case

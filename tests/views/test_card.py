@@ -11,7 +11,7 @@ from kernellab.ir.effects import Access
 from kernellab.launch.run import Finding, FindingKind, Severity
 from kernellab.measure.comparison import Check
 from kernellab.views.cards.card import WIDTH, card_html, card_text
-from kernellab.views.cards.report import KernelReport
+from kernellab.views.report import KernelReport
 from tests.views.reports import RESOURCES, cell_of, launches
 
 Reports = Callable[..., KernelReport]

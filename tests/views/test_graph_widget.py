@@ -14,8 +14,8 @@ import kernellab
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.notebook.formatters import register_formatters
-from kernellab.views.cards.report import KernelReport
 from kernellab.views.graph import StateError
+from kernellab.views.report import KernelReport
 from kernellab.views.widgets import GraphView
 from tests.views.reports import cell_of
 

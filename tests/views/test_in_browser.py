@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kernellab.views.cards.card import card_html
-from kernellab.views.cards.report import KernelReport
 from kernellab.views.graph import svg
+from kernellab.views.report import KernelReport
 from tests.views.reports import cell_of
 
 pytestmark = pytest.mark.browser

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from kernellab.compile.types import Compiled
 from kernellab.views.cards.card import card_html, card_text
-from kernellab.views.cards.report import KernelReport
 from kernellab.views.cards.results import (
     compiled_html,
     compiled_text,
@@ -14,6 +13,7 @@ from kernellab.views.cards.results import (
     graph_html,
     graph_text,
 )
+from kernellab.views.report import KernelReport
 from tests.views.reports import cell_of
 from tests.views.test_card import Reader
 

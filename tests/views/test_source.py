@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernellab.ir.effects import Access
-from kernellab.views.cards.report import KernelReport
 from kernellab.views.cards.source import SourceLine, annotated
+from kernellab.views.report import KernelReport
 
 Reports = Callable[..., KernelReport]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from kernellab.ir.lines import stage_lines
 from kernellab.views.cards.card import card_html
-from kernellab.views.cards.report import KernelReport
+from kernellab.views.report import KernelReport
 from tests.views.reports import cell_of
 
 Reports = Callable[..., KernelReport]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kernellab.measure.comparison import Check
-from kernellab.views.cards.report import KernelReport, summary, summary_json
+from kernellab.views.report import KernelReport, summary, summary_json
 from tests.views.reports import cell_of
 
 Reports = Callable[..., KernelReport]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from kernellab.benchmark.result import Benchmark, Row
@@ -11,10 +10,12 @@ from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.outcomes import Status
-from kernellab.views.cards import card as sections
-from kernellab.views.figures.canvas import picture, value_text
+from kernellab.views import elements
+from kernellab.views.elements import Table, interval, number
+from kernellab.views.figures.canvas import device_words, picture, value_text
 from kernellab.views.figures.roofline import roofline_figure
 from kernellab.views.figures.sweep import sweep_figure, sweep_heat_map
+from kernellab.views.wording import plural
 
 _TEXT_ROWS = 40
 _HTML_ROWS = 24
@@ -24,34 +25,31 @@ _COMPILED = ("registers", "spills", "shared", "occupancy", "bytes", "flops", "fl
 
 def benchmark_text(benchmark: Benchmark) -> str:
     """Return the summary and a line per row, as a table for a terminal."""
-    head, lines = _table(benchmark, benchmark.rows[:_TEXT_ROWS])
-    widths = [max(len(line[i]) for line in [head, *lines]) for i in range(len(head))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in [head, *lines]]
-    rest = len(benchmark.rows) - len(lines)
+    table = _table(benchmark, benchmark.rows[:_TEXT_ROWS])
+    rest = len(benchmark.rows) - len(table.rows)
     more = [f"... and {rest} more in .frame"] if rest > 0 else []
-    return "\n".join([summary(benchmark), *map(str.rstrip, table), *more, *_failures(benchmark), *benchmark.notes])
+    return "\n".join([summary(benchmark), *table.text(), *more, *_failures(benchmark), *benchmark.notes])
 
 
 def benchmark_html(benchmark: Benchmark) -> str:
     """Return summary, figures and table; the pictures are part of the text, in a light and a dark version."""
     frame = benchmark.frame
-    parts = [sections.message("kl-note", summary(benchmark))]
+    parts = [elements.message("kl-note", summary(benchmark))]
     parts.append(picture(lambda dark: sweep_figure(frame, dark=dark), "the sweep, by implementation"))
     if len(benchmark.implementations) > 1 and benchmark.reference:
         speedups = picture(lambda dark: sweep_figure(frame, metric="speedup", dark=dark), "speedup over the reference")
-        parts.append(_folded(f"speedup over {benchmark.reference}", speedups))
-    parts.append(_folded("roofline", picture(lambda dark: roofline_figure(frame, dark=dark), "rows under the roofs")))
+        parts.append(elements.folded(f"speedup over {benchmark.reference}", speedups))
+    parts.append(
+        elements.folded("roofline", picture(lambda dark: roofline_figure(frame, dark=dark), "rows under the roofs"))
+    )
     parts.append(picture(lambda dark: sweep_heat_map(frame, dark=dark), "best times over two swept values"))
-    parts.append(_html_table(benchmark))
-    parts += [sections.message("kl-note kl-warn", line) for line in _failures(benchmark)]
-    parts += [sections.message("kl-note", line) for line in benchmark.notes]
-    where = benchmark.provenance.get("device") or f"{benchmark.provenance.get('target', '')}, no GPU"
-    words = [f"over {', '.join(benchmark.swept)}", str(where), f"{benchmark.seconds:.1f} s"]
-    return sections.framed(sections.section(sections.header(benchmark.kernel, words), *parts))
-
-
-def _folded(title: str, content: str) -> str:
-    return f"<details><summary>{escape(title)}</summary>{content}</details>" if content else ""
+    count = len(benchmark.rows)
+    table = _table(benchmark, benchmark.rows).html()
+    parts.append(elements.folded(f"{count} rows", table, is_open=count <= _HTML_ROWS))
+    parts += [elements.warning(line) for line in _failures(benchmark)]
+    parts += [elements.message("kl-note", line) for line in benchmark.notes]
+    words = [f"over {', '.join(benchmark.swept)}", device_words(benchmark.provenance), f"{benchmark.seconds:.1f} s"]
+    return elements.framed(elements.section(elements.header(benchmark.kernel, words), *parts))
 
 
 def summary(benchmark: Benchmark) -> str:
@@ -59,7 +57,7 @@ def summary(benchmark: Benchmark) -> str:
     points = len({row.point for row in benchmark.rows if row.implementation == benchmark.implementations[0]})
     peers = [name for name in benchmark.implementations if name != benchmark.kernel]
     beside = f" beside {', '.join(peers)}" if peers else ""
-    what = f"{benchmark.kernel}: {points} point{'s' if points != 1 else ''} of {', '.join(benchmark.swept)}{beside}"
+    what = f"{benchmark.kernel}: {plural(points, 'point')} of {', '.join(benchmark.swept)}{beside}"
     timed = [row for row in benchmark.rows if row.time_ms is not None]
     if not timed:
         is_checked = any(row.status is Status.WRONG or row.reason.endswith(AGREE) for row in benchmark.rows)
@@ -94,23 +92,23 @@ def ceilings_text(ceilings: Ceilings) -> str:
     return "\n".join(lines)
 
 
-def _table(benchmark: Benchmark, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def _table(benchmark: Benchmark, rows: Sequence[Row]) -> Table:
+    """Return a row per point and implementation, without the columns that say nothing."""
     has_times = any(row.time_ms is not None for row in benchmark.rows)
-    names = _MEASURED if has_times else _COMPILED
-    cells = _measured if has_times else _compiled
+    names, cells = (_MEASURED, _measured) if has_times else (_COMPILED, _compiled)
     shown = _told_by_configs(rows)
     lines = [
-        [*(value_text(dict(row.point)[name]) for name in benchmark.swept), row.implementation, *cells(row), row.status]
+        [
+            *(value_text(dict(row.point)[name]) for name in benchmark.swept),
+            row.implementation,
+            _config_text(row, shown),
+            *cells(row),
+            row.status,
+        ]
         for row in rows
     ]
-    head = [*benchmark.swept, "implementation", *names, "status"]
-    if shown:
-        configs = [_config_text(row, shown) for row in rows]
-        place = len(benchmark.swept) + 1
-        head = [*head[:place], "config", *head[place:]]
-        lines = [[*line[:place], text, *line[place:]] for line, text in zip(lines, configs, strict=True)]
-    told = [place for place in range(len(head)) if any(line[place] for line in lines)]
-    return [head[place] for place in told], [[line[place] for place in told] for line in lines]
+    head = [*benchmark.swept, "implementation", "config", *names, "status"]
+    return Table(head, lines, [row.reason for row in rows]).filled()
 
 
 def _config_text(row: Row, names: Sequence[str]) -> str:
@@ -126,40 +124,26 @@ def _told_by_configs(rows: Sequence[Row]) -> list[str]:
 
 def _measured(row: Row) -> list[str]:
     share = "" if row.share is None else f"{row.share:.0%} {row.bound}"
-    interval = "" if row.low_ms is None or row.high_ms is None else f"{row.low_ms:.4g} - {row.high_ms:.4g}"
     return [
-        _number(row.time_ms, ".4g"),
-        interval,
-        _number(row.gbps, ",.0f"),
-        _number(row.tflops, ",.1f"),
+        number(row.time_ms, ".4g"),
+        interval(row.low_ms, row.high_ms),
+        number(row.gbps, ",.0f"),
+        number(row.tflops, ",.1f"),
         share,
-        _number(row.speedup, ".2f"),
+        number(row.speedup, ".2f"),
     ]
 
 
 def _compiled(row: Row) -> list[str]:
     return [
-        _number(row.registers, "d"),
-        _number(row.spill_bytes, "d"),
-        _number(row.shared_bytes, ",d"),
-        _number(row.occupancy, ".0%"),
-        _number(row.bytes, ",d"),
-        _number(row.flops or None, ",d"),  # those of dots: a kernel without any computes all the same
-        _number(row.intensity or None, ".3g"),
+        number(row.registers, "d"),
+        number(row.spill_bytes, "d"),
+        number(row.shared_bytes, ",d"),
+        number(row.occupancy, ".0%"),
+        number(row.bytes, ",d"),
+        number(row.flops or None, ",d"),  # those of dots: a kernel without any computes all the same
+        number(row.intensity or None, ".3g"),
     ]
-
-
-def _html_table(benchmark: Benchmark) -> str:
-    head, lines = _table(benchmark, benchmark.rows)
-    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
-    body = "".join(
-        f'<tr title="{escape(row.reason)}">' + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>"
-        for row, line in zip(benchmark.rows, lines, strict=True)
-    )
-    count = len(benchmark.rows)
-    is_open = " open" if count <= _HTML_ROWS else ""
-    table = f'<table class="kl-args"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
-    return f"<details{is_open}><summary>{count} rows</summary>{table}</details>"
 
 
 def _failures(benchmark: Benchmark) -> list[str]:
@@ -174,7 +158,3 @@ def _failures(benchmark: Benchmark) -> list[str]:
         more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
         lines.append(f"{status}: {name} at {point}{more}: {reason}")
     return lines
-
-
-def _number(value: float | None, pattern: str) -> str:
-    return "" if value is None else format(value, pattern)

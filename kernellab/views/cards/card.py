@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 
-from kernellab.compile.types import Compiled
-from kernellab.ir.effects import Access
+from kernellab.ir.effects import Access, Effects
 from kernellab.launch.run import Severity
 from kernellab.measure.comparison import Check
 from kernellab.views import wording
-from kernellab.views.cards.report import ArgumentReport, CellReport, KernelReport
-from kernellab.views.cards.source import annotated, source_table, source_text
-from kernellab.views.elements import badge, card_css
+from kernellab.views.cards.source import annotated, source_table
+from kernellab.views.elements import badge, body, details, dim, framed, header, message, section
 from kernellab.views.explorers.exploration import STAGE_NAMES, stage_text
 from kernellab.views.explorers.explorer import explorer_html
 from kernellab.views.graph import OPERATIONS_AT_MOST, View, shrinking, svg
 from kernellab.views.graphs.drawing import svg_element
-from kernellab.views.graphs.labels import shortened
+from kernellab.views.report import ArgumentReport, CellReport, KernelReport
+from kernellab.views.wording import shortened
+
+_OPEN_OPERATIONS_AT_MOST = 24
+_CELL_PX = 7
+_LEAST_OPACITY = 0.25  # a single wrong element among many must still be seen
+_STYLES = {Severity.ERROR: "kl-alert", Severity.WARNING: "kl-note kl-warn"}
+WIDTH = 100
+_INDENT = "  "
+_COLUMN_LIMITS = (24, 26, 18)  # name, type, specialization; the rest wraps
 
 
 def card_html(report: CellReport, *, graphs: bool = True) -> str:
@@ -26,71 +33,63 @@ def card_html(report: CellReport, *, graphs: bool = True) -> str:
     shown = frozenset(part.strip() for part in (report.show or "").split(",") if part.strip())
     parts = [_kernel(kernel, shown, graphs=graphs, alone=len(report.kernels) == 1) for kernel in report.kernels]
     if report.hints:
-        hints = "".join(message("kl-note", hint) for hint in report.hints)
-        parts.append(f'<div class="kl-body">{hints}</div>')
+        parts.append(body(*(message("kl-note", hint) for hint in report.hints)))
     return framed(*parts)
 
 
 def _kernel(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone: bool) -> str:
-    compiled = report.compiled
     return section(
-        header(report.label, wording.header_words(report), compiled),
+        header(report.label, wording.header_words(report), wording.compile_tips(report.compiled)),
         *messages(report),
         arguments(report),
         resources(report),
-        *output(report),
+        *_output(report),
         *(dataflow(report, shown, alone=alone) if graphs else ()),
         source(report, shown),
-        *stages(report, tuple(name for name in STAGE_NAMES if name in shown)),
+        *_stages(report, tuple(name for name in STAGE_NAMES if name in shown)),
     )
-
-
-_OPEN_OPERATIONS_AT_MOST = 24
-
-
-def framed(*parts: str) -> str:
-    """Return the card around its sections, with its style sheet."""
-    return "\n".join(['<div class="kl-card">', f"<style>{card_css()}</style>", *parts, "</div>"])
-
-
-def section(heading: str, *parts: str) -> str:
-    """Return one kernel's part of a card."""
-    return "\n".join(['<section class="kl-kernel">', heading, '<div class="kl-body">', *parts, "</div></section>"])
-
-
-def header(label: str, words: list[str], compiled: Compiled | None = None) -> str:
-    """Return the title line: name and version, then the facts; those of the compile tell the times of its stages."""
-    name, _, version = label.partition("@")
-    tail = f'<span class="kl-version">@{escape(version)}</span>' if version else ""
-    times = wording.stage_words(compiled) if compiled else ""
-    told = wording.compile_words(compiled) if compiled and times else None
-    facts = " ".join(
-        f'<span title="{escape(times)}">{escape(word)}</span>' if word == told else f"<span>{escape(word)}</span>"
-        for word in words
-    )
-    title = f'<span class="kl-name">{escape(name)}{tail}</span>'
-    return f'<div class="kl-head">{title}<span class="kl-facts">{facts}</span></div>'
 
 
 def messages(report: KernelReport) -> Iterator[str]:
     """Yield what must not be overlooked first: cannot run, findings, unknown effects, the check; then notes."""
-    cannot_run = wording.cannot_run_words(report.compiled)
-    if cannot_run:
-        yield message("kl-alert", cannot_run)
-    for finding in report.run.findings if report.run else ():
-        style = {Severity.ERROR: "kl-alert", Severity.WARNING: "kl-note kl-warn"}.get(finding.severity, "kl-note")
-        yield message(style, f"{finding.severity}: {wording.finding_words(finding)}")
-    for effect in report.compiled.effects.unknown:
-        yield message("kl-note kl-warn", f"unknown: {wording.unknown_words(effect)}")
-    for equal, words in wording.check_words(report.checks):
-        yield message("kl-note kl-good" if equal else "kl-alert", words)
+    for style, words in _alerts(report):
+        yield message(style, words)
     yield from filter(None, map(heat_svg, report.checks))
     for note in wording.notes(report):
         yield message("kl-note", note)
 
 
-def message(style: str, text: str) -> str:
-    return f'<p class="{style}">{escape(text)}</p>'
+def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
+    """Yield what must not be overlooked, each with its style."""
+    cannot_run = wording.cannot_run_words(report.compiled)
+    if cannot_run:
+        yield "kl-alert", cannot_run
+    for finding in report.run.findings if report.run else ():
+        yield _STYLES.get(finding.severity, "kl-note"), f"{finding.severity}: {wording.finding_words(finding)}"
+    for effect in report.compiled.effects.unknown:
+        yield "kl-note kl-warn", f"unknown: {wording.unknown_words(effect)}"
+    for equal, words in wording.check_words(report.checks):
+        yield "kl-note kl-good" if equal else "kl-alert", words
+
+
+def heat_svg(check: Check) -> str:
+    """Return where in a matrix an output differs from its reference, each cell the darker the more of it is wrong.
+
+    "" where there is no such picture.
+    """
+    if not check.heat:
+        return ""
+    rows, columns = len(check.heat), len(check.heat[0])
+    width, height = columns * _CELL_PX, rows * _CELL_PX
+    cells = [f'<rect width="{width}" height="{height}" fill="#8a8f98" fill-opacity=".12" stroke="#8a8f98"/>']
+    for y, row in enumerate(check.heat):
+        for x, share in enumerate(row):
+            if share:
+                opacity = _LEAST_OPACITY + (1 - _LEAST_OPACITY) * share
+                place = f'x="{x * _CELL_PX}" y="{y * _CELL_PX}" width="{_CELL_PX}" height="{_CELL_PX}"'
+                cells.append(f'<rect {place} fill="#e03e4a" fill-opacity="{opacity:.2f}"/>')
+    title = f"Where {check.argument} differs from {check.expression}"
+    return svg_element(title, f"{check.mismatched:,} of {check.elements:,} elements differ", width, height, cells)
 
 
 def arguments(report: KernelReport) -> str:
@@ -107,7 +106,7 @@ def _argument(argument: ArgumentReport, report: KernelReport, *, ran: bool) -> s
         f'<th scope="row">{escape(argument.name)}</th>',
         f'<td class="kl-type">{escape(argument.type)}</td>',
         f'<td class="kl-dim">{escape(argument.specialization)}</td>',
-        f"<td>{_accesses(argument, report)}</td>",
+        f"<td>{_accesses(argument, report.compiled.effects)}</td>",
     ]
     if ran:
         style = "" if argument.changed else ' class="kl-dim"'
@@ -116,23 +115,28 @@ def _argument(argument: ArgumentReport, report: KernelReport, *, ran: bool) -> s
     return f"<tr{plain}>{''.join(cells)}</tr>"
 
 
-def _accesses(argument: ArgumentReport, report: KernelReport) -> str:
+def _accesses(argument: ArgumentReport, effects: Effects) -> str:
     if not argument.lines:
-        complete = not report.compiled.effects.unknown
-        return f'<span class="kl-dim">{wording.untouched_words(argument, complete=complete)}</span>'
+        return dim(wording.untouched_words(argument, complete=not effects.unknown))
+    return accesses(effects, argument.name, argument.lines)
+
+
+def accesses(effects: Effects, argument: str, lines: Mapping[Access, tuple[int, ...]]) -> str:
+    """Return the marks of the accesses of an argument, with their source lines; "" where there are none."""
     return "".join(
         badge(
             kind,
-            wording.lines_words(argument.lines[kind]),
+            wording.lines_words(lines[kind]),
             word=wording.PAST[kind],
-            tip=wording.sites_words(report.compiled.effects, argument.name, kind),
+            tip=wording.sites_words(effects, argument, kind),
         )
         for kind in Access
-        if kind in argument.lines
+        if kind in lines
     )
 
 
 def resources(report: KernelReport) -> str:
+    """Return registers, spills, stack, shared memory and occupancy as numbers in a row."""
     cells = []
     for fact in wording.resource_facts(report.compiled.resources):
         detail = f'<span class="kl-detail">{escape(fact.detail)}</span>' if fact.detail else ""
@@ -147,7 +151,7 @@ def resources(report: KernelReport) -> str:
     return f'<div class="kl-numbers">{"".join(cells)}</div>'
 
 
-def output(report: KernelReport) -> Iterator[str]:
+def _output(report: KernelReport) -> Iterator[str]:
     if report.run is not None and report.run.output:
         yield details(
             "Printed by the kernel", "", f'<pre class="kl-pre">\n{escape(report.run.output)}</pre>', is_open=True
@@ -170,7 +174,7 @@ def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_lin
             (View.OPERATIONS, "Dataflow by operation", "graph" in shown or small),
             (View.SOURCE, views[0][1], False),
         ]
-    text = source_text(report)
+    text = report.text
     for view, title, is_open in views if by_line else [each for each in views if each[0] != View.SOURCE]:
         picture = svg(graph, report.compiled.effects, view=view, text=text)
         detail = wording.plural(count, "operation") if view == View.OPERATIONS else ""
@@ -183,12 +187,13 @@ def scrolling(picture: str) -> str:
 
 
 def source(report: KernelReport, shown: frozenset[str]) -> str:
+    """Return the source with what became of each line, folded unless ``shown`` has it."""
     lines = annotated(report)
     detail = "operations per line; darker costs more"
     return details("Source, annotated", detail, source_table(lines), is_open="source" in shown)
 
 
-def stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[str]:
+def _stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[str]:
     """Yield the explorer, open on the first of the named stages, and say of each that does not exist why not."""
     missing = [name for name in names if name != "sass" and name not in report.compiled.stages]
     for name in missing:
@@ -205,37 +210,6 @@ def stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[str]:
             uid=f"{report.file} {report.label}",
         )
         yield details("Source and stages", "point at a line or click on it to see what it became", body, is_open=True)
-
-
-def details(title: str, detail: str, body: str, *, is_open: bool) -> str:
-    extra = f'<span class="kl-dim">{escape(detail)}</span>' if detail else ""
-    return f"<details{' open' if is_open else ''}><summary>{escape(title)}{extra}</summary>\n{body}\n</details>"
-
-
-_CELL_PX = 7
-_LEAST_OPACITY = 0.25  # a single wrong element among many must still be seen
-
-
-def heat_svg(check: Check) -> str:
-    """Return a grid over the output, each cell the darker the more of its elements are wrong; "" where it has none."""
-    if not check.heat:
-        return ""
-    rows, columns = len(check.heat), len(check.heat[0])
-    width, height = columns * _CELL_PX, rows * _CELL_PX
-    body = [f'<rect width="{width}" height="{height}" fill="#8a8f98" fill-opacity=".12" stroke="#8a8f98"/>']
-    for y, row in enumerate(check.heat):
-        for x, share in enumerate(row):
-            if share:
-                opacity = _LEAST_OPACITY + (1 - _LEAST_OPACITY) * share
-                place = f'x="{x * _CELL_PX}" y="{y * _CELL_PX}" width="{_CELL_PX}" height="{_CELL_PX}"'
-                body.append(f'<rect {place} fill="#e03e4a" fill-opacity="{opacity:.2f}"/>')
-    title = f"Where {check.argument} differs from {check.expression}"
-    return svg_element(title, f"{check.mismatched:,} of {check.elements:,} elements differ", width, height, body)
-
-
-WIDTH = 100
-_INDENT = "  "
-_COLUMN_LIMITS = (24, 26, 18)  # name, type, specialization; the rest wraps
 
 
 def card_text(report: CellReport) -> str:
@@ -272,14 +246,9 @@ def _kernel_lines(report: KernelReport, words: list[str]) -> Iterator[str]:
 
 
 def _message_lines(report: KernelReport) -> Iterator[str]:
-    messages = [wording.cannot_run_words(report.compiled)]
-    if report.run is not None:
-        messages += [f"{finding.severity}: {wording.finding_words(finding)}" for finding in report.run.findings]
-    messages += [f"unknown: {wording.unknown_words(effect)}" for effect in report.compiled.effects.unknown]
-    messages += [words for _, words in wording.check_words(report.checks)]
-    messages += [f"note: {note}" for note in wording.notes(report)]
-    for message in messages:
-        yield from _wrapped(message, _INDENT) if message else ()
+    notes = (f"note: {note}" for note in wording.notes(report))
+    for words in (*(words for _, words in _alerts(report)), *notes):
+        yield from _wrapped(words, _INDENT)
 
 
 def _argument_lines(report: KernelReport) -> Iterator[str]:
@@ -303,12 +272,7 @@ def _argument_lines(report: KernelReport) -> Iterator[str]:
 def _effect_words(argument: ArgumentReport, *, complete: bool) -> str:
     """Return for instance ``read (line 8), written (line 9); 1,024 of 1,024 changed``."""
     lines = argument.lines or {}
-    accesses = [
-        wording.PAST[kind] + (f" ({where})" if (where := wording.lines_words(lines[kind])) else "")
-        for kind in Access
-        if kind in lines
-    ]
-    words = ", ".join(accesses) or wording.untouched_words(argument, complete=complete)
+    words = wording.accesses_words(lines) or wording.untouched_words(argument, complete=complete)
     return "; ".join(part for part in (words, wording.changed_words(argument)) if part)
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from kernellab.benchmark.comparison import Comparison
-from kernellab.views import wording
-from kernellab.views.cards import card as sections
+from kernellab.views import elements, wording
 from kernellab.views.cards.diff import diff_html, diff_text
 
 
@@ -24,13 +23,13 @@ def comparison_html(comparison: Comparison) -> str:
     """Return the same as a card."""
     left, right = comparison.compiled
     facts = [*_facts(comparison), *(("", words) for words in _resources(comparison))]
-    notes = [sections.message(f"kl-note {style}".strip(), words) for style, words in facts]
+    notes = [elements.message(f"kl-note {style}".strip(), words) for style, words in facts]
     if left is not None and right is not None:
         body = diff_html(left, right, names=comparison.names, sources=comparison.sources)
     else:
         body = f"<pre>{escape(comparison.source_diff)}</pre>"
-    heading = sections.header(f"{comparison.names[0]} and {comparison.names[1]}", [])
-    return sections.framed(sections.section(heading, *notes, body))
+    heading = elements.header(f"{comparison.names[0]} and {comparison.names[1]}", [])
+    return elements.framed(elements.section(heading, *notes, body))
 
 
 def timing_words(comparison: Comparison) -> str:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from html import escape
-from importlib import resources
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message
 from kernellab.ir.instructions import Instruction, Kind, profiles_of
 from kernellab.ir.lines import stage_lines
 from kernellab.views.cards.diff_rows import Change, Row, Side, changed_words, diff_rows
-from kernellab.views.elements import minified
+from kernellab.views.elements import style
 from kernellab.views.explorers.exploration import STAGE_NAMES, explore, stage_text
 from kernellab.views.wording import option_words, plural, resource_facts
 
@@ -53,7 +51,7 @@ def diff_html(
             body.append(
                 f'<div class="kd-scroll"><table class="kd-lines">{_COLUMNS}<tbody>{lines}</tbody></table></div>'
             )
-    return "\n".join(['<div class="kd">', f"<style>{diff_css()}</style>", *body, "</div>"])
+    return "\n".join(['<div class="kd">', style(__package__, "diff.css"), *body, "</div>"])
 
 
 def diff_text(
@@ -68,12 +66,6 @@ def diff_text(
         rows = _stage_rows(left, right, stage, sources)
         lines += [_summary(stage, rows), *_unified(rows)]
     return "\n".join(lines)
-
-
-@cache
-def diff_css() -> str:
-    """Return the style sheet of the comparison, minified."""
-    return minified(resources.files(__package__).joinpath("diff.css").read_text(encoding="utf-8"))
 
 
 def _require(stage: str) -> None:

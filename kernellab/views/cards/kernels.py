@@ -10,8 +10,7 @@ from html import escape
 from kernellab.compile.types import Compiled
 from kernellab.registry import Listing, Loaded, RecordedVersion, VersionRow, config_words, texts_of
 from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
-from kernellab.views import wording
-from kernellab.views.cards import card as sections
+from kernellab.views import elements, wording
 from kernellab.views.cards.results import compiled_html
 from kernellab.views.elements import html_page
 
@@ -22,35 +21,34 @@ _AGES = ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute"))
 def listing_html(listing: Listing) -> str:
     """Return a row per version; its notes below it."""
     if not listing.rows:
-        return sections.framed(f'<div class="kl-body">{sections.message("kl-note", _nothing(listing))}</div>')
+        return elements.framed(elements.body(elements.message("kl-note", _nothing(listing))))
     head = "".join(f"<th>{column}</th>" for column in _COLUMNS)
-    body = "".join(_html_row(row, listing.now) for row in listing.rows)
-    table = f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    gone = sections.message("kl-note", f"{_removed(listing)}; left are:") if listing.removed else ""
-    return sections.framed(f'<div class="kl-body">{gone}{table}</div>')
+    rows = "".join(_html_row(row, listing.now) for row in listing.rows)
+    table = f'<table class="kl-args"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    gone = elements.message("kl-note", f"{_removed(listing)}; left are:") if listing.removed else ""
+    return elements.framed(elements.body(gone, table))
 
 
 def listing_text(listing: Listing) -> str:
     """Return the same as aligned columns."""
     if not listing.rows:
         return _nothing(listing)
-    table = [_COLUMNS, *(_cells(row, listing.now) for row in listing.rows)]
-    widths = [max(len(cells[i]) for cells in table) for i in range(len(_COLUMNS))]
+    table = elements.Table(_COLUMNS, [_cells(row, listing.now) for row in listing.rows])
     lines = [f"{_removed(listing)}; left are:"] if listing.removed else []
-    for cells, row in zip(table, (None, *listing.rows), strict=True):
-        lines.append("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
-        lines += [f"    {note}" for note in (row.notes if row else ())]
+    for line, row in zip(table.text(), (None, *listing.rows), strict=True):
+        lines += [line, *(f"    {note}" for note in (row.notes if row else ()))]
     return "\n".join(lines)
 
 
 def loaded_html(loaded: Loaded) -> str:
     """Return what was defined, then the source."""
-    messages = [sections.message("kl-note kl-warn", words) for words in _missing(loaded)]
+    messages = [elements.warning(words) for words in _missing(loaded)]
     source = f"<pre>{escape(loaded.source)}</pre>"
-    return sections.framed(sections.section(sections.header(loaded.row.label, _facts(loaded)), *messages, source))
+    return elements.framed(elements.section(elements.header(loaded.row.label, _facts(loaded)), *messages, source))
 
 
 def loaded_text(loaded: Loaded) -> str:
+    """Return the same as text."""
     return "\n".join([f"{loaded.row.label}  {'; '.join(_facts(loaded))}", *_missing(loaded), "", loaded.source])
 
 

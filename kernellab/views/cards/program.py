@@ -10,8 +10,8 @@ from typing import Any
 
 from kernellab.capture.program import Program
 from kernellab.capture.tape import COPY, LAUNCH, WINDOW, KernelUse, Layout, Step, Tape, refs_in
-from kernellab.views import wording
-from kernellab.views.cards import card as sections
+from kernellab.views import elements, wording
+from kernellab.views.cards.card import scrolling
 from kernellab.views.graphs.diagram import Diagram, Edge, Flow, Kind, Node
 from kernellab.views.graphs.drawing import picture
 
@@ -41,20 +41,20 @@ def program_svg(program: Program) -> str:
 def program_html(program: Program) -> str:
     """Return the picture with the facts above it and the steps below."""
     if not program.is_complete:
-        message = sections.message("kl-alert", f"An incomplete program: {program.problem}.")
-        return sections.framed(f'<div class="kl-body">{message}</div>')
-    notes = [sections.message("kl-note kl-warn", note) for note in program.notes]
+        message = elements.message("kl-alert", f"An incomplete program: {program.problem}.")
+        return elements.framed(elements.body(message))
+    notes = [elements.warning(note) for note in program.notes]
     if program_diagram(program.tape).is_contracted:
         words = "The picture shows kernels, inputs and outputs alone; program.frame lists every step."
-        notes.append(sections.message("kl-note", words))
-    steps = sections.details(
+        notes.append(elements.message("kl-note", words))
+    steps = elements.details(
         "Steps",
         wording.plural(len(program.tape.steps), "step"),
         f"<pre>{escape(program_text(program))}</pre>",
         is_open=False,
     )
-    heading = sections.header("program", _facts(program))
-    return sections.framed(sections.section(heading, *notes, sections.scrolling(program_svg(program)), steps))
+    heading = elements.header("program", _facts(program))
+    return elements.framed(elements.section(heading, *notes, scrolling(program_svg(program)), steps))
 
 
 def _facts(program: Program) -> list[str]:

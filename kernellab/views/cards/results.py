@@ -6,17 +6,17 @@ from html import escape
 
 from kernellab.compile.types import Compiled
 from kernellab.export.write import Exported
-from kernellab.ir.effects import Access, Effects
+from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.views import wording
-from kernellab.views.cards import card as sections
+from kernellab.views.cards import card
 from kernellab.views.cards.card import kernel_text
-from kernellab.views.cards.report import KernelReport, argument_reports
-from kernellab.views.elements import badge
+from kernellab.views.elements import body, details, dim, framed, header, section, warning
 from kernellab.views.explorers.explorer import explorer_html
 from kernellab.views.graph import diagram_of, svg
 from kernellab.views.graphs.drawing import tree_text
 from kernellab.views.graphs.labels import main_file
+from kernellab.views.report import KernelReport, access_lines, argument_reports
 
 
 def compiled_html(compiled: Compiled, *, uid: str = "") -> str:
@@ -26,20 +26,21 @@ def compiled_html(compiled: Compiled, *, uid: str = "") -> str:
     """
     report = _as_report(compiled)
     explorer = explorer_html(compiled, uid=uid, graph=True)
-    return sections.framed(
-        sections.section(
-            sections.header(compiled.kernel, _words(compiled), compiled),
-            *sections.messages(report),
-            sections.arguments(report),
-            sections.resources(report),
-            sections.details("Source, stages and graph", "", explorer, is_open=True),
-            *sections.dataflow(report, frozenset(), alone=False, by_line=False),
-            sections.source(report, frozenset()),
+    return framed(
+        section(
+            header(compiled.kernel, _words(compiled), wording.compile_tips(compiled)),
+            *card.messages(report),
+            card.arguments(report),
+            card.resources(report),
+            details("Source, stages and graph", "", explorer, is_open=True),
+            *card.dataflow(report, frozenset(), alone=False, by_line=False),
+            card.source(report, frozenset()),
         )
     )
 
 
 def compiled_text(compiled: Compiled) -> str:
+    """Return the same as lines for a terminal."""
     return kernel_text(_as_report(compiled), _words(compiled))
 
 
@@ -66,27 +67,20 @@ def effects_html(effects: Effects) -> str:
     """Return a row per argument that names memory, or whose values do, and what is unknown."""
     rows = []
     for argument in _memories(effects):
-        found = "".join(
-            badge(kind, lines, word=wording.PAST[kind], tip=wording.sites_words(effects, argument, kind))
-            for kind, lines in _accesses(effects, argument)
-        )
-        done = found or f'<span class="kl-dim">{_nothing(effects)}</span>'
+        done = card.accesses(effects, argument, access_lines(effects, argument)) or dim(_nothing(effects))
         rows.append(f'<tr><th scope="row">{escape(argument)}</th><td>{done}</td></tr>')
     table = f'<table class="kl-args"><tbody>{"".join(rows)}</tbody></table>'
-    unknown = [
-        sections.message("kl-note kl-warn", f"unknown: {wording.unknown_words(each)}") for each in effects.unknown
-    ]
-    return sections.framed(f'<div class="kl-body">{"".join(unknown)}{table}</div>')
+    return framed(body(*(warning(f"unknown: {wording.unknown_words(each)}") for each in effects.unknown), table))
 
 
 def effects_text(effects: Effects) -> str:
     """Return a line per argument that names memory, and one for each effect that is unknown."""
     memories = _memories(effects)
     width = max(map(len, memories), default=0) + 2
-    lines = []
-    for argument in memories:
-        words = ", ".join(f"{wording.PAST[kind]} ({where})" for kind, where in _accesses(effects, argument))
-        lines.append(argument.ljust(width) + (words or _nothing(effects)))
+    lines = [
+        argument.ljust(width) + (wording.accesses_words(access_lines(effects, argument)) or _nothing(effects))
+        for argument in memories
+    ]
     return "\n".join([*lines, *(f"unknown: {wording.unknown_words(each)}" for each in effects.unknown)])
 
 
@@ -98,18 +92,9 @@ def _nothing(effects: Effects) -> str:
     return "not known" if effects.unknown else "untouched"
 
 
-def _accesses(effects: Effects, argument: str) -> list[tuple[Access, str]]:
-    found = []
-    for kind in Access:
-        sites = [site for site in effects.sites if (site.argument, site.kind) == (argument, kind)]
-        if sites:
-            found.append((kind, wording.lines_words(tuple(site.line for site in sites if site.line is not None))))
-    return found
-
-
 def graph_html(graph: Graph) -> str:
     """Return the default view of a graph in a frame that scrolls."""
-    return sections.framed(f'<div class="kl-body">{sections.scrolling(svg(graph))}</div>')
+    return framed(body(card.scrolling(svg(graph))))
 
 
 def graph_text(graph: Graph) -> str:

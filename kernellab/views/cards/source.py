@@ -11,10 +11,10 @@ from html import escape
 from kernellab.ir.effects import Access
 from kernellab.ir.graph import Graph, Operation
 from kernellab.ir.lines import place_of
-from kernellab.views.cards.report import KernelReport
 from kernellab.views.elements import badge
 from kernellab.views.graphs.dataflow import TERMINATORS, Touch, merged, moved_bytes, touches
 from kernellab.views.graphs.labels import main_file
+from kernellab.views.report import KernelReport
 from kernellab.views.wording import bytes_words
 
 _LOOP_TRIPS = 8  # what a loop whose trip count is not looked at counts for
@@ -43,16 +43,11 @@ class SourceLine:
     ttir: str
 
 
-def source_text(report: KernelReport) -> dict[int, str]:
-    """Return the lines of the kernel's own text by their numbers."""
-    return {report.first_line + index: line for index, line in enumerate(report.source.splitlines())}
-
-
 def annotated(report: KernelReport) -> tuple[SourceLine, ...]:
     """Return the kernel's lines in order, then the lines of helpers that became operations."""
     graph = report.compiled.graph
     touched = touches(graph, report.compiled.effects)
-    own, file = source_text(report), main_file(graph)
+    own, file = report.text, main_file(graph)
     groups: dict[tuple[str, int], list[Operation]] = {("", number): [] for number in own}
     for operation in graph.operations:
         place = place_of(operation.location)

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
-from importlib import resources
 from itertools import groupby
 
 from kernellab.compile.types import Compiled
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import instruction_of
 from kernellab.ir.lines import calls_of, short_file
-from kernellab.views.elements import html_page, minified
+from kernellab.views.elements import file_text, html_page, style_sheet
 from kernellab.views.explorers.exploration import (
     Badge,
     Exploration,
@@ -62,12 +61,6 @@ def explorer_html(
 _CHOSEN = "background:var(--kx-on);box-shadow:inset 3px 0 var(--kx-mark);stroke:var(--kx-mark);stroke-width:3.5px"
 
 
-@cache
-def explorer_css() -> str:
-    """Return the style sheet of the explorer, minified."""
-    return minified(resources.files(__package__).joinpath("explorer.css").read_text(encoding="utf-8"))
-
-
 class Explored:
     """One rendering. Source lines are numbered in the order in which they show; classes and ids use these numbers."""
 
@@ -97,7 +90,7 @@ class Explored:
         rows = {stage.name: _run_classes(stage, self.numbers) for stage in self.exploration.stages}
         parts = [
             f'<div class="kx" id="{self.uid}">',
-            f"<style>{explorer_css()}{self._rules()}</style>",
+            f"<style>{style_sheet(__package__, 'explorer.css')}{self._rules()}</style>",
             f'<div class="kx-tabs">{"".join(self._tabs())}</div>',
             _times(self.exploration.compiled),
             '<div class="kx-panes">',
@@ -238,7 +231,7 @@ document.querySelectorAll(".kx").forEach(root => enhance(root, graphPane(root.qu
 @cache
 def explorer_script() -> str:
     """Return the script: an ES module that exports ``enhance(root, graph)`` and ``graphPane(root)``."""
-    own = resources.files(__package__).joinpath("explorer.js").read_text(encoding="utf-8")
+    own = file_text(__package__, "explorer.js")
     return f"{graph_script()}\n{own}"
 
 

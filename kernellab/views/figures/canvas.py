@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +96,9 @@ def value_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def shortened(text: str, length: int = 118) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
+def device_words(facts: Mapping[str, Any]) -> str:
+    """Return where something was measured: the device, or the target that was compiled for."""
+    return str(facts.get("device") or f"{facts.get('target', '')}, no GPU")
 
 
 def picture(draw: Callable[[bool], Figure | None], alt: str) -> str:

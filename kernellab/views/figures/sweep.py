@@ -12,13 +12,14 @@ from kernellab.views.figures.canvas import (
     LIGHT,
     MARKERS,
     Theme,
+    device_words,
     new_axes,
     new_figure,
-    shortened,
     use_logarithm,
     value_text,
 )
 from kernellab.views.figures.tuning import heat_map
+from kernellab.views.wording import shortened
 
 if TYPE_CHECKING:
     import pandas
@@ -267,6 +268,5 @@ def _legend(figure: Figure, theme: Theme) -> None:
 
 
 def _title(frame: pandas.DataFrame, metric: Metric) -> str:
-    where = frame.attrs.get("device") or f"{frame.attrs.get('target', '')}, no GPU"
     what = f"speedup over {frame.attrs['reference']}" if metric == "speedup" else _UNITS[metric]
-    return f"{frame.attrs.get('kernel', 'kernel')}: {what} ({where})"
+    return f"{frame.attrs.get('kernel', 'kernel')}: {what} ({device_words(frame.attrs)})"

@@ -11,12 +11,13 @@ from kernellab.views.figures.canvas import (
     DARK,
     LIGHT,
     Theme,
+    device_words,
     new_axes,
     new_figure,
-    shortened,
     use_logarithm,
     value_text,
 )
+from kernellab.views.wording import shortened
 
 if TYPE_CHECKING:
     import pandas
@@ -28,6 +29,7 @@ _MOST_UNTIMED = 24
 _MOST_FAILURES = 6
 _MOST_TICKS = 24
 _MOST_CELLS = 144
+_LINE = 118  # characters of a failure
 
 
 def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
@@ -200,10 +202,9 @@ def _write_cells(axes: Axes, table: pandas.DataFrame, image: Any) -> None:
 
 def _title(frame: pandas.DataFrame, timed: int) -> str:
     attrs = frame.attrs
-    where = attrs.get("device") or f"{attrs.get('target', '')}, no GPU"
     ties = len(attrs.get("tied", ()))
     tied = f", {ties} tied" if ties else ""
-    return f"{attrs.get('kernel', 'kernel')}: {timed} of {len(frame)} configs timed{tied} ({where})"
+    return f"{attrs.get('kernel', 'kernel')}: {timed} of {len(frame)} configs timed{tied} ({device_words(attrs)})"
 
 
 def _failure_lines(frame: pandas.DataFrame) -> list[str]:
@@ -213,11 +214,13 @@ def _failure_lines(frame: pandas.DataFrame) -> list[str]:
         failed = failed[~failed["status"].isin(["pruned", "not_timed"])]
     if len(failed) <= _MOST_FAILURES:
         names = varying(frame)
-        return [shortened(f"{r['status']}  {config_text(r, names)}: {r['reason']}") for _, r in failed.iterrows()]
+        return [
+            shortened(f"{r['status']}  {config_text(r, names)}: {r['reason']}", _LINE) for _, r in failed.iterrows()
+        ]
     lines = []
     for status, group in failed.groupby("status"):
         reason = group["reason"].value_counts().index[0]
-        lines.append(shortened(f"{status}  {len(group)} configs, most often: {reason}"))
+        lines.append(shortened(f"{status}  {len(group)} configs, most often: {reason}", _LINE))
     return lines
 
 

@@ -12,6 +12,7 @@ from kernellab.ir.effects import REACHED
 from kernellab.ir.graph import Graph, Location, Operation, Value
 from kernellab.ir.lines import place_of, short_file
 from kernellab.views.graphs.dataflow import FOLDED, Touch
+from kernellab.views.wording import shortened
 
 _DENSE = re.compile(r"dense<(.*)>")
 _HEX_FLOATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
@@ -80,11 +81,6 @@ def plain_name(symbol: str) -> str:
     """Return the name of a helper as the user wrote it, without its module and the types of its arguments."""
     written = re.match(r"(?:\w+\.)*?(\w+?)__", symbol)
     return written[1] if written else symbol
-
-
-def shortened(text: str, limit: int) -> str:
-    """Return the text, cut with an ellipsis where it is longer than ``limit`` characters."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def value_words(value: Value) -> str:

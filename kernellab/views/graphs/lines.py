@@ -23,8 +23,9 @@ from kernellab.views.graphs.dataflow import (
     touches,
 )
 from kernellab.views.graphs.diagram import Cluster, Diagram, Edge, Flow, Kind, Node, merged_edges, occupied
-from kernellab.views.graphs.labels import SourceText, constants, plain_name, short_type, shortened, value_words
+from kernellab.views.graphs.labels import SourceText, constants, plain_name, short_type, value_words
 from kernellab.views.graphs.operations import flow_of, frame_label
+from kernellab.views.wording import shortened
 
 _TEXT_LIMIT = 40
 

@@ -29,9 +29,9 @@ from kernellab.views.graphs.labels import (
     operation_title,
     plain_name,
     short_type,
-    shortened,
     value_words,
 )
+from kernellab.views.wording import shortened
 
 
 def flow_of(value: Value) -> Flow:

@@ -25,9 +25,10 @@ from kernellab.explore.ranges import Control, label_of, values_text
 from kernellab.explore.schedule import LatestOnly, Superseded
 from kernellab.measure.provenance import device_of
 from kernellab.target import Target, known_targets, parse_target
+from kernellab.views.elements import style_sheet
 from kernellab.views.explorers.explorer import explorer_html, explorer_script
 from kernellab.views.panels import words as wording
-from kernellab.views.panels.picture import figures_html, panel_css, picture_html
+from kernellab.views.panels.picture import figures_html, picture_html
 from kernellab.views.panels.words import Shown
 
 if TYPE_CHECKING:
@@ -315,7 +316,7 @@ class Screen(anywidget.AnyWidget):
     """
 
     _esm = f"{explorer_script()}\n{resources.files(__package__).joinpath('panel.js').read_text(encoding='utf-8')}"
-    _css = panel_css()
+    _css = style_sheet(__package__, "panel.css")
     kernel = traitlets.Unicode("").tag(sync=True)
     figures = traitlets.Unicode("").tag(sync=True)
     status = traitlets.Unicode("").tag(sync=True)

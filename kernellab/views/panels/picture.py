@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from html import escape
-from importlib import resources
 from math import floor, log10
 
 from kernellab.explore.history import Evaluation, History
 from kernellab.explore.ranges import label_of
-from kernellab.views.elements import minified
+from kernellab.views.elements import minified, style_sheet
 from kernellab.views.panels import words as wording
 from kernellab.views.panels.words import Shown, status_words, time_words
 from kernellab.views.wording import Fact, grid_words, plural
@@ -22,12 +20,6 @@ _STATIC_CSS = """
 .jp-OutputArea:has(.kp-live) .kp-static{display:none}
 .jp-OutputArea:not(:has(.kp-live)):has(.kp-static) .jp-OutputArea-output.jupyter-widgets{display:none}
 """
-
-
-@cache
-def panel_css() -> str:
-    """Return the style sheet of the panel, minified."""
-    return minified(resources.files(__package__).joinpath("panel.css").read_text(encoding="utf-8"))
 
 
 def figures_html(shown: Shown) -> str:
@@ -53,8 +45,9 @@ def picture_html(shown: Shown) -> str:
         f"<dt>{escape(name)}</dt><dd>{escape(label_of(value))}</dd>"
         for name, value in (shown.latest.point.values if shown.latest else ())
     )
+    sheets = style_sheet(__package__, "panel.css") + minified(_STATIC_CSS)
     return (
-        f'<div class="kp kp-static"><style>{panel_css()}{minified(_STATIC_CSS)}</style>'
+        f'<div class="kp kp-static"><style>{sheets}</style>'
         f'<div class="kp-head"><b>{escape(shown.kernel)}</b> <span>{_count(shown)}</span></div>'
         f'<dl class="kp-values">{values}</dl>{figures_html(shown)}</div>'
     )

@@ -52,6 +52,11 @@ class KernelReport:
     notes: tuple[str, ...] = ()
 
     @property
+    def text(self) -> dict[int, str]:
+        """The lines of the kernel's own text by their numbers."""
+        return {self.first_line + index: line for index, line in enumerate(self.source.splitlines())}
+
+    @property
     def check(self) -> Check | None:
         """The check to look at first: one that failed, else the first."""
         return min(self.checks, key=lambda check: check.equal, default=None)
@@ -86,13 +91,14 @@ def _rows(
             name=name,
             type=parameter.type if plain else "member",
             specialization=parameter.specialization if plain else "",
-            lines=_lines(effects, name),
+            lines=access_lines(effects, name),
             changed=run.changed.get(name) if run is not None else None,
             elements=elements.get(name),
         )
 
 
-def _lines(effects: Effects, argument: str) -> Mapping[Access, tuple[int, ...]]:
+def access_lines(effects: Effects, argument: str) -> Mapping[Access, tuple[int, ...]]:
+    """Return the source lines that access an argument, by the kind of access; () where they are not known."""
     found: dict[Access, set[int]] = {}
     for site in effects.sites:
         if site.argument == argument:
