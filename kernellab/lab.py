@@ -304,16 +304,16 @@ class Lab:
         Raises:
             UsageError, LaunchError: the question, or its first point, does not fit the kernel.
         """
-        from kernellab.benchmark.recorded import question_of
+        from kernellab.benchmark.recorded import spec_of
         from kernellab.benchmark.setup import benchmark  # keeps `import kernellab` light
         from kernellab.tune.autotune import best_of
 
         kernel = kernel if isinstance(kernel, str | int) else self.bind(kernel)
         own = {"over": over, "inputs": inputs, "versus": versus, "where": where, "flops": flops, "bytes": bytes}
         own |= {"check": check, "rounds": rounds, "timeout_s": timeout_s}
-        question = question_of(self.kernels, self._device, kernel, grid, args, {**meta, **own})
+        spec = spec_of(self.kernels, self._device, kernel, grid, args, {**meta, **own})
         best = partial(best_of, self.launches, self.kernels)
-        return benchmark(self.launches, self.kernels, self.bind, best, question)
+        return benchmark(self.launches, self.kernels, self.bind, best, spec)
 
     def ceilings(self, *, fresh: bool = False) -> Ceilings:
         """Return what the GPU can do at best; measured once per device and driver, or again if ``fresh``."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.benchmark.spec import Question
+from kernellab.benchmark.spec import BenchmarkSpec
 from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.launch.memory import copied, memory_of, with_tensors
 from kernellab.measure.config import OPTIONS, Config
@@ -17,7 +17,7 @@ _KEPT_BYTES = 1 << 29
 
 
 @dataclass(frozen=True, slots=True)
-class Entrant:
+class ImplementationSpec:
     """An implementation at a point: a kernel with its grid and meta-parameters, or a function.
 
     ``values`` are the swept values that are its own: version, config, options.
@@ -35,7 +35,7 @@ class Entrant:
 class Arguments:
     """Makes the arguments of each case, and keeps them between two uses where they are small."""
 
-    question: Question
+    spec: BenchmarkSpec
     parameters: tuple[str, ...]
     _kept: dict[int, dict[str, Any]] = field(default_factory=dict)
     _kept_bytes: int = 0
@@ -48,14 +48,14 @@ class Arguments:
         """
         if number in self._kept:
             return self._kept.pop(number)
-        question = self.question
-        made = dict(question.given)
-        if question.inputs is None:
+        spec = self.spec
+        made = dict(spec.given)
+        if spec.inputs is None:
             is_cast = "dtype" in case and "dtype" not in self.parameters
             made |= {name: value for name, value in case.items() if not (is_cast and name == "dtype")}
             made = copied(made)
             return cast(made, case["dtype"]) if is_cast else made
-        found = _made(question.inputs, case)
+        found = _made(spec.inputs, case)
         if not isinstance(found, Mapping):
             raise UsageError(f"inputs returns a {type(found).__name__}; expected arguments by name: dict(x=..., n=n).")
         made = copied({name: value for name, value in made.items() if name not in found})
@@ -69,9 +69,9 @@ class Arguments:
             self._kept_bytes += size
 
 
-def entrants(
-    question: Question, case: Mapping[str, Any], kernel_of: Callable[[Any], tuple[str, Any]]
-) -> Iterator[Entrant]:
+def implementations_of(
+    spec: BenchmarkSpec, case: Mapping[str, Any], kernel_of: Callable[[Any], tuple[str, Any]]
+) -> Iterator[ImplementationSpec]:
     """Yield what meets in a case: the kernel in all its variants, then what it is compared with.
 
     ``kernel_of`` returns name and bound kernel of a kernel, a label or an id.
@@ -79,28 +79,28 @@ def entrants(
     Raises:
         UsageError: a peer is called what the kernel is called.
     """
-    own, kernel = kernel_of(question.kernel)
+    own, kernel = kernel_of(spec.kernel)
     names = set[str]()
-    for variant in question.variants(case):
+    for variant in spec.variants(case):
         version = variant.get("version")
         label = f"{own.partition('@')[0]}@{version}" if isinstance(version, int) else version
         name, chosen = (own, kernel) if version is None else kernel_of(label)
         options = {name: value for name, value in variant.items() if name in OPTIONS and value is not None}
         names.add(name)
-        yield Entrant(name, variant, chosen, question.grid, options)
-    for name in names & question.versus.keys():
+        yield ImplementationSpec(name, variant, chosen, spec.grid, options)
+    for name in names & spec.versus.keys():
         raise UsageError(f"{name} is the kernel's own name; give the peer another: versus={{'other {name}': ...}}.")
-    for name, peer in question.versus.items():
+    for name, peer in spec.versus.items():
         if isinstance(peer, tuple):
-            yield Entrant(name, {}, kernel_of(peer[0])[1], peer[1], dict(peer[2]) if len(peer) > 2 else {})
+            yield ImplementationSpec(name, {}, kernel_of(peer[0])[1], peer[1], dict(peer[2]) if len(peer) > 2 else {})
         elif isinstance(peer, str | int) or _is_kernel(peer):
-            yield Entrant(name, {}, kernel_of(peer)[1], question.grid)
+            yield ImplementationSpec(name, {}, kernel_of(peer)[1], spec.grid)
         else:
-            yield Entrant(name, {}, function=peer)
+            yield ImplementationSpec(name, {}, function=peer)
 
 
 def launch_of(
-    entrant: Entrant, arguments: Mapping[str, Any], target: Any, best: Callable[[Launches], Any]
+    asked: ImplementationSpec, arguments: Mapping[str, Any], target: Any, best: Callable[[Launches], Any]
 ) -> tuple[KernelLaunch, Config | None]:
     """Return the launch of a kernel, and its config: the swept one, or what ``best`` gives for an autotuned kernel.
 
@@ -110,13 +110,13 @@ def launch_of(
     from kernellab._triton.decorators import declared
     from kernellab._triton.objects import parameter_names
 
-    names = parameter_names(entrant.kernel)
+    names = parameter_names(asked.kernel)
     taken = {name: value for name, value in arguments.items() if name in names or name in OPTIONS}
-    config = entrant.values.get("config")
+    config = asked.values.get("config")
     if config is not None:  # it stands in for what the arguments (of a recorded launch) say, not for swept options
         taken = {name: value for name, value in taken.items() if name not in config.all_kwargs()}
-    launches = Launches(entrant.kernel, entrant.grid, (), {**taken, **entrant.meta}, target)
-    if config is None and declared(entrant.kernel).configs:
+    launches = Launches(asked.kernel, asked.grid, (), {**taken, **asked.meta}, target)
+    if config is None and declared(asked.kernel).configs:
         config = best(launches)
     if config is None:
         return launches.of(Config.of({"num_warps": None, "num_stages": None, "num_ctas": None})), None
@@ -142,14 +142,14 @@ def cast(arguments: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
     return {name: with_tensors(value, converted) for name, value in arguments.items()}
 
 
-def unscaled(question: Question, kernel: Any, moved_bytes: Iterable[int | None]) -> list[str]:
+def unscaled(spec: BenchmarkSpec, kernel: Any, moved_bytes: Iterable[int | None]) -> list[str]:
     """Return a note where sizes are swept that the given tensors do not follow, so that all points move the same."""
     from kernellab._triton.objects import constexpr_names
 
-    if question.inputs is not None or question.bytes is not None:
+    if spec.inputs is not None or spec.bytes is not None:
         return []
     left = constexpr_names(kernel)
-    sizes = [name for name in question.case_names if name not in left and _are_sizes(question.over[name])]
+    sizes = [name for name in spec.case_names if name not in left and _are_sizes(spec.over[name])]
     found = set(moved_bytes)
     if not sizes or len(found) != 1 or None in found:
         return []

@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any, Protocol
 
 from kernellab.benchmark.result import Bound, Row
-from kernellab.benchmark.spec import Formula, Question
+from kernellab.benchmark.spec import BenchmarkSpec, Formula
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.arithmetic import Arithmetic
@@ -30,7 +30,7 @@ class Prepared(Protocol):
 
 
 def with_work(
-    question: Question, case: Mapping[str, Any], arguments: Mapping[str, Any], places: Sequence[Prepared]
+    spec: BenchmarkSpec, case: Mapping[str, Any], arguments: Mapping[str, Any], states: Sequence[Prepared]
 ) -> list[str]:
     """Enter what each row moves and computes: by formula, else as its kernel tells; a function as the first kernel.
 
@@ -38,20 +38,20 @@ def with_work(
     """
     notes = []
     available = {**arguments, **case}
-    flops = _of_formula(question.flops, available, "flops") if arguments else None
-    moved = _of_formula(question.bytes, available, "bytes") if arguments else None
+    flops = _of_formula(spec.flops, available, "flops") if arguments else None
+    moved = _of_formula(spec.bytes, available, "bytes") if arguments else None
     first: Row | None = None
-    for place in sorted(places, key=lambda place: place.launch is None):
-        if place.launch is not None and place.compiled is not None:
-            counted = arithmetic(place.launch, place.compiled)
-            own = moved_bytes(place.launch.arguments, place.compiled) if moved is None else moved
-            place.row = _of_kernel(place.row, counted, own, flops)
-            notes += _unknowns(place.row, counted)
-            first = first or place.row
-        elif place.launch is None:
+    for state in sorted(states, key=lambda state: state.launch is None):
+        if state.launch is not None and state.compiled is not None:
+            counted = arithmetic(state.launch, state.compiled)
+            own = moved_bytes(state.launch.arguments, state.compiled) if moved is None else moved
+            state.row = _of_kernel(state.row, counted, own, flops)
+            notes += _unknowns(state.row, counted)
+            first = first or state.row
+        elif state.launch is None:
             given = first or Row((), "", Status.OK, flops=flops, bytes=moved)
-            place.row = replace(
-                place.row,
+            state.row = replace(
+                state.row,
                 flops=given.flops,
                 bytes=given.bytes,
                 fp_ops=given.fp_ops,

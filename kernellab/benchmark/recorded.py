@@ -1,4 +1,4 @@
-"""The question of a benchmark; and the inputs of a recorded launch, scaled to other sizes, dtypes and scalars."""
+"""The spec of a benchmark; and the inputs of a recorded launch, scaled to other sizes, dtypes and scalars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from kernellab.benchmark.cases import cast
-from kernellab.benchmark.spec import VARIANTS, Question, peers, swept
+from kernellab.benchmark.spec import VARIANTS, BenchmarkSpec, peers, swept
 from kernellab.errors import UsageError
 from kernellab.launch.calls import require_grid
 from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, values_of
@@ -18,10 +18,10 @@ _OPTIONS = frozenset({"over", "inputs", "versus", "where", "flops", "bytes", "ch
 _ASK = "pass inputs=lambda {names}: dict(...), which makes the arguments."
 
 
-def question_of(
+def spec_of(
     kernels: Registry, device: str, kernel: Any, grid: Any, args: tuple[Any, ...], given: Mapping[str, Any]
-) -> Question:
-    """Return the question of ``lab.bench``: its own keywords, and the rest as arguments of the kernel.
+) -> BenchmarkSpec:
+    """Return the spec of ``lab.bench``: its own keywords, and the rest as arguments of the kernel.
 
     Where there is neither a grid nor an argument, those of the latest recorded launch are scaled.
 
@@ -45,7 +45,7 @@ def question_of(
         grid, inputs = found.grid, found.inputs
     require_grid(grid, "lab.bench")
     named = {**dict(zip(names, args, strict=False)), **meta}
-    return Question(kernel, grid, named, over, inputs=inputs, versus=peers_of, **options)
+    return BenchmarkSpec(kernel, grid, named, over, inputs=inputs, versus=peers_of, **options)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.benchmark.spec import shown
@@ -31,6 +31,7 @@ MORE_COLUMNS = (
     "clock_mhz",
     "temperature_c",
 )
+_CLOCK_MARGIN = 0.01
 PROVENANCE_COLUMNS = ("device", "driver", "target", "triton", "torch", "created")
 _INTEGERS = (*INTEGER_COLUMNS, "bytes", "flops", "fp_ops", "clock_mhz", "temperature_c")
 _NUMBERS = (*NUMBER_COLUMNS, "speedup", "speedup_low", "speedup_high", "intensity", "share")
@@ -87,13 +88,44 @@ class Row:
         return self.time_ms
 
 
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """How the two clocks of a point relate: kernels are timed in the GPU worker, functions in the notebook's process.
+
+    ``entry`` names the kernel that both timed in the same ``rounds``; ``ratio`` is the median of the notebook's time
+    over the worker's, and lies between ``low`` and ``high`` with 99 % confidence.
+    """
+
+    point: tuple[tuple[str, Any], ...]
+    entry: str
+    ratio: float
+    low: float
+    high: float
+    rounds: int
+
+    @property
+    def differ(self) -> bool:
+        """Whether they differ beyond the noise, by more than 1 %."""
+        return self.low > 1 + _CLOCK_MARGIN or self.high < 1 - _CLOCK_MARGIN
+
+    @property
+    def text(self) -> str:
+        """The relation in words, as a row of a function says it."""
+        off, bounds = abs(self.ratio - 1), sorted((abs(self.low - 1), abs(self.high - 1)))
+        return (
+            f"by the notebook's clock, {self.entry} takes {off:.1%} {'longer' if self.ratio > 1 else 'less'} "
+            f"({bounds[0]:.1%} to {bounds[1]:.1%}) than by that of the GPU worker"
+        )
+
+
 @dataclass(frozen=True, repr=False)
 class Benchmark:
     """The result of a benchmark.
 
     ``swept`` are the names of the columns that were swept, ``implementations`` the names of what was measured, the
     kernel itself first. ``reference`` is what outputs were compared with and what ``speedup`` relates to, "" where
-    there was but one implementation. ``ceilings`` are those of the device, None where there is no GPU.
+    there was but one implementation. ``ceilings`` are those of the device, None where there is no GPU. ``clocks`` tell
+    how times of functions relate to those of kernels, at each point where both were timed.
     """
 
     kernel: str
@@ -105,6 +137,7 @@ class Benchmark:
     ceilings: Ceilings | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    clocks: tuple[Clocks, ...] = ()
 
     def __repr__(self) -> str:
         """One line; the rows are in `frame`."""
@@ -116,7 +149,8 @@ class Benchmark:
     def frame(self) -> pandas.DataFrame:
         """One row per point and implementation: what was swept, then the columns of `Tuning.frame`, then shares.
 
-        ``attrs`` has the kernel, the names of what was swept, the reference, the ceilings, and the provenance.
+        ``attrs`` has the kernel, the names of what was swept, the reference, the ceilings, the provenance, and the
+        ``clocks``: point, entry, ratio, low, high and rounds of each reference entry.
         """
         return frame_of(self)
 
@@ -141,6 +175,7 @@ def frame_of(benchmark: Benchmark) -> pandas.DataFrame:
             "reference": benchmark.reference,
             "seconds": benchmark.seconds,
             "notes": list(benchmark.notes),
+            "clocks": [{**asdict(clocks), "point": dict(clocks.point)} for clocks in benchmark.clocks],
             **benchmark.provenance,
             "ceilings": None if benchmark.ceilings is None else benchmark.ceilings.as_dict(),
         }

@@ -9,11 +9,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernellab.benchmark.cases import Arguments, Entrant, entrants, launch_of, unscaled
+from kernellab.benchmark.cases import Arguments, ImplementationSpec, implementations_of, launch_of, unscaled
 from kernellab.benchmark.figures import measurements_of, rated, rows_of_times, with_work
 from kernellab.benchmark.result import (
     Benchmark,
     BenchmarkProgress,
+    Clocks,
     Progress,
     Row,
     Watch,
@@ -21,14 +22,15 @@ from kernellab.benchmark.result import (
     point_words,
     unwatched,
 )
-from kernellab.benchmark.spec import Question, shown
-from kernellab.benchmark.timer import Arena, Contestant
+from kernellab.benchmark.spec import BenchmarkSpec, shown
+from kernellab.benchmark.timer import Timer
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
-from kernellab.errors import KernellabError, LaunchError, RunError, UsageError, first_line
+from kernellab.errors import KernellabError, LaunchError, UsageError, first_line
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.config import Config
 from kernellab.measure.functions import require_names
+from kernellab.measure.implementations import Implementation
 from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.measure.outcomes import NO_GPU, OPTION_COLUMNS, Status, reason_of, resources_of, status_of
 from kernellab.store import History
@@ -43,20 +45,20 @@ class Workshop:
     """What a benchmark works with.
 
     ``kernel_of`` returns name and bound kernel of a kernel, a label or an id; ``best`` the config of an autotuned one
-    for a launch. ``make_arena`` opens the arena of a case, from its arguments and contestants; None means that nothing
-    can be timed, for the reason ``why_not``. ``check`` compares the outputs of contestants on the CPU. ``progress`` is
-    a context in which a benchmark is watched.
+    for a launch. ``make_timer`` opens the timer of a case, from its arguments and implementations; None means that
+    nothing can be timed, for the reason ``why_not``. ``check`` compares the outputs of implementations on the CPU.
+    ``progress`` is a context in which a benchmark is watched.
     """
 
     compiler: Compiler
     target: Target
     kernel_of: Callable[[Any], tuple[str, Any]]
     best: Callable[[Launches], Any]
-    make_arena: Callable[[Mapping[str, Any], Sequence[Contestant]], Arena] | None
+    make_timer: Callable[[Mapping[str, Any], Sequence[Implementation]], Timer] | None
     provenance: Mapping[str, Any]
     ceilings: Ceilings | None = None
     why_not: str = NO_GPU
-    check: Callable[[Mapping[str, Any], Sequence[Contestant]], list[str]] | None = None
+    check: Callable[[Mapping[str, Any], Sequence[Implementation]], list[str]] | None = None
     history: History | None = None
     version_id: int = 0
     clock: Callable[[], float] = time.perf_counter
@@ -66,67 +68,67 @@ class Workshop:
 @dataclass(slots=True)
 class _Session:
     workshop: Workshop
-    question: Question
+    spec: BenchmarkSpec
     arguments: Arguments
     notes: list[str] = field(default_factory=list)
     configs: dict[tuple[int, int], Any] = field(default_factory=dict)
     errors: list[KernellabError] = field(default_factory=list)
     watch: Watch = unwatched
     so_far: BenchmarkProgress = field(init=False)
-    contest: Contest = field(init=False)
+    runner: CaseRunner = field(init=False)
 
     def __post_init__(self) -> None:
-        name = self.workshop.kernel_of(self.question.kernel)[0]
-        self.so_far = BenchmarkProgress(name, "inputs", len(self.question.cases))
-        self.contest = Contest(self.question, self.workshop.clock)
+        name = self.workshop.kernel_of(self.spec.kernel)[0]
+        self.so_far = BenchmarkProgress(name, "inputs", len(self.spec.cases))
+        self.runner = CaseRunner(self.spec, self.workshop.clock)
 
     def tell(self, **news: Any) -> None:
         """Tell who watches what is new."""
         self.so_far = replace(self.so_far, **news)
         self.watch(self.so_far)
 
-    def places(self, number: int, case: Mapping[str, Any]) -> tuple[dict[str, Any], list[Place]]:
-        """Return the arguments of a case and its entrants, each with its launch, or dropped with the reason."""
+    def states(self, number: int, case: Mapping[str, Any]) -> tuple[dict[str, Any], list[ImplementationState]]:
+        """Return the arguments of a case and what meets there, each with its launch, or dropped with the reason."""
         found = [
-            Place(entrant, _first_row(self.question, case, entrant))
-            for entrant in entrants(self.question, case, self.workshop.kernel_of)
+            ImplementationState(asked, _first_row(self.spec, case, asked))
+            for asked in implementations_of(self.spec, case, self.workshop.kernel_of)
         ]
         try:
             made = self.arguments.of(number, case)
         except UsageError as exc:
             self.errors.append(exc)
-            for place in found:
-                place.drop(Status.CANNOT_RUN, exc.message)
+            for state in found:
+                state.drop(Status.CANNOT_RUN, exc.message)
             return {}, found
-        for index, place in enumerate(found):
-            if place.entrant.kernel is not None:
-                self._prepare(place, made, (number, index))
+        for index, state in enumerate(found):
+            if state.asked.kernel is not None:
+                self._prepare(state, made, (number, index))
         return made, found
 
-    def _prepare(self, place: Place, made: Mapping[str, Any], key: tuple[int, int]) -> None:
+    def _prepare(self, state: ImplementationState, made: Mapping[str, Any], key: tuple[int, int]) -> None:
         def best(launches: Launches) -> Any:
             if key not in self.configs:
                 self.configs[key] = self.workshop.best(launches)
             return self.configs[key]
 
         try:
-            place.launch, config = launch_of(place.entrant, made, self.workshop.target, best)
+            state.launch, config = launch_of(state.asked, made, self.workshop.target, best)
         except KernellabError as exc:
             self.errors.append(exc)
-            place.drop(Status.COMPILE_ERROR if not isinstance(exc, LaunchError) else Status.CANNOT_RUN, reason_of(exc))
+            state.drop(Status.COMPILE_ERROR if not isinstance(exc, LaunchError) else Status.CANNOT_RUN, reason_of(exc))
             return
-        place.row = replace(place.row, config=config)
+        state.row = replace(state.row, config=config)
 
     def compile_ahead(self) -> None:
         """Compile what all cases need, side by side. Errors come again where the kernel is asked for."""
         jobs: dict[str, CompileJob] = {}
-        for number, case in enumerate(self.question.cases):
+        for number, case in enumerate(self.spec.cases):
             self.tell(point=point_words(case))
-            made, places = self.places(number, case)
-            jobs.update({place.launch.job.digest: place.launch.job for place in places if place.launch is not None})
+            made, states = self.states(number, case)
+            jobs.update({state.launch.job.digest: state.launch.job for state in states if state.launch is not None})
             if made:
                 self.arguments.keep(number, made)
-            del made, places  # before the next ones are made: they may fill the device
+            del made, states  # before the next ones are made: they may fill the device
         self.tell(stage="compiling", kernels=len(jobs), point="")
         for _ in self.workshop.compiler.stream(list(jobs.values())) if jobs else ():
             self.tell(compiled=self.so_far.compiled + 1)
@@ -135,22 +137,22 @@ class _Session:
         """Measure the cases; an interrupt keeps those so far, if there are any, and marks the rest as not measured."""
         rows: list[list[Row]] = []
         try:
-            for number, case in enumerate(self.question.cases):
+            for number, case in enumerate(self.spec.cases):
                 self.tell(stage="points", point=point_words(case))
                 rows.append(self.case(number, case))
                 _require_some(rows, self.errors)
                 self._keep(rows[-1])
                 self.tell(done=number + 1, latest=outcome_words(case, rows[-1]))
-                if self.contest.interrupted:
+                if self.runner.interrupted:
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
-            if self.workshop.make_arena is not None and not any(row.time_ms for row in itertools.chain(*rows)):
+            if self.workshop.make_timer is not None and not any(row.time_ms for row in itertools.chain(*rows)):
                 raise
             if not rows:
                 raise
-            for case in self.question.cases[len(rows) :]:
-                left = entrants(self.question, case, self.workshop.kernel_of)
-                rows.append([_first_row(self.question, case, each, Status.NOT_TIMED, STOPPED) for each in left])
+            for case in self.spec.cases[len(rows) :]:
+                left = implementations_of(self.spec, case, self.workshop.kernel_of)
+                rows.append([_first_row(self.spec, case, each, Status.NOT_TIMED, STOPPED) for each in left])
             self.notes.append("The benchmark was interrupted; these are the points so far.")
         self.tell(stage="done", point="")
         return rows
@@ -158,96 +160,97 @@ class _Session:
     def _keep(self, rows: Sequence[Row]) -> None:
         """Enter measurements into the store."""
         workshop = self.workshop
-        if workshop.history is not None and workshop.make_arena is not None:
-            kept = measurements_of(rows, list(self.question.versus), workshop.provenance)
+        if workshop.history is not None and workshop.make_timer is not None:
+            kept = measurements_of(rows, list(self.spec.versus), workshop.provenance)
             workshop.history.add_measurements(workshop.version_id, kept)
 
     def case(self, number: int, case: Mapping[str, Any]) -> list[Row]:
         """Measure one case."""
         self.errors.clear()
-        made, places = self.places(number, case)
-        for place in places:
-            self._compile(place)
-            if place.entrant.function is not None and place.is_in:
-                self._enter(place, made)
-        self.notes += with_work(self.question, case, made, places)
-        if self.workshop.make_arena is None:
-            self._without_timing(made, places)
+        made, states = self.states(number, case)
+        for state in states:
+            self._compile(state)
+            if state.asked.function is not None and state.is_in:
+                self._enter(state, made)
+        self.notes += with_work(self.spec, case, made, states)
+        if self.workshop.make_timer is None:
+            self._without_timing(made, states)
         else:
-            self.contest.hold(self.workshop.make_arena, made, places)
+            self.runner.run(self.workshop.make_timer, made, states)
         created = time.time()
-        return rated([replace(place.row, created=created) for place in places], self.workshop.ceilings)
+        return rated([replace(state.row, created=created) for state in states], self.workshop.ceilings)
 
-    def _enter(self, place: Place, made: Mapping[str, Any]) -> None:
+    def _enter(self, state: ImplementationState, made: Mapping[str, Any]) -> None:
         """Let a function of the user take part, if it takes what there is."""
         try:
-            require_names(place.entrant.function, made, place.entrant.name)
+            require_names(state.asked.function, made, state.asked.name)
         except UsageError as exc:
-            place.drop(Status.CANNOT_RUN, exc.message)
+            state.drop(Status.CANNOT_RUN, exc.message)
             return
-        place.contestant = Contestant(place.entrant.name, function=place.entrant.function)
+        state.implementation = Implementation(state.asked.name, function=state.asked.function)
 
-    def _compile(self, place: Place) -> None:
-        if place.launch is None or not place.is_in:
+    def _compile(self, state: ImplementationState) -> None:
+        if state.launch is None or not state.is_in:
             return
         try:
-            compiled = place.compiled = self.workshop.compiler.compile(place.launch.job)
+            compiled = state.compiled = self.workshop.compiler.compile(state.launch.job)
         except KernellabError as exc:
-            place.drop(Status.COMPILE_ERROR, reason_of(exc))
+            state.drop(Status.COMPILE_ERROR, reason_of(exc))
             return
-        place.row = _with_resources(place.row, compiled)
+        state.row = _with_resources(state.row, compiled)
         if not compiled.resources.fits:
-            place.drop(Status.CANNOT_RUN, compiled.resources.why_not or "")
+            state.drop(Status.CANNOT_RUN, compiled.resources.why_not or "")
             return
-        place.contestant = Contestant(place.entrant.name, place.launch, compiled)
+        state.implementation = Implementation(state.asked.name, state.launch, compiled)
 
-    def _without_timing(self, made: Mapping[str, Any], places: list[Place]) -> None:
-        ordered = self.contest.ordered(places)
-        contestants = [place.contestant for place in ordered if place.contestant is not None]
-        check = self.workshop.check if self.question.check else None
-        problems = check(made, contestants) if check is not None else [""] * len(ordered)
+    def _without_timing(self, made: Mapping[str, Any], states: list[ImplementationState]) -> None:
+        ordered = self.runner.ordered(states)
+        implementations = [state.implementation for state in ordered if state.implementation is not None]
+        check = self.workshop.check if self.spec.check else None
+        problems = check(made, implementations) if check is not None else [""] * len(ordered)
         same = "" if check is None or len(ordered) < 2 else AGREE
-        for place, problem in zip(ordered, problems, strict=True):
-            why = explained(problem, place.compiled) or self.workshop.why_not + same
-            place.drop(Status.WRONG if problem else Status.NOT_TIMED, why)
+        for state, problem in zip(ordered, problems, strict=True):
+            why = explained(problem, state.compiled) or self.workshop.why_not + same
+            state.drop(Status.WRONG if problem else Status.NOT_TIMED, why)
 
 
-def benchmarked(workshop: Workshop, question: Question, parameters: tuple[str, ...]) -> Benchmark:
+def benchmarked(workshop: Workshop, spec: BenchmarkSpec, parameters: tuple[str, ...]) -> Benchmark:
     """Measure every point; an interrupt keeps what there is.
 
     Raises:
         UsageError, LaunchError: no point has arguments that fit the kernel.
     """
     start_s = workshop.clock()
-    session = _Session(workshop, question, Arguments(question, parameters))
+    session = _Session(workshop, spec, Arguments(spec, parameters))
     watched = nullcontext(unwatched) if workshop.progress is None else workshop.progress(session.so_far.kernel)
     with watched as session.watch:
         session.compile_ahead()
         rows = session.measured()
-    if workshop.make_arena is None:
+    if workshop.make_timer is None:
         session.notes.append(f"Nothing was timed ({workshop.why_not.removeprefix('not measured: ')}).")
     found = tuple(itertools.chain(*rows))
-    session.notes += _compared(question, found)
+    session.notes += _compared(spec, found)
     own = [row.bytes for row in found if row.implementation == session.so_far.kernel]
-    session.notes += unscaled(question, workshop.kernel_of(question.kernel)[1], own)
+    session.notes += unscaled(spec, workshop.kernel_of(spec.kernel)[1], own)
     return Benchmark(
         kernel=session.so_far.kernel,
-        swept=tuple(question.over),
+        swept=tuple(spec.over),
         implementations=tuple(dict.fromkeys(row.implementation for row in found)),
-        reference=next(iter(question.versus), found[0].implementation if "version" in question.over else ""),
+        reference=next(iter(spec.versus), found[0].implementation if "version" in spec.over else ""),
         rows=found,
         seconds=workshop.clock() - start_s,
         ceilings=workshop.ceilings,
         provenance={**workshop.provenance, "created": time.time()},
-        notes=tuple(dict.fromkeys(session.notes)),
+        notes=tuple(dict.fromkeys([*session.notes, *session.runner.notes])),
+        clocks=tuple(session.runner.clocks),
     )
 
 
-def _compared(question: Question, rows: Sequence[Row]) -> list[str]:
+def _compared(spec: BenchmarkSpec, rows: Sequence[Row]) -> list[str]:
     """Return in words what a check on the CPU came to; what it found wrong, the rows say."""
     if any(row.status is Status.WRONG for row in rows) or not any(row.reason.endswith(AGREE) for row in rows):
         return []
-    return [f"The outputs agree with those of {next(iter(question.versus), 'each other')}, on the CPU."]
+    return [f"The outputs agree with those of {next(iter(spec.versus), 'each other')}, on the CPU."]
 
 
 def _require_some(rows: list[list[Row]], errors: list[KernellabError]) -> None:
@@ -259,12 +262,16 @@ def _require_some(rows: list[list[Row]], errors: list[KernellabError]) -> None:
 
 
 def _first_row(
-    question: Question, case: Mapping[str, Any], entrant: Entrant, status: Status = Status.OK, reason: str = ""
+    spec: BenchmarkSpec,
+    case: Mapping[str, Any],
+    asked: ImplementationSpec,
+    status: Status = Status.OK,
+    reason: str = "",
 ) -> Row:
-    values = {**case, **entrant.values}
-    point = tuple((name, shown(values.get(name))) for name in question.over)
-    config = entrant.values.get("config")
-    return Row(point, entrant.name, status, reason, config=None if config is None else Config.from_triton(config))
+    values = {**case, **asked.values}
+    point = tuple((name, shown(values.get(name))) for name in spec.over)
+    config = asked.values.get("config")
+    return Row(point, asked.name, status, reason, config=None if config is None else Config.from_triton(config))
 
 
 def _with_resources(row: Row, compiled: Compiled) -> Row:
@@ -278,14 +285,14 @@ _EACH_S = 0.4
 
 
 @dataclass(slots=True)
-class Place:
-    """An entrant of a case, with what is known of it so far; it is out of the contest once its row has a status."""
+class ImplementationState:
+    """An implementation at a case, with what is known of it so far; it takes no part once its row has a status."""
 
-    entrant: Entrant
+    asked: ImplementationSpec
     row: Row
     launch: KernelLaunch | None = None
     compiled: Compiled | None = None
-    contestant: Contestant | None = None
+    implementation: Implementation | None = None
 
     @property
     def is_in(self) -> bool:
@@ -296,77 +303,130 @@ class Place:
 
 
 @dataclass(slots=True)
-class Contest:
-    """Holds one case after the other. ``interrupted`` tells that the user stopped one, whose rounds so far count."""
+class CaseRunner:
+    """Runs one case after the other. ``interrupted`` tells that the user stopped one, whose rounds so far count.
 
-    question: Question
+    ``clocks`` and ``notes`` are what the cases so far have told.
+    """
+
+    spec: BenchmarkSpec
     clock: Callable[[], float]
     interrupted: bool = False
+    clocks: list[Clocks] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
-    def ordered(self, places: list[Place]) -> list[Place]:
+    def ordered(self, states: list[ImplementationState]) -> list[ImplementationState]:
         """Return those who take part, the reference first."""
-        present = [place for place in places if place.contestant is not None]
-        return sorted(present, key=lambda place: not self._is_reference(place))
+        present = [state for state in states if state.implementation is not None]
+        return sorted(present, key=lambda state: not self._is_reference(state))
 
-    def hold(self, make_arena: Callable[..., Arena], made: Mapping[str, Any], places: list[Place]) -> None:
+    def run(self, make_timer: Callable[..., Timer], made: Mapping[str, Any], states: list[ImplementationState]) -> None:
         """Try out the reference first, then the others; time those that agree with it."""
-        ordered = self.ordered(places)
+        ordered = self.ordered(states)
         if not ordered:
             return
         try:
-            arena = make_arena(made, [place.contestant for place in ordered])
+            timer = make_timer(made, [state.implementation for state in ordered])
         except RuntimeError as exc:  # no room for copies
-            for place in ordered:
-                place.drop(Status.CANNOT_RUN, first_line(exc))
+            for state in ordered:
+                state.drop(Status.CANNOT_RUN, first_line(exc))
             return
         try:
-            for place in ordered:
-                self._try_out(arena, place)
-            present = [place for place in ordered if place.is_in]
-            times = self._times(arena, present)
+            for state in ordered:
+                self._try_out(timer, state)
+            present, times = self._times(timer, [state for state in ordered if state.is_in])
         finally:
-            arena.close()
-        state = arena.state
-        first = places[0] if not self.question.versus else next(filter(self._is_reference, places))
+            timer.close()
+        first = states[0] if not self.spec.versus else next(filter(self._is_reference, states))
         has_reference = len(present) > 1 and present[0] is first  # else speedups of two cases would mean two things
-        rows = rows_of_times([place.row for place in present], times, has_reference=has_reference)
-        for place, row in zip(present, rows, strict=True):
-            place.row = replace(row, clock_mhz=state.clock_mhz, temperature_c=state.temperature_c)
+        rows = rows_of_times([state.row for state in present], times, has_reference=has_reference)
+        fared = timer.state
+        for state, row in zip(present, rows, strict=True):
+            state.row = replace(row, clock_mhz=fared.clock_mhz, temperature_c=fared.temperature_c)
+        self._tell_clocks(timer, present)
+        self.notes += timer.notes
 
-    def _try_out(self, arena: Arena, place: Place) -> None:
-        assert place.contestant is not None, "only contestants are tried"
+    def _tell_clocks(self, timer: Timer, present: list[ImplementationState]) -> None:
+        """Keep how the clocks of a case relate, and say in the rows which times are by another one."""
+        entry = timer.reference_entry()
+        clocks = None
+        if entry is not None and present:
+            clocks = Clocks(
+                present[0].row.point,
+                entry.name,
+                entry.ratio.median,
+                entry.ratio.low,
+                entry.ratio.high,
+                entry.rounds,
+            )
+            self.clocks.append(clocks)
+        for state in present:
+            if not state.is_in or state.implementation is None:
+                continue
+            why = timer.why_here(state.implementation)
+            words = [f"timed in the notebook's own process: {why}"] if why else []
+            if clocks is not None and clocks.differ and (why or state.launch is None):
+                words.append(clocks.text)
+            state.row = replace(state.row, reason="; ".join(words))
+
+    def _try_out(self, timer: Timer, state: ImplementationState) -> None:
+        assert state.implementation is not None, "only implementations are tried"
         try:
-            problem = arena.try_out(place.contestant)
+            problem = timer.try_out(state.implementation)
         except KernellabError as exc:
-            place.drop(status_of(exc), reason_of(exc))
+            state.drop(status_of(exc), reason_of(exc))
             return
         if problem:
-            place.drop(Status.WRONG, explained(problem, place.compiled))
+            state.drop(Status.WRONG, explained(problem, state.compiled))
 
-    def _times(self, arena: Arena, present: list[Place]) -> list[list[float]]:
-        times: list[list[float]] = [[] for _ in present]
-        end_s = self.clock() + _CASE_S + _EACH_S * len(present)
-        contestants = [place.contestant for place in present if place.contestant is not None]
-        while contestants and len(times[0]) < self.question.rounds:
-            rounds = min(_BATCH, self.question.rounds - len(times[0]))
+    def _times(
+        self, timer: Timer, present: list[ImplementationState]
+    ) -> tuple[list[ImplementationState], list[list[float]]]:
+        """Return who came through, and the times of each in ms; who fails on the way costs the others nothing."""
+        times: dict[int, list[float]] = {id(state): [] for state in present}
+        end_s, done = self.clock() + _CASE_S + _EACH_S * len(present), 0
+        while present and done < self.spec.rounds:
+            rounds = min(_BATCH, self.spec.rounds - done)
             try:
-                played = arena.interleave(contestants, rounds)
-            except RunError as exc:
-                for place in present:
-                    place.drop(Status.FAULT, exc.message)
-                break
+                found = timer.interleave(_implementations(present), rounds)
+            except KernellabError as exc:
+                present = _those_that_run(timer, present, exc)
+                continue
             except KeyboardInterrupt:  # the rounds so far are as good as any; `benchmarked` stops after this case
-                if not times[0]:
+                if not done:
                     raise
                 self.interrupted = True
                 break
-            times = [[*samples, *more] for samples, more in zip(times, played, strict=True)]
+            for state, samples in zip(present, found, strict=True):
+                times[id(state)] += samples
+            done += rounds
             if self.clock() > end_s:
                 break
-        return times
+        return present, [times[id(state)] for state in present]
 
-    def _is_reference(self, place: Place) -> bool:
-        return place.entrant.name == next(iter(self.question.versus), "")
+    def _is_reference(self, state: ImplementationState) -> bool:
+        return state.asked.name == next(iter(self.spec.versus), "")
+
+
+def _implementations(states: Sequence[ImplementationState]) -> list[Implementation]:
+    return [state.implementation for state in states if state.implementation is not None]
+
+
+def _those_that_run(
+    timer: Timer, present: list[ImplementationState], failure: KernellabError
+) -> list[ImplementationState]:
+    """Drop those that fail alone, too, and return the others; where none does, the failure is that of all."""
+    for state in present:
+        try:
+            timer.interleave(_implementations([state]), 1)
+        except KernellabError as exc:
+            state.drop(status_of(exc), reason_of(exc))
+    left = [state for state in present if state.is_in]
+    if len(left) < len(present):
+        return left
+    for state in present:
+        state.drop(status_of(failure), reason_of(failure))
+    return []
 
 
 def explained(problem: str, compiled: Compiled | None) -> str:

@@ -19,7 +19,7 @@ Inputs = Callable[..., Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Question:
+class BenchmarkSpec:
     """What is measured.
 
     ``over`` has the values of each swept name, ``where`` says which combinations are taken. ``inputs`` makes the

@@ -10,10 +10,8 @@ from kernellab.compile.types import Compiled
 from kernellab.explore.history import Evaluation, Verdict
 from kernellab.explore.launching import Request
 from kernellab.explore.verdicts import Verdicts, agreement, first_verdict, outputs_of
-from kernellab.launch.poison import poison
-from kernellab.launch.reached import Copies
 from kernellab.launch.runtime import Launches as Runtime
-from kernellab.measure.implementations import Bench, implementation_of
+from kernellab.measure.implementations import Bench, implementation_of, launched_on_copies
 from kernellab.measure.launches import KernelLaunch, Launches, arithmetic, moved_bytes
 from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Interval, interval, ratio_interval
@@ -114,17 +112,13 @@ class OnGpu:
         return first_verdict() if founder == evaluation.point.text else agreement(founder, group == 0)
 
     def _checked(self, request: Request, evaluation: Evaluation) -> Verdict | None:
-        """Launch on copies after a trial launch, and compare with the user's reference, where there is one."""
+        """Launch on copies after a trial, and compare with the user's reference, where there is one."""
         if self.verdicts.check is None:
             return None
         assert evaluation.compiled is not None
-        launch: KernelLaunch = request.launches.of(request.config)
-        copies = Copies({**launch.arguments, **self.inputs}, evaluation.compiled.effects, "cuda")
-        poisoned = poison(copies.arguments, evaluation.compiled.effects, copies=True)
-        with self.runtime.recording(timeout_s=self.timeout_s):
-            launch.function[launch.grid](**copies.arguments, **launch.options)
-        before = {**launch.arguments, **self.inputs}
-        return self.verdicts.checked(before, outputs_of(copies), poisoned)
+        launch, effects = request.launches.of(request.config), evaluation.compiled.effects
+        copies, poisoned = launched_on_copies(self.runtime, launch, effects, "cuda", self.timeout_s, self.inputs)
+        return self.verdicts.checked({**launch.arguments, **self.inputs}, outputs_of(copies), poisoned)
 
 
 def rounds_for(together_ms: float) -> int:

@@ -15,8 +15,9 @@ from kernellab.gpu.redzones import damage_text
 from kernellab.ir.effects import Access, Effects
 from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, TensorSpec, TupleSpec
 from kernellab.launch.memory import memory_of
-from kernellab.launch.poison import fill_of
-from kernellab.launch.reached import Reached
+from kernellab.launch.poison import Poison, fill_of, poison
+from kernellab.launch.reached import Copies, Reached
+from kernellab.launch.runtime import Launches as Runtime
 from kernellab.measure.bench_jobs import PLAIN, BenchKernel, Expected, Manner, Timing
 from kernellab.measure.config import NO_CONFIG, Config
 from kernellab.measure.launches import KernelLaunch, Launches
@@ -48,6 +49,28 @@ class Implementation:
 def implementation_of(launches: Launches, config: Config, compiled: Compiled, index: int = 0) -> Implementation:
     """Return the launch of a config, compiled, as a bench takes it; messages name it by kernel and config."""
     return Implementation(f"{launches.name} ({config.text})", launches.of(config), compiled, None, config, index)
+
+
+def launched_on_copies(
+    runtime: Runtime,
+    launch: KernelLaunch,
+    effects: Effects,
+    device: str,
+    timeout_s: float,
+    inputs: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[Copies, Poison]:
+    """Launch a kernel through the lab on copies of its arguments, what it only writes poisoned before.
+
+    ``inputs`` stand in for its arguments, ``device`` is the type of the one that it runs on.
+
+    Raises:
+        KernellabError: the kernel fails, or does not end in time.
+    """
+    copies = Copies({**launch.arguments, **inputs}, effects, device)
+    poisoned = poison(copies.arguments, effects, copies=True)
+    with runtime.recording(timeout_s=timeout_s):
+        launch.function[launch.grid](**copies.arguments, **launch.options)
+    return copies, poisoned
 
 
 @dataclass(frozen=True, slots=True)

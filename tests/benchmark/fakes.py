@@ -1,4 +1,4 @@
-"""An arena that needs no GPU: what it answers is written down per implementation."""
+"""An timer that needs no GPU: what it answers is written down per implementation."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import kernellab
 from kernellab._triton.objects import jit_function
 from kernellab.benchmark.result import Benchmark, Progress
 from kernellab.benchmark.runner import Workshop, benchmarked
-from kernellab.benchmark.spec import Question, peers, swept
-from kernellab.benchmark.timer import Contestant
+from kernellab.benchmark.spec import BenchmarkSpec, peers, swept
+from kernellab.benchmark.timer import ReferenceEntry
+from kernellab.measure.implementations import Implementation
 from kernellab.measure.stopwatch import DeviceState
 from tests.benchmark.frames import CEILINGS, PROVENANCE
 
@@ -20,57 +21,70 @@ Time = float | BaseException
 
 
 @dataclass(slots=True)
-class FakeArena:
-    """Times contestants as ``time_of`` says, with noise; an exception in place of a time is raised.
+class FakeTimer:
+    """Times implementations as ``time_of`` says, with noise; an exception in place of a time is raised.
 
-    ``wrong`` names those whose outputs differ. What is asked is written to ``log``.
+    ``wrong`` names those whose outputs differ, ``here`` says of kernels why they are timed in the notebook's process.
+    What is asked is written to ``log``.
     """
 
     arguments: Mapping[str, Any]
-    time_of: Callable[[Contestant, Mapping[str, Any]], Time]
+    time_of: Callable[[Implementation, Mapping[str, Any]], Time]
     wrong: frozenset[str]
     log: list[tuple[str, tuple[str, ...]]]
     rng: random.Random = field(default_factory=lambda: random.Random(5))
     state: DeviceState = field(default_factory=lambda: DeviceState(1980, 41))
+    notes: tuple[str, ...] = ()
+    here: Mapping[str, str] = field(default_factory=dict)
+    entry: ReferenceEntry | None = None
 
-    def try_out(self, contestant: Contestant) -> str:
-        self.log.append(("try", (contestant.name,)))
-        answer = self.time_of(contestant, self.arguments)
+    def try_out(self, implementation: Implementation) -> str:
+        self.log.append(("try", (implementation.name,)))
+        answer = self.time_of(implementation, self.arguments)
         if isinstance(answer, BaseException):
             raise answer
-        return "out_ptr differs" if contestant.name in self.wrong else ""
+        return "out_ptr differs" if implementation.name in self.wrong else ""
 
-    def interleave(self, contestants: Sequence[Contestant], rounds: int) -> list[tuple[float, ...]]:
-        self.log.append(("time", tuple(each.name for each in contestants)))
-        return [tuple(self._time(each) for _ in range(rounds)) for each in contestants]
+    def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
+        self.log.append(("time", tuple(each.name for each in implementations)))
+        return [tuple(self._time(each) for _ in range(rounds)) for each in implementations]
+
+    def why_here(self, implementation: Implementation) -> str:
+        return self.here.get(implementation.name, "")
+
+    def reference_entry(self) -> ReferenceEntry | None:
+        return self.entry
 
     def close(self) -> None:
         self.log.append(("close", ()))
 
-    def _time(self, contestant: Contestant) -> float:
-        answer = self.time_of(contestant, self.arguments)
-        assert isinstance(answer, float)
+    def _time(self, implementation: Implementation) -> float:
+        answer = self.time_of(implementation, self.arguments)
+        if isinstance(answer, BaseException):
+            raise answer
         return answer * (1 + abs(self.rng.gauss(0, 0.01)))
 
 
 @dataclass(slots=True)
 class FakeGpu:
-    """A lab whose benchmarks happen in fake arenas. ``log`` is what all of them were asked."""
+    """A lab whose benchmarks happen in fake timers. ``log`` is what all of them were asked."""
 
     lab: kernellab.Lab
-    time_of: Callable[[Contestant, Mapping[str, Any]], Time]
+    time_of: Callable[[Implementation, Mapping[str, Any]], Time]
     wrong: frozenset[str] = frozenset()
     best: Callable[[Any], Any] = lambda launches: None
     log: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     progress: Progress | None = None
+    here: Mapping[str, str] = field(default_factory=dict)
+    entry: ReferenceEntry | None = None
 
     def bench(self, kernel: Any, grid: Any, *, given: Mapping[str, Any] | None = None, **asked: Any) -> Benchmark:
         bound = self.lab.bind(kernel)
         names = tuple(bound.arg_names)
         over = swept(asked.pop("over"), names, asked.get("inputs"))
         versus = peers(asked.pop("versus", None))
-        question = Question(bound, grid, given or {}, over, versus=versus, **asked)
-        return benchmarked(self._workshop(bound), question, names)
+        spec = BenchmarkSpec(bound, grid, given or {}, over, versus=versus, **asked)
+        return benchmarked(self._workshop(bound), spec, names)
 
     def _workshop(self, kernel: Any) -> Workshop:
         kernels = self.lab.kernels
@@ -80,7 +94,9 @@ class FakeGpu:
             target=self.lab.target,
             kernel_of=self._kernel_of,
             best=self.best,
-            make_arena=lambda arguments, contestants: FakeArena(arguments, self.time_of, self.wrong, self.log),
+            make_timer=lambda arguments, implementations: FakeTimer(
+                arguments, self.time_of, self.wrong, self.log, here=self.here, entry=self.entry
+            ),
             provenance=PROVENANCE,
             ceilings=CEILINGS,
             history=kernels.store.history,

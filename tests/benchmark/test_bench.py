@@ -13,7 +13,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
 from kernellab.benchmark.cases import Arguments, cast
-from kernellab.benchmark.spec import Question
+from kernellab.benchmark.spec import BenchmarkSpec
 from kernellab.errors import LaunchError, UnknownName, UsageError
 from kernellab.views.cards.benchmark import benchmark_text
 from tests.samples import add_kernel, scale_kernel, tuned_kernel
@@ -133,16 +133,16 @@ def test_dtypes_convert_the_tensors_of_tuples_and_descriptors() -> None:
 
 
 def test_a_parameter_called_dtype_is_swept_like_any_other() -> None:
-    question = Question(None, None, {"x": torch.zeros(2), "dtype": "fp32"}, {"dtype": ("fp16", "bf16")})
-    made = [Arguments(question, ("x", "dtype")).of(i, case) for i, case in enumerate(question.cases)]
+    spec = BenchmarkSpec(None, None, {"x": torch.zeros(2), "dtype": "fp32"}, {"dtype": ("fp16", "bf16")})
+    made = [Arguments(spec, ("x", "dtype")).of(i, case) for i, case in enumerate(spec.cases)]
     assert [each["dtype"] for each in made] == ["fp16", "bf16"]
     assert made[0]["x"].dtype == torch.float32
 
 
 def test_given_tensors_are_copied_also_where_inputs_makes_others() -> None:
     out = torch.zeros(8)
-    question = Question(None, None, {"out": out}, {"n": (8,)}, inputs=lambda n: {"x": torch.ones(n)})
-    Arguments(question, ("x", "out", "n")).of(0, {"n": 8})["out"].fill_(1.0)
+    spec = BenchmarkSpec(None, None, {"out": out}, {"n": (8,)}, inputs=lambda n: {"x": torch.ones(n)})
+    Arguments(spec, ("x", "out", "n")).of(0, {"n": 8})["out"].fill_(1.0)
     assert out.eq(0).all()
 
 

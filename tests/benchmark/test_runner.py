@@ -1,4 +1,4 @@
-"""The pipeline of a benchmark, on real compiles and an arena that is written down."""
+"""The pipeline of a benchmark, on real compiles and an timer that is written down."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import triton
 
 import kernellab
 from kernellab.benchmark.result import BenchmarkProgress, Watch
-from kernellab.benchmark.timer import Contestant
+from kernellab.benchmark.timer import ReferenceEntry
 from kernellab.errors import OutOfBounds, RunError, UsageError, WorkerTimeout
+from kernellab.measure.implementations import Implementation
+from kernellab.measure.statistics import Interval
 from tests.benchmark.fakes import FakeGpu, Time
 from tests.ir.test_arithmetic import counting_down
 from tests.kernels.matmul import matmul_case
@@ -41,8 +43,8 @@ def torch_add(x_ptr: torch.Tensor, y_ptr: torch.Tensor) -> torch.Tensor:
     return x_ptr + y_ptr
 
 
-def times(**by_name: Time) -> Callable[[Contestant, Mapping[str, Any]], Time]:
-    return lambda contestant, arguments: by_name[contestant.name]
+def times(**by_name: Time) -> Callable[[Implementation, Mapping[str, Any]], Time]:
+    return lambda implementation, arguments: by_name[implementation.name]
 
 
 def test_every_point_has_a_row_per_implementation_with_rates_and_speedup(lab: kernellab.Lab) -> None:
@@ -83,6 +85,52 @@ def test_a_wrong_result_is_a_row_and_is_not_timed(lab: kernellab.Lab) -> None:
     assert list(frame.status) == ["wrong", "ok"]
     assert frame.time_ms.isna().tolist() == [True, False]
     assert all("add_kernel" not in names for what, names in gpu.log if what == "time")
+
+
+def test_rows_of_functions_say_that_their_clock_differs_and_no_time_is_scaled(lab: kernellab.Lab) -> None:
+    entry = ReferenceEntry("add_kernel", Interval(1.04, 1.03, 1.05), 30)
+    gpu = FakeGpu(lab, times(add_kernel=1.0, torch=1.0), entry=entry)
+    frame = gpu.bench(add_kernel, grid, over={"n": [64]}, inputs=inputs, versus={"torch": torch_add}).frame
+    assert list(frame.status) == ["ok", "ok"]
+    assert frame.reason.tolist() == [
+        "",
+        "by the notebook's clock, add_kernel takes 4.0% longer (3.0% to 5.0%) than by that of the GPU worker",
+    ]
+    assert frame.attrs["clocks"] == [
+        {"point": {"n": 64}, "entry": "add_kernel", "ratio": 1.04, "low": 1.03, "high": 1.05, "rounds": 30}
+    ]
+    assert frame.time_ms.tolist() == pytest.approx([1.0, 1.0], rel=0.03)
+
+
+def test_clocks_that_agree_within_the_noise_are_kept_and_no_row_speaks_of_them(lab: kernellab.Lab) -> None:
+    entry = ReferenceEntry("add_kernel", Interval(1.02, 0.99, 1.05), 30)
+    gpu = FakeGpu(lab, times(add_kernel=1.0, torch=1.0), entry=entry)
+    frame = gpu.bench(add_kernel, grid, over={"n": [64]}, inputs=inputs, versus={"torch": torch_add}).frame
+    assert frame.reason.tolist() == ["", ""]
+    assert [each["ratio"] for each in frame.attrs["clocks"]] == [1.02]
+
+
+def test_a_kernel_that_is_timed_in_the_notebooks_process_says_so(lab: kernellab.Lab) -> None:
+    gpu = FakeGpu(lab, times(add_kernel=1.0), here={"add_kernel": "x_ptr lies on cpu"})
+    frame = gpu.bench(add_kernel, grid, over={"n": [64]}, inputs=inputs).frame
+    assert list(frame.status) == ["ok"]
+    assert frame.reason.tolist() == ["timed in the notebook's own process: x_ptr lies on cpu"]
+    assert frame.attrs["clocks"] == []
+
+
+def test_who_fails_while_all_are_timed_costs_only_its_own_row(lab: kernellab.Lab) -> None:
+    tried = set[str]()
+
+    def time_of(implementation: Implementation, arguments: Mapping[str, Any]) -> Time:
+        is_first = implementation.name not in tried
+        tried.add(implementation.name)
+        return RunError("add_kernel failed on the GPU") if implementation.name == "add_kernel" and not is_first else 1.0
+
+    versus = {"torch": torch_add, "other": torch_add}
+    frame = FakeGpu(lab, time_of).bench(add_kernel, grid, over={"n": [64]}, inputs=inputs, versus=versus).frame
+    assert list(frame.status) == ["fault", "ok", "ok"]
+    assert frame.reason[0] == "add_kernel failed on the GPU"
+    assert frame.samples.tolist()[1:] == [30, 30]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +179,7 @@ def test_an_interrupt_before_anything_was_measured_goes_through(lab: kernellab.L
 def test_an_interrupt_while_a_point_is_timed_keeps_its_rounds(lab: kernellab.Lab) -> None:
     asked = iter(range(100))
 
-    def time_of(contestant: Contestant, arguments: Mapping[str, Any]) -> Time:
+    def time_of(implementation: Implementation, arguments: Mapping[str, Any]) -> Time:
         if arguments["n"] == 128 and next(asked) > 12:  # one to try it out, ten of the first turn
             raise KeyboardInterrupt
         return 1.0

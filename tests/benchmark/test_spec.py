@@ -8,7 +8,7 @@ import pytest
 import torch
 import triton
 
-from kernellab.benchmark.spec import Question, peers, shown, swept
+from kernellab.benchmark.spec import BenchmarkSpec, peers, shown, swept
 from kernellab.errors import UsageError
 from kernellab.measure.config import Space
 from kernellab.measure.functions import called
@@ -16,21 +16,21 @@ from kernellab.measure.functions import called
 NAMES = ("x_ptr", "n", "BLOCK")
 
 
-def asked(over: dict[str, Any], **more: Any) -> Question:
-    return Question(None, None, {}, swept(over, NAMES, more.get("inputs")), **more)
+def asked(over: dict[str, Any], **more: Any) -> BenchmarkSpec:
+    return BenchmarkSpec(None, None, {}, swept(over, NAMES, more.get("inputs")), **more)
 
 
 def test_points_are_all_combinations_that_the_condition_leaves() -> None:
-    question = asked({"n": [1, 2, 3], "BLOCK": [16, 32]}, where="n * BLOCK != 32")
-    assert [tuple(point.values()) for point in question.points] == [(1, 16), (2, 32), (3, 16), (3, 32)]
+    spec = asked({"n": [1, 2, 3], "BLOCK": [16, 32]}, where="n * BLOCK != 32")
+    assert [tuple(point.values()) for point in spec.points] == [(1, 16), (2, 32), (3, 16), (3, 32)]
 
 
 def test_configs_versions_and_options_are_variants_of_one_case() -> None:
     configs = Space(BLOCK=[16, 32], num_warps=[4])
-    question = asked({"n": [1, 2], "config": configs, "num_warps": [2, 4]})
-    assert question.cases == [{"n": 1}, {"n": 2}]
-    assert len(question.variants({"n": 1})) == 4
-    assert all(isinstance(each["config"], triton.Config) for each in question.variants({"n": 2}))
+    spec = asked({"n": [1, 2], "config": configs, "num_warps": [2, 4]})
+    assert spec.cases == [{"n": 1}, {"n": 2}]
+    assert len(spec.variants({"n": 1})) == 4
+    assert all(isinstance(each["config"], triton.Config) for each in spec.variants({"n": 2}))
 
 
 def test_names_that_only_inputs_takes_may_be_swept() -> None:

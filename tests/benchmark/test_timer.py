@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from kernellab.benchmark.timer import Contestant, GpuArena, call_hooks, difference, returned, run_function
+from kernellab.benchmark.outputs import difference, returned, run_function
+from kernellab.benchmark.timer import SWITCHED_OFF, GpuTimer, call_hooks
 from kernellab.errors import RunError
+from kernellab.gpu.ipc import CannotBoard
 from kernellab.measure.comparison import Value
+from kernellab.measure.implementations import Implementation, Measured
+from kernellab.measure.stopwatch import DeviceState, Turn
+from tests.measure.test_stopwatch import Device
 
 
 def compared(outputs: list[Any], reference: list[Any], *names: str) -> str:
@@ -49,15 +56,15 @@ def test_a_failing_function_is_told_in_its_own_words() -> None:
         raise ZeroDivisionError("no more")
 
     with pytest.raises(RunError, match="peer raised ZeroDivisionError: no more"):
-        run_function(Contestant("peer", function=broken), {"x": 1})
+        run_function(Implementation("peer", function=broken), {"x": 1})
 
 
 def test_what_is_changed_in_place_is_brought_back_at_the_end() -> None:
     x = torch.ones(4)
     watch: Any = None  # nothing is timed
-    arena = GpuArena(watch, nullcontext, {"x": x}, {"x": x}, {"x": x}, frozenset({"x"}))
+    timer = GpuTimer(watch, nullcontext, {"x": x}, {"x": x}, {"x": x}, frozenset({"x"}))
     x.add_(1)
-    arena.close()
+    timer.close()
     assert torch.equal(x, torch.ones(4))
 
 
@@ -68,3 +75,85 @@ def test_a_failing_hook_is_told_in_its_own_words() -> None:
     launch: Any = SimpleNamespace(before=(hook,), arguments={"x": 1}, options={"num_warps": 4})
     with pytest.raises(RunError, match="pre_hook of a config raised KeyError"):
         call_hooks(launch)
+
+
+@dataclass(slots=True)
+class TwoProcesses:
+    """A device that two processes time: in the worker, kernels take ``there_ms``, here a launch takes 0.04 ms."""
+
+    there_ms: float = 0.04
+    unreachable: tuple[str, ...] = ()
+    log: list[str] = field(default_factory=list)
+    device: Device = field(default_factory=Device)
+
+    def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
+        if implementation.name in self.unreachable:
+            raise CannotBoard(f"{implementation.name} cannot be shared")
+        return Measured((self.there_ms,) * runs)
+
+    def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
+        self.log.append(" ".join(each.name for each in implementations))
+        return [tuple(self.there_ms + i / 1e6 for i in range(rounds)) for _ in implementations]
+
+    def close(self) -> None:
+        self.log.append("close")
+
+    def timer(self, *implementations: Implementation) -> GpuTimer:
+        bench: Any = self
+        timer = GpuTimer(
+            self.device.watch(), nullcontext, {}, {}, {}, frozenset(), bench, look=lambda: DeviceState(1980, 41)
+        )
+        for each in implementations:
+            timer._turns[id(each)] = Turn(self.device.launch(each.name))
+            if each.launch is not None:
+                timer._let_worker_reach(each)
+        return timer
+
+
+LAUNCH: Any = SimpleNamespace(before=())
+ADD, MUL, TORCH = Implementation("add", LAUNCH), Implementation("mul", LAUNCH), Implementation("torch", function=min)
+
+
+def test_kernels_are_timed_by_the_worker_and_functions_here_with_one_kernel_that_both_time() -> None:
+    both = TwoProcesses(there_ms=0.05)
+    timer = both.timer(ADD, MUL, TORCH)
+    torch_ms, add_ms, mul_ms = timer.interleave([TORCH, ADD, MUL], 4)
+    assert both.log == ["add mul"]
+    assert sorted({each for each in both.device.log if each != "flush"}) == ["add", "torch"]
+    assert torch_ms == pytest.approx((0.04,) * 4)
+    assert add_ms == mul_ms == pytest.approx((0.05,) * 4, rel=1e-3)
+    entry = timer.reference_entry()
+    assert entry is not None
+    assert (entry.name, entry.rounds) == ("add", 4)
+    assert entry.ratio.median == pytest.approx(0.8, rel=1e-3)
+    assert timer.state == DeviceState(1980, 41)
+
+
+@pytest.mark.parametrize("implementations", [(ADD, MUL), (TORCH,)])
+def test_one_clock_needs_no_reference_entry(implementations: tuple[Implementation, ...]) -> None:
+    both = TwoProcesses()
+    timer = both.timer(*implementations)
+    timer.interleave(implementations, 2)
+    assert timer.reference_entry() is None
+    assert timer.state == DeviceState(1980, 41)
+    assert "add" not in both.device.log
+
+
+def test_a_kernel_that_the_worker_cannot_reach_is_timed_here_and_says_why() -> None:
+    both = TwoProcesses(unreachable=("add",))
+    timer = both.timer(ADD, MUL)
+    timer.interleave([ADD, MUL], 2)
+    assert both.log == ["mul"]
+    assert sorted({each for each in both.device.log if each != "flush"}) == ["add", "mul"]
+    assert [timer.why_here(each) for each in (ADD, MUL)] == ["add cannot be shared", ""]
+    assert timer.reference_entry() is not None
+
+
+def test_without_trial_launches_all_is_timed_here() -> None:
+    both = TwoProcesses()
+    timer = both.timer()
+    timer.bench = None
+    timer._let_worker_reach(ADD)
+    timer._turns[id(ADD)] = Turn(both.device.launch("add"))
+    assert timer.interleave([ADD], 2)[0] == pytest.approx((0.04,) * 2)
+    assert timer.why_here(ADD) == SWITCHED_OFF
