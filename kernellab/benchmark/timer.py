@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from kernellab.benchmark.outputs import FirstOutputs, outputs_of, returned, run_function, written_by
 from kernellab.errors import LaunchError, RunError, first_line
-from kernellab.gpu.ipc import CannotBoard
+from kernellab.gpu.ipc import CannotExport
 from kernellab.ir.effects import REACHED
 from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import fill
@@ -178,7 +178,7 @@ class GpuTimer:
             return
         try:
             self.bench.measure(implementation, 1, None)
-        except CannotBoard as exc:
+        except CannotExport as exc:
             self._here[id(implementation)] = str(exc)
 
     def _is_there(self, implementation: Implementation) -> bool:

@@ -14,7 +14,7 @@ import torch
 from kernellab.benchmark.outputs import difference, returned, run_function
 from kernellab.benchmark.timer import SWITCHED_OFF, GpuTimer, call_hooks
 from kernellab.errors import RunError
-from kernellab.gpu.ipc import CannotBoard
+from kernellab.gpu.ipc import CannotExport
 from kernellab.measure.comparison import Value
 from kernellab.measure.implementations import Implementation, Measured
 from kernellab.measure.stopwatch import DeviceState, Turn
@@ -88,7 +88,7 @@ class TwoProcesses:
 
     def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
         if implementation.name in self.unreachable:
-            raise CannotBoard(f"{implementation.name} cannot be shared")
+            raise CannotExport(f"{implementation.name} cannot be shared")
         return Measured((self.there_ms,) * runs)
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
