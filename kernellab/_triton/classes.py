@@ -49,6 +49,7 @@ class ClassText:
 
     @property
     def text(self) -> str:
+        """The statement as a whole."""
         return "".join(f"{line}\n" if line else "\n" for line in self.lines)
 
     def name(self, value: Any, wanted: str) -> str:
@@ -65,6 +66,7 @@ class ClassText:
         return repr(value) if _has_literal(value) else self.name(value, f"{self.cls.__name__}_{name}".strip("_"))
 
     def body(self, text: str) -> None:
+        """Add lines of the body."""
         self.lines += textwrap.indent(text, "    ").splitlines()
 
 

@@ -149,6 +149,7 @@ class SideTable(torch.nn.Module):
         return kernel
 
     def extra_repr(self) -> str:
+        """Return the kernels with their ids, for the text of the module."""
         return ", ".join(f"{number}: {kernel.__name__}" for number, kernel in self.kernels.items())
 
 

@@ -43,6 +43,7 @@ class Program:
 
     @property
     def is_complete(self) -> bool:
+        """Whether its block has ended well."""
         return self._tape is not None
 
     @property

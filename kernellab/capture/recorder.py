@@ -216,6 +216,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return name_in(self.scope(), tensor) or next((name for name, value in own.items() if value is tensor), "")
 
     def note(self, text: str) -> None:
+        """Keep a remark for the user, once."""
         self.recording.notes[text] = None
 
     def _other(self, tensor: Any, layout: Layout) -> int:

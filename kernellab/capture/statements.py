@@ -232,4 +232,5 @@ def uses_of(tape: Tape) -> list[KernelUse]:
 
 
 def takes_descriptors(tape: Tape) -> bool:
+    """Tell whether a step takes a tensor descriptor."""
     return any(isinstance(value, Descriptor) for step in tape.steps for value in members_of(step.kwargs))

@@ -180,6 +180,7 @@ class Tape:
 
     @property
     def launches(self) -> tuple[Step, ...]:
+        """The steps that launch a kernel."""
         return tuple(step for step in self.steps if step.use is not None)
 
     @property

@@ -187,10 +187,12 @@ class Memory:
         return None if known is None else known[1]
 
     def watch(self, storage: int, tensor: Any) -> None:
+        """Watch a storage that is new, if something else than torch may hold it."""
         if is_foreign(tensor.untyped_storage()):
             self.expose(storage, tensor, "NumPy or another process holds it too")
 
     def expose(self, storage: int, tensor: Any, how: str) -> None:
+        """Compare what a storage holds from now on, since something else than torch can change it."""
         if storage not in self._exposed:
             self._exposed[storage] = Exposure(how, self._digest(tensor))
 

@@ -118,9 +118,6 @@ class Flat:
             case _:
                 return binding_literal(binding)
 
-    def kernel_text(self) -> str:
-        return self.texts[0]
-
     def _named(self, name: str, definition: str, where: dict[str, str]) -> str:
         """Return the global name of a definition: ``name``, or one like it where that means something else."""
         taken = {**self.imports, **self.constants}

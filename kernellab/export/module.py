@@ -105,7 +105,7 @@ def definitions(parts: Parts, tuner: Autotune | None, *, heuristics: bool = True
         entries = ", ".join(f"{literal(name)}: {text}" for name, text in values)
         decorators.append(f"@triton.heuristics({{{entries}}})")
     decorators.append(_jit(parts))
-    yield "\n".join([*decorators, parts.flat.kernel_text()])
+    yield "\n".join([*decorators, parts.flat.texts[0]])
 
 
 def _jit(parts: Parts) -> str:

@@ -11,26 +11,3 @@ from kernellab.registry.recorded_launches import (
     values_of,
 )
 from kernellab.registry.table import Registry, version_digest
-
-__all__ = [
-    "Listing",
-    "Loaded",
-    "RecordedVersion",
-    "Registry",
-    "VersionRow",
-    "argument_of",
-    "config_words",
-    "define",
-    "grid_text",
-    "keep",
-    "launch_of",
-    "launched_version",
-    "made_arguments",
-    "made_inputs",
-    "recorded_version",
-    "remember",
-    "result_of",
-    "texts_of",
-    "values_of",
-    "version_digest",
-]

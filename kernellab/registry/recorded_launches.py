@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -159,6 +160,7 @@ def _tensor(argument: Argument, generator: Any, device: str) -> Any:
 
 
 def bounds_of(argument: Argument) -> tuple[float, float]:
+    """Return the least and the largest value that a tensor is made anew with."""
     return (0.0, 1.0) if argument.low is None or argument.high is None else (argument.low, argument.high)
 
 
@@ -179,6 +181,7 @@ def _require_room(tensors: Sequence[Argument], device: str) -> None:
 
 
 def given_arguments(launch: RecordedLaunch) -> list[Argument]:
+    """Return the arguments that are no constexprs, in the order of the kernel."""
     return [argument for argument in launch.arguments if not argument.constexpr]
 
 
@@ -188,15 +191,18 @@ def options_of(launch: RecordedLaunch) -> dict[str, Any]:
 
 
 def why_unmade(argument: Argument) -> str:
+    """Return why an argument cannot be made anew, and what to do."""
     what = f"the function {argument.value}" if argument.kind == "function" else f"a {argument.value}"
     return f"{argument.name} was {what}, which an exported module cannot make; export it without its launch."
 
 
 def tensors_among(arguments: list[Argument]) -> list[Argument]:
+    """Return the tensors of arguments, those under descriptors and in tuples included."""
     return [t for a in arguments for t in ((a,) if a.kind == "tensor" else tensors_among(list(a.members)))]
 
 
-Extent = Callable[[RecordedLaunch], int | None]
+Formula = tuple[str, tuple[int | None, ...]]
+"""The text of a number that a launch gives, and what it was in each launch; None where it has no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,76 +234,60 @@ def _varies(text: str) -> bool:
 
 
 def _axis(launches: Sequence[RecordedLaunch], axis: int) -> str | None:
-    wanted = [launch.grid[axis] for launch in launches if launch.grid is not None]
+    wanted = tuple(launch.grid[axis] for launch in launches if launch.grid is not None)
     if set(wanted) == {1}:
         return "1"
-    for text, extent in _candidates(launches[-1]):
-        if [extent(launch) for launch in launches] == wanted:
-            return text
-    return None
+    return next((text for text, values in _candidates(launches) if values == wanted), None)
 
 
-def _candidates(launch: RecordedLaunch) -> Iterator[tuple[str, Extent]]:
+def _candidates(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
     """Yield formulas, the likeliest first: quotients by a block size, then sizes themselves, then products of two."""
-    sizes, blocks = list(_sizes(launch)), list(_blocks(launch))
-    quotients = [_quotient(size, block) for size in sizes for block in blocks]
+    sizes, blocks = list(_sizes(launches)), list(_blocks(launches))
+    quotients = [
+        _combined(f"triton.cdiv({size[0]}, {block[0]})", size, block, _blocks_over)
+        for size in sizes
+        for block in blocks
+    ]
     yield from quotients
     yield from sizes
     for first, second in itertools.product([*quotients, *sizes], repeat=2):
         if first[0] != second[0]:
-            yield f"{first[0]} * {second[0]}", _product(first[1], second[1])
+            yield _combined(f"{first[0]} * {second[0]}", first, second, operator.mul)
 
 
-def _sizes(launch: RecordedLaunch) -> Iterator[tuple[str, Extent]]:
-    for argument in launch.arguments:
+def _sizes(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
+    arguments = launches[-1].arguments
+    for argument in arguments:
         if argument.kind == "scalar" and not argument.constexpr and type(argument.value) is int:
-            yield argument.name, _scalar(argument.name)
-    for argument in launch.arguments:
+            yield argument.name, _scalars(launches, argument.name)
+    for argument in arguments:
         if argument.kind == "tensor":
+            shapes = [next((a.shape for a in launch.arguments if a.name == argument.name), ()) for launch in launches]
             for axis in range(len(argument.shape)):
-                yield f"{argument.name}.shape[{axis}]", _shape(argument.name, axis)
+                extents = tuple(shape[axis] if axis < len(shape) else None for shape in shapes)
+                yield f"{argument.name}.shape[{axis}]", extents
             if len(argument.shape) > 1:
-                yield f"{argument.name}.numel()", _shape(argument.name, None)
-    for argument in launch.arguments:
+                yield f"{argument.name}.numel()", tuple(map(math.prod, shapes))
+    for argument in arguments:
         if argument.constexpr and type(argument.value) is int:
-            yield f'meta["{argument.name}"]', _scalar(argument.name)
+            yield f'meta["{argument.name}"]', _scalars(launches, argument.name)
 
 
-def _blocks(launch: RecordedLaunch) -> Iterator[tuple[str, Extent]]:
-    for argument in launch.arguments:
+def _blocks(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
+    for argument in launches[-1].arguments:
         if argument.constexpr and type(argument.value) is int and argument.value > 1:
-            yield f'meta["{argument.name}"]', _scalar(argument.name)
+            yield f'meta["{argument.name}"]', _scalars(launches, argument.name)
 
 
-def _quotient(size: tuple[str, Extent], block: tuple[str, Extent]) -> tuple[str, Extent]:
-    def extent(launch: RecordedLaunch) -> int | None:
-        above, below = size[1](launch), block[1](launch)
-        return None if above is None or not below else -(-above // below)
-
-    return f"triton.cdiv({size[0]}, {block[0]})", extent
+def _scalars(launches: Sequence[RecordedLaunch], name: str) -> tuple[int | None, ...]:
+    values = (next((a.value for a in launch.arguments if a.name == name), None) for launch in launches)
+    return tuple(value if type(value) is int else None for value in values)
 
 
-def _product(first: Extent, second: Extent) -> Extent:
-    def extent(launch: RecordedLaunch) -> int | None:
-        left, right = first(launch), second(launch)
-        return None if left is None or right is None else left * right
-
-    return extent
+def _blocks_over(size: int, block: int) -> int | None:
+    return -(-size // block) if block else None
 
 
-def _scalar(name: str) -> Extent:
-    def extent(launch: RecordedLaunch) -> int | None:
-        value = next((a.value for a in launch.arguments if a.name == name), None)
-        return value if type(value) is int else None
-
-    return extent
-
-
-def _shape(name: str, axis: int | None) -> Extent:
-    def extent(launch: RecordedLaunch) -> int | None:
-        shape = next((a.shape for a in launch.arguments if a.name == name), ())
-        if axis is None:
-            return math.prod(shape)
-        return shape[axis] if axis < len(shape) else None
-
-    return extent
+def _combined(text: str, first: Formula, second: Formula, compute: Callable[[int, int], int | None]) -> Formula:
+    pairs = zip(first[1], second[1], strict=True)
+    return text, tuple(None if a is None or b is None else compute(a, b) for a, b in pairs)

@@ -225,6 +225,7 @@ class Closure:
 
     @property
     def name(self) -> str:
+        """The name of the kernel."""
         return self.functions[0].name
 
     @cached_property
@@ -290,10 +291,12 @@ def from_jsonable(value: Any) -> Any:
 
 
 def closure_to_jsonable(closure: Closure) -> object:
+    """Return a closure as JSON, with the number of its schema."""
     return {"schema": SCHEMA, "closure": jsonable(closure)}
 
 
 def closure_from_jsonable(value: dict[str, Any]) -> Closure:
+    """Return what `closure_to_jsonable` wrote, unchecked: `closure_of_json` reads what others may have written."""
     closure: Closure = from_jsonable(value["closure"])
     return closure
 

@@ -95,6 +95,7 @@ def is_name(value: object) -> bool:
 
 
 def is_dotted(value: str) -> bool:
+    """Tell whether a text consists of identifiers with dots between them."""
     return all(map(is_name, value.split(".")))
 
 

@@ -95,6 +95,7 @@ def made(function: Callable[..., Any], arguments: tuple[Any, ...], state: Any) -
 
 
 def is_named_tuple(cls: type) -> bool:
+    """Tell whether a class is a tuple with named fields."""
     return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
 
 

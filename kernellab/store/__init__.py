@@ -19,24 +19,3 @@ from kernellab.store.formula import evaluated, is_formula
 from kernellab.store.schema import SCHEMA
 from kernellab.store.serial import measurement_of
 from kernellab.store.store import History, PassedTrial, Store, TrialLog
-
-__all__ = [
-    "FILE",
-    "SCHEMA",
-    "Argument",
-    "Entry",
-    "History",
-    "LaunchRow",
-    "LaunchedBy",
-    "Measurement",
-    "MeasurementRow",
-    "PassedTrial",
-    "RecordedLaunch",
-    "Result",
-    "Store",
-    "TrialLog",
-    "Version",
-    "evaluated",
-    "is_formula",
-    "measurement_of",
-]

@@ -31,6 +31,7 @@ class Version:
 
     @property
     def label(self) -> str:
+        """The name and the number: ``softmax@2``."""
         return f"{self.name}@{self.version}"
 
     @property
@@ -91,6 +92,7 @@ class RecordedLaunch:
     by: LaunchedBy = "launch"
 
     def argument(self, name: str) -> Argument:
+        """Return the argument of this name, which it has."""
         return next(argument for argument in self.arguments if argument.name == name)
 
 

@@ -105,6 +105,7 @@ class Database:
         self._recovering(lambda: self._connection.execute("VACUUM"))
 
     def close(self) -> None:
+        """Close the connection; it is not opened again."""
         with self._lock:
             self._is_closed = True
             self._connection.close()

@@ -55,6 +55,7 @@ def dumped(value: object) -> str:
 
 
 def launch_to_jsonable(launch: RecordedLaunch) -> dict[str, Any]:
+    """Return a launch as JSON."""
     found = {**_plain(launch), "arguments": [argument_to_jsonable(argument) for argument in launch.arguments]}
     if launch.by == "launch":
         del found["by"]  # those of an earlier release have none
@@ -62,6 +63,7 @@ def launch_to_jsonable(launch: RecordedLaunch) -> dict[str, Any]:
 
 
 def result_to_jsonable(result: Result) -> dict[str, Any]:
+    """Return the summary of a compiled kernel as JSON."""
     found = _plain(result)
     if not result.through:
         del found["through"]  # those of an earlier release have none

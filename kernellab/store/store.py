@@ -216,6 +216,7 @@ class TrialLog:
     database: Database
 
     def add(self, trial: PassedTrial) -> None:
+        """Keep a trial launch that went well; once is enough."""
         values = (*astuple(trial), time.time())
         self.database.write(
             lambda cursor: cursor.execute(
@@ -268,6 +269,7 @@ class Store:
         return rows[0] if rows else None
 
     def by_id(self, number: int) -> Version | None:
+        """Return the version with this id, or None."""
         rows = self._versions("WHERE id = ?", (number,)) if abs(number) <= _LAST else []
         return rows[0] if rows else None
 
@@ -287,10 +289,12 @@ class Store:
         self.database.write(lambda cursor: cursor.execute("DELETE FROM versions WHERE id = ?", (number,)))
 
     def tag(self, number: int, tags: Iterable[str]) -> None:
+        """Put tags on a version."""
         rows = [(number, tag) for tag in tags]
         self.database.write(lambda cursor: cursor.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", rows))
 
     def untag(self, number: int, tags: Iterable[str]) -> None:
+        """Take tags off a version."""
         rows = [(number, tag) for tag in tags]
         self.database.write(
             lambda cursor: cursor.executemany("DELETE FROM tags WHERE version_id = ? AND tag = ?", rows)
@@ -317,6 +321,7 @@ class Store:
         return [text for _, text in self.database.readable("notes", rows, _owned_text)]
 
     def close(self) -> None:
+        """Close the database."""
         self.database.close()
 
     def _versions(self, condition: str, values: tuple[object, ...]) -> list[Version]:
