@@ -388,14 +388,7 @@ def _bound(collector: Collector, value: Any) -> Binding:
     """Return how to get a value again; `Opaque` for a function whose source is not known, such as that of a prompt."""
     if isinstance(value, FunctionType) and not is_installed(value.__module__ or ""):
         try:
-            _require_source(value)
+            lambda_definition(value) if value.__name__ == "<lambda>" else definition(value)
         except SourceError:
             return Opaque("a function without source")
     return collector.bind(value)
-
-
-def _require_source(function: FunctionType) -> None:
-    if function.__name__ == "<lambda>":
-        lambda_definition(function)
-    else:
-        definition(function)

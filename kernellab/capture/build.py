@@ -48,7 +48,8 @@ def build_program(recording: Recording, scope: Mapping[str, Any], register: Call
     steps = [*windows, *steps]
     names = _user_names(recording, scope)
     outputs = _outputs(recording, steps, inputs, names)
-    live = _live(recording, steps, inputs, outputs)
+    storages = [known.storage for known in recording.values]
+    live = _kept(steps, storages, inputs, outputs, keeps_launches=True)
     used = {index for step in live for index in (*step.taken, *step.results)} | set(outputs)
     kept = [index for index in inputs if index in used]
     wanted = {index: names.get(index, "") for index in used if index >= 0}
@@ -169,11 +170,6 @@ def _outputs(recording: Recording, steps: Sequence[Step], inputs: Sequence[int],
             found.append(index)
     own = {index for step in steps if step.operation in _QUIET for index in step.results}
     return list(dict.fromkeys(index for index in found if index in names or index not in own))
-
-
-def _live(recording: Recording, steps: Sequence[Step], inputs: Sequence[int], outputs: Sequence[int]) -> list[Step]:
-    storages = [known.storage for known in recording.values]
-    return _kept(steps, storages, inputs, outputs, keeps_launches=True)
 
 
 def _kept(

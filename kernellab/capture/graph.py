@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,18 @@ import torch.fx
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from kernellab._triton.objects import jit_function
-from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Addresses, Descriptor, Ref, Step, Tape, Value, with_refs
+from kernellab.capture.tape import (
+    COPY,
+    LAUNCH,
+    WINDOW,
+    Addresses,
+    Descriptor,
+    Step,
+    Tape,
+    Value,
+    mapped,
+    with_refs,
+)
 from kernellab.errors import UsageError
 from kernellab.registry import Registry
 
@@ -55,29 +67,29 @@ def _add(graph: torch.fx.Graph, nodes: dict[int, Any], table: Any, tape: Tape, s
         node.name = _fresh(graph, use.kernel.partition("@")[0], node)
         node.meta.update(kernel=use.kernel, kernel_id=use.kernel_id, constants_id=use.constants_id)
         node.meta.update(launch_id=use.launch_id, grid=use.grid)
-    if not step.several:
-        for index in step.results:
-            if index >= 0:
-                node.name = _fresh(graph, tape.values[index].name, node)
-                nodes[index] = _described(node, tape.values[index])
-                _require_shape(graph, nodes[index], tape.values[index], step)
-        return
     for position, index in enumerate(step.results):
         if index >= 0:
-            member = graph.call_function(operator.getitem, (node, position))
-            member.name = _fresh(graph, tape.values[index].name, member)
-            nodes[index] = _described(member, tape.values[index])
-            _require_shape(graph, member, tape.values[index], step)
-
-
-def _require_shape(graph: torch.fx.Graph, node: torch.fx.Node, value: Value, step: Step) -> None:
-    if step.has_open_shape:
-        graph.call_function(require_shape, (node, value.layout.shape, step.words))
+            value = tape.values[index]
+            made = graph.call_function(operator.getitem, (node, position)) if step.several else node
+            made.name = _fresh(graph, value.name, made)
+            nodes[index] = _described(made, value)
+            if step.has_open_shape:
+                graph.call_function(require_shape, (made, value.layout.shape, step.words))
 
 
 def _called(graph: torch.fx.Graph, nodes: dict[int, Any], table: Any, step: Step) -> torch.fx.Node:
+    def part_given(part: Any) -> Any:
+        """Return a descriptor or an address as a node of its own, which a graph cannot hold as a value."""
+        replaced = with_refs(part, nodes)
+        if isinstance(part, Descriptor):
+            layout = (part.shape, part.strides, part.block_shape, part.padding)
+            return graph.call_function(descriptor, (replaced.base, *layout))
+        if isinstance(part, Addresses):
+            return graph.call_function(addressed, (replaced.table, list(replaced.entries)))
+        return replaced
+
     def given(value: Any) -> Any:
-        return _with_descriptors(graph, with_refs(value, nodes), value, nodes)
+        return mapped(value, part_given)
 
     if step.operation == LAUNCH:
         assert step.use is not None
@@ -100,19 +112,6 @@ def operation_named(name: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part)
     return found
-
-
-def _with_descriptors(graph: torch.fx.Graph, replaced: Any, value: Any, nodes: dict[int, Any]) -> Any:
-    """Return an argument with each descriptor or address as a node of its own, which a graph cannot hold as a value."""
-    if isinstance(value, Descriptor):
-        given = (nodes[value.base.index], value.shape, value.strides, value.block_shape, value.padding)
-        return graph.call_function(descriptor, given)
-    if isinstance(value, Addresses):
-        return graph.call_function(addressed, (replaced.table, list(replaced.entries)))
-    if isinstance(value, tuple) and not isinstance(value, Ref):
-        members = [_with_descriptors(graph, r, v, nodes) for r, v in zip(replaced, value, strict=True)]
-        return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
-    return replaced
 
 
 def _described(node: torch.fx.Node, value: Value) -> torch.fx.Node:
@@ -245,12 +244,13 @@ def descriptor(
 
 def _moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
     """Return an argument with the memory of each first tensor replaced by that of the second."""
-    if isinstance(value, tuple | list):
-        members = (_moved(member, pairs) for member in value)
-        return type(value)(*members) if hasattr(value, "_fields") else type(value)(members)
+    return mapped(value, partial(_part_moved, pairs=pairs))
+
+
+def _part_moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
     if hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), torch.Tensor):
         padding = getattr(value, "padding", "zero")
-        return descriptor(_moved(value.base, pairs), value.shape, value.strides, value.block_shape, padding)
+        return descriptor(_part_moved(value.base, pairs), value.shape, value.strides, value.block_shape, padding)
     if not isinstance(value, torch.Tensor):
         return value
     for old, new in pairs:

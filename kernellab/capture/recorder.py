@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, user_frame
-from kernellab.capture.tape import Addresses, Descriptor, Layout, Ref, Seen, Step, refs_in, window_step
+from kernellab.capture.tape import Addresses, Descriptor, Layout, Ref, Seen, Step, mapped, refs_in, window_step
 from kernellab.capture.torch_calls import (
     Memory,
     given_for,
@@ -257,19 +257,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _taken(self, value: Any) -> Any:
         """Return arguments with values in place of tensors."""
-        if isinstance(value, torch.Tensor):
-            return Ref(self.value_of(value))
-        if isinstance(value, list):
-            return [self._taken(member) for member in value]
-        if isinstance(value, tuple):
-            members = (self._taken(member) for member in value)
-            return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
-        if isinstance(value, dict):
-            return {name: self._taken(member) for name, member in value.items()}
-        if hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), torch.Tensor):
-            layout = (tuple(value.shape), tuple(value.strides), tuple(value.block_shape))
-            return Descriptor(Ref(self.value_of(value.base)), *layout, getattr(value, "padding", "zero"))
-        return value
+
+        def taken(part: Any) -> Any:
+            if isinstance(part, torch.Tensor):
+                return Ref(self.value_of(part))
+            if hasattr(part, "block_shape") and isinstance(getattr(part, "base", None), torch.Tensor):
+                layout = (tuple(part.shape), tuple(part.strides), tuple(part.block_shape))
+                return Descriptor(Ref(self.value_of(part.base)), *layout, getattr(part, "padding", "zero"))
+            return part
+
+        return mapped(value, taken)
 
     def _made(self, func: Any, taken: Any, given: Any, result: Any, versions: Mapping[int, int]) -> None:
         """Record an operation that ended well."""

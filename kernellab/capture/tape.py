@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.ir.effects import Effects
@@ -214,23 +214,34 @@ def members_of(value: Any) -> Iterator[Any]:
         yield value
 
 
-def with_refs(value: Any, new: Mapping[int, Any]) -> Any:
-    """Return nested arguments with each value replaced by what ``new`` gives for its index."""
-    if isinstance(value, Ref):
-        return new[value.index]
-    if isinstance(value, Descriptor):
-        return Descriptor(new[value.base.index], value.shape, value.strides, value.block_shape, value.padding)
-    if isinstance(value, Addresses):
-        entries = tuple((position, new[ref.index], offset) for position, ref, offset in value.entries)
-        return Addresses(with_refs(value.table, new), entries)
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return nested lists, tuples and dicts with what ``change`` makes of each value that they hold."""
     if isinstance(value, list):
-        return [with_refs(member, new) for member in value]
+        return [mapped(member, change) for member in value]
     if isinstance(value, tuple):
-        members = (with_refs(member, new) for member in value)
+        members = (mapped(member, change) for member in value)
         return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
     if isinstance(value, dict):
-        return {name: with_refs(member, new) for name, member in value.items()}
-    return value
+        return {name: mapped(member, change) for name, member in value.items()}
+    return change(value)
+
+
+def with_refs(value: Any, new: Mapping[int, Any]) -> Any:
+    """Return nested arguments with each value replaced by what ``new`` gives for its index."""
+
+    def changed(part: Any) -> Any:
+        match part:
+            case Ref(index):
+                return new[index]
+            case Descriptor(base):
+                return replace(part, base=new[base.index])
+            case Addresses(table, entries):
+                places = tuple((position, new[ref.index], offset) for position, ref, offset in entries)
+                return Addresses(None if table is None else new[table.index], places)
+            case _:
+                return part
+
+    return mapped(value, changed)
 
 
 def window_step(base: int, base_layout: Layout, index: int, layout: Layout) -> Step:

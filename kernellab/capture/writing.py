@@ -16,7 +16,7 @@ from kernellab.capture.plan import Plan
 from kernellab.capture.statements import Called, Names, main_device, statements, takes_descriptors, uses_of
 from kernellab.capture.tape import Tape
 from kernellab.errors import KernellabError, UsageError
-from kernellab.export.checking import Expected, arguments_text, compared, expected_of, summary, tolerance_over
+from kernellab.export.checking import Expected, arguments_text, compared, expected_of, expected_text, tolerance_over
 from kernellab.export.flatten import Flat, decorator_of, flattened, import_line, merged, moved
 from kernellab.export.write import Exported, replace_file
 from kernellab.source import Closure, docstring, literal
@@ -175,10 +175,7 @@ def _check(tape: Tape, trial: Trial) -> Iterator[str]:
     """Yield what the module compares its outputs with, ``check`` and ``main``."""
     expected = _expected(tape, trial)
     if expected:
-        rows = [f"    {literal(e.name)}: ({literal(e.mean)}, {literal(list(e.samples))})," for e in expected]
-        comment = "# Mean magnitude and samples of the outputs, as they were when this file was written."
-        yield "\n".join([comment, "EXPECTED = {", *rows, "}"])
-        yield inspect.getsource(summary).replace("(tensor: Any) -> tuple[float, list[float]]:", "(tensor):")
+        yield from expected_text(expected)
     yield _check_text(tape, expected)
     yield _MAIN.replace("ROUNDED", _rounded(tape))
 

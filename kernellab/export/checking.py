@@ -43,6 +43,14 @@ def _short(number: float) -> float:
     return float(f"{number:.7g}")
 
 
+def expected_text(expected: Sequence[Expected]) -> Iterator[str]:
+    """Yield what the outputs held, as a table, and the function that sums up an output."""
+    rows = [f"    {literal(e.name)}: ({literal(e.mean)}, {literal(list(e.samples))})," for e in expected]
+    comment = "# Mean magnitude and samples of the outputs, as they were when this file was written."
+    yield "\n".join([comment, "EXPECTED = {", *rows, "}"])
+    yield inspect.getsource(summary).replace("(tensor: Any) -> tuple[float, list[float]]:", "(tensor):")
+
+
 def check_text(plan: Plan, expected: Sequence[Expected], *, has_dot: bool) -> Iterator[str]:
     """Yield the functions ``reference`` (where one is known), ``check``, ``main``, and the call of it.
 
@@ -56,10 +64,7 @@ def check_text(plan: Plan, expected: Sequence[Expected], *, has_dot: bool) -> It
             f'def reference({names}):\n    """Return what the outputs are to hold."""\n    return {plan.launch.check}\n'
         )
     elif expected:
-        rows = [f"    {literal(e.name)}: ({literal(e.mean)}, {literal(list(e.samples))})," for e in expected]
-        comment = "# Mean magnitude and samples of the outputs, as they were when this file was written."
-        yield "\n".join([comment, "EXPECTED = {", *rows, "}"])
-        yield inspect.getsource(summary).replace("(tensor: Any) -> tuple[float, list[float]]:", "(tensor):")
+        yield from expected_text(expected)
     yield _check(plan, expected, has_dot=has_dot)
     yield _main(plan)
     yield 'if __name__ == "__main__":\n    main()\n'

@@ -100,12 +100,16 @@ def definitions(parts: Parts, tuner: Autotune | None, *, heuristics: bool = True
     """Yield the helpers, then the kernel with its decorators."""
     yield from parts.flat.helpers()
     decorators = [*_autotune(parts.flat, tuner)] if tuner else []
-    values = [(n, parts.flat.expression(b)) for n, b in parts.heuristics if not isinstance(b, Opaque)]
-    if values and heuristics:
-        entries = ", ".join(f"{literal(name)}: {text}" for name, text in values)
-        decorators.append(f"@triton.heuristics({{{entries}}})")
+    if heuristics and (given := heuristics_text(parts)):
+        decorators.append(f"@triton.heuristics({given})")
     decorators.append(_jit(parts))
     yield "\n".join([*decorators, parts.flat.texts[0]])
+
+
+def heuristics_text(parts: Parts) -> str:
+    """Return the heuristics that could be taken along as a dict of expressions, or ""."""
+    known = [(name, parts.flat.expression(b)) for name, b in parts.heuristics if not isinstance(b, Opaque)]
+    return _dict(known) if known else ""
 
 
 def _jit(parts: Parts) -> str:
@@ -128,17 +132,17 @@ def _autotune(flat: Flat, tuner: Autotune) -> Iterator[str]:
             yield f"    {name}={flat.expression(binding)},"
     pruning = [(n, flat.expression(b)) for n, b in tuner.prune_configs_by if not isinstance(b, Opaque)]
     if pruning:
-        yield f"    prune_configs_by={{{', '.join(f'{literal(n)}: {text}' for n, text in pruning)}}},"
+        yield f"    prune_configs_by={_dict(pruning)},"
     yield ")"
 
 
 def _config(flat: Flat, config: ConfigText) -> str:
-    parameters = ", ".join(f"{literal(name)}: {flat.expression(value)}" for name, value in config.parameters)
+    parameters = _dict((name, flat.expression(value)) for name, value in config.parameters)
     given = [(name, value) for name, value in config.options if value is not None and (name, value) != ("num_ctas", 1)]
     options = [f"{name}={literal(value)}" for name, value in given]
     if config.pre_hook is not None and not isinstance(config.pre_hook, Opaque):
         options.append(f"pre_hook={flat.expression(config.pre_hook)}")
-    return f"triton.Config({', '.join([f'{{{parameters}}}', *options])})"
+    return f"triton.Config({', '.join([parameters, *options])})"
 
 
 def _meta(parts: Parts, plan: Plan, tuned: Autotune | None) -> Iterator[str]:
@@ -152,9 +156,7 @@ def _meta(parts: Parts, plan: Plan, tuned: Autotune | None) -> Iterator[str]:
             plan.name, [launch], parts.recorded.result, [name for name, _ in parts.heuristics], parts.functions
         )
         chosen[_key_values(launch, parts.tuner)] = dict(each.meta)
-    rows = [
-        f"    {key}: {{{', '.join(f'{literal(n)}: {t}' for n, t in meta.items())}}}," for key, meta in chosen.items()
-    ]
+    rows = [f"    {key}: {_dict(meta.items())}," for key, meta in chosen.items()]
     names = ", ".join(parts.tuner.key) or "nothing"
     yield "\n".join([f"# What was chosen for each value of ({names}); another takes META.", "CONFIGS = {", *rows, "}"])
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from kernellab.errors import UsageError
 from kernellab.export.checking import Expected
 from kernellab.export.launcher import Plan
-from kernellab.export.module import Parts, definitions, ending, finished, head, parts_of, why_unchecked
+from kernellab.export.module import Parts, definitions, ending, finished, head, heuristics_text, parts_of, why_unchecked
 from kernellab.registry import RecordedVersion
-from kernellab.source import Opaque, literal
+from kernellab.source import literal
 from kernellab.store import Argument
 
 _REGISTER = '''\
@@ -50,10 +50,11 @@ def torch_op_text(recorded: RecordedVersion, expected: tuple[Expected, ...] = ()
         raise UsageError(
             f"The grid of {recorded.version.label} is no formula of its arguments; launch it by a function."
         )
+    heuristics = heuristics_text(parts)
     sections = [
         *head(parts),
         *definitions(parts, None, heuristics=False),
-        *_heuristics(parts),
+        *([f"HEURISTICS = {heuristics}"] if heuristics else []),
         _OPAQUE if _is_opaque(plan) else _REGISTER,
     ]
     sections += [_operator(plan, parts), _functional(plan)]
@@ -85,12 +86,6 @@ def _is_opaque(plan: Plan) -> bool:
     )
 
 
-def _heuristics(parts: Parts) -> Iterator[str]:
-    values = [(n, parts.flat.expression(b)) for n, b in parts.heuristics if not isinstance(b, Opaque)]
-    if values:
-        yield f"HEURISTICS = {{{', '.join(f'{literal(name)}: {text}' for name, text in values)}}}"
-
-
 def _operator(plan: Plan, parts: Parts) -> str:
     """Return the operator: it takes all tensors, mutates the outputs, and returns nothing."""
     names = dict.fromkeys(name.partition("[")[0] for name in plan.mutated)
@@ -103,7 +98,7 @@ def _operator(plan: Plan, parts: Parts) -> str:
         f'    """Launch `{plan.name}`; it mutates {", ".join(plan.mutated) or "nothing"}."""',
         f"    arguments = {{{given}, {meta}}}",
     ]
-    if any(not isinstance(b, Opaque) for _, b in parts.heuristics):
+    if heuristics_text(parts):
         lines += [
             "    # By a size, it splits dynamic shapes: torch.compile guards the size, torch.export wants it static.",
             "    for name, heuristic in HEURISTICS.items():",
