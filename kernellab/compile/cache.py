@@ -20,7 +20,7 @@ from typing import Any
 from kernellab._triton import CODE_GENERATOR
 from kernellab._triton.closure import closure_of, plain_bindings, require_taken
 from kernellab.compile.eviction import mark_used
-from kernellab.compile.job_queue import BothEnds
+from kernellab.compile.job_queue import JobQueue
 from kernellab.compile.occupancy import occupancy
 from kernellab.compile.types import Compiled, CompileJob, Resources, parameters_of
 from kernellab.compile.worker import GRAPH, SUMMARY, BuildRequest, unwritable
@@ -141,7 +141,7 @@ class Compiler:
         Leaving the loop early, or an interrupt, stops what is under way.
         """
         count = len(self.pool.workers)
-        line = BothEnds(len(jobs), max(1, count // _SHORT_SHARE) if from_both_ends else 0)
+        line = JobQueue(len(jobs), max(1, count // _SHORT_SHARE) if from_both_ends else 0)
         tickets: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in jobs:
             tickets.put(None)

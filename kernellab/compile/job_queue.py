@@ -1,4 +1,4 @@
-"""A line of jobs, the longest first, that workers take from at both ends."""
+"""A queue of jobs, the longest first, that workers take from at both ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class BothEnds:
+class JobQueue:
     """The indices of jobs. Who takes one takes the last that is left while fewer than ``shortest`` such are held, else
     the first.
 

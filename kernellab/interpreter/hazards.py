@@ -102,8 +102,8 @@ class Hazards:
             shadow.unwritten[index] = False
         if shadow.members is not None:
             self._check_members(region, addresses, index, itemsize)
-        elif region.twins:
-            names = ", ".join(region.twins)
+        elif region.same_views:
+            names = ", ".join(region.same_views)
             self._find(FindingKind.OVERLAP, Severity.NOTE, region, f"{region.name} and {names} are the same memory", 1)
 
     def before_atomic(
@@ -203,7 +203,7 @@ class Hazards:
                 continue
             each = shadow.per_element(itemsize)
             element = region.element(int(addresses[int(np.argmax(hit)) // each]))
-            severity = Severity.NOTE if other.name in region.twins else Severity.WARNING
+            severity = Severity.NOTE if other.name in region.same_views else Severity.WARNING
             detail = f"store through {region.name} (element {element}) changes {other.name}"
             self._find(FindingKind.OVERLAP, severity, region, detail, int(hit.sum()) // each)
 

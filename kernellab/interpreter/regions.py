@@ -120,7 +120,7 @@ class Region:
     bit: int
     delta: np.uint64
     uninitialised: bool = False
-    twins: tuple[str, ...] = ()
+    same_views: tuple[str, ...] = ()
 
     @property
     def storage_start(self) -> int:
@@ -185,8 +185,8 @@ def _mark_members(storage: Storage) -> None:
     overlapping = False
     for region in storage.regions:
         others = [other for other in storage.regions if other is not region and _overlap(region, other)]
-        region.twins = tuple(other.name for other in others if _same_view(region, other))
-        overlapping = overlapping or len(region.twins) < len(others)
+        region.same_views = tuple(other.name for other in others if _same_view(region, other))
+        overlapping = overlapping or len(region.same_views) < len(others)
     if not overlapping or len(storage.regions) > _MOST_MEMBERS:
         return
     for region in storage.regions:

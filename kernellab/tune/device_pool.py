@@ -131,6 +131,7 @@ class DevicePool:
         self._threads, self._running = [], 0
 
     def close(self) -> None:
+        """Start nothing more, and close the benches that were made."""
         self.drop()
         for bench in self._benches.values():
             bench.close()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from kernellab.compile.job_queue import BothEnds
+from kernellab.compile.job_queue import JobQueue
 
 
 def test_some_take_from_the_end_and_all_others_from_the_front() -> None:
-    line = BothEnds(6, 1)
+    line = JobQueue(6, 1)
     with ExitStack() as held:
         assert [held.enter_context(line.taken()) for _ in range(4)] == [5, 0, 1, 2]
 
 
 def test_who_ends_a_short_one_takes_the_next_short_one() -> None:
-    line = BothEnds(4, 1)
+    line = JobQueue(4, 1)
     with line.taken() as giant_or_short:
         assert giant_or_short == 3
     with line.taken() as short, line.taken() as long:
@@ -24,13 +24,13 @@ def test_who_ends_a_short_one_takes_the_next_short_one() -> None:
 
 
 def test_without_such_it_is_a_queue() -> None:
-    line = BothEnds(3, 0)
+    line = JobQueue(3, 0)
     with ExitStack() as held:
         assert [held.enter_context(line.taken()) for _ in range(3)] == [0, 1, 2]
 
 
 def test_one_that_failed_is_no_longer_held() -> None:
-    line = BothEnds(3, 1)
+    line = JobQueue(3, 1)
     try:
         with line.taken():
             raise ValueError
