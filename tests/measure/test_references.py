@@ -50,7 +50,7 @@ def triple(x_ptr: torch.Tensor) -> torch.Tensor:
 
 
 def tune(lab: kernellab.Lab, check: Callable[..., Any] | None, wrong: Mapping[Config, str] | None = None) -> Tuning:
-    def bench(launches: Any, timeout_s: float) -> FakeBench:
+    def bench(launches: Any, timeout_s: float, device: int | None) -> FakeBench:
         assert (launches.reference is None) == (check is None)
         return FakeBench(TIMES, differences=wrong or {})
 
