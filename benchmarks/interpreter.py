@@ -19,7 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernellab.launch.run import INTERPRET_WORKER, Interpreter
+from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.settings import child_environment
 from kernellab.workers.worker import Worker
 

@@ -11,7 +11,7 @@ from typing import Any
 import triton
 
 from kernellab.errors import OutOfBounds
-from kernellab.launch.run import INTERPRET_WORKER, Interpreter
+from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.workers.worker import Worker
 from tests.interpreter.bugs import OUT_OF_BOUNDS, WARNINGS, Bug
 from tests.kernels.cases import all_cases

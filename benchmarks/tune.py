@@ -207,10 +207,11 @@ def _with_lab(work: Any, is_cold: bool) -> dict[str, Any]:
 
 
 def _await_workers(lab: Any) -> None:
+    from kernellab.gpu.worker import warm_up
     from kernellab.workers.worker import Job
 
     lab.start(wait=True)
-    lab.launches.trials.worker(0).run(Job("kernellab.gpu.worker:warm", 0, "the GPU worker"), 120)
+    lab.launches.trials.worker(0).run(Job(warm_up, 0, "the GPU worker"), 120)
 
 
 def _with_triton(work: Any) -> tuple[float, Any]:

@@ -18,12 +18,13 @@ from kernellab.compile.eviction import evict
 from kernellab.compile.types import Compiled
 from kernellab.errors import StoreError
 from kernellab.gpu.trial import GpuTrials
+from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.launch.calls import addresses_of, named_arguments, require_grid, require_kernel, variants_of, verbs
 from kernellab.launch.device import is_lost_to_fork, leave_gpu
 from kernellab.launch.recording import Recorder
-from kernellab.launch.run import INTERPRET_WORKER, Interpreter, Run
+from kernellab.launch.run import Run
 from kernellab.launch.runtime import Launches
 from kernellab.registry import Loaded, Registry, define, keep, remember
 from kernellab.settings import read_settings

@@ -23,7 +23,7 @@ from kernellab.compile.eviction import mark_used
 from kernellab.compile.job_queue import JobQueue
 from kernellab.compile.occupancy import occupancy
 from kernellab.compile.types import Compiled, CompileJob, Resources, parameters_of
-from kernellab.compile.worker import GRAPH, SUMMARY, BuildRequest, unwritable
+from kernellab.compile.worker import GRAPH, SUMMARY, BuildRequest, compile_kernel, graph_of_job, unwritable
 from kernellab.errors import KernellabError, Place, StoreError
 from kernellab.ir.effects import Effects, effects_of
 from kernellab.ir.graph import Graph, graph_from_json
@@ -32,7 +32,7 @@ from kernellab.source import Closure, portable_type
 from kernellab.target import Target, limits_of, shared_bytes_limit
 from kernellab.workers.forks import lock
 from kernellab.workers.uninterrupted import Stop, held, side_by_side, uninterrupted
-from kernellab.workers.worker import Job, Kind, Pool
+from kernellab.workers.worker import Answer, Handler, Job, Kind, Pool, Request
 
 _SHORT_SHARE = 4
 COMPILE_WORKER = Kind("compile", preload=("kernellab.compile.worker", CODE_GENERATOR))
@@ -170,7 +170,7 @@ class Compiler:
             return self._done[digest].graph
         key = f"{digest}{job.closure.labels}"
         if key not in self._graphs:
-            text = self._ask("kernellab.compile.worker:graph_of_job", job, job, timeout_s)
+            text = self._ask(graph_of_job, job, job, timeout_s)
             self._graphs[key] = graph_from_json(_labelled_json(text, job))
         return self._graphs[key]
 
@@ -185,9 +185,7 @@ class Compiler:
         try:
             with _writing(self.folder):
                 scratch.mkdir(parents=True)
-            self._ask(
-                "kernellab.compile.worker:compile_kernel", BuildRequest(job, scratch, temporary), job, timeout_s, stop
-            )
+            self._ask(compile_kernel, BuildRequest(job, scratch, temporary), job, timeout_s, stop)
             with _writing(self.folder):
                 final.parent.mkdir(exist_ok=True)
                 try:
@@ -201,8 +199,13 @@ class Compiler:
         return replace(_read(final, digest, job), from_cache=False)
 
     def _ask(
-        self, handler: str, payload: Any, job: CompileJob, timeout_s: float | None, stop: Stop | None = None
-    ) -> Any:
+        self,
+        handler: Handler[Request, Answer],
+        payload: Request,
+        job: CompileJob,
+        timeout_s: float | None,
+        stop: Stop | None = None,
+    ) -> Answer:
         try:
             return self.pool.run(Job(handler, payload, _subject(job)), timeout_s or self.timeout_s, stop=stop)
         except KernellabError as exc:

@@ -24,6 +24,7 @@ from kernellab.errors import (
 from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.gpu.redzones import damage_text
 from kernellab.gpu.trial_job import Ending, Placing, TrialJob, TrialOutcome
+from kernellab.gpu.worker import try_launch, warm_up
 from kernellab.ir.effects import Access, Site
 from kernellab.ir.provenance import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec
@@ -82,13 +83,13 @@ class GpuTrials:
 
     def start(self, device: int = 0) -> None:
         """Start the worker of a device in the background, up to a CUDA context."""
-        job = Job("kernellab.gpu.worker:warm", device, "Starting the GPU worker")
+        job = Job(warm_up, device, "Starting the GPU worker")
 
-        def warm() -> None:
+        def run() -> None:
             with contextlib.suppress(KernellabError):  # the first trial will say it
                 self.worker(device).run(job, _WARM_S)
 
-        threading.Thread(target=warm, daemon=True).start()
+        threading.Thread(target=run, daemon=True).start()
 
     def close(self) -> None:
         for worker in self._workers.values():
@@ -152,9 +153,9 @@ class GpuTrials:
 
     def _outcome(self, request: TrialRequest, job: TrialJob, timeout_s: float | None) -> TrialOutcome:
         worker = self.worker(job.device)
-        work = Job("kernellab.gpu.worker:try_launch", job, f"kernel {job.kernel}")
+        work = Job(try_launch, job, f"kernel {job.kernel}")
         try:
-            outcome: TrialOutcome = worker.run(work, timeout_s or self.timeout_s)
+            outcome = worker.run(work, timeout_s or self.timeout_s)
         except WorkerTimeout as exc:
             self.start(job.device)
             text = f"{_subject(request)} did not end within {timeout_s or self.timeout_s:g} s and was stopped."

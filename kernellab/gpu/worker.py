@@ -23,7 +23,7 @@ _ALIGNED = 512
 _OUTPUT_CHARS = 100_000
 
 
-def warm(device: int, progress: object) -> None:
+def warm_up(device: int, progress: object) -> None:
     """Make the CUDA context and load what checks redzones, so that the first trial need not wait for that."""
     import torch
 

@@ -17,7 +17,7 @@ import triton
 from kernellab.errors import Place
 from kernellab.interpreter.regions import Region
 from kernellab.interpreter.values import Array
-from kernellab.launch.arguments import Finding, FindingKind, Severity
+from kernellab.launch.run import Finding, FindingKind, Severity
 
 Program = tuple[int, int, int]
 _Key = tuple[FindingKind, Severity, str | None, tuple[str, int] | None]

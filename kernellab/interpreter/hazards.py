@@ -11,7 +11,7 @@ from triton._C.libtriton import interpreter as native
 from kernellab.interpreter.faults import Findings, Program
 from kernellab.interpreter.regions import MANY, Region
 from kernellab.interpreter.values import Array
-from kernellab.launch.arguments import FindingKind, Severity
+from kernellab.launch.run import FindingKind, Severity
 
 
 @dataclass(frozen=True, slots=True)

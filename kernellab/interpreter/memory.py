@@ -19,7 +19,8 @@ from kernellab.interpreter.faults import CheckFailed, DeadlinePassed, Findings, 
 from kernellab.interpreter.hazards import Hazards, Order
 from kernellab.interpreter.regions import TAG_SHIFT, Region, regions_of
 from kernellab.interpreter.values import Array, Handle
-from kernellab.launch.arguments import FindingKind, Launch, Severity
+from kernellab.launch.arguments import Launch
+from kernellab.launch.run import FindingKind, Severity
 
 _MOST_STRAYS = 1 << 12
 

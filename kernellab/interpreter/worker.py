@@ -1,6 +1,6 @@
 """What an interpreter worker does: it runs a launch, program after program.
 
-Importing this module makes Triton's interpreter the checked one.
+Its `start` makes Triton's interpreter the checked one; importing this module changes nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from kernellab.interpreter.faults import (
 from kernellab.interpreter.language import checked_builder, prepare
 from kernellab.interpreter.memory import CheckedMemory
 from kernellab.interpreter.syntax import plain
-from kernellab.launch.arguments import FindingKind, InterpretJob, Launch, Outcome, Severity
+from kernellab.launch.arguments import Launch
+from kernellab.launch.run import FindingKind, InterpretJob, Outcome, Severity
 from kernellab.source import Closure
 from kernellab.workers.worker import Failure, failure_of
 
@@ -258,7 +259,10 @@ def _mapped(launch: Launch) -> Iterator[int]:
 
 _KERNELS_KEPT = 64
 
-checked_builder()
+
+def start() -> None:
+    """Make the interpreter of this process, which is to be a worker, the checked one."""
+    checked_builder()
 
 
 def interpret(job: InterpretJob, progress: Any) -> Outcome:

@@ -1,25 +1,76 @@
-"""Runs of a kernel: the results, and launches on the CPU, in the interpreter worker."""
+"""A checked run on the CPU as data: what the interpreter gets, what it finds and answers; and any run's result."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 
-from kernellab._triton.closure import closure_of, require_taken
-from kernellab.errors import Place, WorkerTimeout
-from kernellab.ir.effects import Effects
-from kernellab.launch.arguments import Finding, FindingKind, InterpretJob, Outcome, Severity
-from kernellab.launch.device import multiprocessors
-from kernellab.launch.reached import apart, reached, tensors_at
-from kernellab.launch.shared_memory import in_shared_memory
-from kernellab.source import Closure
-from kernellab.workers.uninterrupted import uninterrupted
-from kernellab.workers.worker import Failure, Job, Kind, Worker
+from kernellab.launch.arguments import Launch
+from kernellab.source import Binding, Closure
+from kernellab.target import MULTIPROCESSORS
+from kernellab.workers.worker import Failure
 
-__all__ = ["Finding", "FindingKind", "Run", "Severity"]
+
+class FindingKind(StrEnum):
+    """What a checked run can find."""
+
+    OUT_OF_BOUNDS = "out_of_bounds"
+    OUTSIDE_VIEW = "outside_view"
+    UNINITIALISED_READ = "uninitialised_read"
+    RACE = "race"
+    ADDRESS_OVERFLOW = "address_overflow"
+    OVERLAP = "overlap"
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that a checked run saw. ``program`` is a program id (x, y, z); ``line`` a line of ``file``."""
+
+    kind: FindingKind
+    severity: Severity
+    argument: str | None
+    file: str | None
+    line: int | None
+    program: tuple[int, int, int]
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class InterpretJob:
+    """A launch together with the kernel and the values of its constexprs, as the interpreter worker gets it.
+
+    ``warps`` of a program, if they are known, and ``multiprocessors`` are what kernels can ask the device for.
+    """
+
+    closure: Closure
+    launch: Launch
+    constants: tuple[tuple[str, Binding], ...] = ()
+    warps: int | None = None
+    multiprocessors: int = MULTIPROCESSORS
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a launch in a worker.
+
+    ``written`` are the indices of the storages that were stored to. With a ``failure`` the memory counts for nothing;
+    ``strays`` are addresses in no argument that the kernel went to.
+    """
+
+    seconds: float
+    findings: tuple[Finding, ...] = ()
+    output: str = ""
+    notes: tuple[str, ...] = ()
+    written: frozenset[int] = field(default_factory=frozenset)
+    failure: Failure | None = None
+    strays: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,110 +90,3 @@ class Run:
     where: str
     output: str = ""
     notes: tuple[str, ...] = ()
-
-
-INTERPRET_WORKER = Kind(
-    "interpret",
-    preload=("kernellab.interpreter.worker",),
-    environment=(("TRITON_INTERPRET", "1"),),
-)
-_HANDLER = "kernellab.interpreter.worker:interpret"
-_IF_SLOW = "Give it longer (--timeout, timeout_s=) or fewer programs, unless one of its loops does not end."
-
-Progress = Callable[[tuple[int, int]], None]
-
-
-class Interpreter:
-    """Runs launches in one worker process. ``timeout_s`` limits a launch that brings no limit of its own."""
-
-    def __init__(self, worker: Worker, timeout_s: float) -> None:
-        self.worker = worker
-        self.timeout_s = timeout_s
-
-    def start(self) -> None:
-        """Start the process, without waiting for it."""
-        self.worker.start()
-
-    def close(self) -> None:
-        self.worker.close()
-
-    def run(
-        self,
-        function: Any,
-        arguments: Mapping[str, Any],
-        grid: tuple[int, int, int],
-        timeout_s: float | None = None,
-        *,
-        uninitialised: frozenset[str] = frozenset(),
-        progress: Progress | None = None,
-        effects: Effects | None = None,
-        follows: bool = False,
-        warps: int | None = None,
-    ) -> Run:
-        """Run a launch of a jit function on CPU tensors; ``arguments`` holds every parameter by name.
-
-        The tensors change only after a clean run. ``uninitialised`` names arguments whose contents count as never
-        written; ``progress`` is called now and then with (programs done, programs in all). With ``effects``, tensors
-        behind addresses that the arguments hold are taken along. A kernel that ``follows`` addresses to other tensors
-        that are alive is run again with these. ``warps`` are those of a program, which it may ask for.
-
-        Raises:
-            LaunchError: an argument cannot be taken to another process.
-            OutOfBounds, RunError: the kernel failed; the tensors are as they were.
-            WorkerTimeout, WorkerDied: it did not end, or ended its process.
-        """
-        constants = {name: value for name, value in arguments.items() if _stays_constant(function, name, value)}
-        closure, bindings = closure_of(function, tuple(constants.values()))
-        require_taken(closure.name, zip(constants, bindings, strict=True))
-        values = {name: value for name, value in arguments.items() if name not in constants}
-        if effects is not None and effects.through:
-            values |= apart(reached(arguments, effects, "cpu").tensors, arguments)
-        while True:
-            with in_shared_memory(values, grid, uninitialised=uninitialised) as taken:
-                bound = tuple(zip(constants, bindings, strict=True))
-                job = InterpretJob(closure, taken.launch, bound, warps, multiprocessors())
-                work = Job(_HANDLER, job, f"kernel {closure.name}")
-                try:
-                    outcome: Outcome = self.worker.run(work, timeout_s or self.timeout_s, progress)
-                except WorkerTimeout as exc:
-                    raise WorkerTimeout(f"{exc.message} {_IF_SLOW}", kernel=closure.name) from exc
-                changed = uninterrupted(partial(taken.take_back, outcome))  # all of it, or nothing
-            found = tensors_at(outcome.strays, "cpu") if follows and outcome.strays else {}
-            if not found:
-                break
-            values |= found
-        if outcome.failure is not None:
-            raise _shown(outcome, outcome.failure, closure).exception()
-        return Run(
-            kernel=closure.name,
-            grid=grid,
-            seconds=outcome.seconds,
-            changed=changed,
-            findings=tuple(_shown_finding(finding, closure) for finding in outcome.findings),
-            where="interpreter",
-            output=outcome.output,
-            notes=outcome.notes,
-        )
-
-
-def _stays_constant(function: Any, name: str, value: object) -> bool:
-    """Tell whether an argument is a constant of the kernel's source: a constexpr, or a function passed as a value."""
-    from kernellab._triton import objects  # keeps `import kernellab` light
-
-    parameter = next((parameter for parameter in function.params if parameter.name == name), None)
-    return (parameter is not None and parameter.is_constexpr) or objects.is_jit_function(value)
-
-
-def _shown(outcome: Outcome, failure: Failure, closure: Closure) -> Failure:
-    """Return a failure as the user knows its source; what else was found and printed goes into the detail."""
-    findings = [_shown_finding(finding, closure) for finding in outcome.findings]
-    lines = [f"{found.kind} ({found.severity}), {found.file}, line {found.line}: {found.detail}" for found in findings]
-    detail = "\n".join(filter(None, [*lines, outcome.output.rstrip(), failure.detail]))
-    place = failure.place
-    if place is not None:
-        place = Place(closure.label(place.file), place.line, place.column, place.text)
-    return dataclasses.replace(failure, place=place, detail=detail)
-
-
-def _shown_finding(finding: Finding, closure: Closure) -> Finding:
-    return finding if finding.file is None else dataclasses.replace(finding, file=closure.label(finding.file))

@@ -25,13 +25,13 @@ from kernellab.launch.arguments import (
     DescriptorSpec,
     DtypeSpec,
     Launch,
-    Outcome,
     ScalarSpec,
     StorageSpec,
     TensorSpec,
     TupleSpec,
     tensors_of,
 )
+from kernellab.launch.run import Outcome
 from kernellab.workers.forks import is_fork
 
 # Storages keep their alignment up to this many bytes, and lie at least that far apart.

@@ -17,9 +17,11 @@ from typing import Any
 from kernellab.errors import KernellabError, LaunchError, UsageError, WorkerDied, WorkerError, WorkerTimeout, first_line
 from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.gpu.trial_job import Memory
+from kernellab.gpu.worker import warm_up
 from kernellab.launch.arguments import ArgumentSpec
 from kernellab.launch.reached import NOTHING, Reached, reached
 from kernellab.launch.trial import Trials
+from kernellab.measure import bench_worker
 from kernellab.measure.bench_jobs import BenchKernel, MeasureJob, Readiness, RoundsJob, Setup, Timing
 from kernellab.measure.bench_memory import TooLarge, copied, in_place
 from kernellab.measure.bench_worker import Workbench
@@ -39,9 +41,8 @@ from kernellab.measure.implementations import (
 )
 from kernellab.measure.launches import KernelLaunch, Launches, on_device
 from kernellab.measure.reference import Reference
-from kernellab.workers.worker import Job
+from kernellab.workers.worker import Answer, Handler, Job, Request
 
-_WORKER = "kernellab.measure.bench_worker"
 _START_S = 120.0
 
 
@@ -196,7 +197,7 @@ class WorkerBench:
 
     def get_ready(self) -> None:
         """Load what measuring needs in the worker, in the background."""
-        job = Job(f"{_WORKER}:get_ready", Readiness(self._device, self.options.dtypes), "Getting the bench ready")
+        job = Job(bench_worker.get_ready, Readiness(self._device, self.options.dtypes), "Getting the bench ready")
         worker = self.trials.worker(self._device)
 
         def run() -> None:
@@ -240,7 +241,7 @@ class WorkerBench:
         setup, kernel = self._ready(), self._kernel(implementation)
         references = tuple(self._kernel(founder) for founder in self._founders)
         job = MeasureJob(setup, kernel, runs, stop_above_ms, references, self.options.manner)
-        timing: Timing = self._asked("measure", job, implementation.name, self.options.timeout_s)
+        timing = self._asked(bench_worker.measure, job, implementation.name, self.options.timeout_s)
         if timing.bad_hook:
             raise CannotExport(f"a hook cannot be called in the GPU worker ({timing.bad_hook})")
         if timing.no_room and self.instead is None:
@@ -292,7 +293,7 @@ class WorkerBench:
         """Let the worker give its copies back; the next launch sets it up anew."""
         if self._setup is None:
             return
-        device, job = self._setup.device, Job(f"{_WORKER}:close", None, "Closing the bench")
+        device, job = self._setup.device, Job(bench_worker.close, None, "Closing the bench")
         worker = self.trials.worker(device)
         if worker.pid is None:  # an interrupt ended it with its job, so it holds nothing; nobody waits for the next one
             self.trials.start(device)
@@ -314,17 +315,17 @@ class WorkerBench:
         subject = f"{self.options.name} (the final of {len(implementations)} configs)"
         if any(implementation.config == NO_CONFIG for implementation in implementations):
             subject = " and ".join(implementation.name for implementation in implementations)
-        timings: list[Timing] = self._asked("rounds", job, subject, self.options.timeout_s * len(implementations))
+        timings = self._asked(bench_worker.rounds, job, subject, self.options.timeout_s * len(implementations))
         for timing in timings:
             self._require_good(timing, implementations[0])
             self.options.notes.extend([timing.note] if timing.note else [])
         return [timing.times_ms for timing in timings]
 
-    def _asked(self, handler: str, payload: Any, subject: str, timeout_s: float) -> Any:
+    def _asked(self, handler: Handler[Request, Answer], payload: Request, subject: str, timeout_s: float) -> Answer:
         assert self._setup is not None
         device = self._setup.device
         try:
-            return self.trials.worker(device).run(Job(f"{_WORKER}:{handler}", payload, subject), timeout_s)
+            return self.trials.worker(device).run(Job(handler, payload, subject), timeout_s)
         except (WorkerTimeout, WorkerDied):
             self._lose_worker(device)
             raise
@@ -351,7 +352,7 @@ class WorkerBench:
         Raises:
             WorkerError: it does not start, which says nothing of a launch.
         """
-        job = Job("kernellab.gpu.worker:warm", device, "Starting the GPU worker")
+        job = Job(warm_up, device, "Starting the GPU worker")
         try:
             self.trials.worker(device).run(job, _START_S)
         except (WorkerTimeout, WorkerDied) as exc:

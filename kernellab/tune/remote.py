@@ -31,6 +31,7 @@ from functools import cache
 from typing import Any
 
 from kernellab.compile.types import CompileJob
+from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import KernellabError, StoreError, UsageError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.workers.forks import Scratch, lock
 from kernellab.workers.uninterrupted import AtWork, Stop
@@ -51,8 +52,6 @@ class Built:
 
 def built(job: CompileJob) -> Built | Failure:
     """Compile a job in this process, which runs for an executor; an error of the kernel comes back as data."""
-    from kernellab.compile.worker import BuildRequest, compile_kernel  # what a notebook need not load
-
     try:
         own = replace(job)  # the digest depends on the Triton and the TRITON_* variables of this process
         with _one_at_a_time(), Scratch() as folder:
@@ -103,7 +102,13 @@ class ExecutorPool:
         count = getattr(self.executor, "_max_workers", None)
         return range(min(_MOST_WAITING, count + 1) if isinstance(count, int) else _MOST_WAITING)
 
-    def run(self, job: Job, timeout_s: float, progress: Progress | None = None, stop: Stop | None = None) -> Any:
+    def run(
+        self,
+        job: Job[BuildRequest, None],
+        timeout_s: float,
+        progress: Progress | None = None,
+        stop: Stop | None = None,
+    ) -> None:
         """Compile the kernel of a `BuildRequest` and write its files where that says.
 
         Where it is asked to stop, the executor forgets what it has not begun, and nothing of it is waited for.
@@ -139,7 +144,7 @@ class ExecutorPool:
         """Let the executor forget what it has not begun, and wait for nothing of it."""
         self._at_work.ask()
 
-    def _result(self, job: Job, payload: CompileJob, timeout_s: float, stop: Stop) -> Any:
+    def _result(self, job: Job[BuildRequest, None], payload: CompileJob, timeout_s: float, stop: Stop) -> Any:
         stop.check(job.subject)
         future = self._submitted(payload)
         try:
@@ -167,7 +172,7 @@ class ExecutorPool:
             raise self._failed(UsageError(f"{text}; expected the future of a concurrent.futures.Executor{_SUCH_AS}."))
         return future
 
-    def _awaited(self, future: Future[Any], job: Job, timeout_s: float, stop: Stop) -> Any:
+    def _awaited(self, future: Future[Any], job: Job[BuildRequest, None], timeout_s: float, stop: Stop) -> Any:
         """Wait as long as the executor finishes anything."""
         begin_s = time.monotonic()
         while not wait([future], _LOOK_S).done:
@@ -185,7 +190,7 @@ class ExecutorPool:
         self._last_s = time.monotonic()
         return future.result()
 
-    def _told(self, exc: Exception, job: Job) -> KernellabError:
+    def _told(self, exc: Exception, job: Job[BuildRequest, None]) -> KernellabError:
         """Return what a job failed with, where that was no error of the kernel."""
         if isinstance(exc, BrokenExecutor):
             return self._failed(_broken(exc))

@@ -29,7 +29,7 @@ from typing import NoReturn
 
 from kernellab.workers.channel import Channel, Closed, packed
 from kernellab.workers.process import FORK, NUMBER, READY
-from kernellab.workers.worker import Job, failure_of
+from kernellab.workers.worker import Call, failure_of
 
 _PARENT_POLL_S = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -40,8 +40,8 @@ def serve(channel: Channel) -> None:
     """Answer jobs until the other end is closed."""
     with contextlib.suppress(Closed):
         while True:
-            job: Job = channel.receive()
-            _send(channel, _answer(job, channel))
+            call: Call = channel.receive()
+            _send(channel, _answer(call, channel))
 
 
 def _send(channel: Channel, answer: tuple[str, object]) -> None:
@@ -52,15 +52,10 @@ def _send(channel: Channel, answer: tuple[str, object]) -> None:
     channel.send(message)
 
 
-def ready(payload: object, progress: object) -> None:
-    """Answer at once: the process has imported what it needs."""
-
-
-def _answer(job: Job, channel: Channel) -> tuple[str, object]:
+def _answer(call: Call, channel: Channel) -> tuple[str, object]:
     try:
-        module, _, name = job.handler.partition(":")
-        handler = getattr(importlib.import_module(module), name)
-        return "result", handler(job.payload, lambda value: channel.send(packed(("progress", value))))
+        handler = getattr(importlib.import_module(call.module), call.function)
+        return "result", handler(call.payload, lambda value: channel.send(packed(("progress", value))))
     except Exception as exc:  # noqa: BLE001 - the one place where any failure becomes data
         return "failure", failure_of(exc, detail=traceback.format_exc())
 
@@ -215,8 +210,11 @@ def main(arguments: Sequence[str], path: Sequence[str]) -> None:
     mode, descriptor, parent, *modules = arguments
     if mode == "worker":
         _end_with(int(parent))
-    for module in modules:
-        importlib.import_module(module)
+    for entry in modules:
+        module, _, function = entry.partition(":")
+        imported = importlib.import_module(module)
+        if function:
+            getattr(imported, function)()
     settle(path)
     connected = socket.socket(fileno=int(descriptor))
     if mode == "worker":

@@ -1,8 +1,8 @@
 """Worker processes: whatever can crash, hang or print without end runs in one of them.
 
 A worker is a Python process of its own that imports only what its kind of job needs. It takes one job at a time, a
-function named ``module:function`` with a picklable payload, and answers with a result, a failure, or by dying. The
-process that asks never loses more than the job.
+function of a module with a picklable payload, and answers with a result, a failure, or by dying. The process that asks
+never loses more than the job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import kernellab.errors
 from kernellab.errors import KernellabError, Place, UsageError, WorkerDied, WorkerTimeout
@@ -28,24 +28,43 @@ _CLOSE_S = 30.0
 _START_S = 20.0
 _KILLED_FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
 Progress = Callable[[Any], None]
+Handler = Callable[[Request, Progress], Answer]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What a worker is asked to do: call ``handler`` (``module:function``) with ``payload`` and a progress function.
+class Job(Generic[Request, Answer]):
+    """What a worker is asked to do: call ``handler``, a function of a module, with ``payload`` and a progress function.
 
     ``subject`` is how messages name it: "kernel softmax".
     """
 
-    handler: str
-    payload: Any
+    handler: Handler[Request, Answer]
+    payload: Request
     subject: str
+
+    def message(self) -> bytes:
+        """Return the job as it travels: the worker looks the function up by its name, and says so where it cannot."""
+        return packed(Call(self.handler.__module__, self.handler.__qualname__, self.payload))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A job as a worker gets it: module and name of the function, and what to call it with."""
+
+    module: str
+    function: str
+    payload: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How the processes of one kind are started: modules they import first, variables they find in the environment."""
+    """How the processes of one kind are started: what they import first, variables they find in the environment.
+
+    ``preload`` names modules; of ``module:function``, the function is called as well, once, before the first job.
+    """
 
     name: str
     preload: tuple[str, ...]
@@ -53,7 +72,12 @@ class Kind:
 
     @property
     def variables(self) -> dict[str, str]:
+        """The variables by name."""
         return dict(self.environment)
+
+
+def answer_at_once(payload: None, progress: Progress) -> None:
+    """Answer: the process has imported what it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +137,9 @@ class Worker:
 
         uninterrupted(started)
 
-    def run(self, job: Job, timeout_s: float, progress: Progress | None = None, stop: Stop | None = None) -> Any:
+    def run(
+        self, job: Job[Request, Answer], timeout_s: float, progress: Progress | None = None, stop: Stop | None = None
+    ) -> Answer:
         """Return what the handler returns.
 
         A worker that was killed from outside is replaced and the job tried once more. ``progress`` is called in this
@@ -126,10 +152,11 @@ class Worker:
             Interrupted: in the place of a KeyboardInterrupt; the process was stopped.
         """
         require_seconds(timeout_s)
-        message, asked = packed(job), stop or Stop()
-        return uninterrupted_with_progress(
+        message, asked = job.message(), stop or Stop()
+        answer: Answer = uninterrupted_with_progress(
             lambda tell: self._run(job, message, timeout_s, tell, asked), asked, job.subject, progress
         )
+        return answer
 
     def interrupt(self) -> None:
         """Stop the jobs that other threads run on this worker; these threads get `WorkerDied`."""
@@ -148,7 +175,7 @@ class Worker:
 
         uninterrupted(closed)
 
-    def _run(self, job: Job, message: bytes, timeout_s: float, tell: Told, stop: Stop) -> Any:
+    def _run(self, job: Job[Any, Any], message: bytes, timeout_s: float, tell: Told, stop: Stop) -> Any:
         with self._at_work.on(stop), held(self._lock, stop, job.subject):
             try:
                 return self._attempt(job, message, timeout_s, tell, stop)
@@ -176,7 +203,7 @@ class Worker:
         process, self._process = self._process, None
         return None if process is None else process.stop()
 
-    def _attempt(self, job: Job, message: bytes, timeout_s: float, tell: Told, stop: Stop) -> Any:
+    def _attempt(self, job: Job[Any, Any], message: bytes, timeout_s: float, tell: Told, stop: Stop) -> Any:
         process = self._running(timeout_s, job.subject, stop)
         start = process.printed_bytes()
         try:
@@ -193,7 +220,7 @@ class Worker:
             raise value.exception()
         return value
 
-    def _death(self, process: WorkerProcess, job: Job, start: int) -> Exception:
+    def _death(self, process: WorkerProcess, job: Job[Any, Any], start: int) -> Exception:
         code = process.child.exit_code(_LAST_MOMENT_S)
         printed = process.tail(start)
         stopped = self._drop()
@@ -234,13 +261,15 @@ class Pool:
     def wait_ready(self, timeout_s: float) -> None:
         """Return once every process answers."""
         for worker in self.workers:
-            worker.run(Job("kernellab.workers.main:ready", None, "Starting a worker"), timeout_s)
+            worker.run(Job(answer_at_once, None, "Starting a worker"), timeout_s)
 
-    def run(self, job: Job, timeout_s: float, progress: Progress | None = None, stop: Stop | None = None) -> Any:
+    def run(
+        self, job: Job[Request, Answer], timeout_s: float, progress: Progress | None = None, stop: Stop | None = None
+    ) -> Answer:
         """Run a job on the next free worker; see `Worker.run`."""
         asked = stop or Stop()
 
-        def run(tell: Told) -> Any:
+        def run(tell: Told) -> Answer:
             with self._at_work.on(asked), self._borrowed(asked, job.subject) as worker:
                 return worker.run(job, timeout_s, tell, asked)
 
@@ -251,6 +280,8 @@ class Pool:
         self._at_work.ask()
 
     def close(self) -> None:
+        """Stop all processes, the server's as well."""
+
         def closed() -> None:
             self._at_work.ask("ended: its worker was closed")
             for worker in self.workers:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernellab.launch.run import INTERPRET_WORKER, Interpreter, Run
+from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
+from kernellab.launch.run import Run
 from kernellab.workers.worker import Worker
 
 Launch = Callable[..., Run]

@@ -11,7 +11,8 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab.errors import KernellabError, LaunchError, OutOfBounds, RunError, WorkerTimeout
-from kernellab.launch.run import Interpreter, Run
+from kernellab.interpreter.runner import Interpreter
+from kernellab.launch.run import Run
 from tests.interpreter import planted
 from tests.interpreter.bugs import OUT_OF_BOUNDS, WARNINGS, block
 

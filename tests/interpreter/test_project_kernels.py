@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernellab.launch.run import Interpreter
+from kernellab.interpreter.runner import Interpreter
 from tests.kernels.cases import all_cases
 
 CASES = all_cases()

@@ -81,14 +81,14 @@ class FakeWorker:
     """A GPU worker that fails as told, by handler; ``held`` keeps it from answering until it is set."""
 
     errors: dict[str, Exception] = field(default_factory=dict)
-    asked: list[Job] = field(default_factory=list)
+    asked: list[Job[Any, Any]] = field(default_factory=list)
     held: threading.Event = field(default_factory=threading.Event)
     pid: int | None = 1
     starts: list[int] = field(default_factory=list)
 
-    def run(self, job: Job, timeout_s: float) -> object:
+    def run(self, job: Job[Any, Any], timeout_s: float) -> object:
         self.asked.append(job)
-        handler = job.handler.rpartition(":")[2]
+        handler = job.handler.__name__
         if handler == "get_ready":
             self.held.wait(timeout_s)
         if handler in self.errors:
@@ -119,7 +119,7 @@ def test_getting_ready_waits_for_nothing_and_fails_in_silence(error: Exception |
 @pytest.mark.parametrize("error", [WorkerDied("gone"), WorkerTimeout("slow")])
 def test_a_worker_that_does_not_start_is_the_fault_of_no_config(error: WorkerError) -> None:
     with pytest.raises(WorkerError, match=error.message) as raised:
-        worker_bench(FakeWorker({"warm": error})).measure(CANDIDATE, 4, None)
+        worker_bench(FakeWorker({"warm_up": error})).measure(CANDIDATE, 4, None)
     assert type(raised.value) is WorkerError
 
 
@@ -140,7 +140,7 @@ def test_after_a_lost_final_the_next_process_is_awaited_and_set_up_anew(error: E
     with pytest.raises(type(error)):
         bench.interleave([CANDIDATE], 12)
     assert bench._setup is None
-    assert [job.handler.rpartition(":")[2] for job in worker.asked] == ["rounds", "warm"]
+    assert [job.handler.__name__ for job in worker.asked] == ["rounds", "warm_up"]
     bench.close()
     assert len(worker.asked) == 2  # a process that holds nothing is not asked to give it back
 

@@ -17,7 +17,7 @@ from kernellab._triton.specialize import specialize
 from kernellab.compile.cache import compile_job
 from kernellab.compile.worker import _input
 from kernellab.errors import KernellabError, LaunchError
-from kernellab.launch.run import INTERPRET_WORKER, Interpreter
+from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.target import parse_target
 from kernellab.workers.worker import Worker
 from tests.source.kinds import KINDS, cell

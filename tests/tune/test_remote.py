@@ -20,7 +20,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.compile.cache import Compiler, compile_job
-from kernellab.compile.worker import BuildRequest
+from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import UsageError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.tune.remote import Built, ExecutorPool
 from kernellab.workers.worker import Job
@@ -191,7 +191,7 @@ def test_an_interrupt_cancels_what_is_under_way_and_the_executor_can_be_used_aga
 
     def run() -> None:
         with pytest.raises(WorkerDied, match="interrupted") as caught:
-            pool.run(Job("", BuildRequest(job, Path()), "Compiling scale"), 60.0)
+            pool.run(Job(compile_kernel, BuildRequest(job, Path()), "Compiling scale"), 60.0)
         outcomes.append(caught.value)
 
     thread = threading.Thread(target=run)
@@ -203,7 +203,7 @@ def test_an_interrupt_cancels_what_is_under_way_and_the_executor_can_be_used_aga
     assert executor.futures[0].cancelled()
     executor.answer = OSError("a later job has its own answer")
     with pytest.raises(WorkerError, match="a later job"):
-        pool.run(Job("", BuildRequest(job, Path()), "Compiling scale"), 60.0)
+        pool.run(Job(compile_kernel, BuildRequest(job, Path()), "Compiling scale"), 60.0)
     assert pool.failure is None
 
 

@@ -71,8 +71,8 @@ def die(payload: None, progress: Callable[[Any], None]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def job(function: Callable[..., Any], payload: Any) -> Job:
-    return Job(f"tests.workers.test_worker:{function.__name__}", payload, "the job")
+def job(function: Callable[[Any, Callable[[Any], None]], Any], payload: Any) -> Job[Any, Any]:
+    return Job(function, payload, "the job")
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def ends(process: WorkerProcess) -> bool:
 
 def test_a_server_tells_how_its_fork_ended(server: ForkServer) -> None:
     process = forked(server)
-    process.channel.send(packed(job(leave, 7)))
+    process.channel.send(job(leave, 7).message())
     assert process.child.exit_code(30.0) == 7
     assert process.stop() == 7
 
@@ -262,7 +262,7 @@ def test_a_stopped_server_is_replaced(server: ForkServer) -> None:
     assert popen.returncode == -signal.SIGKILL
     assert ends(first)  # a fork ends with its server
     assert first.stop() == -signal.SIGKILL
-    second.channel.send(packed(job(echo, 5)))
+    second.channel.send(job(echo, 5).message())
     assert second.channel.receive(limit_of(30.0, "the job")) == ("result", 5)
     second.stop()
 
@@ -284,7 +284,7 @@ def test_a_server_that_cannot_start_says_why() -> None:
 
 def test_what_a_fork_has_started_ends_with_it(server: ForkServer, tmp_path: Path) -> None:
     process = forked(server)
-    process.channel.send(packed(job(start_another, str(tmp_path / "pipe"))))
+    process.channel.send(job(start_another, str(tmp_path / "pipe")).message())
     os.mkfifo(tmp_path / "pipe")
     with open(tmp_path / "pipe", "rb") as pipe:
         assert pipe.read(1) == b"."
@@ -400,7 +400,8 @@ def test_files_of_the_current_folder_stand_in_for_no_module(littered: Path, prel
 
 def test_a_worker_imports_from_the_folder_of_the_user(littered: Path, worker: Worker) -> None:
     (littered / "my_own_module.py").write_text("def answer(payload, progress): return 42\n")
-    assert worker.run(Job("my_own_module:answer", None, "the job"), 30) == 42
+    answer = importlib.import_module("my_own_module").answer
+    assert worker.run(Job(answer, None, "the job"), 30) == 42
 
 
 def test_a_worker_has_the_kernellab_of_its_parent(littered: Path, worker: Worker) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kernellab.explore.history import Evaluation, History
 from kernellab.explore.ranges import Control, label_of
-from kernellab.launch.arguments import Severity
+from kernellab.launch.run import Severity
 from kernellab.measure.statistics import Interval
 from kernellab.views import wording
 from kernellab.views.wording import Fact
