@@ -6,23 +6,28 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
+from kernellab.benchmark.timer import gpu_timers
 from kernellab.compile.types import Compiled
-from kernellab.errors import KernellabError, UsageError
+from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.launch.memory import copied, memory_of
 from kernellab.launch.poison import Poison, held_in, poison
+from kernellab.launch.runtime import Launches as Runtime
 from kernellab.measure.comparison import Check, Value, compare
+from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.functions import called
+from kernellab.measure.implementations import Implementation
+from kernellab.measure.launches import Launches
 from kernellab.measure.reference import Reference, bounded_values
-from kernellab.measure.stopwatch import Turn, gpu_stopwatch
+from kernellab.measure.statistics import interval, ratio_interval
 from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, texts_of, values_of
 from kernellab.store import RecordedLaunch, Version, evaluated
 
 Verdict = Literal["faster", "slower", "no difference"]
 _MARGIN = 0.01  # a difference below this is none that anybody would act on
 _ROUNDS = 60
+_TIMEOUT_S = 60.0
 _WARM_UP_ROUNDS = 3  # the first ones compile, and load the kernels
 
 
@@ -31,7 +36,7 @@ class Timing:
     """Interleaved timings, with a flushed L2: medians in milliseconds, and how many times longer the right one takes.
 
     ``low`` and ``high`` bound that ratio with 99 % confidence. The ``verdict`` is on the right one, beyond a margin of
-    1 %.
+    1 %. ``note`` says where a time is by another clock than that of the GPU worker.
     """
 
     left_ms: float
@@ -41,6 +46,7 @@ class Timing:
     high: float
     verdict: Verdict
     rounds: int
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +85,15 @@ class Comparison:
 class Side:
     """One side of a comparison. ``launch`` takes the arguments by name, and returns the outputs by name.
 
-    ``bounded`` returns those of a function with their bounds. ``arguments`` are those of a version that takes
-    others than the other side does.
+    ``implementation`` is what is timed, from the arguments by name. ``bounded`` returns the outputs of a function with
+    their bounds. ``arguments`` are those of a version that takes others than the other side does.
     """
 
     name: str
     source: str
     launch: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     compiled: Callable[[Mapping[str, Any]], Compiled | None]
+    implementation: Callable[[Mapping[str, Any]], Implementation]
     bounded: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None
     arguments: Mapping[str, Any] | None = None
 
@@ -102,15 +109,16 @@ class _Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """What a comparison runs on: `Lab.compile`, and the device."""
+class Environment:
+    """What a comparison works with: `Lab.compile`, the device, and the runtime that times."""
 
     compile: Callable[..., Compiled]
     device: str
+    runtime: Runtime
 
 
 def compare_kernels(
-    kernels: Registry, bench: Bench, left: str | int, right: str | int | Callable[..., Any]
+    kernels: Registry, environment: Environment, left: str | int, right: str | int | Callable[..., Any]
 ) -> Comparison:
     """Compare two kept kernels, or one with a function of torch, on the inputs of the latest recorded launch.
 
@@ -129,18 +137,18 @@ def compare_kernels(
     is_edited = other is not None and other.name == first.name and other.id != first.id
     try:
         launch = _common_launch(kernels, first, other)
-        arguments = made_inputs(launch, bench.device)
+        arguments = made_inputs(launch, environment.device)
     except UsageError as exc:
         if other is None or not is_edited:
             raise
         names, why = (first.label, other.label), "nothing was run"
         return Comparison(names, (_text(first), _text(other)), (None, None), (), (), None, why, (exc, exc))
-    one = _kernel_side(kernels, bench, first, launch, is_edited=is_edited)
+    one = _kernel_side(kernels, environment, first, launch, is_edited=is_edited)
     if other is None:
         two = _function_side(right, one)
     else:
-        two = _kernel_side(kernels, bench, other, launch, is_edited=is_edited)
-    return _compared(one, two, arguments, bench.device)
+        two = _kernel_side(kernels, environment, other, launch, is_edited=is_edited)
+    return _compared(one, two, arguments, environment)
 
 
 def _common_launch(kernels: Registry, first: Version, other: Version | None) -> RecordedLaunch:
@@ -152,7 +160,9 @@ def _common_launch(kernels: Registry, first: Version, other: Version | None) -> 
     raise UsageError(f"No launch of {names} is kept; launch one, for its inputs.")
 
 
-def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: RecordedLaunch, *, is_edited: bool) -> Side:
+def _kernel_side(
+    kernels: Registry, environment: Environment, version: Version, shared: RecordedLaunch, *, is_edited: bool
+) -> Side:
     """Return a kernel with constexprs and options of its own launches, where it has some."""
     from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
 
@@ -176,10 +186,19 @@ def _kernel_side(kernels: Registry, bench: Bench, version: Version, shared: Reco
         return arguments
 
     def compiled(arguments: Mapping[str, Any]) -> Compiled:
-        return bench.compile(function, **given(arguments))
+        return environment.compile(function, **given(arguments))
 
-    inputs = made_inputs(own, bench.device) if missing and kept.launch is not None else None
-    return Side(version.label, _text(version), launched, compiled, arguments=inputs)
+    def implementation(arguments: Mapping[str, Any]) -> Implementation:
+        from kernellab._triton.offline import gpu_target_of_machine
+
+        target, named = gpu_target_of_machine(), given(arguments)
+        assert target is not None, "only on a GPU anything is timed"
+        grid = _grid(own, shared, kept.launches, named)
+        launch = Launches(function, grid, (), named, target).of(NO_CONFIG)
+        return Implementation(version.label, launch, environment.runtime.compiler.compile(launch.job))
+
+    inputs = made_inputs(own, environment.device) if missing and kept.launch is not None else None
+    return Side(version.label, _text(version), launched, compiled, implementation, arguments=inputs)
 
 
 def _foreign(version: Version, missing: set[str]) -> UsageError:
@@ -215,14 +234,16 @@ def _function_side(function: Any, kernel: Side) -> Side:
         source = inspect.getsource(function)
     except (OSError, TypeError):
         source = ""
-    return Side("the expression" if name == "<lambda>" else name, source, launched, lambda arguments: None, bounded)
+    name = "the expression" if name == "<lambda>" else name
+    implementation = Implementation(name, function=function)
+    return Side(name, source, launched, lambda arguments: None, lambda arguments: implementation, bounded)
 
 
 def _numbered(result: Any) -> dict[str, Any]:
     return {str(i): value for i, value in enumerate(result if isinstance(result, tuple) else (result,))}
 
 
-def _compared(left: Side, right: Side, arguments: Mapping[str, Any], device: str) -> Comparison:
+def _compared(left: Side, right: Side, arguments: Mapping[str, Any], environment: Environment) -> Comparison:
     names, sources = (left.name, right.name), (left.source, right.source)
     outcomes = _outcome(left, arguments), _outcome(right, arguments)
     pair = outcomes[0].compiled, outcomes[1].compiled
@@ -236,7 +257,8 @@ def _compared(left: Side, right: Side, arguments: Mapping[str, Any], device: str
         why = "they take other arguments, and ran on inputs of their own"
     else:
         checks = _checks(left, right, outcomes, arguments)
-        timing, why = (None, why) if device == "cpu" else (_timed(left, right, arguments), "")
+        if environment.device != "cpu":
+            timing, why = _timed(left, right, arguments, environment.runtime)
     failures = outcomes[0].failure, outcomes[1].failure
     return Comparison(names, sources, pair, tuple(_effects(pair)), tuple(checks), timing, why, failures, same_inputs)
 
@@ -282,19 +304,35 @@ def _effects(pair: tuple[Compiled | None, Compiled | None]) -> list[str]:
     return found
 
 
-def _timed(left: Side, right: Side, arguments: Mapping[str, Any]) -> Timing:
-    """Time both in turns, so that what slows the device down for a while slows both."""
-    from kernellab.measure.statistics import ratio_interval
-
+def _timed(left: Side, right: Side, arguments: Mapping[str, Any], runtime: Runtime) -> tuple[Timing | None, str]:
+    """Time both in turns, so that what slows the device down for a while slows both; or say why that failed."""
     taken = copied(arguments)
-    watch, turns = gpu_stopwatch(), [Turn(partial(side.launch, taken)) for side in (left, right)]
-    watch.turns(turns, _WARM_UP_ROUNDS)
-    samples = watch.turns(turns, _ROUNDS)
+    try:
+        with runtime.observers.withheld():
+            return _timed_in_turns([side.implementation(taken) for side in (left, right)], taken, runtime), ""
+    except KernellabError as exc:
+        return None, f"timing them failed: {first_line(exc)}"
+
+
+def _timed_in_turns(pair: list[Implementation], arguments: Mapping[str, Any], runtime: Runtime) -> Timing:
+    timer = gpu_timers(runtime, _TIMEOUT_S)(arguments, pair)
+    try:
+        for each in pair:
+            if timer.try_out(each) and each.launch is not None:
+                timer.hand_over(each)  # outputs that differ are shown as such, and timed
+        timer.interleave(pair, _WARM_UP_ROUNDS)
+        samples = timer.interleave(pair, _ROUNDS)
+        reasons = {each.name: timer.why_here(each) for each in pair}
+        clocks = timer.clocks()
+    finally:
+        timer.close()
+    notes = [f"{name} was timed in the notebook's own process: {why}" for name, why in reasons.items() if why]
+    notes += [clocks.text] if clocks is not None and clocks.differ else []
     ratio = ratio_interval(samples[1], samples[0])
-    medians = [sorted(each)[len(each) // 2] for each in samples]
+    medians = [interval(each).median for each in samples]
     verdict: Verdict = "no difference"
     if ratio.low > 1 and ratio.median > 1 + _MARGIN:
         verdict = "slower"
     elif ratio.high < 1 and ratio.median < 1 - _MARGIN:
         verdict = "faster"
-    return Timing(medians[0], medians[1], ratio.median, ratio.low, ratio.high, verdict, _ROUNDS)
+    return Timing(medians[0], medians[1], ratio.median, ratio.low, ratio.high, verdict, _ROUNDS, "; ".join(notes))

@@ -90,18 +90,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """How the two clocks of a point relate: kernels are timed in the GPU worker, functions in the notebook's process.
+    """How the two clocks relate: kernels are timed in the GPU worker, functions in the notebook's process.
 
     ``entry`` names the kernel that both timed in the same ``rounds``; ``ratio`` is the median of the notebook's time
-    over the worker's, and lies between ``low`` and ``high`` with 99 % confidence.
+    over the worker's, and lies between ``low`` and ``high`` with 99 % confidence. ``point`` is where it was so.
     """
 
-    point: tuple[tuple[str, Any], ...]
     entry: str
     ratio: float
     low: float
     high: float
     rounds: int
+    point: tuple[tuple[str, Any], ...] = ()
 
     @property
     def differ(self) -> bool:

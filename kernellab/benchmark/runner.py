@@ -41,7 +41,7 @@ AGREE = "; outputs agree on the CPU"
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class Environment:
     """What a benchmark works with.
 
     ``kernel_of`` returns name and bound kernel of a kernel, a label or an id; ``best`` the config of an autotuned one
@@ -67,7 +67,7 @@ class Workshop:
 
 @dataclass(slots=True)
 class _Session:
-    workshop: Workshop
+    environment: Environment
     spec: BenchmarkSpec
     arguments: Arguments
     notes: list[str] = field(default_factory=list)
@@ -78,9 +78,9 @@ class _Session:
     runner: CaseRunner = field(init=False)
 
     def __post_init__(self) -> None:
-        name = self.workshop.kernel_of(self.spec.kernel)[0]
+        name = self.environment.kernel_of(self.spec.kernel)[0]
         self.so_far = BenchmarkProgress(name, "inputs", len(self.spec.cases))
-        self.runner = CaseRunner(self.spec, self.workshop.clock)
+        self.runner = CaseRunner(self.spec, self.environment.clock)
 
     def tell(self, **news: Any) -> None:
         """Tell who watches what is new."""
@@ -91,7 +91,7 @@ class _Session:
         """Return the arguments of a case and what meets there, each with its launch, or dropped with the reason."""
         found = [
             ImplementationState(asked, _first_row(self.spec, case, asked))
-            for asked in implementations_of(self.spec, case, self.workshop.kernel_of)
+            for asked in implementations_of(self.spec, case, self.environment.kernel_of)
         ]
         try:
             made = self.arguments.of(number, case)
@@ -108,11 +108,11 @@ class _Session:
     def _prepare(self, state: ImplementationState, made: Mapping[str, Any], key: tuple[int, int]) -> None:
         def best(launches: Launches) -> Any:
             if key not in self.configs:
-                self.configs[key] = self.workshop.best(launches)
+                self.configs[key] = self.environment.best(launches)
             return self.configs[key]
 
         try:
-            state.launch, config = launch_of(state.asked, made, self.workshop.target, best)
+            state.launch, config = launch_of(state.asked, made, self.environment.target, best)
         except KernellabError as exc:
             self.errors.append(exc)
             state.drop(Status.COMPILE_ERROR if not isinstance(exc, LaunchError) else Status.CANNOT_RUN, reason_of(exc))
@@ -130,7 +130,7 @@ class _Session:
                 self.arguments.keep(number, made)
             del made, states  # before the next ones are made: they may fill the device
         self.tell(stage="compiling", kernels=len(jobs), point="")
-        for _ in self.workshop.compiler.stream(list(jobs.values())) if jobs else ():
+        for _ in self.environment.compiler.stream(list(jobs.values())) if jobs else ():
             self.tell(compiled=self.so_far.compiled + 1)
 
     def measured(self) -> list[list[Row]]:
@@ -146,12 +146,12 @@ class _Session:
                 if self.runner.interrupted:
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
-            if self.workshop.make_timer is not None and not any(row.time_ms for row in itertools.chain(*rows)):
+            if self.environment.make_timer is not None and not any(row.time_ms for row in itertools.chain(*rows)):
                 raise
             if not rows:
                 raise
             for case in self.spec.cases[len(rows) :]:
-                left = implementations_of(self.spec, case, self.workshop.kernel_of)
+                left = implementations_of(self.spec, case, self.environment.kernel_of)
                 rows.append([_first_row(self.spec, case, each, Status.NOT_TIMED, STOPPED) for each in left])
             self.notes.append("The benchmark was interrupted; these are the points so far.")
         self.tell(stage="done", point="")
@@ -159,10 +159,10 @@ class _Session:
 
     def _keep(self, rows: Sequence[Row]) -> None:
         """Enter measurements into the store."""
-        workshop = self.workshop
-        if workshop.history is not None and workshop.make_timer is not None:
-            kept = measurements_of(rows, list(self.spec.versus), workshop.provenance)
-            workshop.history.add_measurements(workshop.version_id, kept)
+        environment = self.environment
+        if environment.history is not None and environment.make_timer is not None:
+            kept = measurements_of(rows, list(self.spec.versus), environment.provenance)
+            environment.history.add_measurements(environment.version_id, kept)
 
     def case(self, number: int, case: Mapping[str, Any]) -> list[Row]:
         """Measure one case."""
@@ -173,12 +173,12 @@ class _Session:
             if state.asked.function is not None and state.is_in:
                 self._enter(state, made)
         self.notes += with_work(self.spec, case, made, states)
-        if self.workshop.make_timer is None:
+        if self.environment.make_timer is None:
             self._without_timing(made, states)
         else:
-            self.runner.run(self.workshop.make_timer, made, states)
+            self.runner.run(self.environment.make_timer, made, states)
         created = time.time()
-        return rated([replace(state.row, created=created) for state in states], self.workshop.ceilings)
+        return rated([replace(state.row, created=created) for state in states], self.environment.ceilings)
 
     def _enter(self, state: ImplementationState, made: Mapping[str, Any]) -> None:
         """Let a function of the user take part, if it takes what there is."""
@@ -193,7 +193,7 @@ class _Session:
         if state.launch is None or not state.is_in:
             return
         try:
-            compiled = state.compiled = self.workshop.compiler.compile(state.launch.job)
+            compiled = state.compiled = self.environment.compiler.compile(state.launch.job)
         except KernellabError as exc:
             state.drop(Status.COMPILE_ERROR, reason_of(exc))
             return
@@ -206,41 +206,41 @@ class _Session:
     def _without_timing(self, made: Mapping[str, Any], states: list[ImplementationState]) -> None:
         ordered = self.runner.ordered(states)
         implementations = [state.implementation for state in ordered if state.implementation is not None]
-        check = self.workshop.check if self.spec.check else None
+        check = self.environment.check if self.spec.check else None
         problems = check(made, implementations) if check is not None else [""] * len(ordered)
         same = "" if check is None or len(ordered) < 2 else AGREE
         for state, problem in zip(ordered, problems, strict=True):
-            why = explained(problem, state.compiled) or self.workshop.why_not + same
+            why = explained(problem, state.compiled) or self.environment.why_not + same
             state.drop(Status.WRONG if problem else Status.NOT_TIMED, why)
 
 
-def benchmarked(workshop: Workshop, spec: BenchmarkSpec, parameters: tuple[str, ...]) -> Benchmark:
+def benchmarked(environment: Environment, spec: BenchmarkSpec, parameters: tuple[str, ...]) -> Benchmark:
     """Measure every point; an interrupt keeps what there is.
 
     Raises:
         UsageError, LaunchError: no point has arguments that fit the kernel.
     """
-    start_s = workshop.clock()
-    session = _Session(workshop, spec, Arguments(spec, parameters))
-    watched = nullcontext(unwatched) if workshop.progress is None else workshop.progress(session.so_far.kernel)
+    start_s = environment.clock()
+    session = _Session(environment, spec, Arguments(spec, parameters))
+    watched = nullcontext(unwatched) if environment.progress is None else environment.progress(session.so_far.kernel)
     with watched as session.watch:
         session.compile_ahead()
         rows = session.measured()
-    if workshop.make_timer is None:
-        session.notes.append(f"Nothing was timed ({workshop.why_not.removeprefix('not measured: ')}).")
+    if environment.make_timer is None:
+        session.notes.append(f"Nothing was timed ({environment.why_not.removeprefix('not measured: ')}).")
     found = tuple(itertools.chain(*rows))
     session.notes += _compared(spec, found)
     own = [row.bytes for row in found if row.implementation == session.so_far.kernel]
-    session.notes += unscaled(spec, workshop.kernel_of(spec.kernel)[1], own)
+    session.notes += unscaled(spec, environment.kernel_of(spec.kernel)[1], own)
     return Benchmark(
         kernel=session.so_far.kernel,
         swept=tuple(spec.over),
         implementations=tuple(dict.fromkeys(row.implementation for row in found)),
         reference=next(iter(spec.versus), found[0].implementation if "version" in spec.over else ""),
         rows=found,
-        seconds=workshop.clock() - start_s,
-        ceilings=workshop.ceilings,
-        provenance={**workshop.provenance, "created": time.time()},
+        seconds=environment.clock() - start_s,
+        ceilings=environment.ceilings,
+        provenance={**environment.provenance, "created": time.time()},
         notes=tuple(dict.fromkeys([*session.notes, *session.runner.notes])),
         clocks=tuple(session.runner.clocks),
     )
@@ -348,18 +348,9 @@ class CaseRunner:
 
     def _tell_clocks(self, timer: Timer, present: list[ImplementationState]) -> None:
         """Keep how the clocks of a case relate, and say in the rows which times are by another one."""
-        entry = timer.reference_entry()
-        clocks = None
-        if entry is not None and present:
-            clocks = Clocks(
-                present[0].row.point,
-                entry.name,
-                entry.ratio.median,
-                entry.ratio.low,
-                entry.ratio.high,
-                entry.rounds,
-            )
-            self.clocks.append(clocks)
+        clocks = timer.clocks()
+        if clocks is not None and present:
+            self.clocks.append(replace(clocks, point=present[0].row.point))
         for state in present:
             if not state.is_in or state.implementation is None:
                 continue

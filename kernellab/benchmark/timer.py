@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from kernellab.benchmark.outputs import FirstOutputs, outputs_of, returned, run_function, written_by
+from kernellab.benchmark.result import Clocks
 from kernellab.errors import LaunchError, RunError, first_line
 from kernellab.gpu.ipc import CannotExport
 from kernellab.ir.effects import REACHED
@@ -24,19 +25,10 @@ from kernellab.measure.functions import taken_of
 from kernellab.measure.gpu_bench import WorkerBench
 from kernellab.measure.implementations import Bench, BenchOptions, Implementation, touched
 from kernellab.measure.launches import KernelLaunch
-from kernellab.measure.statistics import Interval, ratio_interval
+from kernellab.measure.statistics import ratio_interval
 from kernellab.measure.stopwatch import DeviceState, Stopwatch, Turn, device_state, gpu_stopwatch
 
 SWITCHED_OFF = "trial launches are switched off"
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceEntry:
-    """The kernel ``name`` as both clocks time it: ``ratio`` is how many times longer it takes by the notebook's."""
-
-    name: str
-    ratio: Interval
-    rounds: int
 
 
 class Timer(Protocol):
@@ -62,7 +54,7 @@ class Timer(Protocol):
     def why_here(self, implementation: Implementation) -> str:
         """Return why a kernel is timed in the notebook's process; "" where it is not, and of a function."""
 
-    def reference_entry(self) -> ReferenceEntry | None:
+    def clocks(self) -> Clocks | None:
         """Return how the clocks relate, None where all that was timed was timed by one of them."""
 
     def close(self) -> None:
@@ -121,7 +113,7 @@ class GpuTimer:
         except RuntimeError as exc:  # of torch: no memory for a copy of the outputs, a device after a fault
             raise RunError(f"{implementation.name} cannot be tried: {first_line(exc)}.") from exc
         if not problem and implementation.launch is not None:
-            self._let_worker_reach(implementation)
+            self.hand_over(implementation)
         return problem
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
@@ -145,13 +137,14 @@ class GpuTimer:
         """Return why a kernel is timed in this process; "" where it is not, and of a function."""
         return self._here.get(id(implementation), "")
 
-    def reference_entry(self) -> ReferenceEntry | None:
+    def clocks(self) -> Clocks | None:
         """Return how the clocks relate: the longest record of one launch that both have timed."""
         if not self._clocks:
             return None
         name, pairs = max(self._clocks.items(), key=lambda item: len(item[1]))
         there, here = zip(*pairs, strict=True)
-        return ReferenceEntry(name, ratio_interval(here, there), len(pairs))
+        ratio = ratio_interval(here, there)
+        return Clocks(name, ratio.median, ratio.low, ratio.high, len(pairs))
 
     def close(self) -> None:
         """Leave what kernels work on in place as it was: ``inputs`` may give the same tensor to the next case."""
@@ -171,7 +164,7 @@ class GpuTimer:
         outputs = self._launched(implementation) if is_kernel else self._called(implementation)
         return self._first.difference(implementation, outputs)
 
-    def _let_worker_reach(self, implementation: Implementation) -> None:
+    def hand_over(self, implementation: Implementation) -> None:
         """Let the worker launch a kernel once, on memory of its own; where it cannot, note why."""
         if self.bench is None:
             self._here[id(implementation)] = SWITCHED_OFF

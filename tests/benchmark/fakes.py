@@ -9,10 +9,9 @@ from typing import Any
 
 import kernellab
 from kernellab._triton.objects import jit_function
-from kernellab.benchmark.result import Benchmark, Progress
-from kernellab.benchmark.runner import Workshop, benchmarked
+from kernellab.benchmark.result import Benchmark, Clocks, Progress
+from kernellab.benchmark.runner import Environment, benchmarked
 from kernellab.benchmark.spec import BenchmarkSpec, peers, swept
-from kernellab.benchmark.timer import ReferenceEntry
 from kernellab.measure.implementations import Implementation
 from kernellab.measure.stopwatch import DeviceState
 from tests.benchmark.frames import CEILINGS, PROVENANCE
@@ -36,7 +35,7 @@ class FakeTimer:
     state: DeviceState = field(default_factory=lambda: DeviceState(1980, 41))
     notes: tuple[str, ...] = ()
     here: Mapping[str, str] = field(default_factory=dict)
-    entry: ReferenceEntry | None = None
+    entry: Clocks | None = None
 
     def try_out(self, implementation: Implementation) -> str:
         self.log.append(("try", (implementation.name,)))
@@ -52,7 +51,7 @@ class FakeTimer:
     def why_here(self, implementation: Implementation) -> str:
         return self.here.get(implementation.name, "")
 
-    def reference_entry(self) -> ReferenceEntry | None:
+    def clocks(self) -> Clocks | None:
         return self.entry
 
     def close(self) -> None:
@@ -76,7 +75,7 @@ class FakeGpu:
     log: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     progress: Progress | None = None
     here: Mapping[str, str] = field(default_factory=dict)
-    entry: ReferenceEntry | None = None
+    entry: Clocks | None = None
 
     def bench(self, kernel: Any, grid: Any, *, given: Mapping[str, Any] | None = None, **asked: Any) -> Benchmark:
         bound = self.lab.bind(kernel)
@@ -84,12 +83,12 @@ class FakeGpu:
         over = swept(asked.pop("over"), names, asked.get("inputs"))
         versus = peers(asked.pop("versus", None))
         spec = BenchmarkSpec(bound, grid, given or {}, over, versus=versus, **asked)
-        return benchmarked(self._workshop(bound), spec, names)
+        return benchmarked(self._environment(bound), spec, names)
 
-    def _workshop(self, kernel: Any) -> Workshop:
+    def _environment(self, kernel: Any) -> Environment:
         kernels = self.lab.kernels
         version = kernels.known(kernel) or kernels.add(kernel)
-        return Workshop(
+        return Environment(
             compiler=self.lab.compiler,
             target=self.lab.target,
             kernel_of=self._kernel_of,

@@ -13,11 +13,9 @@ import torch
 import triton
 
 import kernellab
-from kernellab.benchmark.result import BenchmarkProgress, Watch
-from kernellab.benchmark.timer import ReferenceEntry
+from kernellab.benchmark.result import BenchmarkProgress, Clocks, Watch
 from kernellab.errors import OutOfBounds, RunError, UsageError, WorkerTimeout
 from kernellab.measure.implementations import Implementation
-from kernellab.measure.statistics import Interval
 from tests.benchmark.fakes import FakeGpu, Time
 from tests.ir.test_arithmetic import counting_down
 from tests.kernels.matmul import matmul_case
@@ -88,7 +86,7 @@ def test_a_wrong_result_is_a_row_and_is_not_timed(lab: kernellab.Lab) -> None:
 
 
 def test_rows_of_functions_say_that_their_clock_differs_and_no_time_is_scaled(lab: kernellab.Lab) -> None:
-    entry = ReferenceEntry("add_kernel", Interval(1.04, 1.03, 1.05), 30)
+    entry = Clocks("add_kernel", 1.04, 1.03, 1.05, 30)
     gpu = FakeGpu(lab, times(add_kernel=1.0, torch=1.0), entry=entry)
     frame = gpu.bench(add_kernel, grid, over={"n": [64]}, inputs=inputs, versus={"torch": torch_add}).frame
     assert list(frame.status) == ["ok", "ok"]
@@ -103,7 +101,7 @@ def test_rows_of_functions_say_that_their_clock_differs_and_no_time_is_scaled(la
 
 
 def test_clocks_that_agree_within_the_noise_are_kept_and_no_row_speaks_of_them(lab: kernellab.Lab) -> None:
-    entry = ReferenceEntry("add_kernel", Interval(1.02, 0.99, 1.05), 30)
+    entry = Clocks("add_kernel", 1.02, 0.99, 1.05, 30)
     gpu = FakeGpu(lab, times(add_kernel=1.0, torch=1.0), entry=entry)
     frame = gpu.bench(add_kernel, grid, over={"n": [64]}, inputs=inputs, versus={"torch": torch_add}).frame
     assert frame.reason.tolist() == ["", ""]

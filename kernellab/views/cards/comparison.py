@@ -40,9 +40,10 @@ def timing_words(comparison: Comparison) -> str:
         return f"Not timed: {comparison.why_no_timing}."
     times = f"{wording.seconds_words(timing.left_ms / 1e3)} and {wording.seconds_words(timing.right_ms / 1e3)}"
     bounds = f"{timing.low:.3f} to {timing.high:.3f} times as long, 99 % interval of {timing.rounds} interleaved rounds"
+    note = f" Note: {timing.note}." if timing.note else ""
     if timing.verdict == "no difference":
-        return f"{two} and {one} take the same time ({times}; {bounds})."
-    return f"{two} is {timing.verdict} than {one} ({times}; {bounds})."
+        return f"{two} and {one} take the same time ({times}; {bounds}).{note}"
+    return f"{two} is {timing.verdict} than {one} ({times}; {bounds}).{note}"
 
 
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:
