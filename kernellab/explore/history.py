@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
-from kernellab.explore.ranges import values_text
+from kernellab.explore.controls import values_text
 from kernellab.launch.run import Run
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status, reason_of

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.errors import UsageError
+from kernellab.explore.controls import GRID
 from kernellab.explore.history import Evaluation
 from kernellab.explore.launching import Requests
-from kernellab.explore.proposals import GRID
 from kernellab.measure.provenance import Device, key_fields, key_of
 from kernellab.registry import Registry
 from kernellab.store import Version

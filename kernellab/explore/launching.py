@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernellab.explore.controls import GRID, OPTIONS, label_of
 from kernellab.explore.history import Point
-from kernellab.explore.proposals import GRID, OPTIONS
-from kernellab.explore.ranges import label_of
 from kernellab.launch.grid import checked_grid
 from kernellab.measure.config import Config
 from kernellab.measure.launches import Launches

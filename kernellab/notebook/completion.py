@@ -12,7 +12,7 @@ from IPython.core.getipython import get_ipython
 
 from kernellab import current_lab
 from kernellab.export.write import KINDS
-from kernellab.notebook.magics_cells import STAGES
+from kernellab.notebook.magics import STAGES
 from kernellab.target import known_targets
 
 _LINE = re.compile(r"^(?:[^'\"#]*[=(]\s*)?(?P<sigil>%%?)(?P<magic>triton\w*)\s(?P<given>.*)$", re.DOTALL)

@@ -10,10 +10,7 @@ from kernellab.lab import Lab
 from kernellab.notebook.completion import complete_options
 from kernellab.notebook.formatters import register_formatters, unregister_formatters
 from kernellab.notebook.live import progress_of
-from kernellab.notebook.magics_benchmarks import BenchMagics
-from kernellab.notebook.magics_cells import TritonMagics
-from kernellab.notebook.magics_kernels import StoreMagics
-from kernellab.notebook.magics_tuning import TuneMagics
+from kernellab.notebook.magics import BenchMagics, StoreMagics, TritonMagics, TuneMagics
 
 MAGICS = (TritonMagics, StoreMagics, TuneMagics, BenchMagics)
 

@@ -28,8 +28,7 @@ from kernellab.views.graphs.diagram import (
 from kernellab.views.graphs.drawing import BOXES_AT_MOST, picture
 from kernellab.views.graphs.graphviz import warm
 from kernellab.views.graphs.labels import SourceText, main_file
-from kernellab.views.graphs.lines import source_diagram
-from kernellab.views.graphs.operations import operation_diagram
+from kernellab.views.graphs.ttir import operation_diagram, source_diagram
 from kernellab.views.wording import plural
 from kernellab.workers.forks import cached_property
 

@@ -6,8 +6,8 @@ import dataclasses
 import re
 
 from kernellab.errors import CompileError
+from kernellab.explore.controls import Control
 from kernellab.explore.history import Evaluation, History, Point, Verdict, failed
-from kernellab.explore.ranges import Control
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Interval

@@ -7,7 +7,7 @@ import pytest
 import triton.language as tl
 
 from kernellab.errors import UsageError
-from kernellab.explore.proposals import Subject, planned
+from kernellab.explore.controls import Subject, planned
 
 ADD = Subject(
     parameters=("x_ptr", "out_ptr", "n", "BLOCK"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kernellab.errors import UsageError
-from kernellab.explore.ranges import Control, control_of, label_of, powers_around, spread
+from kernellab.explore.controls import Control, control_of, label_of, powers_around, spread
 
 
 @pytest.mark.parametrize(

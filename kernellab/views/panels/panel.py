@@ -16,13 +16,11 @@ from IPython import get_ipython
 from IPython.display import display
 
 from kernellab.errors import KernellabError, UnknownTarget, UsageError, choice_message
+from kernellab.explore.controls import Control, Plan, label_of, values_text
 from kernellab.explore.evaluator import Evaluator
 from kernellab.explore.history import Evaluation, History, Point
 from kernellab.explore.kept_points import Keeper, Kept, earlier_words
-from kernellab.explore.pace import pace_here
-from kernellab.explore.proposals import Plan
-from kernellab.explore.ranges import Control, label_of, values_text
-from kernellab.explore.schedule import LatestOnly, Superseded
+from kernellab.explore.schedule import LatestOnly, Superseded, pace_here
 from kernellab.measure.provenance import device_of
 from kernellab.target import Target, known_targets, parse_target
 from kernellab.views.elements import style_sheet

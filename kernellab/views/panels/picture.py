@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from math import floor, log10
 
+from kernellab.explore.controls import label_of
 from kernellab.explore.history import Evaluation, History
-from kernellab.explore.ranges import label_of
 from kernellab.views.elements import minified, style_sheet
 from kernellab.views.panels import words as wording
 from kernellab.views.panels.words import Shown, status_words, time_words

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernellab.explore.controls import Control, label_of
 from kernellab.explore.history import Evaluation, History
-from kernellab.explore.ranges import Control, label_of
 from kernellab.launch.run import Severity
 from kernellab.measure.statistics import Interval
 from kernellab.views import wording

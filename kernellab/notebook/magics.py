@@ -1,0 +1,276 @@
+"""The magics: the cell magic %%triton, and the line magics beside it. Each parses, calls and returns."""
+
+from __future__ import annotations
+
+import argparse
+import linecache
+from collections.abc import Mapping
+from typing import Any
+
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.display import display
+
+from kernellab.benchmark.comparison import Comparison
+from kernellab.benchmark.result import Benchmark
+from kernellab.errors import KernellabError, UsageError, choice_message
+from kernellab.export.write import KINDS, Exported
+from kernellab.lab import Lab
+from kernellab.measure.reference import check_in
+from kernellab.notebook.cell import CellOptions, require_checks, run_cell
+from kernellab.notebook.expressions import evaluated, expression, launch_of_text, launch_or_kernel, named, parsed
+from kernellab.registry import Listing, Loaded
+from kernellab.registry.listing import key_of, labelled, remove, search, tag
+from kernellab.tune.result import Tuning
+from kernellab.tune.search import SEARCHES
+from kernellab.views.report import CellReport
+
+STAGES = ("source", "graph", "ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
+
+
+@magics_class
+class TritonMagics(Magics):  # type: ignore[misc]
+    """``%%triton`` and its line magics."""
+
+    def __init__(self, shell: Any, lab: Lab) -> None:
+        super().__init__(shell)
+        self.lab = lab
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("-n", "--name", help="Enter the cell's kernel under this name.")
+    @argument("--target", help="Compile for this target, such as cuda:80 or hip:gfx942.")
+    @argument("--show", help=f"Open the card on one of: {', '.join(STAGES)}.")
+    @argument("--no-run", action="store_true", help="Compile launches, do not run them.")
+    @argument("--args", nargs="?", help='Compile without a launch: --args "x, y, out, n, BLOCK=1024".')
+    @argument("--check", help='Compare the output with an expression: --check "x + y".')
+    @argument("--timeout", type=float, help="Seconds after which a launch on the CPU, or a first one, is stopped (60).")
+    @argument("--no-isolate", action="store_true", help="Do not try first launches on the GPU in another process.")
+    @argument("--interpret", action="store_true", help="Run launches on the CPU, which checks every access.")
+    @argument("--tune", action="store_true", help="Show how the configs of the autotuned kernels of the cell compare.")
+    @argument("--capture", metavar="NAME", help="Bind the cell's launches and operations of torch, as a program.")
+    @argument("--explore", action="store_true", help="Show sliders over the parameters of the cell's last launch.")
+    @argument("-o", "--output", metavar="NAME", help="Bind the report to this name.")
+    @argument("-q", "--quiet", action="store_true", help="Show no card.")
+    @argument("--verbose", action="store_true", help="Show the whole compiler message of an error.")
+    @cell_magic
+    def triton(self, line: str, cell: str) -> None:
+        """Run a cell of plain Triton: compile its kernels, run its launches, and show what they do."""
+        __tracebackhide__ = True
+        given = parsed(self.triton, "%%triton", line)
+        cell = _without_magics(self.shell, cell)
+        try:
+            place = _register_cell(self.shell, cell)
+            report = run_cell(self.lab, cell, self.shell.user_ns, place, _cell_options(given), display)
+        except KernellabError as exc:
+            exc.verbose = given.verbose
+            raise
+        _deliver(self.shell, report, given)
+
+    @line_magic
+    def triton_target(self, line: str) -> str:
+        """Show the target that cells compile for, or set it: %triton_target cuda:80."""
+        if line.strip():
+            self.lab.use_target(line)
+        return str(self.lab.target)
+
+
+def _cell_options(given: Any) -> CellOptions:
+    if given.show is not None and given.show not in STAGES:
+        raise UsageError(choice_message("--show", given.show, STAGES))
+    if given.timeout is not None and not given.timeout > 0:
+        raise UsageError(f"--timeout is {given.timeout:g}; expected a positive number of seconds.")
+    if given.output is not None and not given.output.isidentifier():
+        raise UsageError(f"--output {given.output!r}: expected a name for the report, such as report.")
+    return CellOptions(
+        name=given.name,
+        target=given.target,
+        show=given.show,
+        run=not given.no_run,
+        args=given.args,
+        check=given.check,
+        timeout_s=given.timeout,
+        isolate=not given.no_isolate,
+        interpret=given.interpret,
+        tune=given.tune,
+        explore=given.explore,
+        capture=given.capture,
+    )
+
+
+def _register_cell(shell: Any, cell: str) -> str:
+    """Return the cell's name, ``In[5]``, known to linecache and to IPython's tracebacks."""
+    number = max(len(shell.user_ns.get("In", [""])) - 1, 0)
+    text = f"\n{cell}"
+    entry = (len(text), None, text.splitlines(keepends=True))
+    file = f"In[{number}]"
+    while file in linecache.cache and linecache.cache[file][:3] != entry:
+        file += "'"  # a cell that runs without history has no number of its own
+    linecache.cache[file] = (*entry, file)
+    # Private, and optional: without it, a traceback says "File In[5]:3" and not "Cell In[5], line 3".
+    getattr(shell.compile, "_filename_map", {})[file] = number
+    return file
+
+
+def _without_magics(shell: Any, cell: str) -> str:
+    """Return the cell with its line magics as calls; IPython drops empty lines at the top, which keep their numbers."""
+    lines = cell.splitlines()
+    empty = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
+    return "\n" * empty + str(shell.transform_cell(cell))
+
+
+def _deliver(shell: Any, report: CellReport, given: Any) -> None:
+    if given.output:
+        shell.user_ns[given.output] = report
+    if not given.quiet:
+        display(report)
+    require_checks(report)
+
+
+@magics_class
+class StoreMagics(Magics):  # type: ignore[misc]
+    """``%triton_ls`` and its fellows."""
+
+    def __init__(self, shell: Any, lab: Lab) -> None:
+        super().__init__(shell)
+        self.lab = lab
+
+    @line_magic
+    def triton_ls(self, line: str) -> Listing:
+        """List the kernels that are kept: all, or those whose name, tags, notes or source contain the given text."""
+        return search(self.lab.kernels, line.strip())
+
+    @magic_arguments()
+    @argument("kernel", help="A name, name@version or id; or a bundle that %%triton_export wrote.")
+    @argument("--as", dest="name", help="Define it under this name.")
+    @line_magic
+    def triton_load(self, line: str) -> Loaded:
+        """Define a kept kernel in this namespace again, with its helpers: %triton_load softmax@2."""
+        given = parsed(self.triton_load, "%triton_load", line)
+        return self.lab.load(given.kernel, self.shell.user_ns, name=given.name)
+
+    @magic_arguments()
+    @argument("kernel", nargs="+", help="name@version or id; or the name of a kernel that has one version.")
+    @argument("--all", action="store_true", help="Delete all versions of the names.")
+    @line_magic
+    def triton_rm(self, line: str) -> Listing:
+        """Delete versions with their history; shows what is left under their names."""
+        given = parsed(self.triton_rm, "%triton_rm", line)
+        return remove(self.lab.kernels, given.kernel, all_versions=given.all)
+
+    @magic_arguments()
+    @argument("kernel", help="A name, name@version or id.")
+    @argument("tags", nargs="*", help="Tags to put on it.")
+    @argument("--remove", action="store_true", help="Take the tags off.")
+    @argument("--note", nargs="?", help='Keep a note with it: --note "slower on short rows".')
+    @line_magic
+    def triton_tag(self, line: str) -> Listing:
+        """Put tags and notes on a kept kernel: %triton_tag softmax@2 good fp16."""
+        given = parsed(self.triton_tag, "%triton_tag", line)
+        tag(self.lab.kernels, given.kernel, given.tags, given.note, off=given.remove)
+        return labelled(self.lab.kernels, given.kernel)
+
+    @magic_arguments()
+    @argument("kernel", help="A name, name@version or id.")
+    @argument("--to", help="The file to write (NAME.py, NAME.html or NAME.zip in the current folder).")
+    @argument("--as", dest="kind", help=f"One of: {', '.join(KINDS)}. By default, a module with all decorators.")
+    @line_magic
+    def triton_export(self, line: str) -> Exported:
+        """Write a kept kernel as a file that needs nothing of the lab: %triton_export softmax --to softmax.py."""
+        given = parsed(self.triton_export, "%triton_export", line)
+        return self.lab.export(key_of(given.kernel), given.to, kind=given.kind)
+
+    @magic_arguments()
+    @argument("left", help="A name, name@version or id.")
+    @argument("right", help="What it is compared with.")
+    @line_magic
+    def triton_diff(self, line: str) -> Comparison:
+        """Compare two kept kernels on the same inputs: %triton_diff softmax@1 softmax@3."""
+        given = parsed(self.triton_diff, "%triton_diff", line)
+        return self.lab.compare(key_of(given.left), key_of(given.right))
+
+
+@magics_class
+class TuneMagics(Magics):  # type: ignore[misc]
+    """``%triton_tune``."""
+
+    def __init__(self, shell: Any, lab: Lab) -> None:
+        super().__init__(shell)
+        self.lab = lab
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("--configs", default="None", help="A list of triton.Config or a Space, by name; or how many to try.")
+    @argument("--limit", type=int, help="How many configs are measured at most.")
+    @argument("--search", choices=SEARCHES, default="exhaustive", help="How configs are chosen (exhaustive).")
+    @argument("--timeout", type=float, default=10.0, help="Seconds after which a config is stopped (10).")
+    @argument("--budget", type=float, help="Seconds after which the best so far is taken.")
+    @argument("--check", help='What the outputs are to hold: --check "torch.softmax(x, 1)".')
+    @argument("--devices", help="The GPUs that measure, by number: --devices 0,1.")
+    @argument("--fresh", action="store_true", help="Measure again what the store knows.")
+    @argument("launch", nargs=argparse.REMAINDER, help="kernel[grid](arguments)")
+    @line_magic
+    def triton_tune(self, line: str) -> Tuning:
+        """Find the fastest config of a kernel and launch it once: %triton_tune softmax[grid](x, out, n)."""
+        given, names = parsed(self.triton_tune, "%triton_tune", line), self.shell.user_ns
+        launch = launch_of_text(" ".join(given.launch), names)
+        return self.lab.tune(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **_tune_options(given, names)})
+
+
+def _tune_options(given: Any, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `Lab.tune`, evaluated in the user's namespace."""
+    how = "--configs \"[triton.Config({'BLOCK': 64})]\""
+    configs, limit = evaluated(given.configs, given.configs, names, "--configs", how), given.limit
+    if isinstance(configs, int):
+        configs, limit = None, configs
+    return {
+        "configs": configs,
+        "budget_configs": limit,
+        "search": given.search,
+        "timeout_s": given.timeout,
+        "budget_s": given.budget,
+        "check": None if given.check is None else check_in(given.check, names),
+        "devices": None if given.devices is None else _devices(given.devices),
+        "fresh": given.fresh,
+    }
+
+
+def _devices(text: str) -> list[int]:
+    """Return the numbers of a list such as ``0,1``."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as exc:
+        raise UsageError(f"--devices is {text!r}; expected GPU numbers, such as 0,1.") from exc
+
+
+@magics_class
+class BenchMagics(Magics):  # type: ignore[misc]
+    """``%triton_bench``."""
+
+    def __init__(self, shell: Any, lab: Lab) -> None:
+        super().__init__(shell)
+        self.lab = lab
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("launch", nargs="*", help="kernel[grid](arguments), kernel[grid] with --inputs, or a kept kernel alone.")
+    @argument("--over", action="append", help='What is swept: --over "n=[2**i for i in range(10, 20)]".')
+    @argument("--versus", action="append", help='Peers by name: --versus "torch=lambda x: x + 1".')
+    @argument("--inputs", help='What makes the arguments: --inputs "lambda n: dict(x=torch.rand(n), n=n)".')
+    @argument("--where", help='Which points are taken: --where "m * n < 2**28".')
+    @argument("--flops", help='What a launch computes: --flops "lambda m, n, k: 2 * m * n * k".')
+    @argument("--bytes", help='What a launch moves: --bytes "lambda n: 8 * n".')
+    @argument("--rounds", type=int, default=30, help="How often each implementation is timed at a point (30).")
+    @argument("--timeout", type=float, default=60.0, help="Seconds after which a first launch is stopped (60).")
+    @argument("--check", action="store_true", help="Without a GPU, compare the outputs on the CPU.")
+    @line_magic
+    def triton_bench(self, line: str) -> Benchmark:
+        """Time a kernel over a sweep, beside peers: %triton_bench add[grid](x, y, out, n) --over "n=[1024, 2048]"."""
+        given, names = parsed(self.triton_bench, "%triton_bench", line), self.shell.user_ns
+        launch = launch_or_kernel(" ".join(given.launch), names)
+        over, versus = named(given.over, "--over", names), named(given.versus, "--versus", names)
+        texts = {name: getattr(given, name) for name in ("inputs", "flops", "bytes")}
+        formulas = {name: expression(text, f"--{name}", names) for name, text in texts.items()}
+        own = {"where": given.where, "rounds": given.rounds, "timeout_s": given.timeout, "check": given.check}
+        asked = {**launch.meta, **formulas, **own, "over": over, "versus": versus}
+        return self.lab.bench(launch.kernel, launch.grid, *launch.args, **asked)

@@ -1,0 +1,433 @@
+"""The views of a TTIR graph as diagrams: one box per operation, or one per source line, with regions as frames."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from kernellab.ir.effects import Effects
+from kernellab.ir.graph import Graph, Location, Operation, Value
+from kernellab.ir.lines import place_of
+from kernellab.views.graphs.dataflow import (
+    BRANCHES,
+    FOLDED,
+    TERMINATORS,
+    Inflow,
+    Touch,
+    controlled,
+    direct_operands,
+    inflows,
+    is_folded,
+    merged,
+    origins,
+    touches,
+)
+from kernellab.views.graphs.diagram import Cluster, Diagram, Edge, Flow, Kind, Node, merged_edges, occupied
+from kernellab.views.graphs.labels import (
+    SourceText,
+    constants,
+    loop_variable,
+    operation_tip,
+    operation_title,
+    plain_name,
+    short_type,
+    value_words,
+)
+from kernellab.views.wording import shortened
+
+
+def flow_of(value: Value) -> Flow:
+    """Return what an arrow from this value carries."""
+    if value.is_pointer:
+        return Flow.ADDRESS
+    return Flow.MASK if value.element == "i1" else Flow.VALUE
+
+
+def frame_label(operation: Operation, region: int, source: SourceText) -> str:
+    """Return the words on the frame of a region: what kind of region it is, and its line."""
+    names = {"scf.for": ("loop",), "scf.while": ("while", "do"), "scf.if": ("if", "else")}
+    words = dict(enumerate(names.get(operation.name, ())))
+    word = words.get(operation.regions.index(region), operation.name)
+    place = source.words(place_of(operation.location))
+    return f"{word}, {place}" if place else word
+
+
+class _TtirView:
+    """What the two views of a graph share: its arguments, the frames of its helpers, and the arrows between boxes."""
+
+    def __init__(self, graph: Graph, effects: Effects | None, source: SourceText) -> None:
+        self.graph = graph
+        self.source = source
+        self.touches: Mapping[int, Touch] = touches(graph, effects)
+        self.constants = constants(graph)
+        self.joins = inflows(graph)
+
+    def diagram(
+        self,
+        title: str,
+        nodes: Iterable[Node],
+        edges: Iterable[Edge],
+        clusters: Iterable[Cluster],
+        order: Iterable[tuple[str, str]] = (),
+    ) -> Diagram:
+        """Return the picture: arguments on top of ``nodes``, without scalars that lead nowhere and empty frames."""
+        merged = merged_edges(edges)
+        touched = {edge.tail for edge in merged} | {edge.head for edge in merged}
+        shown = tuple(
+            node for node in (*self._arguments(), *nodes) if node.kind is not Kind.SCALAR or node.id in touched
+        )
+        return Diagram(title, shown, merged, occupied((*self._helpers(), *clusters), shown), tuple(order))
+
+    def _helpers(self) -> Iterator[Cluster]:
+        for function in self.graph.functions:
+            if not function.is_kernel:
+                yield Cluster(f"r{function.region}", f"helper {plain_name(function.name)}")
+
+    def _arguments(self) -> Iterator[Node]:
+        for function in self.graph.functions:
+            cluster = None if function.is_kernel else f"r{function.region}"
+            for value, name in zip(function.arguments, function.parameters, strict=False):
+                known = self.graph.values[value]
+                kind = Kind.ARGUMENT if known.is_pointer else Kind.SCALAR
+                yield Node(f"v{value}", (name, short_type(known)), kind, f"argument {name}\n{known.type}", cluster)
+
+    def _into(
+        self,
+        head: str,
+        consumer: Operation | Value,
+        flow: Inflow,
+        is_end: Callable[[int], bool],
+        box_of: Callable[[int], str],
+    ) -> Iterator[Edge]:
+        """Yield the arrows of one value into a box; ``box_of`` names the box of an origin that is no constant."""
+        for origin in origins(self.graph, self.joins, consumer, flow.value, is_end):
+            if origin.value not in self.constants:
+                value = self.graph.values[origin.value]
+                back = flow.back or origin.back
+                yield Edge(box_of(origin.value), head, flow_of(value), value_words(value), back)
+
+
+class OperationView(_TtirView):
+    """The parts of the picture for one graph: what `operation_diagram` puts together."""
+
+    def __init__(self, graph: Graph, effects: Effects | None, source: SourceText) -> None:
+        super().__init__(graph, effects, source)
+        self.heads = {
+            graph.blocks[graph.regions[operation.regions[0]].blocks[0]].arguments[0]: f"o{operation.index}"
+            for operation in graph.operations
+            if operation.name == "scf.for"
+        }
+
+    def clusters(self) -> Iterator[Cluster]:
+        graph = self.graph
+        for operation in graph.operations:
+            for region in operation.regions:
+                yield Cluster(
+                    f"r{region}", frame_label(operation, region, self.source), self.cluster_of(operation.block)
+                )
+
+    def cluster_of(self, block: int) -> str | None:
+        region = self.graph.blocks[block].region
+        if self.graph.regions[region].owner is None and region == self.graph.kernel.region:
+            return None
+        return f"r{region}"
+
+    def nodes(self) -> Iterator[Node]:
+        yield from self._carried()
+        for operation in self.graph.operations:
+            if operation.name in TERMINATORS or operation.name == "arith.constant" or self._in_fold(operation):
+                continue
+            yield self._operation(operation)
+            for region in operation.regions if operation.name not in FOLDED else ():
+                for block in self.graph.regions[region].blocks:
+                    yield from self._block_arguments(block)
+
+    def _in_fold(self, operation: Operation) -> bool:
+        return is_folded(self.graph, operation.block)
+
+    def _carried(self) -> Iterator[Node]:
+        """Yield what the blocks of a function carry to each other."""
+        for function in self.graph.functions:
+            cluster = None if function.is_kernel else f"r{function.region}"
+            for block in self.graph.regions[function.region].blocks[1:]:
+                yield from self._block_arguments(block, cluster)
+
+    def _block_arguments(self, block: int, cluster: str | None = None) -> Iterator[Node]:
+        for value in self.graph.blocks[block].arguments:
+            if value not in self.heads:
+                known = self.graph.values[value]
+                starts = [
+                    self.constants[flow.value] for flow in self.joins.get(value, ()) if flow.value in self.constants
+                ]
+                title = shortened(" ".join([self._carried_name(value), *(f"← {start}" for start in starts[:1])]), 40)
+                lines = (title, short_type(known))
+                yield Node(
+                    f"v{value}",
+                    lines,
+                    Kind.CONTROL,
+                    f"carried value\n{value_words(known)}",
+                    self.cluster_of(block) or cluster,
+                )
+
+    def _carried_name(self, value: int) -> str:
+        """Return the variable that a block argument stands for: its own name, or that of what flows into it."""
+        values = [value, *(flow.value for flow in reversed(self.joins.get(value, ())))]
+        return next((name for each in values if (name := self.graph.values[each].name)), "carried")
+
+    def _operation(self, operation: Operation) -> Node:
+        touch = self.touches.get(operation.index)
+        place = place_of(operation.location)
+        kind = touch.kind if touch else Kind.COMPUTE
+        cluster = self.cluster_of(operation.block)
+        title = operation_title(self.graph, operation, self.constants, touch)
+        details = self._details(operation, touch)
+        if operation.name == "scf.for":
+            kind, cluster = Kind.CONTROL, f"r{operation.regions[0]}"
+            title, details = self._loop_words(operation)
+        elif operation.regions and operation.name not in FOLDED:
+            kind, details = Kind.CONTROL, []
+        elif operation.name in BRANCHES:
+            kind = Kind.CONTROL
+        tip = operation_tip(self.graph, operation, touch, self.source)
+        unsure = touch is not None and bool(touch.unknown)
+        made_of = tuple(self._inside(operation)) if operation.name in FOLDED else (operation.index,)
+        return Node(
+            f"o{operation.index}",
+            (title, *details),
+            kind,
+            tip,
+            cluster,
+            place.line,
+            unsure,
+            made_of,
+            self.source.other(place),
+        )
+
+    def _inside(self, operation: Operation) -> Iterator[int]:
+        """Yield an operation and those of its regions."""
+        yield operation.index
+        for region in operation.regions:
+            for block in self.graph.regions[region].blocks:
+                for index in self.graph.blocks[block].operations:
+                    yield from self._inside(self.graph.operations[index])
+
+    def _details(self, operation: Operation, touch: Touch | None) -> list[str]:
+        """Return the name and type of the result; of what is stored, where there is no result."""
+        shown = operation.results[:1] or (operation.operands[1:2] if touch else ())
+        return [self._value_words(self.graph.values[index]) for index in shown]
+
+    def _value_words(self, value: Value) -> str:
+        return shortened(f"{value.name}  {short_type(value)}" if value.name else short_type(value), 44)
+
+    def _loop_words(self, operation: Operation) -> tuple[str, list[str]]:
+        """Return the title of a loop, and its bounds where all of them have a name or are constants."""
+        title = f"for {loop_variable(self.graph, operation, self.source)}".rstrip()
+        bounds = [
+            self.constants.get(value) or self.graph.values[value].name
+            for value in direct_operands(self.graph, operation)
+        ]
+        if None in bounds:
+            return title, []
+        low, high, step = bounds
+        return title, [f"{low} to {high}" + (f" by {step}" if step != "1" else "")]
+
+    def edges(self) -> Iterator[Edge]:
+        """Yield the arrows, several between two boxes included."""
+        ends = self._is_end, self._box_of
+        for operation in self.graph.operations:
+            if operation.name not in TERMINATORS and not self._in_fold(operation):
+                for operand in direct_operands(self.graph, operation):
+                    yield from self._into(f"o{operation.index}", operation, Inflow(operand, back=False), *ends)
+                for first in controlled(self.graph, operation):
+                    yield Edge(f"o{operation.index}", f"o{first.index}", Flow.CONTROL, "")
+        for value, sources in self.joins.items():
+            known = self.graph.values[value]
+            if known.operation is None and value not in self.heads and not is_folded(self.graph, known.block):
+                for source in sources:
+                    yield from self._into(f"v{value}", known, source, *ends)
+
+    def _is_end(self, value: int) -> bool:
+        return self.graph.values[value].operation is None
+
+    def _box_of(self, value: int) -> str:
+        operation = self.graph.values[value].operation
+        return self.heads.get(value, f"v{value}" if operation is None else f"o{operation}")
+
+
+def operation_diagram(graph: Graph, effects: Effects | None, source: SourceText) -> Diagram:
+    """Return the picture of every operation. ``source`` gives the text of lines, for the tooltips."""
+    view = OperationView(graph, effects, source)
+    return view.diagram(f"Operations of {graph.kernel.name}", view.nodes(), view.edges(), view.clusters())
+
+
+_TEXT_LIMIT = 40
+
+
+@dataclass(slots=True)
+class _Line:
+    """A box being gathered: the operations of one source line within one frame."""
+
+    key: str
+    place: Location
+    cluster: str | None
+    operations: list[Operation] = field(default_factory=list)
+
+
+class SourceView(_TtirView):
+    """The parts of the picture for one graph: what `source_diagram` puts together."""
+
+    def __init__(self, graph: Graph, effects: Effects | None, source: SourceText) -> None:
+        super().__init__(graph, effects, source)
+        self.frames = {
+            region: f"r{region}"
+            for operation in graph.operations
+            for region in operation.regions
+            if self._is_frame(operation, region)
+        }
+        self.lines: dict[str, _Line] = {}
+        self.line_of: dict[int, str] = {}
+        self.heads: dict[int, str] = {}
+        self._gather()
+
+    def _is_frame(self, operation: Operation, region: int) -> bool:
+        """A region is worth a frame when it spans source lines other than that of its owner."""
+        here = place_of(operation.location)
+        places = [place_of(inner.location) for inner in self._inside(region) if inner.name not in TERMINATORS]
+        return any(place.line is not None and (place.file, place.line) != (here.file, here.line) for place in places)
+
+    def _inside(self, region: int) -> Iterator[Operation]:
+        for block in self.graph.regions[region].blocks:
+            for index in self.graph.blocks[block].operations:
+                yield self.graph.operations[index]
+                for nested in self.graph.operations[index].regions:
+                    yield from self._inside(nested)
+
+    def frame_of(self, block: int) -> str | None:
+        """Return the innermost frame around a block."""
+        region = self.graph.regions[self.graph.blocks[block].region]
+        while region.owner is not None:
+            if region.index in self.frames:
+                return self.frames[region.index]
+            region = self.graph.regions[self.graph.blocks[self.graph.operations[region.owner].block].region]
+        return None if region.index == self.graph.kernel.region else f"r{region.index}"
+
+    def _gather(self) -> None:
+        for operation in self.graph.operations:
+            if operation.name in TERMINATORS or operation.name == "arith.constant":
+                continue
+            place, frame = place_of(operation.location), self.frame_of(operation.block)
+            key = f"{place.file}:{place.line}@{frame}" if place.line is not None else f"o{operation.index}"
+            line = self.lines.setdefault(key, _Line(f"n{len(self.lines)}", place, frame))
+            line.operations.append(operation)
+            self.line_of[operation.index] = line.key
+            if operation.name == "scf.for":
+                body = self.graph.blocks[self.graph.regions[operation.regions[0]].blocks[0]]
+                self.heads[body.arguments[0]] = line.key
+
+    def clusters(self) -> Iterator[Cluster]:
+        for operation in self.graph.operations:
+            for region in operation.regions:
+                if region in self.frames:
+                    yield Cluster(
+                        self.frames[region], frame_label(operation, region, self.source), self.frame_of(operation.block)
+                    )
+
+    def nodes(self) -> Iterator[Node]:
+        """Yield a box per source line, but for the arguments."""
+        return map(self._node, self.lines.values())
+
+    def _node(self, line: _Line) -> Node:
+        touch = merged(self.touches[op.index] for op in line.operations if op.index in self.touches)
+        text = self.source.line(line.place)
+        number = self.source.words(line.place).removeprefix("line ")
+        title = f"{number}  {shortened(text or self._summary(line), _TEXT_LIMIT)}".strip()
+        details = [part for part in (touch.words() if touch else "", self._result(line)) if part]
+        kind = touch.kind if touch else Kind.COMPUTE
+        if touch is None and any(op.regions and op.name not in FOLDED for op in line.operations):
+            kind, details = Kind.CONTROL, []
+        lines = (title, " · ".join(details)) if details else (title,)
+        unsure = touch is not None and bool(touch.unknown)
+        return Node(
+            line.key,
+            lines,
+            kind,
+            self._tip(line, text, touch),
+            line.cluster,
+            line.place.line,
+            unsure,
+            tuple(operation.index for operation in line.operations),
+            self.source.other(line.place),
+        )
+
+    def _summary(self, line: _Line) -> str:
+        """Stand in for a source line whose text is not at hand."""
+        names = {
+            name: None for op in line.operations for value in op.results if (name := self.graph.values[value].name)
+        }
+        what = dict.fromkeys(op.name.rpartition(".")[2] for op in line.operations)
+        words = ", ".join(what)
+        return f"{', '.join(names)} = {words}" if names else words
+
+    def _result(self, line: _Line) -> str:
+        """Return the type of the tensor that the line makes in the end, or stores; "" for a scalar."""
+        for operation in reversed(line.operations):
+            made = operation.results[:1] or (operation.operands[1:2] if operation.index in self.touches else ())
+            if made and not is_folded(self.graph, operation.block):
+                known = self.graph.values[made[0]]
+                return short_type(known) if known.shape else ""
+        return ""
+
+    def _tip(self, line: _Line, text: str, touch: Touch | None) -> str:
+        where = self.source.words(line.place)
+        counted: dict[str, int] = defaultdict(int)
+        for operation in line.operations:
+            counted[operation.name] += 1
+        operations = ", ".join(f"{count} {name}" if count > 1 else name for name, count in counted.items())
+        parts = [f"{where}: {text}" if text else where, touch.words() if touch else "", operations]
+        return "\n".join(part for part in parts if part)
+
+    def edges(self) -> Iterator[Edge]:
+        for operation in self.graph.operations:
+            head = self.line_of.get(operation.index)
+            if head is None or is_folded(self.graph, operation.block):
+                continue
+            for operand in direct_operands(self.graph, operation):
+                flow = Inflow(operand, back=False)
+                yield from self._into(head, operation, flow, self.heads.__contains__, self._box_of)
+            for first in controlled(self.graph, operation):
+                yield Edge(head, self.line_of[first.index], Flow.CONTROL, "")
+
+    def order(self) -> Iterator[tuple[str, str]]:
+        """Yield pairs of boxes of which the first goes above: what follows a loop, and one load after another."""
+        by_frame: dict[str | None, list[_Line]] = defaultdict(list)
+        for line in self.lines.values():
+            by_frame[line.cluster].append(line)
+        for lines in by_frame.values():
+            loads = [line for line in lines if any(op.index in self.touches for op in line.operations)]
+            yield from ((first.key, second.key) for first, second in pairwise(loads))
+            yield from self._after_frames(lines, by_frame)
+
+    def _after_frames(
+        self, lines: list[_Line], by_frame: Mapping[str | None, list[_Line]]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield an edge from the last box of each frame to the boxes that follow it, up to the next frame."""
+        last: str | None = None
+        for line in lines:
+            if last is not None:
+                yield last, line.key
+            for operation in line.operations:
+                inner = [self.frames[region] for region in operation.regions if region in self.frames]
+                last = next((by_frame[frame][-1].key for frame in reversed(inner) if frame in by_frame), last)
+
+    def _box_of(self, value: int) -> str:
+        operation = self.graph.values[value].operation
+        return self.heads.get(value) or (f"v{value}" if operation is None else self.line_of[operation])
+
+
+def source_diagram(graph: Graph, effects: Effects | None, source: SourceText) -> Diagram:
+    """Return the picture by source line. ``source`` gives the text of lines."""
+    view = SourceView(graph, effects, source)
+    title = f"Dataflow of {graph.kernel.name} by source line"
+    return view.diagram(title, view.nodes(), view.edges(), view.clusters(), view.order())
