@@ -151,24 +151,13 @@ _FUNCTIONS: dict[str, External] = {
     "float_as_int": lambda x: x.view(np.int32),
     "int_as_float": lambda x: x.view(np.float32),
     "ilogb": lambda x: (np.frexp(x)[1] - 1).astype(np.int32),
-    "fast_exp": np.exp,
-    "fast_log": np.log,
-    "fast_log2": np.log2,
-    "fast_log10": np.log10,
-    "fast_sin": np.sin,
-    "fast_cos": np.cos,
-    "fast_tan": np.tan,
-    "fast_tanh": np.tanh,
-    "fast_pow": np.power,
-    "fast_divide": np.divide,
-    "fast_fdivide": np.divide,
-    "div_rn": np.divide,
-    "mul_rn": np.multiply,
-    "add_rn": np.add,
-    "sub_rn": np.subtract,
-    "sqrt_rn": np.sqrt,
-    "rcp_rn": lambda x: (1 / x).astype(x.dtype),
-    "fma_rn": _in_double(lambda x, y, z: x * y + z),
+    "divide": np.divide,
+    "fdivide": np.divide,
+    "div": np.divide,
+    "mul": np.multiply,
+    "add": np.add,
+    "sub": np.subtract,
+    "rcp": lambda x: (1 / x).astype(x.dtype),
 }
 _INTEGER_SUFFIX = {"popcll": "popc", "clzll": "clz", "llmax": "max", "llmin": "min", "llabs": "abs"}
 
@@ -185,8 +174,6 @@ def external_function(symbol: str) -> External | None:
 def _cuda(name: str) -> External | None:
     if name in _INTEGER_SUFFIX:
         return _FUNCTIONS[_INTEGER_SUFFIX[name]]
-    plain = re.sub("^[df](?=(?:div|mul|add|sub|sqrt|rcp)_rn)", "", name)
-    for candidate in (name, name.removesuffix("f"), plain):
-        if candidate in _FUNCTIONS:
-            return _FUNCTIONS[candidate]
-    return None
+    to_nearest = re.fullmatch("[df]?(div|mul|add|sub|sqrt|rcp|fma)_rn", name)
+    plain = to_nearest[1] if to_nearest else name.removeprefix("fast_")
+    return _FUNCTIONS.get(plain) or _FUNCTIONS.get(plain.removesuffix("f"))

@@ -237,31 +237,13 @@ def _later(expression: ast.expr) -> ast.expr:
     return ast.copy_location(ast.Lambda(no_parameters, expression), expression)
 
 
-_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "__add__": operator.add,
-    "__sub__": operator.sub,
-    "__mul__": operator.mul,
-    "__truediv__": operator.truediv,
-    "__floordiv__": operator.floordiv,
-    "__mod__": operator.mod,
-    "__and__": operator.and_,
-    "__or__": operator.or_,
-    "__xor__": operator.xor,
-    "__lshift__": operator.lshift,
-    "__rshift__": operator.rshift,
-    "__lt__": operator.lt,
-    "__le__": operator.le,
-    "__gt__": operator.gt,
-    "__ge__": operator.ge,
-    "__eq__": operator.eq,
-    "__ne__": operator.ne,
-}
+_OPERATIONS = "add sub mul truediv floordiv mod and or xor lshift rshift lt le gt ge eq ne"
 
 
 def let_tensors_decide() -> None:
     """Make an operation of a constexpr and a tensor, in this order, the tensor's."""
-    for name, operation in _OPERATIONS.items():
-        setattr(tl.constexpr, name, _deferring(getattr(tl.constexpr, name), operation))
+    for name in (f"__{word}__" for word in _OPERATIONS.split()):
+        setattr(tl.constexpr, name, _deferring(getattr(tl.constexpr, name), getattr(operator, name)))
 
 
 def _deferring(original: Callable[[Any, Any], Any], operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

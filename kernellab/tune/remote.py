@@ -23,9 +23,8 @@ import pickle
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -219,12 +218,6 @@ def _lacks_a_module(exc: Exception) -> bool:
 
 
 @cache
-def _lock() -> threading.Lock:
+def _one_at_a_time() -> threading.Lock:
+    """Return what lets one thread of a process compile at a time: Triton's front end keeps state of its own."""
     return lock()
-
-
-@contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Let one thread of a process compile at a time: Triton's front end keeps state of its own."""
-    with _lock():
-        yield
