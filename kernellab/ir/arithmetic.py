@@ -50,13 +50,12 @@ def dot_work(graph: Graph, operation: Operation) -> Dot | None:
     if operation.name not in {"tt.dot", "tt.dot_scaled"}:
         return None
     left, result = graph.values[operation.operands[0]], graph.values[operation.results[0]]
-    attributes = dict(operation.attributes)
-    elements = math.prod(left.shape) * (2 if attributes.get("lhs") == "e2m1" else 1)
+    elements = math.prod(left.shape) * (2 if operation.attribute("lhs") == "e2m1" else 1)
     inner = elements // math.prod(result.shape[:-1])
     if operation.name == "tt.dot_scaled":
-        kind = "mxfp4" if attributes.get("lhs") == attributes.get("rhs") == "e2m1" else "mxfp8"
+        kind = "mxfp4" if operation.attribute("lhs") == operation.attribute("rhs") == "e2m1" else "mxfp8"
     else:
-        kind = _kind(left.element, attributes.get("inputPrecision", "ieee"))
+        kind = _kind(left.element, operation.attribute("inputPrecision", "ieee"))
     return Dot(kind, 2 * math.prod(result.shape) * inner)
 
 
@@ -82,7 +81,7 @@ def _combined(graph: Graph, operation: Operation) -> int:
     each = sum(_of_element(graph, graph.operations[index]) for index in graph.blocks[block].operations)
     if operation.name == "tt.reduce":
         return each * (source - math.prod(graph.values[operation.results[0]].shape))
-    pack = dict(operation.attributes).get("pack", "1").split(" ")[0]
+    pack = operation.attribute("pack", "1").split(" ")[0]
     return each * source // (int(pack) if operation.name == "tt.map_elementwise" else 1)
 
 

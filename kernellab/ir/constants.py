@@ -50,12 +50,11 @@ class Constants:
         return max(0, -(-(stop - start) // step))
 
     def _find(self, value: int) -> int | None:
-        index = self.graph.values[value].operation
-        if index is None:
+        operation = self.graph.maker(value)
+        if operation is None:
             return None
-        operation = self.graph.operations[index]
         if operation.name == "arith.constant":
-            return _parsed(dict(operation.attributes).get("value", ""))
+            return _parsed(operation.attribute("value"))
         if operation.name in _THROUGH:
             return self.integer(operation.operands[0])
         return None
@@ -99,8 +98,7 @@ class Sums:
     def of(self, value: int, depth: int = 0) -> Sum:
         """Return the terms of ``value``; what lies deeper than `_DEEP` operations is a term, not taken apart."""
         if value not in self._known:
-            index = self.constants.graph.values[value].operation
-            operation = None if index is None or depth > _DEEP else self.constants.graph.operations[index]
+            operation = None if depth > _DEEP else self.constants.graph.maker(value)
             found = None if operation is None else self._terms(operation, depth + 1)
             self._known[value] = {value: 1} if found is None or len(found) > _MANY else found
         return self._known[value]

@@ -68,9 +68,9 @@ def _calls(graph: Graph) -> dict[str, dict[str, Operation]]:
     owners = _function_of_block(graph)
     calls: dict[str, dict[str, Operation]] = {function.name: {} for function in graph.functions}
     for operation in graph.operations:
-        callee = dict(operation.attributes).get("callee") if operation.name == "tt.call" else None
-        if callee in calls:
-            calls[owners[operation.block]][callee] = operation
+        callee = graph.callee(operation)
+        if callee is not None:
+            calls[owners[operation.block]][callee.name] = operation
     return calls
 
 

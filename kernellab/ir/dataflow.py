@@ -58,14 +58,12 @@ class Analysis:
     graph: Graph
     constants: Constants = field(init=False)
     rules: Rules = field(init=False)
-    _functions: dict[str, Function] = field(init=False)
     _summaries: dict[tuple[str, tuple[Alternatives, ...]], Summary] = field(default_factory=dict)
     _branching: dict[int, Branching] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.constants = Constants(self.graph)
         self.rules = Rules(self.constants)
-        self._functions = {function.name: function for function in self.graph.functions}
 
     def kernel(self) -> Summary:
         """Return the summary of the kernel; argument i is called i."""
@@ -75,7 +73,7 @@ class Analysis:
 
     def callee(self, operation: Operation) -> Function | None:
         """Return the function that a call goes to, or None where the module does not hold its body."""
-        function = self._functions.get(dict(operation.attributes).get("callee", ""))
+        function = self.graph.callee(operation)
         return function if function is not None and self.graph.regions[function.region].blocks else None
 
     def summary(self, function: Function, arguments: tuple[Alternatives, ...]) -> Summary:
@@ -210,8 +208,7 @@ class Frame:
     def _half(self, value: int, side: int) -> Alternatives:
         """Return what one side of the last dimension of ``value`` can be: of a join, of that side's operand alone."""
         graph = self.analysis.graph
-        index = graph.values[value].operation
-        operation = None if index is None else graph.operations[index]
+        operation = graph.maker(value)
         if operation is not None and operation.name == "tt.join":
             return self.state.get(operation.operands[side], UNDEFINED)
         flow = None if operation is None else flow_of(operation.name)
@@ -238,7 +235,7 @@ class Frame:
     def _masked(self, operation: Operation) -> bool | None:
         """Tell whether a mask or a bound can switch an access off, or return None where it is always off."""
         row = MEMORY[operation.name]
-        if row.clipped or dict(operation.attributes).get("boundaryCheck", "array<i32>") != "array<i32>":
+        if row.clipped or operation.attribute("boundaryCheck", "array<i32>") != "array<i32>":
             return True
         if row.mask is None or len(operation.operands) <= row.mask:
             return False
@@ -254,10 +251,9 @@ class Frame:
     # Code from outside, and operations that are not known
 
     def _foreign(self, operation: Operation, operands: list[Alternatives]) -> None:
-        attributes = dict(operation.attributes)
         targets = {target for operand in operands for target in operand if target != ()}
-        code = attributes.get("asm_string")
-        for access in foreign_accesses(code, pure=attributes.get("pure") == "true"):
+        code = operation.attribute("asm_string") if operation.name == "tt.elementwise_inline_asm" else None
+        for access in foreign_accesses(code, pure=operation.attribute("pure") == "true"):
             self._touch(operation, access, targets, masked=False)
         results = mixed(operands, operation.index, f"{operation.name} makes it from an address") or NUMBER
         self.state.update((result, results) for result in operation.results)

@@ -73,6 +73,10 @@ class Operation:
     location: Location
     block: int
 
+    def attribute(self, name: str, default: str = "") -> str:
+        """Return an attribute as it is printed, or ``default`` where the operation has none of that name."""
+        return dict(self.attributes).get(name, default)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -125,6 +129,16 @@ class Graph:
     def kernel(self) -> Function:
         """The function that is launched."""
         return next(function for function in self.functions if function.is_kernel)
+
+    def maker(self, value: int) -> Operation | None:
+        """Return the operation that a value is a result of, or None for the argument of a block."""
+        index = self.values[value].operation
+        return None if index is None else self.operations[index]
+
+    def callee(self, operation: Operation) -> Function | None:
+        """Return the function that a call goes to, or None where the module lacks it; no other operation calls."""
+        name = operation.attribute("callee") if operation.name == "tt.call" else ""
+        return next((function for function in self.functions if function.name == name), None)
 
 
 SCHEMA = 1

@@ -192,8 +192,7 @@ class Programs:
             carried = self._operands(self.block(after, passed, weight))
 
     def _call(self, operation: Operation, weight: Weight) -> None:
-        callee = dict(operation.attributes).get("callee", "").lstrip("@")
-        function = next((each for each in self.graph.functions if each.name == callee), None)
+        function = self.graph.callee(operation)
         if function is None or self.depth == _MOST_CALLS:
             raise CannotFollow(f"the function called{_at(operation.location)} cannot be followed")
         self.depth += 1

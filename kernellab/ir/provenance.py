@@ -202,7 +202,7 @@ class Origins:
             waiting += self.uses.origins[value]
             if value in parameters and not self.graph.values[value].is_pointer:
                 roots[parameters[value]] = roots.get(parameters[value], False) or self._is_wide(value)
-            maker = self._maker(value)
+            maker = self.graph.maker(value)
             if maker is None:
                 continue
             if maker.name in MEMORY:
@@ -234,10 +234,6 @@ class Origins:
             or any(self._is_wide(value) for value in numbers)
             or any((self.constants.integer(v) or 0) >= _LEAST_ADDRESS for each in leading for v in each.results)
         )
-
-    def _maker(self, value: int) -> Operation | None:
-        index = self.graph.values[value].operation
-        return None if index is None else self.graph.operations[index]
 
     def _is_wide(self, value: int) -> bool:
         return _WIDE.match(self.graph.values[value].element) is not None
@@ -272,4 +268,4 @@ def _deciding(uses: Uses, operation: Operation) -> list[int]:
 
 
 def _is_pure(operation: Operation) -> bool:
-    return dict(operation.attributes).get("pure") == "true"
+    return operation.attribute("pure") == "true"

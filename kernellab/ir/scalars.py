@@ -31,7 +31,7 @@ def integers(value: int) -> Integers:
 
 def literal(operation: Operation) -> Known:
     """Return the value of an ``arith.constant``, None where it is no scalar integer."""
-    text = dict(operation.attributes).get("value", "")
+    text = operation.attribute("value")
     if not _LITERAL.match(text):
         return None
     number = {"true": 1, "false": 0}.get(text)
@@ -41,7 +41,7 @@ def literal(operation: Operation) -> Known:
 
 def axis_of(operation: Operation) -> int:
     """Return the axis, from 0 to 2, that ``tt.get_program_id`` or ``tt.get_num_programs`` asks for."""
-    return _AXES[dict(operation.attributes).get("axis", "x")]
+    return _AXES[operation.attribute("axis", "x")]
 
 
 def computed(operation: Operation, operands: list[Known], element: str) -> Known:

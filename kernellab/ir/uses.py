@@ -31,11 +31,8 @@ class Uses:
             self._pass_in(operation)
             if operation.successors:
                 self._pass_on(operation)
-        functions = {function.name: function for function in self.graph.functions}
         for operation in self.graph.operations:
-            callee = (
-                functions.get(dict(operation.attributes).get("callee", "")) if operation.name == "tt.call" else None
-            )
+            callee = self.graph.callee(operation)
             if callee is not None:
                 self._copy(operation.operands, callee.arguments)
                 for block in self.graph.regions[callee.region].blocks:

@@ -27,7 +27,7 @@ def short_type(value: Value) -> str:
 
 def constant_text(operation: Operation, element: str) -> str:
     """Return the value of an ``arith.constant`` as a person writes it: ``0``, ``-inf``, ``True``."""
-    text = dict(operation.attributes).get("value", "?")
+    text = operation.attribute("value", "?")
     dense = _DENSE.match(text)
     text = (dense[1] if dense else text).partition(" : ")[0].strip()
     if text.startswith("0x") and element in _HEX_FLOATS:
