@@ -13,8 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kernellab.compile.cache import COMPILE_WORKER, Compiler, compile_job
-from kernellab.compile.eviction import evict
+from kernellab.compile.cache import COMPILE_WORKER, Compiler, compile_job, evict
 from kernellab.compile.types import Compiled
 from kernellab.errors import StoreError
 from kernellab.gpu.trial import GpuTrials

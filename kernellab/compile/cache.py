@@ -9,6 +9,7 @@ import queue
 import shutil
 import tempfile
 import threading
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,6 @@ from typing import Any
 
 from kernellab._triton import CODE_GENERATOR
 from kernellab._triton.closure import closure_of, plain_bindings, require_taken
-from kernellab.compile.eviction import mark_used
 from kernellab.compile.job_queue import JobQueue
 from kernellab.compile.occupancy import occupancy
 from kernellab.compile.types import Compiled, CompileJob, Resources, parameters_of
@@ -339,3 +339,40 @@ def _why_not(shared: int, threads: int, target: Target) -> str | None:
 def triton_files(compiled: Compiled) -> dict[str, str]:
     """Return the paths of the files that Triton's own handle of a kernel is made from, by Triton's names for them."""
     return {path.name: str(path) for path in compiled.folder.iterdir() if path.name not in {GRAPH, SUMMARY}}
+
+
+_SPARED_S = 3600.0
+
+
+def evict(
+    folder: Path, limit_bytes: int, *, clock: Callable[[], float] = time.time, spared_s: float = _SPARED_S
+) -> int:
+    """Delete the compiled kernels used longest ago until those in ``folder`` take less; return the bytes freed.
+
+    Those used within the last ``spared_s`` seconds stay, whatever they take: a session may hold them.
+    """
+    entries = sorted(_entries(folder), key=lambda entry: entry[1])
+    total = sum(size for _, _, size in entries)
+    freed, oldest_spared = 0, clock() - spared_s
+    for path, used, size in entries:
+        if total - freed <= limit_bytes or used > oldest_spared:
+            break
+        shutil.rmtree(path, ignore_errors=True)
+        freed += size
+    return freed
+
+
+def mark_used(path: Path) -> None:
+    """Count a compiled kernel as used now."""
+    with contextlib.suppress(OSError):  # a folder that cannot be written is not evicted from either
+        os.utime(path)
+
+
+def _entries(folder: Path) -> list[tuple[Path, float, int]]:
+    """Return (path, time of last use, bytes) of every compiled kernel: FOLDER/ab/abcd..., or a leftover of a build."""
+    found = []
+    for path in [*folder.glob("??/*"), *folder.glob(".*")]:
+        with contextlib.suppress(OSError):  # another process may be evicting, or building, at the same time
+            size = sum(file.stat().st_size for file in path.rglob("*"))
+            found.append((path, path.stat().st_mtime, size))
+    return found

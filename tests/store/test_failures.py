@@ -17,8 +17,7 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.compile.cache import Compiler, compile_job
-from kernellab.compile.eviction import evict, mark_used
+from kernellab.compile.cache import Compiler, compile_job, evict, mark_used
 from kernellab.compile.worker import GRAPH, BuildRequest, compile_kernel
 from kernellab.errors import StoreError
 from kernellab.source import Closure, Function
