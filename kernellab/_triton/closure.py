@@ -178,16 +178,16 @@ class Collector:
         if len(classes) < 2 or all(self.pending[i][0].__module__ != LOADED for i in classes):
             return bound
         first: dict[str, int] = {}
-        places = {}
+        same = {}
         (keys,) = content_keys([self.done])
         for i in sorted(classes, key=lambda i: self.pending[i][0].__module__ == LOADED):
             key = keys[i]
             is_loaded = self.pending[i][0].__module__ == LOADED
-            places[i] = first.setdefault(key, i) if is_loaded else i
+            same[i] = first.setdefault(key, i) if is_loaded else i
             first.setdefault(key, i)
 
         def placed(binding: Binding) -> Binding:
-            return with_functions(binding, lambda index: FunctionRef(places.get(index, index)))
+            return with_functions(binding, lambda index: FunctionRef(same.get(index, index)))
 
         for i, function in enumerate(self.done):
             self.done[i] = replace(function, bindings=tuple((n, placed(b)) for n, b in function.bindings))

@@ -76,16 +76,16 @@ def planned(buffers: Sequence[Buffer], steps: int) -> Plan:
     ordered = sorted(buffers, key=lambda buffer: buffer.first)
     live = live_bytes([_alone(buffer) for buffer in ordered], steps)
     peak = max(live, default=0)
-    places: list[list[Buffer]] = []
+    memories: list[list[Buffer]] = []
     for buffer in ordered:
-        place = None if buffer.fixed or not buffer.size_bytes else _free_place(places, buffer, live, peak)
-        if place is None:
-            places.append([buffer])
+        memory = None if buffer.fixed or not buffer.size_bytes else _free_memory(memories, buffer, live, peak)
+        if memory is None:
+            memories.append([buffer])
             continue
-        for step in range(place[-1].last + 1, buffer.first):
+        for step in range(memory[-1].last + 1, buffer.first):
             live[step] += buffer.size_bytes
-        place.append(buffer)
-    allocations = tuple(_allocation(place) for place in places)
+        memory.append(buffer)
+    allocations = tuple(_allocation(memory) for memory in memories)
     return Plan(steps, tuple(ordered), allocations, sum(buffer.size_bytes for buffer in ordered))
 
 
@@ -102,17 +102,17 @@ def live_bytes(allocations: Sequence[Allocation], steps: int) -> list[int]:
     return found
 
 
-def _free_place(places: list[list[Buffer]], buffer: Buffer, live: Sequence[int], peak: int) -> list[Buffer] | None:
+def _free_memory(memories: list[list[Buffer]], buffer: Buffer, live: Sequence[int], peak: int) -> list[Buffer] | None:
     fitting = [
-        place
-        for place in places
-        if not place[0].fixed
-        and (place[-1].size_bytes, place[-1].kind) == (buffer.size_bytes, buffer.kind)
-        and place[-1].last < buffer.first
+        memory
+        for memory in memories
+        if not memory[0].fixed
+        and (memory[-1].size_bytes, memory[-1].kind) == (buffer.size_bytes, buffer.kind)
+        and memory[-1].last < buffer.first
     ]
-    for place in sorted(fitting, key=lambda place: -place[-1].last):
-        if all(live[step] + buffer.size_bytes <= peak for step in range(place[-1].last + 1, buffer.first)):
-            return place
+    for memory in sorted(fitting, key=lambda memory: -memory[-1].last):
+        if all(live[step] + buffer.size_bytes <= peak for step in range(memory[-1].last + 1, buffer.first)):
+            return memory
     return None
 
 
@@ -120,9 +120,9 @@ def _alone(buffer: Buffer) -> Allocation:
     return _allocation([buffer])
 
 
-def _allocation(place: Sequence[Buffer]) -> Allocation:
-    names = tuple(buffer.name for buffer in place)
-    return Allocation(place[0].size_bytes, place[0].kind, names, place[0].first, place[-1].last)
+def _allocation(memory: Sequence[Buffer]) -> Allocation:
+    names = tuple(buffer.name for buffer in memory)
+    return Allocation(memory[0].size_bytes, memory[0].kind, names, memory[0].first, memory[-1].last)
 
 
 EMPTY = frozenset(

@@ -187,8 +187,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         entries = behind.addresses_in(name, value)
         if not entries:
             return self._taken(value)
-        places = tuple((position, Ref(self.value_of(owner)), offset) for position, owner, offset in entries)
-        return Addresses(None if isinstance(value, int) else Ref(self.value_of(value)), places)
+        addressed = tuple((position, Ref(self.value_of(owner)), offset) for position, owner, offset in entries)
+        return Addresses(None if isinstance(value, int) else Ref(self.value_of(value)), addressed)
 
     def value_of(self, tensor: Any) -> int:
         """Return the value that a tensor is; one that was never seen becomes an input."""

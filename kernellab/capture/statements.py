@@ -148,7 +148,7 @@ class _Writer:
         """Return an argument of a functional launch: where its memory is copied, as a view of the copy."""
         pairs = {self.tape.values[old].storage: (old, new) for old, new in zip(step.mutated, step.results, strict=True)}
 
-        def place(ref: Ref) -> str:
+        def named(ref: Ref) -> str:
             layout, pair = self.tape.values[ref.index].layout, pairs.get(self.tape.values[ref.index].storage)
             if pair is None:
                 return self.tape.values[ref.index].name
@@ -157,7 +157,7 @@ class _Writer:
                 return new.name
             return _window(new.name, layout, old.layout)
 
-        return self._text(value, place)
+        return self._text(value, named)
 
     def _call(self, step: Step) -> str:
         if step.operation == WINDOW:
@@ -173,25 +173,25 @@ class _Writer:
         called = "layout_copy" if step.operation == COPY else f"torch.ops.{step.operation}"
         return f"{called}({', '.join(arguments)})"
 
-    def _text(self, value: Any, place: Any = None) -> str:
+    def _text(self, value: Any, named: Any = None) -> str:
         """Return an argument as an expression.
 
         Raises:
             UsageError: it is of a kind that cannot be written down.
         """
         if isinstance(value, Ref):
-            return place(value) if place else self.tape.values[value.index].name
+            return named(value) if named else self.tape.values[value.index].name
         if isinstance(value, Descriptor):
             layout = ", ".join(map(repr, map(list, (value.shape, value.strides, value.block_shape))))
             padding = "" if value.padding == "zero" else f", padding={value.padding!r}"
-            return f"TensorDescriptor({self._text(value.base, place)}, {layout}{padding})"
+            return f"TensorDescriptor({self._text(value.base, named)}, {layout}{padding})"
         if isinstance(value, Addresses):
-            return f"addressed({self._text(value.table, place)}, {self._text(list(value.entries), place)})"
+            return f"addressed({self._text(value.table, named)}, {self._text(list(value.entries), named)})"
         if isinstance(value, tuple):
-            members = ", ".join(self._text(member, place) for member in value)
+            members = ", ".join(self._text(member, named) for member in value)
             return f"({members}{',' if len(value) == 1 else ''})"
         if isinstance(value, list):
-            return f"[{', '.join(self._text(member, place) for member in value)}]"
+            return f"[{', '.join(self._text(member, named) for member in value)}]"
         return self._plain(value)
 
     def _plain(self, value: Any) -> str:

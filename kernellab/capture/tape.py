@@ -236,8 +236,8 @@ def with_refs(value: Any, new: Mapping[int, Any]) -> Any:
             case Descriptor(base):
                 return replace(part, base=new[base.index])
             case Addresses(table, entries):
-                places = tuple((position, new[ref.index], offset) for position, ref, offset in entries)
-                return Addresses(None if table is None else new[table.index], places)
+                moved = tuple((position, new[ref.index], offset) for position, ref, offset in entries)
+                return Addresses(None if table is None else new[table.index], moved)
             case _:
                 return part
 

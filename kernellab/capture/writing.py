@@ -41,15 +41,15 @@ def write(tape: Tape, plan: Plan, trial: Trial, path: Path, name: str) -> Export
 def module_text(tape: Tape, plan: Plan, trial: Trial, name: str) -> str:
     """Return the source of the module."""
     uses = uses_of(tape)
-    closure, places = merged([use.closure for use in uses])
+    closure, index_maps = merged([use.closure for use in uses])
     reserved = TAKEN | {value.name for value in tape.values}
     flat = flattened(closure, reserved)
     calls = {}
-    for use, place in zip(uses, places, strict=True):
-        constants = {n: flat.expression(moved(binding, place)) for n, binding in use.constants}
+    for use, index_map in zip(uses, index_maps, strict=True):
+        constants = {n: flat.expression(moved(binding, index_map)) for n, binding in use.constants}
         constants |= {n: literal(value) for n, value in use.options}
-        calls[id(use)] = Called(flat.names[place[0]], use.parameters, constants)
-    options = {place[0]: use.jit_options for use, place in zip(uses, places, strict=True)}
+        calls[id(use)] = Called(flat.names[index_map[0]], use.parameters, constants)
+    options = {index_map[0]: use.jit_options for use, index_map in zip(uses, index_maps, strict=True)}
     body = list(statements(tape, plan, Names(calls, main_device(tape))))
     sections = [*_definitions(flat, options, closure), *_functions(tape, body), _layouts(tape), _REQUIRE]
     sections += [_run(tape, plan, body), *_inputs(tape), *_check(tape, trial)]

@@ -21,15 +21,15 @@ _KEPT = "kept"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A kept point: the label of the version, the row, and where it lies."""
+    """A kept point: the label of the version, the row, and the store that it is in."""
 
     label: str
     row: Row
-    place: str
+    store: str
 
     @property
     def text(self) -> str:
-        return f"Kept {self.row.config.text} of {self.label} in {self.place}."
+        return f"Kept {self.row.config.text} of {self.label} in {self.store}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,19 +251,19 @@ def _edited(text: str, edits: dict[Span, str]) -> str:
 
 def merged(closures: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:
     """Return one closure, and for each given one where its functions went, by their indices."""
-    functions, places, seen = [], [], dict[str, int]()
+    functions, index_maps, seen = [], [], dict[str, int]()
     for keys in content_keys([closure.functions for closure in closures]):
         for key in keys:
             seen.setdefault(key, len(seen))
-        places.append({index: seen[key] for index, key in enumerate(keys)})
+        index_maps.append({index: seen[key] for index, key in enumerate(keys)})
     done = set[int]()
-    for closure, place in zip(closures, places, strict=True):
+    for closure, index_map in zip(closures, index_maps, strict=True):
         for index, function in enumerate(closure.functions):
-            if place[index] not in done:
-                done.add(place[index])
-                bindings = tuple((name, moved(binding, place)) for name, binding in function.bindings)
-                functions.append((place[index], dataclasses.replace(function, bindings=bindings)))
-    return Closure(tuple(function for _, function in sorted(functions, key=lambda pair: pair[0]))), tuple(places)
+            if index_map[index] not in done:
+                done.add(index_map[index])
+                bindings = tuple((name, moved(binding, index_map)) for name, binding in function.bindings)
+                functions.append((index_map[index], dataclasses.replace(function, bindings=bindings)))
+    return Closure(tuple(function for _, function in sorted(functions, key=lambda pair: pair[0]))), tuple(index_maps)
 
 
 def appended(closure: Closure, others: Sequence[Closure]) -> tuple[Closure, tuple[dict[int, int], ...]]:
@@ -271,19 +271,19 @@ def appended(closure: Closure, others: Sequence[Closure]) -> tuple[Closure, tupl
     functions = list(closure.functions)
     own, *keys_of_others = content_keys([each.functions for each in (closure, *others)])
     known = {own[index]: index for index in reversed(range(len(functions)))}
-    places = []
+    index_maps = []
     for other, keys in zip(others, keys_of_others, strict=True):
         new = [key for key in dict.fromkeys(keys) if key not in known]
         known |= {key: len(functions) + number for number, key in enumerate(new)}
-        place = {index: known[key] for index, key in enumerate(keys)}
+        index_map = {index: known[key] for index, key in enumerate(keys)}
         for key in new:
             function = other.functions[keys.index(key)]
-            bindings = tuple((name, moved(binding, place)) for name, binding in function.bindings)
+            bindings = tuple((name, moved(binding, index_map)) for name, binding in function.bindings)
             functions.append(dataclasses.replace(function, bindings=bindings))
-        places.append(place)
-    return dataclasses.replace(closure, functions=tuple(functions)), tuple(places)
+        index_maps.append(index_map)
+    return dataclasses.replace(closure, functions=tuple(functions)), tuple(index_maps)
 
 
-def moved(binding: Binding, place: dict[int, int]) -> Binding:
+def moved(binding: Binding, index_map: dict[int, int]) -> Binding:
     """Return a binding of one closure as one of the merged closure."""
-    return with_functions(binding, lambda index: FunctionRef(place[index]))
+    return with_functions(binding, lambda index: FunctionRef(index_map[index]))

@@ -229,9 +229,9 @@ def _write(path: Path, text: str) -> None:
 def _escaped(found: Any) -> Any:
     """Return a DataFrame without texts that a spreadsheet would compute."""
     escaped = found.copy()
-    for place, kind in enumerate(found.dtypes):
+    for column, kind in enumerate(found.dtypes):
         if str(kind) in {*_TEXTUAL, "category"}:
-            escaped.isetitem(place, found.iloc[:, place].astype(object).map(_escaped_text))
+            escaped.isetitem(column, found.iloc[:, column].astype(object).map(_escaped_text))
     return escaped.rename(columns=_escaped_text)
 
 

@@ -186,9 +186,9 @@ def _allocation(output: Argument, inputs: Sequence[Argument], launches: Sequence
 def _extent(axis: int, output: Argument, inputs: Sequence[Argument], launches: Sequence[RecordedLaunch]) -> str | None:
     """Return what gives one extent of an output: that axis of the first input, or of the last one for the last axis."""
     last = axis == len(output.shape) - 1
-    places = [(a, k) for a in (reversed(inputs) if last and axis else inputs) for k in range(len(a.shape))]
-    places.sort(key=lambda place: place[1] != (len(place[0].shape) - 1 if last and axis else axis))
-    for source, k in places:
+    axes = [(a, k) for a in (reversed(inputs) if last and axis else inputs) for k in range(len(a.shape))]
+    axes.sort(key=lambda found: found[1] != (len(found[0].shape) - 1 if last and axis else axis))
+    for source, k in axes:
         if all(_axis_of(launch, output.name, axis) == _axis_of(launch, source.name, k) for launch in launches):
             return f"{source.name}.shape[{k}]"
     return None

@@ -54,10 +54,12 @@ def parts_of(recorded: RecordedVersion, expected: tuple[Expected, ...] = ()) -> 
     """Return what the module of a version is made of; its plan is None where no launch of it can be written down."""
     closure = recorded.version.closure
     passed = {a: a.source for launch in recorded.launches for a in launch.arguments if a.source is not None}
-    whole, places = appended(closure, [source for source, _ in passed.values()])
+    whole, index_maps = appended(closure, [source for source, _ in passed.values()])
     flat = flattened(whole)
-    bindings = zip(passed.items(), places, strict=True)
-    functions = {argument: flat.expression(moved(binding, place)) for (argument, (_, binding)), place in bindings}
+    bindings = zip(passed.items(), index_maps, strict=True)
+    functions = {
+        argument: flat.expression(moved(binding, index_map)) for (argument, (_, binding)), index_map in bindings
+    }
     heuristics = tuple(v for w in closure.wrappers if isinstance(w, Heuristics) for v in w.values)
     known = [name for name, value in heuristics if not isinstance(value, Opaque)]
     plan = None
