@@ -334,6 +334,8 @@ class CaseRunner:
         try:
             for state in ordered:
                 self._try_out(timer, state)
+            for state in ordered:
+                self._hand_over(timer, state)
             present, times = self._times(timer, [state for state in ordered if state.is_in])
         finally:
             timer.close()
@@ -369,6 +371,14 @@ class CaseRunner:
             return
         if problem:
             state.drop(Status.WRONG, explained(problem, state.compiled))
+
+    def _hand_over(self, timer: Timer, state: ImplementationState) -> None:
+        if not state.is_in or state.implementation is None:
+            return
+        try:
+            timer.hand_over(state.implementation)
+        except KernellabError as exc:
+            state.drop(status_of(exc), reason_of(exc))
 
     def _times(
         self, timer: Timer, present: list[ImplementationState]

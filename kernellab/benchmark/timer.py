@@ -48,6 +48,9 @@ class Timer(Protocol):
     def try_out(self, implementation: Implementation) -> str:
         """Launch once, with care; return how the outputs differ from those of the first one tried, or ""."""
 
+    def hand_over(self, implementation: Implementation) -> None:
+        """Give a kernel to who times it, once all have been tried: a trial that fails may end the worker."""
+
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each in ms, one per round, with a flushed L2; each round launches all of them."""
 
@@ -109,12 +112,21 @@ class GpuTimer:
     def try_out(self, implementation: Implementation) -> str:
         """Launch once, with care; return how the outputs differ from those of the first one tried, or ""."""
         try:
-            problem = self._tried(implementation)
+            return self._tried(implementation)
         except RuntimeError as exc:  # of torch: no memory for a copy of the outputs, a device after a fault
             raise RunError(f"{implementation.name} cannot be tried: {first_line(exc)}.") from exc
-        if not problem and implementation.launch is not None:
-            self.hand_over(implementation)
-        return problem
+
+    def hand_over(self, implementation: Implementation) -> None:
+        """Let the worker launch a kernel once, on memory of its own; where it cannot, note why."""
+        if implementation.launch is None:
+            return
+        if self.bench is None:
+            self._here[id(implementation)] = SWITCHED_OFF
+            return
+        try:
+            self.bench.measure(implementation, 1, None)
+        except CannotExport as exc:
+            self._here[id(implementation)] = str(exc)
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each in ms; the rounds of the worker come first, then those of this process."""
@@ -163,16 +175,6 @@ class GpuTimer:
         is_kernel = implementation.launch is not None
         outputs = self._launched(implementation) if is_kernel else self._called(implementation)
         return self._first.difference(implementation, outputs)
-
-    def hand_over(self, implementation: Implementation) -> None:
-        """Let the worker launch a kernel once, on memory of its own; where it cannot, note why."""
-        if self.bench is None:
-            self._here[id(implementation)] = SWITCHED_OFF
-            return
-        try:
-            self.bench.measure(implementation, 1, None)
-        except CannotExport as exc:
-            self._here[id(implementation)] = str(exc)
 
     def _is_there(self, implementation: Implementation) -> bool:
         return implementation.launch is not None and id(implementation) not in self._here

@@ -48,6 +48,9 @@ class FakeTimer:
         self.log.append(("time", tuple(each.name for each in implementations)))
         return [tuple(self._time(each) for _ in range(rounds)) for each in implementations]
 
+    def hand_over(self, implementation: Implementation) -> None:
+        pass
+
     def why_here(self, implementation: Implementation) -> str:
         return self.here.get(implementation.name, "")
 

@@ -14,9 +14,11 @@ import triton
 import triton.language as tl
 
 import kernellab
+from kernellab.benchmark.timer import SWITCHED_OFF
 from kernellab.errors import UsageError
 from kernellab.measure.stopwatch import Turn, gpu_stopwatch
 from kernellab.views.figures.roofline import has_roofline
+from kernellab.workers.worker import Job, Worker
 from tests.kernels.matmul import matmul_kernel
 
 pytestmark = [
@@ -47,6 +49,20 @@ def add_into(x_ptr, out_ptr, n, FAULTY: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, tl.load(out_ptr + offsets, mask=mask) + x, mask=mask)
 
 
+@triton.jit
+def add_zeros(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) + 0.0, mask=mask)
+
+
+@triton.jit
+def copy_reversed(out_ptr, n, x_ptr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
 tuned_add = triton.autotune([triton.Config({"BLOCK": block}) for block in (256, 1024)], key=["n"])(add)
 
 
@@ -61,6 +77,93 @@ def inputs(n: int, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
 
 def torch_add(x_ptr: torch.Tensor, y_ptr: torch.Tensor) -> torch.Tensor:
     return x_ptr + y_ptr
+
+
+@pytest.fixture
+def handlers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What workers are asked for, in order."""
+    asked: list[str] = []
+    plain = Worker.run
+
+    def run(self: Worker, job: Job, timeout_s: float) -> Any:
+        asked.append(job.handler.rpartition(":")[2])
+        return plain(self, job, timeout_s)
+
+    monkeypatch.setattr(Worker, "run", run)
+    return asked
+
+
+def test_kernels_are_timed_in_the_worker_beside_a_function_and_the_clocks_agree(
+    lab: kernellab.Lab, handlers: list[str]
+) -> None:
+    found = lab.bench(add, grid, BLOCK=1024, over={"n": [2**24]}, inputs=inputs, versus={"torch": torch_add})
+    assert list(found.frame.status) == ["ok", "ok"]
+    assert handlers.count("rounds") == 3  # of ten each
+    (clocks,) = found.frame.attrs["clocks"]
+    assert (clocks["point"], clocks["entry"], clocks["rounds"]) == ({"n": 2**24}, "add", 30)
+    assert clocks["ratio"] == pytest.approx(1.0, abs=0.1)
+    assert clocks["low"] <= clocks["ratio"] <= clocks["high"]
+    is_told = ["by the notebook's clock" in reason for reason in found.frame.reason]
+    assert is_told == [False, found.clocks[0].differ]
+
+
+def test_kernels_with_arguments_of_their_own_meet_in_one_memory(lab: kernellab.Lab, handlers: list[str]) -> None:
+    def blocks(meta: dict[str, Any]) -> tuple[int, ...]:
+        return (triton.cdiv(2**20, meta["BLOCK"]),)
+
+    other = lab.bind(copy_reversed)
+    x, out = torch.ones(2**20, device="cuda"), torch.zeros(2**20, device="cuda")
+    versus = {"other": (other, blocks, {"BLOCK": 512})}
+    frame = lab.bench(add_zeros, blocks, x, out, 2**20, over={"BLOCK": [256]}, versus=versus).frame
+    assert list(frame.status) == ["ok", "ok"]
+    assert frame.attrs["clocks"] == []  # there is but one
+    assert "rounds" in handlers
+
+
+def test_a_kernel_on_memory_that_the_worker_cannot_reach_says_where_it_was_timed(lab: kernellab.Lab) -> None:
+    def pinned(n: int) -> dict[str, Any]:
+        return {**inputs(n), "x_ptr": torch.ones(n).pin_memory()}
+
+    frame = lab.bench(add, grid, BLOCK=1024, over={"n": [2**12]}, inputs=pinned).frame
+    assert list(frame.status) == ["ok"]
+    assert frame.reason[0] == "timed in the notebook's own process: x_ptr lies on cpu"
+
+
+def test_without_trial_launches_rows_say_that_all_is_timed_in_the_notebooks_process(lab: kernellab.Lab) -> None:
+    trials = lab.launches.trials
+    assert trials is not None
+    trials.enabled = False
+    try:
+        frame = lab.bench(add, grid, BLOCK=1024, over={"n": [2**12]}, inputs=inputs, versus=torch_add).frame
+    finally:
+        trials.enabled = True
+    assert list(frame.status) == ["ok", "ok"]
+    assert frame.reason[0] == f"timed in the notebook's own process: {SWITCHED_OFF}"
+    assert frame.attrs["clocks"] == []
+
+
+def test_a_kernel_that_faults_costs_only_its_row(lab: kernellab.Lab) -> None:
+    x, out = torch.ones(4096, device="cuda"), torch.zeros(4096, device="cuda")
+    versus = {"torch": lambda x_ptr, out_ptr: x_ptr + out_ptr}
+    configs = [triton.Config({"FAULTY": faulty, "BLOCK": 256}) for faulty in (0, 1)]
+    frame = lab.bench(
+        add_into, grid, x, out, 4096, over={"config": configs}, versus=versus, timeout_s=20
+    ).frame  # fmt: skip
+    assert list(frame.status) == ["ok", "fault", "ok"]
+    assert frame.time_ms.notna().tolist() == [True, False, True]
+
+
+def test_versions_are_compared_by_the_clock_of_the_worker(lab: kernellab.Lab, handlers: list[str]) -> None:
+    bound = lab.bind(add)
+    made = inputs(2**20)
+    lab.run(bound, (1024,), **made, BLOCK=1024)
+    lab.kernels.add(bound)
+    comparison = lab.compare("add", torch_add)
+    assert comparison.equal
+    assert comparison.timing is not None
+    assert comparison.timing.rounds == 60
+    assert 0.1 < comparison.timing.ratio < 10
+    assert handlers.count("rounds") == 2
 
 
 def test_a_sweep_is_timed_beside_torch_and_shares_follow_from_the_ceilings(lab: kernellab.Lab) -> None:
