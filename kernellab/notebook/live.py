@@ -17,7 +17,7 @@ from kernellab.benchmark.result import Benchmark, BenchmarkProgress
 from kernellab.benchmark.result import Watch as BenchmarkWatch
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.result import Tuning
-from kernellab.views.figures import progress as views
+from kernellab.views.figures.live import Shown, benchmark_shown, compiling_shown, programs_shown, tuning_shown
 from kernellab.workers.forks import lock, rlock
 
 _DELAY_S = 1.0
@@ -27,17 +27,6 @@ _TICK_S = 0.5
 _END_S = 5.0  # for a display that takes no more
 
 Report = Callable[[tuple[int, int]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What a live display shows at one moment, as text and as HTML."""
-
-    text: str
-    html: str
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return {"text/plain": self.text, "text/html": self.html}
 
 
 NOTHING = Shown("", "")
@@ -118,8 +107,7 @@ class _Compiles:
         self.idle_s = self.board.clock() if self.done == self.total else None
 
     def shown(self, seconds: float) -> Shown:
-        values = self.kernel, self.done, self.total, seconds, tuple(self.stopped)
-        return Shown(views.compiling_text(*values), views.compiling_html(*values))
+        return compiling_shown(self.kernel, self.done, self.total, seconds, tuple(self.stopped))
 
 
 class LiveProgress:
@@ -161,8 +149,8 @@ class LiveProgress:
             if now_s - drawn_s[0] < _INTERVAL_S and not (board.handle and done == total):
                 return
             drawn_s[0] = now_s
-            text, html = views.programs_text(kernel, done, total), views.programs_html(kernel, done, total)
-            (board.finish if done == total else board.draw)(lambda seconds: Shown(text, html))
+            shown = programs_shown(kernel, done, total)
+            (board.finish if done == total else board.draw)(lambda seconds: shown)
 
         return report
 
@@ -170,24 +158,15 @@ class LiveProgress:
     def tuning(self, kernel: str, *, silent: bool = False) -> Iterator[Watch]:
         """Show a tuning while the context is open; a ``silent`` one, which a launch began, only if it takes long."""
         latest = [TuningProgress(kernel, "start")]
-
-        def shown(seconds: float, ended: str) -> Shown:
-            now = latest[0], seconds, ended
-            return Shown(views.tuning_progress_text(*now), views.tuning_progress_html(*now))
-
-        with self._while_it_lasts(Tuning, kernel, _DELAY_S if silent else _SOON_S, shown):
+        delay_s = _DELAY_S if silent else _SOON_S
+        with self._while_it_lasts(Tuning, kernel, delay_s, lambda *now: tuning_shown(latest[0], *now)):
             yield lambda progress: latest.__setitem__(0, progress)
 
     @contextmanager
     def benchmark(self, kernel: str) -> Iterator[BenchmarkWatch]:
         """Show a benchmark while the context is open."""
         latest = [BenchmarkProgress(kernel, "inputs")]
-
-        def shown(seconds: float, ended: str) -> Shown:
-            now = latest[0], seconds, ended
-            return Shown(views.benchmark_progress_text(*now), views.benchmark_progress_html(*now))
-
-        with self._while_it_lasts(Benchmark, kernel, _SOON_S, shown):
+        with self._while_it_lasts(Benchmark, kernel, _SOON_S, lambda *now: benchmark_shown(latest[0], *now)):
             yield lambda progress: latest.__setitem__(0, progress)
 
     @contextmanager

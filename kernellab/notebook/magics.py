@@ -23,18 +23,23 @@ from kernellab.registry import Listing, Loaded
 from kernellab.registry.listing import key_of, labelled, remove, search, tag
 from kernellab.tune.result import Tuning
 from kernellab.tune.search import SEARCHES
+from kernellab.views.explorers.exploration import STAGE_NAMES
 from kernellab.views.report import CellReport
 
-STAGES = ("source", "graph", "ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
+STAGES = ("source", "graph", *STAGE_NAMES)
 
 
-@magics_class
-class TritonMagics(Magics):  # type: ignore[misc]
-    """``%%triton`` and its line magics."""
+class _LabMagics(Magics):  # type: ignore[misc]
+    """Magics of one lab."""
 
     def __init__(self, shell: Any, lab: Lab) -> None:
         super().__init__(shell)
         self.lab = lab
+
+
+@magics_class
+class TritonMagics(_LabMagics):
+    """``%%triton`` and its line magics."""
 
     @no_var_expand
     @magic_arguments()
@@ -128,12 +133,8 @@ def _deliver(shell: Any, report: CellReport, given: Any) -> None:
 
 
 @magics_class
-class StoreMagics(Magics):  # type: ignore[misc]
+class StoreMagics(_LabMagics):
     """``%triton_ls`` and its fellows."""
-
-    def __init__(self, shell: Any, lab: Lab) -> None:
-        super().__init__(shell)
-        self.lab = lab
 
     @line_magic
     def triton_ls(self, line: str) -> Listing:
@@ -191,12 +192,8 @@ class StoreMagics(Magics):  # type: ignore[misc]
 
 
 @magics_class
-class TuneMagics(Magics):  # type: ignore[misc]
+class TuneMagics(_LabMagics):
     """``%triton_tune``."""
-
-    def __init__(self, shell: Any, lab: Lab) -> None:
-        super().__init__(shell)
-        self.lab = lab
 
     @no_var_expand
     @magic_arguments()
@@ -244,12 +241,8 @@ def _devices(text: str) -> list[int]:
 
 
 @magics_class
-class BenchMagics(Magics):  # type: ignore[misc]
+class BenchMagics(_LabMagics):
     """``%triton_bench``."""
-
-    def __init__(self, shell: Any, lab: Lab) -> None:
-        super().__init__(shell)
-        self.lab = lab
 
     @no_var_expand
     @magic_arguments()

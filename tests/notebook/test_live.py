@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kernellab.benchmark.result import BenchmarkProgress
-from kernellab.notebook.live import NOTHING, Board, LiveProgress, Shown, in_background, on_terminal
+from kernellab.notebook.live import NOTHING, Board, LiveProgress, in_background, on_terminal
 from kernellab.tune.progress import TuningProgress
+from kernellab.views.figures.live import Shown
 from tests.benchmark.frames import sweep
 from tests.tune.frames import small_tuning
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from kernellab.benchmark.result import BenchmarkProgress
 from kernellab.tune.progress import TuningProgress
+from kernellab.views.wording import plural
 
 _BEST, _POINT = "#0f9d75", "#2b83dc"  # read on white and on black alike
 _WIDTH, _HEIGHT, _LABEL = 420, 72, 64
@@ -16,68 +18,67 @@ _MOST_POINTS = 240
 _Place = Callable[[int, float], tuple[float, float]]
 
 
-def programs_text(kernel: str, done: int, total: int) -> str:
-    return f"{kernel}: {done:,} of {total:,} programs"
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a live display shows at one moment, as text and as HTML."""
+
+    text: str
+    html: str
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {"text/plain": self.text, "text/html": self.html}
 
 
-def programs_html(kernel: str, done: int, total: int) -> str:
-    return _box(_bar(done, total, "programs done"), escape(programs_text(kernel, done, total)))
+def programs_shown(kernel: str, done: int, total: int) -> Shown:
+    """Return how many programs of a launch on the CPU have run."""
+    text = f"{kernel}: {done:,} of {total:,} programs"
+    return Shown(text, _box(_bar(done, total, "programs done"), escape(text)))
 
 
-def compiling_text(kernel: str, done: int, total: int, seconds: float, stopped: Sequence[str] = ()) -> str:
+def compiling_shown(kernel: str, done: int, total: int, seconds: float, stopped: Sequence[str] = ()) -> Shown:
     """Return how many of the kernels that were asked for are compiled; ``kernel`` is the one at work.
 
     ``stopped`` says of those that came to nothing what became of them: ``softmax interrupted``.
     """
     count = f"{done - len(stopped)}/{total} compiled"
+    text = f"compiling {kernel}: {count}, {seconds:.1f} s"
     if done == total:
         more = [f"{len(stopped) - 3} more"] if len(stopped) > 3 else []
-        return ", ".join([f"{count} in {seconds:.1f} s", *stopped[:3], *more])
-    return f"compiling {kernel}: {count}, {seconds:.1f} s"
-
-
-def compiling_html(kernel: str, done: int, total: int, seconds: float, stopped: Sequence[str] = ()) -> str:
+        text = ", ".join([f"{count} in {seconds:.1f} s", *stopped[:3], *more])
     bar = "" if stopped and done == total else _bar(done, total, "kernels compiled")
-    return _box(bar, escape(compiling_text(kernel, done, total, seconds, stopped)))
+    return Shown(text, _box(bar, escape(text)))
 
 
-def tuning_progress_text(progress: TuningProgress, seconds: float, ended: str = "") -> str:
-    """Return one line: what is done of what, the best so far, the failures, the seconds.
+def tuning_shown(progress: TuningProgress, seconds: float, ended: str = "") -> Shown:
+    """Return what is done of what, the best so far, the failures, the seconds; in HTML with the times as they came.
 
     ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
     """
-    return f"{progress.kernel}: {', '.join(_counts(progress, seconds, ended))}{_best(progress)}"
-
-
-def tuning_progress_html(progress: TuningProgress, seconds: float, ended: str = "") -> str:
-    """Return the same with a bar, and the times in the order in which they came, the best so far as a line."""
+    counts, best = ", ".join(_counts(progress, seconds, ended)), _best(progress)
     done = progress.known + max(progress.compiled, progress.measured)
-    head = f"<b>{escape(progress.kernel)}</b> {escape(', '.join(_counts(progress, seconds, ended)))}"
-    best = f"<div>{escape(_best(progress).removeprefix('; '))}</div>" if progress.best else ""
     bar = "" if progress.stage == "done" or ended else _bar(done, progress.total, "configs done")
-    return _box(bar, head + best + _plot(progress.times_ms))
+    head = f"<b>{escape(progress.kernel)}</b> {escape(counts)}" + (f"<div>{escape(best)}</div>" if best else "")
+    return Shown(
+        "; ".join([f"{progress.kernel}: {counts}", *([best] if best else [])]),
+        _box(bar, head + _plot(progress.times_ms)),
+    )
 
 
-def benchmark_progress_text(progress: BenchmarkProgress, seconds: float, ended: str = "") -> str:
-    """Return one line: which point is at work, how many are done, what the last one gave, the seconds.
+def benchmark_shown(progress: BenchmarkProgress, seconds: float, ended: str = "") -> Shown:
+    """Return which point is at work, how many are done, what the last one gave, the seconds.
 
     ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
     """
-    latest = f"; {progress.latest}" if progress.latest and progress.stage != "done" else ""
-    return f"{progress.kernel}: {_doing(progress, seconds, ended)}{latest}"
-
-
-def benchmark_progress_html(progress: BenchmarkProgress, seconds: float, ended: str = "") -> str:
-    """Return the same with a bar."""
     bars = {
         "inputs": (0, progress.total),
         "compiling": (progress.compiled, progress.kernels),
         "points": (progress.done, progress.total),
     }
     bar = _bar(*bars[progress.stage], "of the benchmark done") if progress.stage in bars and not ended else ""
-    body = f"<b>{escape(progress.kernel)}</b> {escape(_doing(progress, seconds, ended))}"
-    is_running = progress.latest and progress.stage != "done"
-    return _box(bar, body + (f"<div>{escape(progress.latest)}</div>" if is_running else ""))
+    doing, latest = _doing(progress, seconds, ended), "" if progress.stage == "done" else progress.latest
+    text = f"{progress.kernel}: {doing}" + (f"; {latest}" if latest else "")
+    body = f"<b>{escape(progress.kernel)}</b> {escape(doing)}" + (f"<div>{escape(latest)}</div>" if latest else "")
+    return Shown(text, _box(bar, body))
 
 
 def _doing(progress: BenchmarkProgress, seconds: float, ended: str) -> str:
@@ -91,7 +92,7 @@ def _stage(progress: BenchmarkProgress, now: str) -> str:
         return f"making inputs{f' of {progress.point}' if progress.point else ''}"
     if progress.stage == "compiling":
         return f"{progress.compiled}/{progress.kernels} kernels compiled"
-    points = f"{progress.total} point{'s' if progress.total != 1 else ''}"
+    points = plural(progress.total, "point")
     if progress.stage == "done":
         return f"{progress.done} of {points} done" if progress.done < progress.total else f"{points} done"
     point = f", {now} {progress.point}" if progress.point else ""
@@ -133,7 +134,7 @@ def _best(progress: TuningProgress) -> str:
     if not progress.best or progress.best_ms is None:
         return ""
     so_far = "" if progress.stage == "done" else " so far"
-    return f"; best{so_far} {progress.best_ms:.4g} ms: {progress.best}"
+    return f"best{so_far} {progress.best_ms:.4g} ms: {progress.best}"
 
 
 def _box(bar: str, body: str) -> str:
