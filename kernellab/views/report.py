@@ -11,6 +11,7 @@ from kernellab.compile.types import Compiled, Parameter
 from kernellab.ir.effects import Access, Effects
 from kernellab.launch.run import Run
 from kernellab.measure.comparison import Check
+from kernellab.views.graphs.labels import SourceText
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,9 @@ class KernelReport:
     notes: tuple[str, ...] = ()
 
     @property
-    def text(self) -> dict[int, str]:
+    def text(self) -> SourceText:
         """The lines of the kernel's own text by their numbers."""
-        return {self.first_line + index: line for index, line in enumerate(self.source.splitlines())}
+        return SourceText.of(self.source, self.first_line, self.file)
 
     @property
     def check(self) -> Check | None:

@@ -17,6 +17,7 @@ from kernellab.views.explorers.exploration import explore
 from kernellab.views.explorers.explorer import Explored, explorer_html, explorer_script
 from kernellab.views.graph import GraphPictures, StateError, graph_pane, graph_script
 from kernellab.views.graphs.diagram import Direction
+from kernellab.views.graphs.labels import SourceText
 from kernellab.views.report import CellReport, KernelReport
 
 # Of the picture and the widget, which stand one below the other, one shows: the picture where the widget is not alive.
@@ -267,16 +268,14 @@ class Explorer(GraphView):
     def __init__(
         self,
         compiled: Compiled,
-        source_text: str = "",
-        first_line: int = 1,
-        file: str | None = None,
+        text: SourceText | None = None,
         *,
         opened: str | None = None,
         view: str | None = "source",
         argument: str = "",
     ) -> None:
         self._compiled = compiled
-        self._source = (source_text, first_line, file)
+        self._source = text
         self._has_sass = opened == "sass"
         explored = self._explored(opened)
         names = [stage.name for stage in explored.exploration.stages]
@@ -285,7 +284,7 @@ class Explorer(GraphView):
         self._start(explored.pictures(), view, argument, html=html, stage=opened or names[explored.opened])
 
     def _explored(self, opened: str | None) -> Explored:
-        exploration = explore(self._compiled, *self._source, sass=self._has_sass, pending=True)
+        exploration = explore(self._compiled, self._source, sass=self._has_sass, pending=True)
         return Explored(exploration, opened, str(id(self)))
 
     @traitlets.validate("stage")
@@ -314,7 +313,7 @@ class Explorer(GraphView):
 
     def still(self) -> str:
         """Return the static explorer, SASS included."""
-        return explorer_html(self._compiled, *self._source, opened=self.stage, uid=f"still {id(self)}", graph=True)
+        return explorer_html(self._compiled, self._source, opened=self.stage, uid=f"still {id(self)}", graph=True)
 
     def words(self) -> str:
         return f"Explorer of {self._compiled.kernel} for {self._compiled.target}"
@@ -332,7 +331,7 @@ def explorer(subject: Compiled | KernelReport | CellReport, *, opened: str | Non
     """
     report = _report_of(subject)
     if report is not None:
-        return Explorer(report.compiled, report.source, report.first_line, report.file, opened=opened)
+        return Explorer(report.compiled, report.text, opened=opened)
     if isinstance(subject, Compiled):
         return Explorer(subject, opened=opened)
     raise UsageError(f"explorer() shows a compiled kernel; got {_words(subject)}. {_REMEDY}")
@@ -356,7 +355,7 @@ def graph_view(
     """
     report = _report_of(subject)
     if report is not None:
-        return GraphView(report.compiled, effects, view=view, argument=argument, text=report.text)
+        return GraphView(report.compiled, effects, view=view, argument=argument, text=report.text.own)
     if isinstance(subject, Compiled | Graph):
         return GraphView(subject, effects, view=view, argument=argument)
     raise UsageError(f"graph_view() shows a graph or a compiled kernel; got {_words(subject)}. {_REMEDY}")

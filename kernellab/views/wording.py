@@ -7,15 +7,12 @@ from dataclasses import dataclass
 
 from kernellab.compile.types import Compiled, Resources
 from kernellab.ir.effects import REACHED, Access, Effects, UnknownEffect
-from kernellab.launch.run import Finding, Run
+from kernellab.launch.run import Finding
 from kernellab.measure.comparison import Check, Difference
-from kernellab.views.report import ArgumentReport, KernelReport
 
 PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
 MARKS = {Access.READ: "▽", Access.WRITE: "△", Access.ATOMIC: "⬡"}
-_PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
 _KIB = 1024
-_MOST_CHANGED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,32 +103,11 @@ def _counted(compiled: Compiled) -> list[tuple[str, int]]:
     return [(name, value) for name, value in pairs if isinstance(value, int)]
 
 
-def run_words(report: KernelReport) -> list[str]:
-    """Return how the kernel ran: where, how long, the grid and the number of launches."""
-    words = []
-    if report.run is not None:
-        place = _PLACES.get(report.run.where, f"on {report.run.where}")
-        words.append(f"ran {place} in {seconds_words(report.run.seconds)}")
-    grid = report.grid or (report.run.grid if report.run else None)
-    if grid is not None:
-        words.append(f"grid {grid_words(grid)}")
-    if report.launches > 1:
-        words.append(plural(report.launches, "launch"))
-    return words or ["not launched"]
-
-
 def grid_words(grid: tuple[int, int, int]) -> str:
     """Return the grid without trailing ones: ``1,024`` or ``8 x 4``."""
     x, y, z = grid
     sizes = [x] if (y, z) == (1, 1) else [x, y] if z == 1 else [x, y, z]
     return " x ".join(f"{size:,}" for size in sizes)
-
-
-def header_words(report: KernelReport) -> list[str]:
-    """Return the facts of the card's second line, in order."""
-    compiled = report.compiled
-    config = [report.config] if report.config else option_words(compiled)
-    return [str(compiled.target), compile_words(compiled), *config, *run_words(report)]
 
 
 def sites_words(effects: Effects, argument: str, kind: Access) -> str:
@@ -149,22 +125,6 @@ def accesses_words(lines: Mapping[Access, tuple[int, ...]]) -> str:
     """Return ``read (line 8), written (line 9)``; "" where there are no accesses."""
     found = [(PAST[kind], lines_words(lines[kind])) for kind in Access if kind in lines]
     return ", ".join(f"{done} ({where})" if where else done for done, where in found)
-
-
-def untouched_words(argument: ArgumentReport, *, complete: bool) -> str:
-    """Return what stands in place of the accesses of an argument that has none."""
-    if argument.lines is None:
-        return ""
-    return "untouched" if complete else "not known"
-
-
-def changed_words(argument: ArgumentReport) -> str:
-    """Return ``1,024 of 1,024 changed``, or "" without a run or for an argument that holds no memory."""
-    if argument.changed is None or argument.elements is None:
-        return ""
-    if argument.changed == 0:
-        return "unchanged"
-    return f"{argument.changed:,} of {argument.elements:,} changed"
 
 
 def unknown_words(effect: UnknownEffect) -> str:
@@ -255,19 +215,3 @@ def finding_words(finding: Finding) -> str:
         place.append(f"in line {finding.line}")
     place.append(f"by program {finding.program}")
     return f"{' '.join(place)}: {finding.detail}"
-
-
-def notes(report: KernelReport) -> tuple[str, ...]:
-    """Return the remarks on the kernel, its arguments and its run, each once."""
-    same = [f"{' and '.join(sorted(group))} are the same memory." for group in report.compiled.effects.aliases]
-    of_run = (*_changed_beside(report.run), *report.run.notes) if report.run else ()
-    return tuple(dict.fromkeys((*same, *report.notes, *of_run)))
-
-
-def _changed_beside(run: Run) -> list[str]:
-    """Return what changed that is no argument: memory that the arguments hold addresses of."""
-    changed = [
-        f"{name} ({plural(n, 'element')})" for name, n in run.changed.items() if n and name.startswith("memory ")
-    ]
-    more = [f"{len(changed) - _MOST_CHANGED:,} more"] if len(changed) > _MOST_CHANGED else []
-    return [f"changed: {', '.join([*changed[:_MOST_CHANGED], *more])}"] if changed else []

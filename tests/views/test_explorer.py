@@ -17,6 +17,7 @@ from kernellab.ir.instructions import Kind
 from kernellab.ir.lines import StageLine
 from kernellab.views.explorers.exploration import Badge, Stage, badges_of, explore
 from kernellab.views.explorers.explorer import STAGE_BYTES_AT_MOST, explorer_html, explorer_page, fitted
+from kernellab.views.graphs.labels import SourceText
 from tests.kernels.elementwise import add_case
 from tests.kernels.matmul import grouped_tile, matmul_kernel
 from tests.views.test_card import Reader
@@ -154,7 +155,9 @@ def test_counts_of_a_stage_add_up_to_its_instructions(matmul: Compile) -> None:
 def test_the_source_of_a_cell_is_shown_as_it_was_given(matmul: Compile) -> None:
     compiled = matmul()
     text = "".join(matmul_kernel.raw_src).replace("total = ", "whole = ")
-    html = explorer_html(compiled, text, matmul_kernel.starting_line_number, matmul_kernel.fn.__code__.co_filename)
+    html = explorer_html(
+        compiled, SourceText.of(text, matmul_kernel.starting_line_number, matmul_kernel.fn.__code__.co_filename)
+    )
     assert "whole = tl.dot" in html
     assert html.count("def matmul_kernel(") == 1
     assert html.index("def matmul_kernel(") < html.index("def grouped_tile(")

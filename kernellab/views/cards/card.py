@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 
 from kernellab.ir.effects import Access, Effects
-from kernellab.launch.run import Severity
+from kernellab.launch.run import Run, Severity
 from kernellab.measure.comparison import Check
 from kernellab.views import wording
 from kernellab.views.cards.source import annotated, source_table
@@ -20,6 +20,8 @@ from kernellab.views.report import ArgumentReport, CellReport, KernelReport
 from kernellab.views.wording import shortened
 
 _OPEN_OPERATIONS_AT_MOST = 24
+_PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
+_MOST_CHANGED = 3
 _CELL_PX = 7
 _LEAST_OPACITY = 0.25  # a single wrong element among many must still be seen
 _STYLES = {Severity.ERROR: "kl-alert", Severity.WARNING: "kl-note kl-warn"}
@@ -39,7 +41,7 @@ def card_html(report: CellReport, *, graphs: bool = True) -> str:
 
 def _kernel(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone: bool) -> str:
     return section(
-        header(report.label, wording.header_words(report), wording.compile_tips(report.compiled)),
+        header(report.label, _header_words(report), wording.compile_tips(report.compiled)),
         *messages(report),
         arguments(report),
         resources(report),
@@ -55,7 +57,7 @@ def messages(report: KernelReport) -> Iterator[str]:
     for style, words in _alerts(report):
         yield message(style, words)
     yield from filter(None, map(heat_svg, report.checks))
-    for note in wording.notes(report):
+    for note in _notes(report):
         yield message("kl-note", note)
 
 
@@ -110,14 +112,14 @@ def _argument(argument: ArgumentReport, report: KernelReport, *, ran: bool) -> s
     ]
     if ran:
         style = "" if argument.changed else ' class="kl-dim"'
-        cells.append(f"<td{style}>{escape(wording.changed_words(argument))}</td>")
+        cells.append(f"<td{style}>{escape(_changed_words(argument))}</td>")
     plain = ' class="kl-plain"' if argument.lines is None else ""
     return f"<tr{plain}>{''.join(cells)}</tr>"
 
 
 def _accesses(argument: ArgumentReport, effects: Effects) -> str:
     if not argument.lines:
-        return dim(wording.untouched_words(argument, complete=not effects.unknown))
+        return dim(_untouched_words(argument, complete=not effects.unknown))
     return accesses(effects, argument.name, argument.lines)
 
 
@@ -174,7 +176,7 @@ def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_lin
             (View.OPERATIONS, "Dataflow by operation", "graph" in shown or small),
             (View.SOURCE, views[0][1], False),
         ]
-    text = report.text
+    text = report.text.own
     for view, title, is_open in views if by_line else [each for each in views if each[0] != View.SOURCE]:
         picture = svg(graph, report.compiled.effects, view=view, text=text)
         detail = wording.plural(count, "operation") if view == View.OPERATIONS else ""
@@ -202,9 +204,7 @@ def _stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[str]:
     if found:
         body = explorer_html(
             report.compiled,
-            report.source,
-            report.first_line,
-            report.file,
+            report.text,
             opened=found[0],
             sass="sass" in found,
             uid=f"{report.file} {report.label}",
@@ -215,7 +215,7 @@ def _stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[str]:
 def card_text(report: CellReport) -> str:
     """Return the card of a cell as lines of at most 100 characters; the stages that were asked for keep theirs."""
     shown = [part.strip() for part in (report.show or "").split(",")]
-    blocks = [kernel_text(kernel, wording.header_words(kernel)) for kernel in report.kernels]
+    blocks = [kernel_text(kernel, _header_words(kernel)) for kernel in report.kernels]
     for kernel in report.kernels:
         blocks += [
             f"{kernel.label} {name}\n{stage_text(kernel.compiled, name)}" for name in STAGE_NAMES if name in shown
@@ -246,7 +246,7 @@ def _kernel_lines(report: KernelReport, words: list[str]) -> Iterator[str]:
 
 
 def _message_lines(report: KernelReport) -> Iterator[str]:
-    notes = (f"note: {note}" for note in wording.notes(report))
+    notes = (f"note: {note}" for note in _notes(report))
     for words in (*(words for _, words in _alerts(report)), *notes):
         yield from _wrapped(words, _INDENT)
 
@@ -272,8 +272,8 @@ def _argument_lines(report: KernelReport) -> Iterator[str]:
 def _effect_words(argument: ArgumentReport, *, complete: bool) -> str:
     """Return for instance ``read (line 8), written (line 9); 1,024 of 1,024 changed``."""
     lines = argument.lines or {}
-    words = wording.accesses_words(lines) or wording.untouched_words(argument, complete=complete)
-    return "; ".join(part for part in (words, wording.changed_words(argument)) if part)
+    words = wording.accesses_words(lines) or _untouched_words(argument, complete=complete)
+    return "; ".join(part for part in (words, _changed_words(argument)) if part)
 
 
 def _joined(parts: list[str], indent: str, separator: str) -> Iterator[str]:
@@ -290,3 +290,58 @@ def _joined(parts: list[str], indent: str, separator: str) -> Iterator[str]:
 
 def _wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + _INDENT) or [indent]
+
+
+def _header_words(report: KernelReport) -> list[str]:
+    """Return the facts of the card's second line, in order."""
+    compiled = report.compiled
+    config = [report.config] if report.config else wording.option_words(compiled)
+    return [str(compiled.target), wording.compile_words(compiled), *config, *_run_words(report)]
+
+
+def _run_words(report: KernelReport) -> list[str]:
+    """Return how the kernel ran: where, how long, the grid and the number of launches."""
+    words = []
+    if report.run is not None:
+        place = _PLACES.get(report.run.where, f"on {report.run.where}")
+        words.append(f"ran {place} in {wording.seconds_words(report.run.seconds)}")
+    grid = report.grid or (report.run.grid if report.run else None)
+    if grid is not None:
+        words.append(f"grid {wording.grid_words(grid)}")
+    if report.launches > 1:
+        words.append(wording.plural(report.launches, "launch"))
+    return words or ["not launched"]
+
+
+def _untouched_words(argument: ArgumentReport, *, complete: bool) -> str:
+    """Return what stands in place of the accesses of an argument that has none."""
+    if argument.lines is None:
+        return ""
+    return "untouched" if complete else "not known"
+
+
+def _changed_words(argument: ArgumentReport) -> str:
+    """Return ``1,024 of 1,024 changed``, or "" without a run or for an argument that holds no memory."""
+    if argument.changed is None or argument.elements is None:
+        return ""
+    if argument.changed == 0:
+        return "unchanged"
+    return f"{argument.changed:,} of {argument.elements:,} changed"
+
+
+def _notes(report: KernelReport) -> tuple[str, ...]:
+    """Return the remarks on the kernel, its arguments and its run, each once."""
+    same = [f"{' and '.join(sorted(group))} are the same memory." for group in report.compiled.effects.aliases]
+    of_run = (*_changed_beside(report.run), *report.run.notes) if report.run else ()
+    return tuple(dict.fromkeys((*same, *report.notes, *of_run)))
+
+
+def _changed_beside(run: Run) -> list[str]:
+    """Return what changed that is no argument: memory that the arguments hold addresses of."""
+    changed = [
+        f"{name} ({wording.plural(n, 'element')})"
+        for name, n in run.changed.items()
+        if n and name.startswith("memory ")
+    ]
+    more = [f"{len(changed) - _MOST_CHANGED:,} more"] if len(changed) > _MOST_CHANGED else []
+    return [f"changed: {', '.join([*changed[:_MOST_CHANGED], *more])}"] if changed else []

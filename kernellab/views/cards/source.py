@@ -47,7 +47,7 @@ def annotated(report: KernelReport) -> tuple[SourceLine, ...]:
     """Return the kernel's lines in order, then the lines of helpers that became operations."""
     graph = report.compiled.graph
     touched = touches(graph, report.compiled.effects)
-    own, file = report.text, main_file(graph)
+    own, file = report.text.own, main_file(graph)
     groups: dict[tuple[str, int], list[Operation]] = {("", number): [] for number in own}
     for operation in graph.operations:
         place = place_of(operation.location)

@@ -15,7 +15,7 @@ from kernellab.ir.graph import Location
 from kernellab.ir.instructions import Instruction, Kind, LineProfile, hint_of_ptx, profiles_of
 from kernellab.ir.lines import StageLine, calls_of, place_of, short_file, stage_lines
 from kernellab.views.graphs.dataflow import moved_bytes
-from kernellab.views.graphs.labels import main_file
+from kernellab.views.graphs.labels import SourceText, main_file
 from kernellab.views.wording import MARKS, plural
 from kernellab.workers.forks import cached_property
 
@@ -94,24 +94,21 @@ class Exploration:
 
 def explore(
     compiled: Compiled,
-    source_text: str = "",
-    first_line: int = 1,
-    file: str | None = None,
+    text: SourceText | None = None,
     *,
     sass: bool = True,
     pending: bool = False,
 ) -> Exploration:
     """Return the stages of ``compiled`` with its source.
 
-    ``source_text`` is the kernel's own text, which starts at ``first_line`` of ``file``; without it, it is read from
-    the file that the stages name. Without ``sass``, nothing is disassembled; with ``pending``, a stage without lines
-    stands for what would be.
+    ``text`` is the kernel's own; without it, it is read from the file that the stages name. Without ``sass``, nothing
+    is disassembled; with ``pending``, a stage without lines stands for what would be.
     """
     stages = tuple(_stages(compiled, sass=sass))
     if pending and not sass and compiled.target.backend == "cuda":
         stages += (Stage("sass", (), 0, compiled.stage_seconds.get("cubin"), is_pending=True),)
-    file = file or main_file(compiled.graph)
-    own = {first_line + at: text for at, text in enumerate(source_text.splitlines())}
+    own = {} if text is None else text.own
+    file = (text and text.file) or main_file(compiled.graph)
     return Exploration(compiled, stages, tuple(_functions(compiled, stages, own, file)))
 
 

@@ -28,15 +28,13 @@ from kernellab.views.explorers.exploration import (
 )
 from kernellab.views.graph import GraphPictures, View, graph_pane, graph_script
 from kernellab.views.graphs.diagram import Node
-from kernellab.views.graphs.labels import main_file
+from kernellab.views.graphs.labels import SourceText, main_file
 from kernellab.views.wording import plural, seconds_words, size_words
 
 
 def explorer_html(
     compiled: Compiled,
-    source_text: str = "",
-    first_line: int = 1,
-    file: str | None = None,
+    text: SourceText | None = None,
     *,
     opened: str | None = None,
     sass: bool = True,
@@ -45,11 +43,11 @@ def explorer_html(
 ) -> str:
     """Return the explorer of a compiled kernel as one ``<div>`` with its style sheet.
 
-    ``source_text`` is the kernel's own text, from ``first_line`` of ``file``; without it the file is read. ``opened``
+    ``text`` is that of the kernel; without it the file is read. ``opened``
     is the stage that shows first. ``uid`` has to differ between the explorers of one page. With ``graph``, the graph by
     source line stands below, and its boxes are lit with their lines.
     """
-    explorer = Explored(explore(compiled, source_text, first_line, file, sass=sass), opened, uid)
+    explorer = Explored(explore(compiled, text, sass=sass), opened, uid)
     if not graph:
         return explorer.html()
     pictures = explorer.pictures()
@@ -237,14 +235,12 @@ def explorer_script() -> str:
 
 def explorer_page(
     compiled: Compiled,
-    source_text: str = "",
-    first_line: int = 1,
-    file: str | None = None,
+    text: SourceText | None = None,
     *,
     opened: str | None = None,
 ) -> str:
     """Return one HTML file with the graph, search, keys and linked scrolling, which opens without a network."""
-    body = explorer_html(compiled, source_text, first_line, file, opened=opened, graph=True)
+    body = explorer_html(compiled, text, opened=opened, graph=True)
     title = f"{compiled.kernel} for {compiled.target}"
     return html_page(title, _STYLE, f"{body}\n{_SCRIPT.format(script=explorer_script())}")
 

@@ -136,6 +136,11 @@ class SourceText:
     file: str | None
     own: Mapping[int, str] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, text: str, first_line: int, file: str | None) -> SourceText:
+        """Return the text of a kernel, which starts at ``first_line`` of a file."""
+        return cls(file, {first_line + at: line for at, line in enumerate(text.splitlines())})
+
     def line(self, place: Location) -> str:
         """Return the stripped text of a line, or "" where there is none."""
         if place.file is None or place.line is None:

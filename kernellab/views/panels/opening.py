@@ -27,6 +27,7 @@ from kernellab.measure.reference import Reference, check_of
 from kernellab.registry import Registry
 from kernellab.source import Closure
 from kernellab.target import Target
+from kernellab.views.graphs.labels import SourceText
 from kernellab.views.panels.panel import Panel
 from kernellab.workers.uninterrupted import Interrupted
 
@@ -106,7 +107,7 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdi
         on_gpu = _on_gpu(runtime, inputs, verdicts)
     evaluator = Evaluator(runtime.compiler, requests, History(closure.name), here, interpreted, on_gpu)
     entry = closure.functions[0]
-    source = (entry.text, entry.first_line, closure.label(entry.file))
+    source = SourceText.of(entry.text, entry.first_line, closure.label(entry.file))
     panel = Panel(evaluator, plan, Keeper(kernels, kernel, requests), source, str(target))
     try:
         panel.wait()

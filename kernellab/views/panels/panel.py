@@ -25,14 +25,13 @@ from kernellab.measure.provenance import device_of
 from kernellab.target import Target, known_targets, parse_target
 from kernellab.views.elements import style_sheet
 from kernellab.views.explorers.explorer import explorer_html, explorer_script
+from kernellab.views.graphs.labels import SourceText
 from kernellab.views.panels import words as wording
 from kernellab.views.panels.picture import figures_html, picture_html
 from kernellab.views.panels.words import Shown
 
 if TYPE_CHECKING:
     import pandas
-
-Source = tuple[str, int, str | None]
 
 
 class Panel(ipywidgets.VBox):  # type: ignore[misc]
@@ -42,7 +41,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
     A saved notebook keeps a picture of the point that was current.
     """
 
-    def __init__(self, evaluator: Evaluator, plan: Plan, keeper: Keeper, source: Source, target: str) -> None:
+    def __init__(self, evaluator: Evaluator, plan: Plan, keeper: Keeper, source: SourceText, target: str) -> None:
         self._evaluator, self._keeper, self._source = evaluator, keeper, source
         self._notes = plan.notes
         self._kept = earlier_words(keeper.earlier())
@@ -242,8 +241,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         """Return the explorer of a point, in a thread of its own: it takes longer than the figures."""
         if evaluation.compiled is None or superseded:
             return ""
-        text, line, file = self._source
-        return explorer_html(evaluation.compiled, text, line, file, uid=self._screen.model_id or "")
+        return explorer_html(evaluation.compiled, self._source, uid=self._screen.model_id or "")
 
     def _show_source(self, html: str) -> None:
         if html:
