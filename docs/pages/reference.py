@@ -127,7 +127,6 @@ CHAPTERS = (
         (
             "kernellab.views.widgets",
             "kernellab.views.explorers.explorer",
-            "kernellab.views.widgets",
             "kernellab.views.cards.diff",
         ),
     ),

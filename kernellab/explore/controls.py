@@ -29,6 +29,7 @@ class Control:
 
     @property
     def is_toggle(self) -> bool:
+        """Whether it is a switch: its only values are False and True."""
         return len(self.choices) == 2 and all(isinstance(choice, bool) for choice in self.choices)
 
     def with_choice(self, value: Any) -> Control:
@@ -127,6 +128,7 @@ def values_text(values: Mapping[str, Any]) -> str:
 
 
 def is_power_of_two(value: object) -> bool:
+    """Tell whether a value is a positive integer that is a power of two; a bool is none."""
     return isinstance(value, int) and not isinstance(value, bool) and value > 0 and value & (value - 1) == 0
 
 

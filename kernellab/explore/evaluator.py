@@ -57,6 +57,7 @@ class Evaluator:
             return _not_run(evaluation, _as_error(exc))
 
     def target_of(self, point: Point) -> Target:
+        """Return the target of a point, which is the GPU of this machine where it names none."""
         if point.target:
             return parse_target(point.target)
         assert self.here is not None, "a point without a target is one of a GPU"

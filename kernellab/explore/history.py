@@ -31,10 +31,12 @@ class Point:
 
     @property
     def named(self) -> dict[str, Any]:
+        """The values by the names of their controls."""
         return dict(self.values)
 
     @property
     def text(self) -> str:
+        """The values in words: ``BLOCK=128, num_warps=4``."""
         return values_text(self.named)
 
 
@@ -75,10 +77,12 @@ class Evaluation:
 
     @property
     def has_failed(self) -> bool:
+        """Whether it could not be compiled, launched or ended."""
         return self.row.status in FAILURES
 
     @property
     def is_timed(self) -> bool:
+        """Whether it has a time that counts."""
         return self.row.time_ms is not None and self.row.status is Status.OK
 
 

@@ -29,6 +29,7 @@ class Kept:
 
     @property
     def text(self) -> str:
+        """What was kept, and where, in a sentence."""
         return f"Kept {self.row.config.text} of {self.label} in {self.store}."
 
 
@@ -71,6 +72,7 @@ class Keeper:
 
     @property
     def version(self) -> Version:
+        """The version of the kernel as it is now."""
         return self.kernels.current(self.kernel)
 
 

@@ -52,6 +52,7 @@ class Superseded:
         return self._is_set
 
     def set(self) -> None:
+        """Say that a newer item waits."""
         self._is_set = True
 
 
@@ -78,6 +79,7 @@ class LatestOnly(Generic[Item]):
 
     @property
     def is_idle(self) -> bool:
+        """Whether nothing waits and nothing is being worked on."""
         return self._running is None and not self._waiting
 
     def move(self, item: Item) -> None:
@@ -159,16 +161,20 @@ class LoopPace:
     executor: ThreadPoolExecutor
 
     def clock(self) -> float:
+        """Return seconds that only grow."""
         return time.monotonic()
 
     def later(self, delay_s: float, call: Callable[[], None]) -> Handle:
+        """Let the loop call a function after some seconds."""
         return self.loop.call_later(delay_s, call)
 
     def post(self, call: Callable[[], None]) -> None:
+        """Let the loop call a function soon; from any thread."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(call)
 
     def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        """Start to work in the executor."""
         return self.executor.submit(call)
 
 
@@ -184,16 +190,20 @@ class InlinePace:
     """There is no event loop to come back to: every move is worked on and shown before it returns."""
 
     def clock(self) -> float:
+        """Return seconds that only grow."""
         return time.monotonic()
 
     def later(self, delay_s: float, call: Callable[[], None]) -> Handle:
+        """Call a function at once."""
         call()
         return NoHandle()
 
     def post(self, call: Callable[[], None]) -> None:
+        """Call a function at once."""
         call()
 
     def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        """Work, and return what came out."""
         done: Future[Any] = Future()
         try:
             done.set_result(call())

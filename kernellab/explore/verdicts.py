@@ -76,6 +76,7 @@ def outputs_of(copies: Copies) -> dict[str, Any]:
 
 
 def first_verdict() -> Verdict:
+    """Return the verdict on the point that others are compared with."""
     return Verdict(None, "the first point, with which others are compared")
 
 

@@ -281,6 +281,7 @@ def _unseen(cell: _Cell, recorder: Recorder) -> dict[str, Any]:
 
 
 def jit_function_of(kernel: Any) -> Any:
+    """Return the function under the decorators of a kernel."""
     from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
 
     return jit_function(kernel)

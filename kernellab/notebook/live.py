@@ -33,11 +33,13 @@ NOTHING = Shown("", "")
 
 
 class Handle(Protocol):
-    """A display that is there: ``update`` shows something else in its place, ``end`` comes after the last state."""
+    """A display that is there."""
 
-    def update(self, shown: Shown, /) -> None: ...
+    def update(self, shown: Shown, /) -> None:
+        """Show something else in its place."""
 
-    def end(self) -> None: ...
+    def end(self) -> None:
+        """Leave the last state, or nothing."""
 
 
 Show = Callable[[Shown], Handle]
@@ -63,6 +65,7 @@ class Board:
         self.begin_s = self.clock()
 
     def draw(self, render: Render) -> None:
+        """Show what ``render`` gives for the seconds so far, once it is time to."""
         with self._lock:
             seconds = self.clock() - self.begin_s
             if self.handle is not None:
@@ -257,12 +260,14 @@ class TerminalLine:
     stream: IO[str]
 
     def update(self, shown: Shown, /) -> None:
+        """Write the text over what stands there, cut to the width of the terminal."""
         if self.stream.isatty():
             width = shutil.get_terminal_size().columns - 1
             self.stream.write(f"\r\x1b[K{shown.text[:width]}")
             self.stream.flush()
 
     def end(self) -> None:
+        """Leave an empty line."""
         self.update(NOTHING)
 
 
@@ -273,6 +278,7 @@ class NotebookDisplay:
     handle: Any
 
     def update(self, shown: Shown, /) -> None:
+        """Replace what is displayed."""
         self.handle.update(shown)
 
     def end(self) -> None:

@@ -316,6 +316,7 @@ class Explorer(GraphView):
         return explorer_html(self._compiled, self._source, opened=self.stage, uid=f"still {id(self)}", graph=True)
 
     def words(self) -> str:
+        """Return what a terminal shows."""
         return f"Explorer of {self._compiled.kernel} for {self._compiled.target}"
 
 

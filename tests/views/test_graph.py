@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,8 +14,8 @@ from kernellab.errors import UsageError
 from kernellab.ir.graph import Graph
 from kernellab.views.graph import diagram_of, svg
 from kernellab.views.graphs.diagram import Diagram, Edge, Flow, Kind, Node
-from kernellab.views.graphs.drawing import draw_tree, to_dot
-from kernellab.views.graphs.graphviz import lay_out, program_engine, wasm_engine
+from kernellab.views.graphs.drawing import draw_tree, picture, to_dot
+from kernellab.views.graphs.graphviz import MISSING, lay_out, program_engine, wasm_engine
 from tests.views.reports import launches
 
 Kernels = Callable[[str], Compiled]
@@ -214,6 +215,24 @@ def test_threads_may_draw_at_once(compiled: Kernels) -> None:
 def test_the_program_dot_is_optional() -> None:
     layout = program_engine("digraph g { a -> b }")
     assert layout is None or b"objects" in layout
+
+
+def test_without_an_engine_the_picture_is_a_list_that_says_what_to_install(compiled: Kernels) -> None:
+    diagram = diagram_of(compiled("add").graph)
+    missing = picture(diagram, engines=(lambda dot: None,))
+    assert MISSING in "".join(ElementTree.fromstring(missing).itertext())
+    assert "out_ptr" in missing
+    assert MISSING not in picture(diagram)
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz's program dot")
+def test_the_program_dot_draws_what_the_package_draws(compiled: Kernels) -> None:
+    diagram = diagram_of(compiled("matmul").graph, compiled("matmul").effects, view="source")
+    found = [ElementTree.fromstring(picture(diagram, engines=(engine,))) for engine in (wasm_engine, program_engine)]
+    boxes = [[each.get("data-node") for each in root.iter() if each.get("data-node")] for root in found]
+    arrows = [[each.get("data-edge") for each in root.iter() if each.get("data-edge")] for root in found]
+    assert boxes[0] == boxes[1] == [node.id for node in diagram.nodes]
+    assert arrows[0] == arrows[1]
 
 
 def test_without_an_engine_the_graph_is_an_indented_list(compiled: Kernels) -> None:

@@ -182,6 +182,7 @@ class FactPair:
 
     @property
     def differs(self) -> bool:
+        """Whether the two kernels differ in it."""
         return self.left != self.right
 
 

@@ -35,6 +35,7 @@ LineKey = tuple[str, int]  # the last part of a file's path, which is all that s
 
 
 def key_of(place: Location) -> LineKey | None:
+    """Return a place as a key; None where its line is not known."""
     return (short_file(place.file), place.line) if place.line is not None else None
 
 
@@ -64,6 +65,7 @@ class Stage:
 
     @cached_property
     def instructions(self) -> int:
+        """The number of instructions, or of operations of an IR."""
         return sum(profile.instructions for profile in self.profiles.values())
 
 
@@ -84,6 +86,7 @@ class Exploration:
     source: tuple[tuple[SourceLine, ...], ...]
 
     def keys(self) -> Iterator[LineKey]:
+        """Yield the keys of the source lines in the order in which they show."""
         return (line.key for function in self.source for line in function)
 
     @property

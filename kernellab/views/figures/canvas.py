@@ -65,12 +65,14 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 def new_figure(width: float, height: float, theme: Theme) -> Figure:
+    """Return an empty figure of a width and height in inches."""
     from matplotlib.figure import Figure  # keeps `import kernellab` light
 
     return Figure(figsize=(width, height), dpi=110, facecolor=theme.background, layout="constrained")
 
 
 def new_axes(figure: Figure, theme: Theme, place: tuple[int, int, int] = (1, 1, 1)) -> Axes:
+    """Return axes in the colours of a theme; ``place`` is (rows, columns, number)."""
     axes = figure.add_subplot(*place)
     axes.set_facecolor(theme.background)
     axes.tick_params(colors=theme.text, labelsize=7.5, length=2)
@@ -91,6 +93,7 @@ def use_logarithm(axes: Axes, which: str, theme: Theme) -> None:
 
 
 def value_text(value: Any) -> str:
+    """Return a value of a frame in short; "-" where there is none."""
     if str(value) in {"None", "nan", "<NA>"}:
         return "-"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -121,6 +121,7 @@ class OperationView(_TtirView):
         }
 
     def clusters(self) -> Iterator[Cluster]:
+        """Yield a frame for each region of an operation."""
         graph = self.graph
         for operation in graph.operations:
             for region in operation.regions:
@@ -129,12 +130,14 @@ class OperationView(_TtirView):
                 )
 
     def cluster_of(self, block: int) -> str | None:
+        """Return the frame of a block; None for the body of the kernel."""
         region = self.graph.blocks[block].region
         if self.graph.regions[region].owner is None and region == self.graph.kernel.region:
             return None
         return f"r{region}"
 
     def nodes(self) -> Iterator[Node]:
+        """Yield a box per operation and carried value, in the order of the IR."""
         yield from self._carried()
         for operation in self.graph.operations:
             if operation.name in TERMINATORS or operation.name == "arith.constant" or self._in_fold(operation):
@@ -327,6 +330,7 @@ class SourceView(_TtirView):
                 self.heads[body.arguments[0]] = line.key
 
     def clusters(self) -> Iterator[Cluster]:
+        """Yield the frames of regions that span source lines of their own."""
         for operation in self.graph.operations:
             for region in operation.regions:
                 if region in self.frames:
@@ -389,6 +393,7 @@ class SourceView(_TtirView):
         return "\n".join(part for part in parts if part)
 
     def edges(self) -> Iterator[Edge]:
+        """Yield the arrows, several between two boxes included."""
         for operation in self.graph.operations:
             head = self.line_of.get(operation.index)
             if head is None or is_folded(self.graph, operation.block):

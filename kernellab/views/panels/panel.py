@@ -84,6 +84,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
 
     @property
     def evaluations(self) -> History:
+        """What was found at each point, in turn."""
         return self._evaluator.history
 
     @property

@@ -39,10 +39,12 @@ class Shown:
 
     @property
     def is_stale(self) -> bool:
+        """Whether the figures are those of an earlier point, since the latest failed."""
         return self.good is not None and self.good is not self.latest
 
     @property
     def best(self) -> Evaluation | None:
+        """The fastest right point among those that compute the same as the one whose figures show."""
         good = self.good
         return None if good is None else self.history.best_of(good.sizes, good.target)
 
@@ -67,6 +69,7 @@ def sentence(shown: Shown) -> str:
 
 
 def status_words(evaluation: Evaluation) -> str:
+    """Return what became of a point: ``ok``, ``compile error``."""
     return str(evaluation.row.status).replace("_", " ")
 
 
