@@ -74,7 +74,7 @@ def planned(buffers: Sequence[Buffer], steps: int) -> Plan:
     last use.
     """
     ordered = sorted(buffers, key=lambda buffer: buffer.first)
-    live = live_bytes([_alone(buffer) for buffer in ordered], steps)
+    live = live_bytes([_allocation([buffer]) for buffer in ordered], steps)
     peak = max(live, default=0)
     memories: list[list[Buffer]] = []
     for buffer in ordered:
@@ -114,10 +114,6 @@ def _free_memory(memories: list[list[Buffer]], buffer: Buffer, live: Sequence[in
         if all(live[step] + buffer.size_bytes <= peak for step in range(memory[-1].last + 1, buffer.first)):
             return memory
     return None
-
-
-def _alone(buffer: Buffer) -> Allocation:
-    return _allocation([buffer])
 
 
 def _allocation(memory: Sequence[Buffer]) -> Allocation:

@@ -17,7 +17,7 @@ from kernellab.capture.statements import Called, Names, main_device, statements,
 from kernellab.capture.tape import Tape
 from kernellab.errors import KernellabError, UsageError
 from kernellab.export.checking import Expected, arguments_text, compared, expected_of, expected_text, tolerance_over
-from kernellab.export.flatten import Flat, decorator_of, flattened, import_line, merged, moved
+from kernellab.export.flatten import Flat, decorator_of, flattened, merged, moved
 from kernellab.export.write import Exported, replace_file
 from kernellab.source import Closure, docstring, literal
 
@@ -62,7 +62,7 @@ def module_text(tape: Tape, plan: Plan, trial: Trial, name: str) -> str:
 
 
 def _imports(flat: Flat, tape: Tape) -> Iterator[str]:
-    yield from (import_line(n, d) for n, d in sorted(flat.imports.items(), key=lambda item: item[1]))
+    yield from flat.import_lines()
     if takes_descriptors(tape):
         yield "from triton.tools.tensor_descriptor import TensorDescriptor"
 

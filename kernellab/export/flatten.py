@@ -66,6 +66,11 @@ class Flat:
         """Return the constants that need no function, as statements."""
         return "\n".join(f"{name} = {text}" for name, text in self.constants.items() if name not in self.needs)
 
+    def import_lines(self) -> list[str]:
+        """Return the import statements, ordered by module."""
+        by_module = sorted(self.imports.items(), key=lambda item: item[1])
+        return [_import_line(name, definition) for name, definition in by_module]
+
     def functions(self, decorator: Callable[[int], str], *, kernels: bool = True) -> Iterator[str]:
         """Yield the functions with their decorators, those that others use first, and constants as they can be made.
 
@@ -163,7 +168,7 @@ def flattened(closure: Closure, reserved: frozenset[str] = RESERVED) -> Flat:
     return flat
 
 
-def import_line(name: str, definition: str) -> str:
+def _import_line(name: str, definition: str) -> str:
     """Return the statement that imports ``module:attribute`` under a name."""
     module, _, attribute = definition.partition(":")
     if "." in attribute:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kernellab.export.checking import Expected, check_text, inputs_text
-from kernellab.export.flatten import Flat, appended, flattened, import_line, moved
+from kernellab.export.flatten import Flat, appended, flattened, moved
 from kernellab.export.launcher import Plan, launch_text, operator_launch_text, plan_of
 from kernellab.registry import RecordedVersion
 from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque, docstring, literal
@@ -81,8 +81,7 @@ def why_unchecked(recorded: RecordedVersion) -> str:
 
 def finished(sections: Sequence[str], parts: Parts) -> str:
     """Return the module: its docstring and imports, then the sections."""
-    by_module = sorted(parts.flat.imports.items(), key=lambda item: item[1])
-    imports = [import_line(name, definition) for name, definition in by_module]
+    imports = parts.flat.import_lines()
     standard = ["import os", "import sys", ""]
     launch = parts.recorded.launch
     if launch is not None and any(argument.block for argument in launch.arguments):

@@ -145,7 +145,7 @@ def result_from_jsonable(value: Mapping[str, Any]) -> Result:
         Malformed: it is none.
     """
     with reading("the result"):
-        known: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in _known(Result, value).items()}
+        known = _known(Result, value)
         known["options"] = {name: from_jsonable(v) for name, v in value["options"].items()}
         result = Result(**known)
         require_type(result, Result, "the result")
@@ -216,7 +216,7 @@ def require_seconds(value: object, where: str) -> None:
 
 
 def _argument(value: Mapping[str, Any]) -> Argument:
-    known: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in _known(Argument, value).items()}
+    known = _known(Argument, value)
     known["value"] = from_jsonable(value["value"])
     known["members"] = tuple(map(_argument, value["members"]))
     known["source"] = from_jsonable(value.get("source"))
@@ -224,8 +224,9 @@ def _argument(value: Mapping[str, Any]) -> Argument:
 
 
 def _known(cls: type, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a record that JSON gives; its lists are tuples in a record."""
     names = {f.name for f in dataclasses.fields(cls)}
-    return {name: each for name, each in value.items() if name in names}
+    return {name: tuple(each) if isinstance(each, list) else each for name, each in value.items() if name in names}
 
 
 def _require_arguments(arguments: tuple[Argument, ...]) -> None:
