@@ -7,20 +7,30 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # `make UV=1 ...` installs by uv in place of pip.
 UV     ?=
 JOBS   ?= 2
+# Test processes and workers start by the hundred: bytecode is written and used, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
 
 PY  := $(VENV)/bin/python
-PIP := $(if $(UV),uv pip install --quiet --python $(PY),$(PY) -m pip install -qq)
+PIP := $(if $(UV),uv pip install --quiet --compile-bytecode --python $(PY),$(PY) -m pip install -qq)
 TRITON_VENV = .venv-$(VERSION)
-TRITON_TESTS ?= tests --ignore=tests/browser --ignore=tests/notebooks
+# What says nothing about a Triton: Chromium, pages, files, processes, arithmetic. All else runs against the oldest, too.
+WITHOUT_TRITON := browser notebooks store workers docs/test_pages.py views/test_in_browser.py \
+  test_cli.py test_errors.py test_import.py test_layers.py test_settings.py test_target.py \
+  measure/test_bounds.py measure/test_statistics.py measure/test_stopwatch.py tune/test_search.py tune/test_workloads.py
+TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%)
+PYTEST := -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit notebooks browser lab docs pictures test-gpu test-triton bench clean distclean
+.PHONY: help demo fast test check unit notebooks browser lab docs pictures test-gpu test-triton bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed-demo  ## run the quickstart notebook and write build/quickstart.html
 	@$(VENV)/bin/kernellab demo
+
+fast: $(VENV)/.installed-test  ## what a change broke, in a minute and a half: unit tests but the slow ones
+	$(PY) $(PYTEST) -q -m "not slow and not browser and not gpu" tests --ignore=tests/browser --ignore=tests/notebooks
 
 test: check notebooks browser unit  ## everything: lint, types, notebooks, browser and unit tests
 
@@ -30,7 +40,7 @@ check: $(VENV)/.installed-test  ## ruff and mypy
 	$(VENV)/bin/mypy
 
 unit: $(VENV)/.installed-test  ## unit tests alone
-	$(PY) -m pytest -n $(JOBS) --dist worksteal --durations=10 tests --ignore=tests/browser
+	$(PY) $(PYTEST) --durations=10 tests --ignore=tests/browser
 
 notebooks: $(VENV)/.installed-test  ## execute the notebooks and compare what they pin
 	$(PY) -m pytest -p nbval --nbval-lax --nbval-current-env --nbval-cell-timeout 300 notebooks
@@ -41,10 +51,10 @@ browser: $(VENV)/.installed-test  ## the notebooks in JupyterLab in Chromium (sk
 test-gpu: $(VENV)/.installed-test  ## tests that need a CUDA GPU (skip without one)
 	$(PY) -m pytest -m gpu tests
 
-test-triton: $(VENV)/.installed-test  ## unit tests against another Triton: make test-triton VERSION=3.6.0
+test-triton: $(VENV)/.installed-test  ## what depends on Triton against another one: make test-triton VERSION=3.6.0
 	@test -n "$(VERSION)" || { echo "Say which Triton: make test-triton VERSION=3.6.0"; exit 2; }
 	$(MAKE) $(TRITON_VENV)/.installed VERSION=$(VERSION)
-	JUPYTER_PATH=$(abspath $(VENV))/share/jupyter $(TRITON_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal -p no:cacheprovider $(TRITON_TESTS)
+	JUPYTER_PATH=$(abspath $(VENV))/share/jupyter $(TRITON_VENV)/bin/python $(PYTEST) -p no:cacheprovider $(TRITON_TESTS)
 
 lab: $(VENV)/.installed-lab  ## open JupyterLab on the notebooks
 	$(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks

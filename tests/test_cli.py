@@ -34,6 +34,7 @@ def notebook(folder: Path, *cells: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_demo_executes_sums_up_and_writes_a_page(tmp_path: Path) -> None:
     out = io.StringIO()
     result = demonstrate(notebook(tmp_path, KERNEL), tmp_path / "build" / "page.html", out)
@@ -51,6 +52,7 @@ def test_the_demo_executes_sums_up_and_writes_a_page(tmp_path: Path) -> None:
     assert 'href="http' not in page
 
 
+@pytest.mark.slow
 def test_a_failing_cell_fails_the_demo(tmp_path: Path) -> None:
     with pytest.raises(KernellabError, match="cell number 2 of the notebook failed") as caught:
         demonstrate(notebook(tmp_path, "1/0"), tmp_path / "page.html", io.StringIO())

@@ -56,6 +56,7 @@ def attention(lab: kernellab.Lab) -> Program:
     return program
 
 
+@pytest.mark.slow
 def test_attention_runs_alone_and_needs_less_memory_than_its_intermediates(lab: kernellab.Lab, tmp_path: Path) -> None:
     program = attention(lab)
     assert len(program.tape.launches) >= 5

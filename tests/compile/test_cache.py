@@ -149,6 +149,7 @@ def test_an_edited_override_is_compiled_anew(lab: kernellab.Lab, tmp_path: Path)
         lab.compile(samples.add_kernel, **ADD, ir_override=str(tmp_path / "nothing.ttir"))
 
 
+@pytest.mark.slow
 def test_a_variable_that_changes_what_triton_makes_has_entries_of_its_own(tmp_path: Path) -> None:
     text = (
         "import torch, kernellab\nfrom tests import samples\n"

@@ -13,6 +13,8 @@ from docs.pages import errors
 from kernellab.advice import RULES
 from kernellab.errors import KernellabError
 
+pytestmark = pytest.mark.slow
+
 SETUP = """
 import torch
 import triton

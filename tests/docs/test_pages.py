@@ -123,6 +123,7 @@ def test_a_list_right_after_text_becomes_one() -> None:
     assert notebooks._for_markdown("Two things:\n- one\n- two\n  more") == "Two things:\n\n- one\n- two\n  more"
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_warnings_and_needs_no_network(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     pytest.importorskip("material")

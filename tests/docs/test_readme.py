@@ -13,6 +13,7 @@ PROSE = re.sub(r"^```.*?^```$", "", TEXT, flags=re.MULTILINE | re.DOTALL)
 LINKS = re.findall(r"\]\((?!https?:|#)([^)#]+)", PROSE)
 
 
+@pytest.mark.slow
 def test_every_snippet_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(SNIPPETS) >= 5
     shell = InteractiveShell.instance()

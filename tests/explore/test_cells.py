@@ -61,6 +61,7 @@ def test_a_cell_that_launches_nothing_says_so(shell: InteractiveShell) -> None:
     assert "--explore: the cell launches no kernel" in str(error)
 
 
+@pytest.mark.slow
 def test_a_saved_notebook_holds_the_picture_of_the_current_point() -> None:
     client = pytest.importorskip("nbclient")
     cells = [

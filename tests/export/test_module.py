@@ -59,6 +59,7 @@ def tensors() -> dict[str, Any]:
     return {"a": torch.linspace(-1, 1, 300), "c": torch.zeros(300)}
 
 
+@pytest.mark.slow
 def test_every_kernel_of_the_suite_runs_alone_and_gives_what_it_gave(lab: kernellab.Lab, tmp_path: Path) -> None:
     files = [tmp_path / f"{name.replace('-', '_')}.py" for name in CASES]
     for case, file in zip(CASES.values(), files, strict=True):

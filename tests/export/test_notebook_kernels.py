@@ -15,6 +15,8 @@ import kernellab
 from kernellab.errors import CheckFailed
 from tests.export.exporting import run_files
 
+pytestmark = pytest.mark.slow
+
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 # What takes long, draws, or writes files, and launches no kernel that another cell does not.
 LEFT_OUT = re.compile(

@@ -13,6 +13,8 @@ from tests.export.exporting import export_case, run_files
 from tests.export.test_module import SCALE, cell, tensors
 from tests.kernels.cases import all_cases
 
+pytestmark = pytest.mark.slow
+
 CASES = all_cases()
 TWIN = """\
 import sys, torch

@@ -25,6 +25,7 @@ def bystanders() -> list[torch.Tensor]:
     return [torch.arange(1000.0) * factor for factor in range(1, 6)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
 def test_after_a_bad_launch_all_is_as_before(lab: kernellab.Lab, bystanders: list[torch.Tensor], name: str) -> None:
     bad = BAD[name]

@@ -31,6 +31,7 @@ def positions(view: tuple[int, int, int]) -> tuple[int, int]:
     return start, start + (length - 1) * step + 1 if length else start
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     x=views(),

@@ -109,6 +109,7 @@ def test_missing_and_malformed_files_are_errors(tmp_path: Path, capfd: pytest.Ca
     capfd.readouterr()
 
 
+@pytest.mark.slow
 def test_graph_is_the_same_in_another_process() -> None:
     script = (
         "from tests.ir.conftest import graphs_of_case\n"

@@ -43,6 +43,7 @@ def run_touches() -> Iterator[Run]:
         sent.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(source=kernels())
 def test_no_touch_of_a_random_kernel_is_missed(

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
+
+from tests.alone import run_alone
 from tests.kernels.cases import all_cases
 
+PROGRAM = 'import runpy; runpy.run_module("tests.kernels.interpret", run_name="__main__")'
 
+
+@pytest.mark.slow
 def test_every_kernel_agrees_with_torch_in_tritons_own_interpreter() -> None:
     # That interpreter keeps bf16 as integer bits and computes on those.
     names = [name for name in all_cases() if "bfloat16" not in name]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.interpret", *names],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_alone(PROGRAM, *names, folder=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == names

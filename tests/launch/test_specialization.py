@@ -73,6 +73,7 @@ def outcome(call: Any) -> str:
         return "refused"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [kernels.anything, kernels.loose, kernels.annotated])
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sequence=launches())

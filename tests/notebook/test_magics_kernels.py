@@ -135,6 +135,7 @@ def test_a_kernel_is_defined_again_with_its_helpers(shell: InteractiveShell, val
     assert value("%triton_load scale_kernel --as other").names[0] == "other"
 
 
+@pytest.mark.slow
 def test_a_new_session_launches_the_kernel_with_its_decorators(shell: InteractiveShell, folder: Path) -> None:
     environment = {"KERNELLAB_STORE": str(folder), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
     root = Path(__file__).parents[2]

@@ -209,6 +209,7 @@ def compiled_cell(kind: Kind) -> dict[str, Any]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KEPT)
 def test_a_kernel_out_of_the_store_takes_the_values_of_the_notebook(tmp_path: Path, name: str) -> None:
     kind = KINDS[name]
@@ -223,6 +224,7 @@ def test_a_kernel_out_of_the_store_takes_the_values_of_the_notebook(tmp_path: Pa
     assert int(again[0]) == int(out[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KEPT)
 def test_an_exported_module_has_the_values_of_a_launch(lab: Lab, tmp_path: Path, name: str) -> None:
     names = compiled_cell(KINDS[name])

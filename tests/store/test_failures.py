@@ -41,6 +41,7 @@ def read_lines(process: subprocess.Popen[str], count: int) -> list[str]:
     return [process.stdout.readline().strip() for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_nothing_committed_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
     chance = random.Random(0)
     committed: set[str] = set()

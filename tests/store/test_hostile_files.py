@@ -112,6 +112,7 @@ def test_code_in_fields_is_refused_and_never_executed(tmp_path: Path) -> None:
     assert not canary.exists()
 
 
+@pytest.mark.slow
 def test_a_wrong_value_anywhere_is_refused_or_does_no_harm(tmp_path: Path) -> None:
     found = ((label, hostile.bundle_of(content)) for label, content in hostile.with_wrong_values())
     results = outcomes(found, tmp_path)
@@ -202,6 +203,7 @@ def _changed(store: Store, statement: str, value: object) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_broken_row_is_skipped_with_one_warning_and_costs_no_other() -> None:
     found: dict[str, str] = {}
     tried = 0
@@ -440,6 +442,7 @@ def test_malformed_tables_are_refused(tmp_path: Path) -> None:
     assert surprises(results) == {}
 
 
+@pytest.mark.slow
 def test_a_table_that_unpacks_to_much_is_refused(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     arrow = pytest.importorskip("pyarrow")

@@ -20,6 +20,7 @@ from kernellab.workers.uninterrupted import (
 from tests.workers.interrupted import session
 
 
+@pytest.mark.slow
 def test_interrupts_at_forty_moments_leave_the_process_the_next_results_and_no_trace(tmp_path: Path) -> None:
     found = session(40, 1, tmp_path, CUDA_VISIBLE_DEVICES="")
     assert found["faults"] == []
