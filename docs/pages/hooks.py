@@ -30,14 +30,16 @@ def generated_pages() -> dict[str, str]:
 
 
 def navigation(pages: dict[str, str]) -> list[Any]:
-    """Return the navigation: one tab per kind of page; pages of docs/ that nothing else names are explanations."""
+    """Return the navigation: one tab per kind of page; those written in docs/ are found there."""
     explanations = sorted(path.name for path in EXPLANATIONS.glob("*.md") if path.name != "index.md")
+    how_to = sorted(path.relative_to(EXPLANATIONS).as_posix() for path in EXPLANATIONS.glob("how-to/*.md"))
     return [
         {"Start": "index.md"},
         {"Notebooks": _under(pages, "notebooks/")},
         {"Magics": _under(pages, "magics/")},
         {"Errors": "errors.md"},
         {"Reference": [*_under(pages, "reference/"), {"Settings": "settings.md"}]},
+        {"How to": how_to},
         {"Explanations": [*explanations, {"Changelog": "changelog.md"}]},
     ]
 

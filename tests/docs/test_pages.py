@@ -76,10 +76,10 @@ def test_slots_of_written_pages_name_cells_that_exist() -> None:
     assert "kl-card" in notebooks.filled(start)
 
 
-def test_written_explanations_are_in_the_navigation(pages: dict[str, str]) -> None:
+def test_written_pages_are_in_the_navigation(pages: dict[str, str]) -> None:
     listed = str(hooks.navigation(pages))
-    for path in hooks.EXPLANATIONS.glob("*.md"):
-        assert f"'{path.name}'" in listed
+    for path in hooks.EXPLANATIONS.rglob("*.md"):
+        assert f"'{path.relative_to(hooks.EXPLANATIONS).as_posix()}'" in listed
 
 
 def test_outputs_show_in_their_richest_form() -> None:
