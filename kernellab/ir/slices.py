@@ -11,6 +11,7 @@ from kernellab.errors import UsageError, choice_message
 from kernellab.ir.constants import Constants
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, Location, Operation
+from kernellab.ir.lines import place_of
 from kernellab.ir.operations import MEMORY, Access
 from kernellab.ir.uses import Uses
 
@@ -112,7 +113,7 @@ def operations_by_line(graph: Graph, effects: Effects | None = None) -> tuple[Li
     An operation that was inlined from another file counts for the line of the kernel's file that called it. One
     without a location stands under the line None. ``effects`` fill in the arguments that a line touches.
     """
-    home = kernel_file(graph)
+    home = main_file(graph)
     lines: dict[tuple[str | None, int | None], list[int]] = {}
     for operation in graph.operations:
         location = line_of(operation.location, home)
@@ -132,12 +133,11 @@ def operations_by_line(graph: Graph, effects: Effects | None = None) -> tuple[Li
     )
 
 
-def kernel_file(graph: Graph) -> str | None:
-    """Return the file that the kernel stands in, by the locations of its arguments and operations."""
-    found = [graph.values[value].location.file for value in graph.kernel.arguments]
-    entry = graph.regions[graph.kernel.region].blocks[0]
-    found += [graph.operations[each].location.file for each in graph.blocks[entry].operations]
-    return next((each for each in found if each is not None), None)
+def main_file(graph: Graph) -> str | None:
+    """Return the file that the kernel itself stands in, by the locations of its arguments and operations."""
+    places = [graph.values[value].location for value in graph.kernel.arguments]
+    places += [place_of(operation.location) for operation in graph.operations]
+    return next((place.file for place in places if place.file is not None), None)
 
 
 def line_of(location: Location, file: str | None) -> Location:
@@ -157,17 +157,23 @@ def _arguments_of_operations(effects: Effects | None) -> Mapping[int, frozenset[
     return found
 
 
+def access_bytes(graph: Graph, operation: Operation) -> int:
+    """Return the bytes that an operation moves to or from memory when no lane is masked; 0 for one that moves none."""
+    row = MEMORY.get(operation.name)
+    if row is None:
+        return 0
+    moved = operation.results[0] if row.value is None and operation.results else operation.operands[row.value or 0]
+    bits = _BITS.match(graph.values[operation.operands[0]].element)
+    return math.prod(graph.values[moved].shape) * max(1, int(bits[1]) // 8 if bits else 8)
+
+
 def _traffic(graph: Graph, constants: Constants, operation: Operation) -> Traffic | None:
     row = MEMORY.get(operation.name)
     if row is None:
         return None
-    moved = operation.results[0] if row.value is None and operation.results else operation.operands[row.value or 0]
-    address = graph.values[operation.operands[0]]
-    bits = _BITS.match(address.element)
-    shape = graph.values[moved].shape
-    each = math.prod(shape) * max(1, int(bits[1]) // 8 if bits else 8)
     factor = 2 if row.access is Access.ATOMIC else 1
-    return Traffic(operation.index, row.access, each * factor, _times(graph, constants, operation))
+    each = access_bytes(graph, operation) * factor
+    return Traffic(operation.index, row.access, each, _times(graph, constants, operation))
 
 
 def _times(graph: Graph, constants: Constants, operation: Operation) -> int | None:

@@ -12,7 +12,7 @@ import traitlets
 from kernellab.errors import UsageError, choice_message
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
-from kernellab.ir.slices import argument_slice
+from kernellab.ir.slices import argument_slice, main_file
 from kernellab.views.elements import file_text, style
 from kernellab.views.graphs.diagram import (
     Diagram,
@@ -27,7 +27,7 @@ from kernellab.views.graphs.diagram import (
 )
 from kernellab.views.graphs.drawing import BOXES_AT_MOST, picture
 from kernellab.views.graphs.graphviz import warm
-from kernellab.views.graphs.labels import SourceText, main_file
+from kernellab.views.graphs.labels import SourceText
 from kernellab.views.graphs.ttir import operation_diagram, source_diagram
 from kernellab.views.wording import plural
 from kernellab.workers.forks import cached_property

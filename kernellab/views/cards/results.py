@@ -8,6 +8,7 @@ from kernellab.compile.types import Compiled
 from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
+from kernellab.ir.slices import main_file
 from kernellab.views import wording
 from kernellab.views.cards import card
 from kernellab.views.cards.card import kernel_text
@@ -15,7 +16,6 @@ from kernellab.views.elements import body, details, dim, framed, header, section
 from kernellab.views.explorers.explorer import explorer_html
 from kernellab.views.graph import diagram_of, svg
 from kernellab.views.graphs.drawing import tree_text
-from kernellab.views.graphs.labels import main_file
 from kernellab.views.report import KernelReport, access_lines, argument_reports
 
 

@@ -11,9 +11,9 @@ from html import escape
 from kernellab.ir.effects import Access
 from kernellab.ir.graph import Graph, Operation
 from kernellab.ir.lines import place_of
+from kernellab.ir.slices import access_bytes, main_file
 from kernellab.views.elements import badge
-from kernellab.views.graphs.dataflow import TERMINATORS, Touch, merged, moved_bytes, touches
-from kernellab.views.graphs.labels import main_file
+from kernellab.views.graphs.dataflow import TERMINATORS, Touch, merged, touches
 from kernellab.views.report import KernelReport
 from kernellab.views.wording import bytes_words
 
@@ -66,7 +66,7 @@ def annotated(report: KernelReport) -> tuple[SourceLine, ...]:
             len(group),
             _heat(work[name, number], most),
             merged(touched[operation.index] for operation in group if operation.index in touched),
-            sum(moved_bytes(graph, operation) for operation in group if operation.index in touched),
+            sum(access_bytes(graph, operation) for operation in group if operation.index in touched),
             _ttir(graph, group),
         )
         for (name, number), group in sorted(groups.items())

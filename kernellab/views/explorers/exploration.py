@@ -14,8 +14,8 @@ from kernellab.ir.effects import Access
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import Instruction, Kind, LineProfile, hint_of_ptx, profiles_of
 from kernellab.ir.lines import StageLine, calls_of, place_of, short_file, stage_lines
-from kernellab.views.graphs.dataflow import moved_bytes
-from kernellab.views.graphs.labels import SourceText, main_file
+from kernellab.ir.slices import access_bytes, main_file
+from kernellab.views.graphs.labels import SourceText
 from kernellab.views.wording import MARKS, plural
 from kernellab.workers.forks import cached_property
 
@@ -289,7 +289,7 @@ def _possible_bytes(exploration: Exploration) -> dict[LineKey, int]:
     for operation in compiled.graph.operations:
         key = key_of(place_of(operation.location))
         if key is not None and operation.name in {"tt.load", "tt.store"}:
-            share = moved_bytes(compiled.graph, operation) // compiled.resources.threads
+            share = access_bytes(compiled.graph, operation) // compiled.resources.threads
             size = 1 << (share.bit_length() - 1) if share else 0
             found[key] = min(found.get(key, size), size)
     return found

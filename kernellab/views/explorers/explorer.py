@@ -15,6 +15,7 @@ from kernellab.compile.types import Compiled
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import instruction_of
 from kernellab.ir.lines import calls_of, short_file
+from kernellab.ir.slices import main_file
 from kernellab.views.elements import file_text, html_page, style_sheet
 from kernellab.views.explorers.exploration import (
     Badge,
@@ -28,7 +29,7 @@ from kernellab.views.explorers.exploration import (
 )
 from kernellab.views.graph import GraphPictures, View, graph_pane, graph_script
 from kernellab.views.graphs.diagram import Node
-from kernellab.views.graphs.labels import SourceText, main_file
+from kernellab.views.graphs.labels import SourceText
 from kernellab.views.wording import plural, seconds_words, size_words
 
 

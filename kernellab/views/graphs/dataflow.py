@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -237,19 +236,3 @@ def merged(parts: Iterable[Touch]) -> Touch | None:
     if not some:
         return None
     return Touch({kind: tuple(names) for kind, names in together.items()}, "; ".join(reasons))
-
-
-_ELEMENT_BYTES = {"i1": 1, "bf16": 2, "index": 8}
-
-
-def moved_bytes(graph: Graph, operation: Operation) -> int:
-    """Return the bytes that a memory operation moves when no lane is masked; 0 where its type does not tell."""
-    values = [graph.values[value] for value in (*operation.results[:1], *operation.operands[1:2])]
-    return next((math.prod(value.shape) * _element_bytes(value.element) for value in values if not value.is_pointer), 0)
-
-
-def _element_bytes(element: str) -> int:
-    if element in _ELEMENT_BYTES:
-        return _ELEMENT_BYTES[element]
-    digits = "".join(filter(str.isdigit, element.partition("E")[0]))
-    return -(-int(digits) // 8) if digits else 0

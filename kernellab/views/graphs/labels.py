@@ -122,13 +122,6 @@ def loop_variable(graph: Graph, operation: Operation, source: SourceText) -> str
     return named or (written[1] if written else "")
 
 
-def main_file(graph: Graph) -> str | None:
-    """Return the file that the kernel itself stands in."""
-    places = [graph.values[value].location for value in graph.kernel.arguments]
-    places += [place_of(operation.location) for operation in graph.operations]
-    return next((place.file for place in places if place.file is not None), None)
-
-
 @dataclass(frozen=True, slots=True)
 class SourceText:
     """The text of source lines: ``own`` for lines of ``file``, what Python can still read for all others."""
