@@ -13,9 +13,9 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import OutOfBounds
 from kernellab.ir.effects import REACHED
+from kernellab.views.cards.card import notes
 from kernellab.views.cards.results import compiled_text, effects_text
 from kernellab.views.report import KernelReport
-from kernellab.views.wording import notes
 from tests.kernels import pointers
 from tests.kernels.pointers import Groups
 

@@ -57,7 +57,7 @@ def messages(report: KernelReport) -> Iterator[str]:
     for style, words in _alerts(report):
         yield message(style, words)
     yield from filter(None, map(heat_svg, report.checks))
-    for note in _notes(report):
+    for note in notes(report):
         yield message("kl-note", note)
 
 
@@ -246,8 +246,8 @@ def _kernel_lines(report: KernelReport, words: list[str]) -> Iterator[str]:
 
 
 def _message_lines(report: KernelReport) -> Iterator[str]:
-    notes = (f"note: {note}" for note in _notes(report))
-    for words in (*(words for _, words in _alerts(report)), *notes):
+    told = (f"note: {note}" for note in notes(report))
+    for words in (*(words for _, words in _alerts(report)), *told):
         yield from _wrapped(words, _INDENT)
 
 
@@ -329,7 +329,7 @@ def _changed_words(argument: ArgumentReport) -> str:
     return f"{argument.changed:,} of {argument.elements:,} changed"
 
 
-def _notes(report: KernelReport) -> tuple[str, ...]:
+def notes(report: KernelReport) -> tuple[str, ...]:
     """Return the remarks on the kernel, its arguments and its run, each once."""
     same = [f"{' and '.join(sorted(group))} are the same memory." for group in report.compiled.effects.aliases]
     of_run = (*_changed_beside(report.run), *report.run.notes) if report.run else ()
