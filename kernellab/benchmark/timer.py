@@ -123,6 +123,7 @@ class GpuTimer:
         if self.bench is None:
             self._here[id(implementation)] = SWITCHED_OFF
             return
+        self._restore()  # the worker begins with copies
         try:
             self.bench.measure(implementation, 1, None)
         except CannotExport as exc:
@@ -135,6 +136,7 @@ class GpuTimer:
         entry = there[0] if there and here else None
         times: dict[int, tuple[float, ...]] = {}
         if there and self.bench is not None:
+            self._restore()
             times |= zip(map(id, there), self.bench.interleave(there, rounds), strict=True)
             self._look()
         if here:
