@@ -247,7 +247,7 @@ def test_a_peer_has_a_name_of_its_own(lab: kernellab.Lab) -> None:
         gpu.bench(add_kernel, grid, over={"n": [64]}, inputs=inputs, versus={"add_kernel": torch_add})
 
 
-def test_configs_and_options_meet_in_one_arena(lab: kernellab.Lab) -> None:
+def test_configs_and_options_meet_in_one_case(lab: kernellab.Lab) -> None:
     gpu = FakeGpu(lab, lambda each, arguments: float(each.launch.grid[0]) if each.launch else 1.0)
     given = {name: value for name, value in inputs(256).items() if name != "BLOCK"}
     configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
