@@ -16,10 +16,9 @@ from kernellab.launch.poison import Poison, held_in, poison
 from kernellab.launch.runtime import Launches as Runtime
 from kernellab.measure.comparison import Check, Value, compare
 from kernellab.measure.config import NO_CONFIG
-from kernellab.measure.functions import called
 from kernellab.measure.implementations import Implementation
 from kernellab.measure.launches import Launches
-from kernellab.measure.reference import Reference, bounded_values
+from kernellab.measure.reference import Reference, bounded_values, called
 from kernellab.measure.statistics import interval, ratio_interval
 from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, texts_of, values_of
 from kernellab.store import RecordedLaunch, Version, evaluated

@@ -14,9 +14,8 @@ from kernellab.launch.memory import copied, memory_of
 from kernellab.launch.reached import device_of, reached
 from kernellab.launch.runtime import Launches as Runtime
 from kernellab.measure.comparison import Value, agree
-from kernellab.measure.functions import called
 from kernellab.measure.implementations import Implementation, launched_on_copies, touched
-from kernellab.measure.reference import bounded_values
+from kernellab.measure.reference import bounded_values, called
 
 
 def outputs_of(arguments: Mapping[str, Any], implementations: Sequence[Implementation]) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from kernellab.benchmark.cases import cast
-from kernellab.benchmark.spec import VARIANTS, BenchmarkSpec, peers, swept
+from kernellab.benchmark.spec import VARIANTS, BenchmarkSpec, cast, peers, swept
 from kernellab.errors import UsageError
 from kernellab.launch.calls import require_grid
 from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, values_of

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernellab.benchmark.cases import Arguments, ImplementationSpec, implementations_of, launch_of, unscaled
 from kernellab.benchmark.figures import measurements_of, rated, rows_of_times, with_work
 from kernellab.benchmark.result import (
     Benchmark,
@@ -22,17 +21,25 @@ from kernellab.benchmark.result import (
     point_words,
     unwatched,
 )
-from kernellab.benchmark.spec import BenchmarkSpec, shown
+from kernellab.benchmark.spec import (
+    Arguments,
+    BenchmarkSpec,
+    ImplementationSpec,
+    implementations_of,
+    launch_of,
+    shown,
+    unscaled,
+)
 from kernellab.benchmark.timer import Timer
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, UsageError, first_line
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.config import Config
-from kernellab.measure.functions import require_names
 from kernellab.measure.implementations import Implementation
 from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.measure.outcomes import NO_GPU, OPTION_COLUMNS, Status, reason_of, resources_of, status_of
+from kernellab.measure.reference import require_names
 from kernellab.store import History
 from kernellab.target import Target
 

@@ -1,14 +1,16 @@
-"""What a benchmark is asked: a kernel, how its arguments come about, what is swept, and what it is compared with."""
+"""What a benchmark is asked: a kernel, its arguments, what is swept, peers; and the cases that follow from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.errors import UsageError
+from kernellab.errors import KernellabError, UsageError, first_line
+from kernellab.launch.memory import copied, memory_of, with_tensors
 from kernellab.measure.config import OPTIONS, Condition, Config, Space, configs_of
-from kernellab.measure.functions import taken_by, takes_all
+from kernellab.measure.launches import KernelLaunch, Launches
+from kernellab.measure.reference import called, taken_by, takes_all
 from kernellab.workers.forks import cached_property
 
 VARIANTS = ("version", "config", *OPTIONS)
@@ -132,3 +134,168 @@ def _name_of(peer: Any) -> str:
         peer if isinstance(peer, str) else getattr(peer, "__name__", "") or getattr(peer, "fn", peer).__class__.__name__
     )
     return "reference" if name == "<lambda>" else str(name)
+
+
+_KEPT_BYTES = 1 << 29
+
+
+@dataclass(frozen=True, slots=True)
+class ImplementationSpec:
+    """An implementation at a point: a kernel with its grid and meta-parameters, or a function.
+
+    ``values`` are the swept values that are its own: version, config, options.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    kernel: Any = None
+    grid: Any = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    function: Callable[..., Any] | None = None
+
+
+@dataclass(slots=True)
+class Arguments:
+    """Makes the arguments of each case, and keeps them between two uses where they are small."""
+
+    spec: BenchmarkSpec
+    parameters: tuple[str, ...]
+    _kept: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _kept_bytes: int = 0
+
+    def of(self, number: int, case: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a case by name; what is given is copied, what ``inputs`` makes is taken as it is.
+
+        Raises:
+            UsageError: ``inputs`` raises, or returns something else than arguments by name.
+        """
+        if number in self._kept:
+            return self._kept.pop(number)
+        spec = self.spec
+        made = dict(spec.given)
+        if spec.inputs is None:
+            is_cast = "dtype" in case and "dtype" not in self.parameters
+            made |= {name: value for name, value in case.items() if not (is_cast and name == "dtype")}
+            made = copied(made)
+            return cast(made, case["dtype"]) if is_cast else made
+        found = _made(spec.inputs, case)
+        if not isinstance(found, Mapping):
+            raise UsageError(f"inputs returns a {type(found).__name__}; expected arguments by name: dict(x=..., n=n).")
+        made = copied({name: value for name, value in made.items() if name not in found})
+        return {**made, **{name: value for name, value in case.items() if name in self.parameters}, **found}
+
+    def keep(self, number: int, arguments: dict[str, Any]) -> None:
+        """Keep the arguments of a case for later, if there is not much in them."""
+        size = sum(tensor.numel() * tensor.element_size() for tensor in memory_of(arguments).values())
+        if self._kept_bytes + size <= _KEPT_BYTES:
+            self._kept[number] = arguments
+            self._kept_bytes += size
+
+
+def implementations_of(
+    spec: BenchmarkSpec, case: Mapping[str, Any], kernel_of: Callable[[Any], tuple[str, Any]]
+) -> Iterator[ImplementationSpec]:
+    """Yield what meets in a case: the kernel in all its variants, then what it is compared with.
+
+    ``kernel_of`` returns name and bound kernel of a kernel, a label or an id.
+
+    Raises:
+        UsageError: a peer is called what the kernel is called.
+    """
+    own, kernel = kernel_of(spec.kernel)
+    names = set[str]()
+    for variant in spec.variants(case):
+        version = variant.get("version")
+        label = f"{own.partition('@')[0]}@{version}" if isinstance(version, int) else version
+        name, chosen = (own, kernel) if version is None else kernel_of(label)
+        options = {name: value for name, value in variant.items() if name in OPTIONS and value is not None}
+        names.add(name)
+        yield ImplementationSpec(name, variant, chosen, spec.grid, options)
+    for name in names & spec.versus.keys():
+        raise UsageError(f"{name} is the kernel's own name; give the peer another: versus={{'other {name}': ...}}.")
+    for name, peer in spec.versus.items():
+        if isinstance(peer, tuple):
+            yield ImplementationSpec(name, {}, kernel_of(peer[0])[1], peer[1], dict(peer[2]) if len(peer) > 2 else {})
+        elif isinstance(peer, str | int) or _is_kernel(peer):
+            yield ImplementationSpec(name, {}, kernel_of(peer)[1], spec.grid)
+        else:
+            yield ImplementationSpec(name, {}, function=peer)
+
+
+def launch_of(
+    asked: ImplementationSpec, arguments: Mapping[str, Any], target: Any, best: Callable[[Launches], Any]
+) -> tuple[KernelLaunch, Config | None]:
+    """Return the launch of a kernel, and its config: the swept one, or what ``best`` gives for an autotuned kernel.
+
+    Raises:
+        UsageError, LaunchError: the arguments or options do not fit the kernel.
+    """
+    from kernellab._triton.decorators import declared
+    from kernellab._triton.objects import parameter_names
+
+    names = parameter_names(asked.kernel)
+    taken = {name: value for name, value in arguments.items() if name in names or name in OPTIONS}
+    config = asked.values.get("config")
+    if config is not None:  # it stands in for what the arguments (of a recorded launch) say, not for swept options
+        taken = {name: value for name, value in taken.items() if name not in config.all_kwargs()}
+    launches = Launches(asked.kernel, asked.grid, (), {**taken, **asked.meta}, target)
+    if config is None and declared(asked.kernel).configs:
+        config = best(launches)
+    if config is None:
+        return launches.of(Config.of({"num_warps": None, "num_stages": None, "num_ctas": None})), None
+    value = launches.effective(config)
+    return launches.of(value, config), value
+
+
+def cast(arguments: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
+    """Return arguments with all tensors of floating-point numbers in another dtype.
+
+    Raises:
+        UsageError: ``dtype`` is none.
+    """
+    import torch  # keeps `import kernellab` light
+
+    wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(wanted, torch.dtype):
+        raise UsageError(f"over['dtype'] has {dtype!r}; expected a torch.dtype, or the name of one.")
+
+    def converted(tensor: Any) -> Any:
+        return tensor.to(wanted) if tensor.is_floating_point() else tensor
+
+    return {name: with_tensors(value, converted) for name, value in arguments.items()}
+
+
+def unscaled(spec: BenchmarkSpec, kernel: Any, moved_bytes: Iterable[int | None]) -> list[str]:
+    """Return a note where sizes are swept that the given tensors do not follow, so that all points move the same."""
+    from kernellab._triton.objects import constexpr_names
+
+    if spec.inputs is not None or spec.bytes is not None:
+        return []
+    left = constexpr_names(kernel)
+    sizes = [name for name in spec.case_names if name not in left and _are_sizes(spec.over[name])]
+    found = set(moved_bytes)
+    if not sizes or len(found) != 1 or None in found:
+        return []
+    return [
+        f"Bytes are those of the given tensors, the same for every {sizes[0]}; inputs= makes tensors for each point."
+    ]
+
+
+def _are_sizes(values: Iterable[Any]) -> bool:
+    found = list(values)
+    return len(found) > 1 and all(type(value) is int for value in found)
+
+
+def _made(inputs: Callable[..., Any], case: Mapping[str, Any]) -> Any:
+    try:
+        return called(inputs, case, "inputs")
+    except KernellabError:
+        raise
+    except Exception as exc:
+        raise UsageError(f"inputs raised {type(exc).__name__}: {first_line(exc)}") from exc
+
+
+def _is_kernel(value: Any) -> bool:
+    from kernellab._triton.objects import is_kernel
+
+    return is_kernel(value)

@@ -13,7 +13,7 @@ from kernellab.gpu.ipc import argument_of, with_moved_numbers
 from kernellab.measure.bench_jobs import NO_GROUP, BenchKernel, Manner, MeasureJob, Readiness, RoundsJob, Setup, Timing
 from kernellab.measure.bench_memory import BenchMemory, TooLarge, copied
 from kernellab.measure.comparison import agree
-from kernellab.measure.hooks import BadHook, BoundHooks, bound_hooks, loaded_hooks
+from kernellab.measure.launches import BadHook, BoundHooks, bound_hooks, loaded_hooks
 from kernellab.measure.stopwatch import Stopwatch, Turn, gpu_stopwatch
 
 _MOST_RUNS = 10_000

@@ -11,7 +11,7 @@ from typing import Any
 
 from kernellab._triton.closure import value_key
 from kernellab.errors import UsageError, value_message
-from kernellab.measure.functions import called, require_names
+from kernellab.measure.reference import called, require_names
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 

@@ -26,7 +26,6 @@ from kernellab.measure.bench_jobs import BenchKernel, MeasureJob, Readiness, Rou
 from kernellab.measure.bench_memory import TooLarge, copied, in_place
 from kernellab.measure.bench_worker import Workbench
 from kernellab.measure.config import NO_CONFIG
-from kernellab.measure.hooks import IN_WORKER, bound_hooks, hook_calls, shipped_hooks
 from kernellab.measure.implementations import (
     Bench,
     BenchOptions,
@@ -39,7 +38,15 @@ from kernellab.measure.implementations import (
     touched,
     views_of,
 )
-from kernellab.measure.launches import KernelLaunch, Launches, on_device
+from kernellab.measure.launches import (
+    IN_WORKER,
+    KernelLaunch,
+    Launches,
+    bound_hooks,
+    hook_calls,
+    on_device,
+    shipped_hooks,
+)
 from kernellab.measure.reference import Reference
 from kernellab.workers.worker import Answer, Handler, Job, Request
 

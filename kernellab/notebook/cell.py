@@ -22,8 +22,7 @@ from kernellab.launch.mock_arguments import from_annotations, mock_arguments
 from kernellab.launch.poison import fill_of, key_of
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.measure.comparison import Check, compare
-from kernellab.measure.functions import no_python
-from kernellab.measure.reference import ReferenceFunction, check_in, expression_in, reference_of
+from kernellab.measure.reference import ReferenceFunction, check_in, expression_in, no_python, reference_of
 from kernellab.registry import launched_version, remember
 from kernellab.registry.symbolic_arguments import symbolic_expression
 from kernellab.store import Version

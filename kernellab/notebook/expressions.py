@@ -15,7 +15,7 @@ from IPython.core.magic_arguments import parse_argstring
 
 from kernellab.errors import UsageError
 from kernellab.measure.config import Space
-from kernellab.measure.functions import no_python
+from kernellab.measure.reference import no_python
 
 
 @dataclass(frozen=True, slots=True)

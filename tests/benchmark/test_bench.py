@@ -12,8 +12,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
-from kernellab.benchmark.cases import Arguments, cast
-from kernellab.benchmark.spec import BenchmarkSpec
+from kernellab.benchmark.spec import Arguments, BenchmarkSpec, cast
 from kernellab.errors import LaunchError, UnknownName, UsageError
 from kernellab.views.cards.benchmark import benchmark_text
 from tests.samples import add_kernel, scale_kernel, tuned_kernel

@@ -11,7 +11,7 @@ import triton
 from kernellab.benchmark.spec import BenchmarkSpec, peers, shown, swept
 from kernellab.errors import UsageError
 from kernellab.measure.config import Space
-from kernellab.measure.functions import called
+from kernellab.measure.reference import called
 
 NAMES = ("x_ptr", "n", "BLOCK")
 

@@ -12,7 +12,7 @@ from kernellab.launch.arguments import TensorSpec
 from kernellab.measure.bench_jobs import BenchKernel, Manner, MeasureJob, RoundsJob, Setup
 from kernellab.measure.bench_memory import BenchMemory
 from kernellab.measure.bench_worker import LATE, Workbench
-from kernellab.measure.hooks import BoundHooks, HookCalls
+from kernellab.measure.launches import BoundHooks, HookCalls
 from tests.measure.test_stopwatch import Device
 
 SETUP = Setup("test", 0, (Memory(None, 16, 0, True),), frozenset({0}), (TensorSpec(0, 0, (4,), (1,), "float32", 4),))

@@ -17,8 +17,15 @@ from kernellab.launch.arguments import ScalarSpec, TensorSpec
 from kernellab.measure.bench_jobs import Manner
 from kernellab.measure.bench_worker import _counts
 from kernellab.measure.config import Config
-from kernellab.measure.hooks import BadHook, bound_hooks, hook_calls, loaded_hooks, shipped_hooks
-from kernellab.measure.launches import KernelLaunch, Launches
+from kernellab.measure.launches import (
+    BadHook,
+    KernelLaunch,
+    Launches,
+    bound_hooks,
+    hook_calls,
+    loaded_hooks,
+    shipped_hooks,
+)
 from kernellab.target import Target
 
 N = 8
