@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
@@ -16,28 +16,15 @@ from typing import Any
 
 from kernellab.errors import KernellabError, LaunchError, UsageError, WorkerDied, WorkerError, WorkerTimeout, first_line
 from kernellab.gpu.ipc import CannotExport, IpcExport
-from kernellab.gpu.trial_job import Memory
 from kernellab.gpu.worker import warm_up
-from kernellab.launch.arguments import ArgumentSpec
-from kernellab.launch.reached import NOTHING, Reached, reached
 from kernellab.launch.trial import Trials
 from kernellab.measure import bench_worker
 from kernellab.measure.bench_jobs import BenchKernel, MeasureJob, Readiness, RoundsJob, Setup, Timing
 from kernellab.measure.bench_memory import TooLarge, copied, in_place
+from kernellab.measure.bench_setup import CommonMemory, bench_kernel, bytes_of, require_followed
 from kernellab.measure.bench_worker import Workbench
 from kernellab.measure.config import NO_CONFIG
-from kernellab.measure.implementations import (
-    Bench,
-    BenchOptions,
-    Implementation,
-    Measured,
-    bench_kernel,
-    expected_of,
-    require_followed,
-    require_good,
-    touched,
-    views_of,
-)
+from kernellab.measure.implementations import Bench, BenchOptions, Implementation, Measured, require_good
 from kernellab.measure.launches import (
     IN_WORKER,
     KernelLaunch,
@@ -109,81 +96,6 @@ class _Elsewhere:
 
 
 @dataclass(slots=True)
-class _Common:
-    """What the launches of a bench reach together, in an order that stays: the first one's memory comes first.
-
-    ``arguments`` are those of each launch that brought memory of its own, ``behind`` what they reach through addresses;
-    ``mutated`` and ``read`` name what some launch may write and read.
-    """
-
-    arguments: list[Mapping[str, Any]] = field(default_factory=list)
-    mutated: frozenset[str] = frozenset()
-    read: frozenset[str] = frozenset()
-    behind: Reached = NOTHING
-
-    def take(self, implementation: Implementation, launch: KernelLaunch, device: int) -> bool:
-        """Widen what is known by one more launch; tell whether anything of it is new."""
-        effects, is_new = implementation.kernel.effects, False
-        if not effects.through <= self.behind.through:
-            self.behind = self.behind.joined(reached(launch.arguments, effects, "cuda"))
-            is_new = True
-        mutated, read = touched(effects, self.behind)
-        if not (mutated <= self.mutated and read <= self.read):
-            self.mutated, self.read = self.mutated | mutated, self.read | read
-            is_new = True
-        exported = self.exported(device)
-        known = len(exported.storages)
-        exported.specs(launch.arguments)
-        if len(exported.storages) > known:
-            self.arguments.append(launch.arguments)
-            is_new = True
-        return is_new
-
-    def exported(self, device: int) -> IpcExport:
-        """Return a exported in which the memory of all launches has its index."""
-        exported = IpcExport(device, self.mutated, behind=self.behind)
-        for arguments in self.arguments:
-            exported.specs(arguments)
-        return exported
-
-    def specs(self, launch: KernelLaunch, device: int) -> tuple[tuple[str, ArgumentSpec], ...]:
-        """Return the arguments of a launch as data."""
-        return self.exported(device).specs(launch.arguments)
-
-    def setup(
-        self, name: str, options: BenchOptions, exported: IpcExport, values: IpcExport, *, stays: bool = False
-    ) -> Setup:
-        """Return what the launches work on; ``exported`` and ``values`` take the arguments and the reference along.
-
-        Where it ``stays`` in this process, memory has no handles.
-
-        Raises:
-            CannotExport: the memory of an argument cannot be reached from elsewhere.
-            UsageError: the reference does not fit the outputs.
-        """
-        views: dict[str, Any] = {}
-        known = [*self.arguments, self.behind.tensors]
-        for arguments in known:
-            for argument, spec in exported.specs(arguments):
-                views |= {key: view for key, view in views_of(argument, spec) if key not in views}
-        outputs = {key: view for key, view in views.items() if key in self.mutated}
-        written = {view.storage for view in outputs.values()}
-        everything = {key: value for arguments in reversed(known) for key, value in arguments.items()}
-        expected = () if options.reference is None else expected_of(options.reference, everything, outputs, values)
-        return Setup(
-            name=name,
-            device=exported.device,
-            memories=_own_memories(exported, written) if stays else exported.memories(),
-            read=frozenset(view.storage for key, view in views.items() if key in self.read),
-            outputs=tuple(outputs.values()) if options.compares else (),
-            zeroed=tuple(view for key, view in views.items() if key in options.reset),
-            expected=expected,
-            references=() if stays else values.memories(),
-            tables=exported.tables,
-        )
-
-
-@dataclass(slots=True)
 class WorkerBench:
     """Times launches in the GPU worker, on copies of the arguments; the notebook's memory is only read.
 
@@ -198,7 +110,7 @@ class WorkerBench:
     _setup: Setup | None = None
     _export: IpcExport | None = None
     _values: IpcExport | None = None
-    _common: _Common = field(default_factory=_Common)
+    _common: CommonMemory = field(default_factory=CommonMemory)
     _founders: list[Implementation] = field(default_factory=list)
     _names: Any = field(default_factory=itertools.count)
 
@@ -401,7 +313,7 @@ class LocalBench:
     options: BenchOptions
     _bench: Workbench | None = None
     _names: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    _common: _Common = field(default_factory=_Common)
+    _common: CommonMemory = field(default_factory=CommonMemory)
     _founders: list[Implementation] = field(default_factory=list)
 
     def get_ready(self) -> None:
@@ -463,13 +375,13 @@ class LocalBench:
         values = IpcExport(device, frozenset())
         setup = self._common.setup("local", self.options, exported, values, stays=True)
         self._names = exported.names
-        originals = [_bytes_of(storage) for storage in exported.storages]
+        originals = [bytes_of(storage) for storage in exported.storages]
         try:
             memory = copied(setup, originals, keeps_originals=True)
         except TooLarge:
             self.options.notes.append("timed on the notebook's own memory: there was no room for copies")
             memory = in_place(setup, originals)
-        return Workbench(memory, [_bytes_of(storage) for storage in values.storages])
+        return Workbench(memory, [bytes_of(storage) for storage in values.storages])
 
     def _kernel(self, implementation: Implementation) -> BenchKernel:
         import torch
@@ -480,21 +392,3 @@ class LocalBench:
         if launch.has_hooks and self._bench is not None:
             self._bench.hooks[kernel.digest] = bound_hooks(hook_calls(launch), specs, self._bench.memory.tensors)
         return kernel
-
-
-def _own_memories(exported: IpcExport, written: Container[int]) -> tuple[Memory, ...]:
-    """Return the storages of arguments as memories of this process, which need no handles."""
-    tables = {view.storage for view in exported.tables.views}
-    originals = [_bytes_of(storage) for storage in exported.storages]
-    return tuple(
-        Memory(None, original.numel(), original.data_ptr(), index in written, index in tables)
-        for index, original in enumerate(originals)
-    )
-
-
-def _bytes_of(storage: Any) -> Any:
-    import torch
-
-    if storage is None:
-        return torch.empty(0, dtype=torch.uint8, device="cuda")
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

@@ -7,18 +7,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from kernellab.compile.cache import triton_files
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, first_line
-from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.gpu.redzones import damage_text
 from kernellab.ir.effects import Access, Effects
-from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, TensorSpec, TupleSpec
-from kernellab.launch.memory import memory_of
-from kernellab.launch.poison import Poison, fill_of, poison
+from kernellab.launch.poison import Poison, poison
 from kernellab.launch.reached import Copies, Reached
 from kernellab.launch.runtime import Launches as Runtime
-from kernellab.measure.bench_jobs import PLAIN, BenchKernel, Expected, Manner, Timing
+from kernellab.measure.bench_jobs import PLAIN, Manner, Timing
 from kernellab.measure.config import NO_CONFIG, Config
 from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.measure.reference import Reference
@@ -185,63 +181,3 @@ def touched(effects: Effects, behind: Reached | None = None) -> tuple[frozenset[
         everything = frozenset(effects.arguments) | frozenset(behind.tensors if behind is not None else ())
         return (everything, everything) if effects.unknown else (effects.mutated, effects.reads | effects.atomics)
     return effects.mutated | behind.mutated, effects.reads | effects.atomics | behind.read
-
-
-def require_followed(effects: Effects) -> None:
-    """Raise where a launch changes memory that nobody can copy.
-
-    Raises:
-        CannotExport: an address cannot be followed.
-    """
-    if effects.lost is not None:
-        raise CannotExport(f"{effects.lost}; what the launches changed there was not brought back")
-
-
-def views_of(name: str, spec: ArgumentSpec) -> list[tuple[str, TensorSpec]]:
-    """Return the tensors of an argument by the names that effects give them."""
-    match spec:
-        case TensorSpec():
-            return [(name, spec)]
-        case DescriptorSpec():
-            return [(name, spec.base)]
-        case TupleSpec():
-            return [pair for i, item in enumerate(spec.items) for pair in views_of(f"{name}[{i}]", item)]
-    return []
-
-
-def bench_kernel(
-    compiled: Compiled, launch: KernelLaunch, specs: tuple[tuple[str, ArgumentSpec], ...], hooks: bytes = b""
-) -> BenchKernel:
-    """Return the launch of a compiled kernel as data, with its arguments as ``specs``."""
-    return BenchKernel(
-        files=tuple(triton_files(compiled).items()),
-        digest=compiled.digest,
-        signature=launch.job.signature,
-        constants=tuple(path for path, _ in launch.job.constants),
-        grid=launch.grid,
-        arguments=specs,
-        hooks=hooks,
-    )
-
-
-def expected_of(
-    reference: Reference, arguments: Mapping[str, Any], views: Mapping[str, TensorSpec], exported: IpcExport
-) -> tuple[Expected, ...]:
-    """Return what a bench compares the outputs of launches with; ``exported`` takes the values to where it works.
-
-    ``views`` are the outputs in the memory of the bench, ``arguments`` those of a launch before it.
-    """
-    tensors = memory_of(arguments)
-    values = reference.of({name: tensors[name] for name in views if name in tensors})
-    specs = dict(exported.specs({name: value.value for name, value in values.items()}))
-    errors = {name: value.error for name, value in values.items() if value.error is not None}
-    bounds = dict(exported.specs(errors))
-    return tuple(
-        Expected(name, views[name], spec, _tensor(bounds.get(name)), values[name].unit, fill_of(tensors[name]))
-        for name, spec in specs.items()
-        if isinstance(spec, TensorSpec)
-    )
-
-
-def _tensor(spec: ArgumentSpec | None) -> TensorSpec | None:
-    return spec if isinstance(spec, TensorSpec) else None

@@ -11,13 +11,15 @@ import pytest
 import torch
 
 from kernellab.errors import LaunchError, OutOfBounds, RunError, UsageError, WorkerDied, WorkerError, WorkerTimeout
+from kernellab.gpu.ipc import IpcExport
 from kernellab.gpu.trial_job import Damage
 from kernellab.ir.effects import Access, Effects, Site, UnknownEffect
 from kernellab.ir.graph import Location
 from kernellab.launch.arguments import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
 from kernellab.measure.bench_jobs import Readiness, Setup, Timing
-from kernellab.measure.gpu_bench import WorkerBench, _Common, _Elsewhere
-from kernellab.measure.implementations import BenchOptions, require_good, touched, views_of
+from kernellab.measure.bench_setup import CommonMemory, views_of
+from kernellab.measure.gpu_bench import WorkerBench, _Elsewhere
+from kernellab.measure.implementations import BenchOptions, require_good, touched
 from kernellab.workers.worker import Job
 from tests.tune.fakes import candidate_of, config
 
@@ -164,9 +166,17 @@ def test_launches_of_kernels_with_arguments_of_their_own_share_one_memory(monkey
     x, y = torch.zeros(4), torch.zeros(4)
     launches: list[Any] = [
         SimpleNamespace(arguments=arguments)
-        for arguments in ({"x": x, "out": y}, {"out": y, "x": x}, {"out": y, "bias": torch.zeros(2)})
+        for arguments in ({"x": x, "out": y}, {"out": y, "x": x}, {"out": y, "bias": torch.zeros(2)}, {"into": x})
     ]
-    common, candidate = _Common(), candidate_of(config(64), effects=Effects(("x", "out", "bias"), ()))
-    assert [common.take(candidate, each, 0) for each in (*launches, *launches)] == [True, False, True] + [False] * 3
-    found = [{name: spec.storage for name, spec in common.specs(each, 0)} for each in launches]  # type: ignore[union-attr]
-    assert found == [{"x": 0, "out": 1}, {"out": 1, "x": 0}, {"out": 1, "bias": 2}]
+    memory, candidate = (
+        CommonMemory(),
+        candidate_of(config(64), effects=Effects(("x", "into"), (site("into", Access.WRITE),))),
+    )
+    taken = [memory.take(candidate, each, 0) for each in (*launches, *launches)]
+    assert taken == [True, False, True, True] + [False] * 4
+    found = [{name: spec.storage for name, spec in memory.specs(each, 0)} for each in launches]  # type: ignore[union-attr]
+    assert found == [{"x": 0, "out": 1}, {"out": 1, "x": 0}, {"out": 1, "bias": 2}, {"into": 0}]
+    exported, values = (IpcExport(0, mutated) for mutated in (memory.mutated, frozenset[str]()))
+    setup = memory.setup("test", BenchOptions("copy", 1.0), exported, values, stays=True)
+    assert [each.is_mutated for each in setup.memories] == [True, False, False]  # what one calls x, another writes
+    assert [view.storage for view in setup.outputs] == [0]

@@ -1,0 +1,179 @@
+"""How launches go to where they are timed: their arguments and the memory that they reach together, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.compile.cache import triton_files
+from kernellab.compile.types import Compiled
+from kernellab.gpu.ipc import CannotExport, IpcExport
+from kernellab.gpu.trial_job import Memory
+from kernellab.ir.effects import Effects
+from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, TensorSpec, TupleSpec
+from kernellab.launch.memory import memory_of
+from kernellab.launch.poison import fill_of
+from kernellab.launch.reached import NOTHING, Reached, reached
+from kernellab.measure.bench_jobs import BenchKernel, Expected, Setup
+from kernellab.measure.implementations import BenchOptions, Implementation, touched
+from kernellab.measure.launches import KernelLaunch
+from kernellab.measure.reference import Reference
+
+
+@dataclass(slots=True)
+class CommonMemory:
+    """What the launches of a bench reach together, in an order that stays: the first one's memory comes first.
+
+    ``arguments`` are those of each launch that brought memory or names of its own, ``behind`` what they reach through
+    addresses; ``mutated`` and ``read`` name what some launch may write and read.
+    """
+
+    arguments: list[Mapping[str, Any]] = field(default_factory=list)
+    mutated: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+    behind: Reached = NOTHING
+    _known: set[tuple[str, int]] = field(default_factory=set)
+
+    def take(self, implementation: Implementation, launch: KernelLaunch, device: int) -> bool:
+        """Widen what is known by one more launch; tell whether anything of it is new."""
+        effects, is_new = implementation.kernel.effects, False
+        if not effects.through <= self.behind.through:
+            self.behind = self.behind.joined(reached(launch.arguments, effects, "cuda"))
+            is_new = True
+        mutated, read = touched(effects, self.behind)
+        if not (mutated <= self.mutated and read <= self.read):
+            self.mutated, self.read = self.mutated | mutated, self.read | read
+            is_new = True
+        views = {(name, view.storage) for name, view in _views(self.specs(launch, device))}
+        if not views <= self._known:
+            self._known |= views
+            self.arguments.append(launch.arguments)
+            is_new = True
+        return is_new
+
+    def exported(self, device: int) -> IpcExport:
+        """Return an export in which the memory of all launches has its index."""
+        exported = IpcExport(device, self.mutated, behind=self.behind)
+        for arguments in self.arguments:
+            exported.specs(arguments)
+        return exported
+
+    def specs(self, launch: KernelLaunch, device: int) -> tuple[tuple[str, ArgumentSpec], ...]:
+        """Return the arguments of a launch as data."""
+        return self.exported(device).specs(launch.arguments)
+
+    def setup(
+        self, name: str, options: BenchOptions, exported: IpcExport, values: IpcExport, *, stays: bool = False
+    ) -> Setup:
+        """Return what the launches work on; ``exported`` and ``values`` take the arguments and the reference along.
+
+        Where it ``stays`` in this process, memory has no handles.
+
+        Raises:
+            CannotExport: the memory of an argument cannot be reached from elsewhere.
+            UsageError: the reference does not fit the outputs.
+        """
+        known = [*self.arguments, self.behind.tensors]
+        views = [pair for arguments in known for pair in _views(exported.specs(arguments))]
+        written = [(key, view) for key, view in views if key in self.mutated]
+        outputs: dict[str, TensorSpec] = {}
+        for key, view in written:
+            outputs.setdefault(key, view)
+        everything = {key: value for arguments in reversed(known) for key, value in arguments.items()}
+        expected = () if options.reference is None else expected_of(options.reference, everything, outputs, values)
+        storages = {view.storage for _, view in written}
+        return Setup(
+            name=name,
+            device=exported.device,
+            memories=_own_memories(exported, storages) if stays else exported.memories(),
+            read=frozenset(view.storage for key, view in views if key in self.read),
+            outputs=tuple(dict.fromkeys(view for _, view in written)) if options.compares else (),
+            zeroed=tuple(view for key, view in views if key in options.reset),
+            expected=expected,
+            references=() if stays else values.memories(),
+            tables=exported.tables,
+        )
+
+
+def require_followed(effects: Effects) -> None:
+    """Raise where a launch changes memory that nobody can copy.
+
+    Raises:
+        CannotExport: an address cannot be followed.
+    """
+    if effects.lost is not None:
+        raise CannotExport(f"{effects.lost}; what the launches changed there was not brought back")
+
+
+def views_of(name: str, spec: ArgumentSpec) -> list[tuple[str, TensorSpec]]:
+    """Return the tensors of an argument by the names that effects give them."""
+    match spec:
+        case TensorSpec():
+            return [(name, spec)]
+        case DescriptorSpec():
+            return [(name, spec.base)]
+        case TupleSpec():
+            return [pair for i, item in enumerate(spec.items) for pair in views_of(f"{name}[{i}]", item)]
+    return []
+
+
+def bench_kernel(
+    compiled: Compiled, launch: KernelLaunch, specs: tuple[tuple[str, ArgumentSpec], ...], hooks: bytes = b""
+) -> BenchKernel:
+    """Return the launch of a compiled kernel as data, with its arguments as ``specs``."""
+    return BenchKernel(
+        files=tuple(triton_files(compiled).items()),
+        digest=compiled.digest,
+        signature=launch.job.signature,
+        constants=tuple(path for path, _ in launch.job.constants),
+        grid=launch.grid,
+        arguments=specs,
+        hooks=hooks,
+    )
+
+
+def expected_of(
+    reference: Reference, arguments: Mapping[str, Any], views: Mapping[str, TensorSpec], exported: IpcExport
+) -> tuple[Expected, ...]:
+    """Return what a bench compares the outputs of launches with; ``exported`` takes the values to where it works.
+
+    ``views`` are the outputs in the memory of the bench, ``arguments`` those of a launch before it.
+    """
+    tensors = memory_of(arguments)
+    values = reference.of({name: tensors[name] for name in views if name in tensors})
+    specs = dict(exported.specs({name: value.value for name, value in values.items()}))
+    errors = {name: value.error for name, value in values.items() if value.error is not None}
+    bounds = dict(exported.specs(errors))
+    return tuple(
+        Expected(name, views[name], spec, _tensor(bounds.get(name)), values[name].unit, fill_of(tensors[name]))
+        for name, spec in specs.items()
+        if isinstance(spec, TensorSpec)
+    )
+
+
+def _tensor(spec: ArgumentSpec | None) -> TensorSpec | None:
+    return spec if isinstance(spec, TensorSpec) else None
+
+
+def _views(specs: Sequence[tuple[str, ArgumentSpec]]) -> list[tuple[str, TensorSpec]]:
+    return [pair for name, spec in specs for pair in views_of(name, spec)]
+
+
+def _own_memories(exported: IpcExport, written: Container[int]) -> tuple[Memory, ...]:
+    """Return the storages of arguments as memories of this process, which need no handles."""
+    tables = {view.storage for view in exported.tables.views}
+    originals = [bytes_of(storage) for storage in exported.storages]
+    return tuple(
+        Memory(None, original.numel(), original.data_ptr(), index in written, index in tables)
+        for index, original in enumerate(originals)
+    )
+
+
+def bytes_of(storage: Any) -> Any:
+    """Return a storage of the GPU as a tensor of its bytes; an empty one for None."""
+    import torch
+
+    if storage is None:
+        return torch.empty(0, dtype=torch.uint8, device="cuda")
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
