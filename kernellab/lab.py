@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, compile_job, evict
 from kernellab.compile.types import Compiled
 from kernellab.errors import StoreError
@@ -136,7 +137,7 @@ class Lab:
                 self._launches.keep = lambda record: keep(self.kernels, record)
             return self._launches
 
-    def bind(self, kernel: Any) -> Any:
+    def bind(self, kernel: Kernel) -> Any:
         """Return the drop-in kernel that a cell would have bound: a twin of ``kernel`` that launches through this lab.
 
         Raises:
@@ -154,7 +155,7 @@ class Lab:
             self.launches.activate()
         return twin
 
-    def compile(self, kernel: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Compiled:
+    def compile(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Compiled:
         """Compile a kernel for these arguments; of an autotuned one, the first config.
 
         A kernel that exceeds the limits of the target is compiled all the same; its ``resources.fits`` is False.
@@ -168,7 +169,7 @@ class Lab:
         with self.launches.compiling(job.closure.name):
             return self.compiler.compile(job)
 
-    def effects(self, kernel: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Effects:
+    def effects(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Effects:
         """Return what a kernel does to the memory of each argument; of an autotuned one, the union over its configs."""
         wanted = self._parsed(target)
         found = list(variants_of(kernel, args, meta))
@@ -176,14 +177,14 @@ class Lab:
         effects = union_of([self.compiler.effects(job) for job in jobs])
         return with_aliases(effects, addresses_of(named_arguments(found[0].function, args, meta)))
 
-    def graph(self, kernel: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Graph:
+    def graph(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Graph:
         """Return the dataflow graph of a kernel's TTIR; of an autotuned one, that of the first config."""
         variant = next(variants_of(kernel, args, meta))
         return self.compiler.graph(compile_job(variant.function, self._parsed(target), args, variant.meta))
 
     def run(
         self,
-        kernel: Any,
+        kernel: Kernel,
         grid: Any,
         /,
         *args: Any,
@@ -211,7 +212,7 @@ class Lab:
 
     def tune(
         self,
-        kernel: Any,
+        kernel: Kernel,
         grid: Any,
         /,
         *args: Any,
@@ -258,7 +259,7 @@ class Lab:
         return tune_and_launch(self.launches, self.kernels, self.bind(kernel), grid, args, meta, options)
 
     def explore(
-        self, kernel: Any, grid: Any, /, *args: Any, check: Any = None, target: str | None = None, **ranges: Any
+        self, kernel: Kernel, grid: Any, /, *args: Any, check: Any = None, target: str | None = None, **ranges: Any
     ) -> Panel:
         """Return a panel with sliders over a launch: each move compiles, runs on copies, and updates in place.
 
@@ -279,7 +280,7 @@ class Lab:
 
     def bench(
         self,
-        kernel: Any,
+        kernel: Kernel | str | int,
         grid: Any = None,
         /,
         *args: Any,

@@ -39,18 +39,18 @@ def compiled_from_files(
     return CompiledKernel(source, dict(files), digest)
 
 
-def launch_compiled(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
+def launch_compiled(handle: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
     """Launch on the current device and stream; kernels that need scratch memory get it from torch."""
     triton.set_allocator(_scratch)
     stream = driver.active.get_current_stream(driver.active.get_current_device())
-    kernel.run(*grid, stream, kernel.function, kernel.packed_metadata, None, None, None, *arguments)
+    handle.run(*grid, stream, handle.function, handle.packed_metadata, None, None, None, *arguments)
 
 
-def specialization_of(kernel: Any) -> tuple[dict[str, Any], tuple[tuple[int, ...], ...]]:
+def specialization_of(handle: Any) -> tuple[dict[str, Any], tuple[tuple[int, ...], ...]]:
     """Return the types of a compiled kernel's parameters, and the index paths of those that are constants."""
-    names = list(kernel.src.fn.arg_names)
-    paths = (path if isinstance(path, tuple) else (names.index(path),) for path in kernel.src.constants)
-    return {name: portable_type(kind) for name, kind in kernel.src.signature.items()}, tuple(paths)
+    names = list(handle.src.fn.arg_names)
+    paths = (path if isinstance(path, tuple) else (names.index(path),) for path in handle.src.constants)
+    return {name: portable_type(kind) for name, kind in handle.src.signature.items()}, tuple(paths)
 
 
 def descriptor(base: Any, shape: Any, strides: Any, block_shape: Any, padding: str, **more: bool) -> Any:
@@ -67,7 +67,7 @@ def _scratch(size_bytes: int, alignment: int, stream: int | None) -> Any:
 LAUNCH_ERRORS: tuple[type[Exception], ...] = (OutOfResources, RuntimeError, ValueError, TypeError, OverflowError)
 
 
-def relauncher(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> Callable[[], None]:
+def relauncher(handle: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> Callable[[], None]:
     """Return what launches a compiled kernel on the current device and stream; nothing for an empty grid.
 
     Raises:
@@ -77,8 +77,8 @@ def relauncher(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ..
         return lambda: None
     import torch  # a launch needs it anyway
 
-    run, stream = kernel.run, torch.cuda.current_stream().cuda_stream
-    function, packed = kernel.function, kernel.packed_metadata
+    run, stream = handle.run, torch.cuda.current_stream().cuda_stream
+    function, packed = handle.function, handle.packed_metadata
     return lambda: run(*grid, stream, function, packed, None, None, None, *arguments)
 
 

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from triton import knobs
 from triton.compiler import CompiledKernel
@@ -23,6 +23,7 @@ from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, compute_cache_key
 
 from kernellab._triton.closure import value_key
+from kernellab._triton.kernel import Bound, BoundJit, Kernel
 from kernellab._triton.launcher.captured import Capture, are_alike, captures_of, reached
 from kernellab._triton.launcher.chain import MISSING
 from kernellab._triton.launcher.features import has_own_text, leaves
@@ -66,10 +67,10 @@ class Runtime(Protocol):
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
         """Compile an `ASTSource`; return the paths of what Triton made, by its names for them, and their hash."""
 
-    def launch_error(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
+    def launch_error(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
         """Return what a failed launch of a known kernel raises."""
 
-    def launch(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
+    def launch(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
         """Launch ``kernel``, which finishes by calling its ``launch_with_triton``."""
 
     def is_offline(self) -> bool:
@@ -78,7 +79,7 @@ class Runtime(Protocol):
     def interprets(self) -> bool:
         """Tell whether the launches of this thread go to the interpreter."""
 
-    def best_config(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
+    def best_config(self, kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         """Return which config of an autotuned kernel to launch on the GPU; None leaves the choice to Triton."""
 
 
@@ -304,7 +305,7 @@ class BoundHeuristics(Heuristics):  # type: ignore[misc]
 
 
 @contextmanager
-def _entered(kernel: Any) -> Iterator[None]:
+def _entered(kernel: Kernel) -> Iterator[None]:
     """Tell a jit function which of its decorated forms this thread launches: the outermost."""
     before = getattr(_THREAD, "entered", None)
     is_inner = before is not None and jit_function(before) is jit_function(kernel)
@@ -337,13 +338,13 @@ def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
     return kernel
 
 
-def bound_copy(kernel: Any, runtime: Runtime) -> Any:
+def bound_copy(kernel: Kernel, runtime: Runtime) -> Any:
     """Return a bound twin of a kernel that belongs to another module, which keeps its own."""
-    twin = copy.copy(kernel)
+    twin: Any = copy.copy(kernel)
     if isinstance(twin, JITFunction):
         twin.used_global_vals = {}
         twin.hash = None
-        twin.pre_run_hooks = list(kernel.pre_run_hooks)
+        twin.pre_run_hooks = list(twin.pre_run_hooks)
     else:
         twin.fn = bound_copy(kernel.fn, runtime)
     if isinstance(twin, Autotuner):
@@ -351,5 +352,6 @@ def bound_copy(kernel: Any, runtime: Runtime) -> Any:
     return bind_in_place(twin, runtime)
 
 
-def is_bound(kernel: object) -> bool:
+def is_bound(kernel: object) -> TypeGuard[Bound]:
+    """Tell whether a kernel, decorated or not, is bound to a lab."""
     return isinstance(kernel, tuple(bound for _, bound in _BOUND))

@@ -15,6 +15,7 @@ from typing import Any
 
 from kernellab._triton.classes import ClassText, class_text
 from kernellab._triton.definitions import decorators_text, definition, global_names, scope_of
+from kernellab._triton.kernel import Kernel
 from kernellab.errors import LaunchError, SourceError
 from kernellab.source import (
     CELL_PREFIX,
@@ -49,7 +50,7 @@ from kernellab.source.text import signature_values
 from kernellab.source.values import CannotTake, reduced
 
 
-def closure_of(kernel: Any, arguments: tuple[Any, ...] = ()) -> tuple[Closure, tuple[Binding, ...]]:
+def closure_of(kernel: Kernel, arguments: tuple[Any, ...] = ()) -> tuple[Closure, tuple[Binding, ...]]:
     """Return the closure of a jit function, or of an autotuned or heuristics-wrapped one.
 
     ``arguments`` are values that a launch passes for constexprs; what they stand for in the closure comes second.
@@ -67,7 +68,7 @@ def closure_of(kernel: Any, arguments: tuple[Any, ...] = ()) -> tuple[Closure, t
     return collector.closure(decorators_text(function)), bound
 
 
-def decorated_closure_of(kernel: Any) -> Closure:
+def decorated_closure_of(kernel: Kernel) -> Closure:
     """Return the closure of a kernel with its autotuners and heuristics.
 
     A config, hook or heuristic that cannot be written down is an `Opaque` there.

@@ -10,6 +10,7 @@ import triton
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
+from kernellab._triton.kernel import Kernel
 from kernellab.errors import UsageError
 from kernellab.source import Autotune as SourceAutotune
 from kernellab.source import Binding, Opaque, Wrapper
@@ -25,7 +26,7 @@ class Variant:
     config: str
 
 
-def variants(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Variant]:
+def variants(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Variant]:
     """Yield one variant per config of the kernel, heuristics applied in the order of the decorators.
 
     A config parameter that the caller gives himself wins over the config's.
@@ -33,7 +34,7 @@ def variants(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Ite
     yield from _expanded(kernel, args, dict(meta), "")
 
 
-def _expanded(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], config: str) -> Iterator[Variant]:
+def _expanded(kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any], config: str) -> Iterator[Variant]:
     if isinstance(kernel, JITFunction):
         yield Variant(kernel, meta, config)
     elif isinstance(kernel, Autotuner):
@@ -48,7 +49,7 @@ def _expanded(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], config: 
         yield from _expanded(kernel.fn, args, meta, config)
 
 
-def best_config(kernel: Any) -> str:
+def best_config(kernel: Kernel) -> str:
     """Return the config that an autotuned kernel took at its last launch, in words, or ""."""
     while not isinstance(kernel, JITFunction):
         if isinstance(kernel, Autotuner):
@@ -60,7 +61,7 @@ def best_config(kernel: Any) -> str:
     return ""
 
 
-def layers(kernel: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def layers(kernel: Kernel) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each decorator of a kernel, the outermost first, with what it was given beyond its defaults.
 
     Its kind is ``autotune``, ``heuristics`` or ``jit``.
@@ -75,12 +76,12 @@ def layers(kernel: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "jit", {name: getattr(kernel, name) for name in names if getattr(kernel, name, None)}
 
 
-def heuristic_names(kernel: Any) -> list[str]:
+def heuristic_names(kernel: Kernel) -> list[str]:
     """Return the parameters that heuristics of a kernel set."""
     return [name for kind, given in layers(kernel) if kind == "heuristics" for name in given]
 
 
-def _autotune_arguments(kernel: Any) -> dict[str, Any]:
+def _autotune_arguments(kernel: Autotuner) -> dict[str, Any]:
     given = {"reset_to_zero": kernel.reset_to_zero, "restore_value": kernel.restore_value}
     if kernel.user_defined_pre_hook:
         given["pre_hook"] = kernel.pre_hook
@@ -156,7 +157,7 @@ class Declared:
     has_own_bench: bool = False
 
 
-def declared(kernel: Any) -> Declared:
+def declared(kernel: Kernel) -> Declared:
     """Return what the outermost autotuner of a kernel declares; without one, nothing."""
     tuner = _tuner_of(kernel)
     if tuner is None:
@@ -181,7 +182,7 @@ def _has_own_bench(tuner: Any) -> bool:
     return not is_tritons and getattr(tuner, "_do_bench", None) is not None
 
 
-def variant_with(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any], config: Any) -> Variant:
+def variant_with(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any], config: Any) -> Variant:
     """Return the jit function with the arguments that ``config`` and the heuristics give it.
 
     Heuristics run in the order of the decorators. Options such as ``num_warps`` that the caller gives win over those of
@@ -208,7 +209,7 @@ def variant_with(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any], co
 
 
 def pruned(
-    kernel: Any, configs: Sequence[Any], args: tuple[Any, ...], meta: Mapping[str, Any]
+    kernel: Kernel, configs: Sequence[Any], args: tuple[Any, ...], meta: Mapping[str, Any]
 ) -> tuple[list[Any], dict[int, str]]:
     """Return the configs that the pruning functions of an autotuner keep, and the reason for each other one, by id.
 
@@ -246,7 +247,7 @@ def _top_k(given: Any, count: int) -> int:
     raise UsageError(f"top_k is {given!r}; expected a share up to 1.0 or a number of configs.")
 
 
-def _tuner_of(kernel: Any) -> Any:
+def _tuner_of(kernel: Kernel) -> Any:
     while not isinstance(kernel, JITFunction):
         if isinstance(kernel, Autotuner):
             return kernel

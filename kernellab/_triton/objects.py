@@ -12,6 +12,7 @@ from triton._C.libtriton import get_cache_invalidating_env_vars
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITCallable, JITFunction
 
+from kernellab._triton.kernel import Kernel
 from kernellab.errors import LaunchError
 
 
@@ -30,7 +31,7 @@ def is_constexpr_function(value: object) -> bool:
     return isinstance(value, JITCallable) and not isinstance(value, JITFunction)
 
 
-def constexpr_names(kernel: Any) -> frozenset[str]:
+def constexpr_names(kernel: Kernel) -> frozenset[str]:
     """Return the parameters of ``kernel`` that are constants of its compilation."""
     return frozenset(parameter.name for parameter in jit_function(kernel).params if parameter.is_constexpr)
 
@@ -76,13 +77,13 @@ def kernel_name(function: Any, constants: dict[tuple[int, ...], object], signatu
     return str(function.repr(_SpecializationProxy(named, signature)))
 
 
-def parameter_names(kernel: Any) -> tuple[str, ...]:
+def parameter_names(kernel: Kernel) -> tuple[str, ...]:
     """Return the parameters of a kernel in order, those that its decorators give included."""
     return tuple(jit_function(kernel).arg_names)
 
 
 def by_position(
-    kernel: Any, args: tuple[Any, ...], named: Mapping[str, Any], reserved: Collection[str]
+    kernel: Kernel, args: tuple[Any, ...], named: Mapping[str, Any], reserved: Collection[str]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return a call whose keywords named in ``reserved``, which mean something else on the way, go by position.
 

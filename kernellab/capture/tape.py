@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kernellab._triton.kernel import JitKernel
 from kernellab.ir.effects import Effects
 from kernellab.source import Binding, Closure
 from kernellab.store import Argument, RecordedLaunch, Result
@@ -115,7 +116,7 @@ class Seen:
     ``closure`` is what was compiled; ``owner`` is the kernel with its decorators, and ``kept`` what it was then.
     """
 
-    kernel: Any
+    kernel: JitKernel
     owner: Any
     kept: Closure | None
     launch: RecordedLaunch

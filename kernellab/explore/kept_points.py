@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
+from kernellab._triton.kernel import Kernel
 from kernellab.errors import UsageError
 from kernellab.explore.controls import GRID
 from kernellab.explore.history import Evaluation
@@ -38,7 +38,7 @@ class Keeper:
     """Writes points of one kernel into the store of a lab, under the keys that a tuning looks its rows up by."""
 
     kernels: Registry
-    kernel: Any
+    kernel: Kernel
     requests: Requests
 
     def keep(self, evaluation: Evaluation, device: Device) -> Kept:

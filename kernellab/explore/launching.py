@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernellab._triton.kernel import Kernel
 from kernellab.explore.controls import GRID, OPTIONS, label_of
 from kernellab.explore.history import Point
 from kernellab.launch.grid import checked_grid
@@ -31,7 +32,7 @@ class Request:
 class Requests:
     """Makes requests of points. ``fixed`` are the arguments and options that no control has."""
 
-    kernel: Any
+    kernel: Kernel
     grid: Any
     fixed: Mapping[str, Any]
     parameters: frozenset[str]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from kernellab._triton.kernel import Bound
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.export.checking import Expected, expected_of
@@ -97,7 +98,7 @@ def _report(kernels: Registry, facilities: Facilities, recorded: RecordedVersion
     )
 
 
-def expectation(recorded: RecordedVersion, kernel: Any, device: str) -> tuple[Expected, ...]:
+def expectation(recorded: RecordedVersion, kernel: Bound, device: str) -> tuple[Expected, ...]:
     """Launch a bound kernel on the inputs that the exported module generates; return what its outputs hold.
 
     Nothing is expected where the launch has a reference, where it cannot be made again, or where it fails.

@@ -41,11 +41,11 @@ def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     torch.cuda.set_device(job.device)
     printed = _printed_bytes()
     placed = _place(job.memories, job.tables)
-    kernel = compiled_from_files(dict(job.files), job.digest, dict(job.signature), job.constants)
+    handle = compiled_from_files(dict(job.files), job.digest, dict(job.signature), job.constants)
     moves = moves_of(job.memories, placed.tensors)
     specs = (with_moved_numbers(name, spec, job.tables, moves) for name, spec in job.arguments)
     arguments = tuple(argument_of(spec, placed.tensors) for spec in specs)
-    ending, message = _launched(kernel, job.grid, arguments)
+    ending, message = _launched(handle, job.grid, arguments)
     if ending is Ending.FAULT:
         return TrialOutcome(ending, placed.placing, message, output=_printed_since(printed))
     damages = () if placed.redzones is None else tuple(placed.redzones.damages())
@@ -59,12 +59,12 @@ def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     return TrialOutcome(ending, placing, message, damages, _printed_since(printed))
 
 
-def _launched(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> tuple[Ending, str]:
+def _launched(handle: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> tuple[Ending, str]:
     import torch
 
     message = ""
     try:
-        launch_compiled(kernel, grid, arguments)
+        launch_compiled(handle, grid, arguments)
     except (RuntimeError, ValueError, TypeError, OverflowError) as exc:
         message = str(exc)
     try:

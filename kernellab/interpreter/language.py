@@ -1,6 +1,6 @@
 """Makes Triton's interpreter, in this process, the checked one.
 
-This is the one place that assigns into Triton. It is imported in interpreter workers only: processes of their own that
+This is the one place that assigns into Triton. `checked_builder` is called in interpreter workers only: processes that
 are started with ``TRITON_INTERPRET=1`` and never compile. Triton patches ``triton.language`` anew for every launch and
 every call of a helper; here it is patched once, for good.
 """

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from kernellab._triton.kernel import Kernel
 from kernellab._triton.loading import Loaded, _register_sources, load
 from kernellab.errors import KernellabError, Place
 from kernellab.interpreter.arguments import kernel_arguments
@@ -76,7 +77,7 @@ class _Output:
 
 
 def execute(
-    kernel: Any,
+    kernel: Kernel,
     launch: Launch,
     progress: Progress | None = None,
     *,
@@ -125,7 +126,7 @@ def execute(
 
 
 def _run(
-    kernel: Any, launch: Launch, memory: CheckedMemory, progress: Progress | None, constants: Mapping[str, object]
+    kernel: Kernel, launch: Launch, memory: CheckedMemory, progress: Progress | None, constants: Mapping[str, object]
 ) -> Failure | None:
     name = kernel.fn.__name__
     survey = _Survey()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from kernellab._triton.kernel import Kernel
 from kernellab.errors import UsageError, value_message
 from kernellab.target import Target
 
@@ -186,7 +187,7 @@ def _with_kernel_arguments(
     return (*args[:before], *given), rest
 
 
-def require_kernel(kernel: Any) -> None:
+def require_kernel(kernel: Kernel) -> None:
     """Raise `UsageError` for what is not a Triton kernel."""
     from kernellab._triton.objects import is_kernel
 
@@ -206,7 +207,7 @@ def require_grid(grid: Any, what: str) -> None:
         )
 
 
-def variants_of(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Any]:
+def variants_of(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the function and options of a plain kernel, or of every config of an autotuned one."""
     from kernellab._triton.decorators import variants
 

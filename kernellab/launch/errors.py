@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kernellab._triton.kernel import JitKernel
 from kernellab.errors import KernellabError, LaunchError
 from kernellab.launch.grid import MAX_GRID
 from kernellab.target import Target
 
 
 def launch_error(
-    kernel: Any,
+    kernel: JitKernel,
     arguments: Mapping[str, Any],
     args: tuple[Any, ...],
     meta: dict[str, Any],
@@ -43,7 +44,7 @@ def launch_error(
     return None
 
 
-def _wrong_device(kernel: Any, arguments: Mapping[str, Any]) -> str:
+def _wrong_device(kernel: JitKernel, arguments: Mapping[str, Any]) -> str:
     on_cpu = [name for name, value in arguments.items() if getattr(getattr(value, "device", None), "type", "") == "cpu"]
     if not on_cpu:
         return f"An argument of {kernel.__name__} is an address that this GPU cannot reach, or was freed."

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+from kernellab._triton.kernel import JitKernel
 from kernellab.errors import LaunchError
 from kernellab.target import Target
 
@@ -29,7 +30,7 @@ class CheckedGrid:
     ``grid`` is what is evaluated: what was ``given``, or the extents that came of that.
     """
 
-    def __init__(self, kernel: Any, grid: Any) -> None:
+    def __init__(self, kernel: JitKernel, grid: Any) -> None:
         self.kernel = kernel
         self.given = self.grid = grid
         self.value: Grid3 | None = None

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernellab._triton.kernel import JitKernel
+
 _POINTER = re.compile(r"\*k?(\w+)$")
 _ALIGNED_ADDRESS = 1 << 12
 
@@ -32,7 +34,7 @@ def mock_arguments(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
     return None if any(hasattr(value, "block_shape") for value in found.values()) else found
 
 
-def from_annotations(kernel: Any) -> dict[str, Any] | None:
+def from_annotations(kernel: JitKernel) -> dict[str, Any] | None:
     """Return arguments for a jit function whose parameters are all annotated with Triton types or have a default.
 
     ``x_ptr: "*fp32"`` gives a mock tensor, ``n: "i32"`` a number; None where a parameter says too little.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab._triton.closure import decorated_closure_of
+from kernellab._triton.kernel import BoundJit, JitKernel, Kernel
 from kernellab.compile.types import Compiled
 from kernellab.errors import LaunchError, SourceError
 from kernellab.launch.grid import CheckedGrid, Grid3
@@ -23,7 +24,7 @@ from kernellab.workers.forks import lock
 class Launched:
     """A launch that ended well: the jit function, its arguments by name, the options it was given, and its grid."""
 
-    kernel: Any
+    kernel: BoundJit
     compiled: Compiled
     arguments: Mapping[str, Any]
     options: Mapping[str, Any]
@@ -98,20 +99,20 @@ class LaunchRecord:
     gave it: a function, or extents. ``where`` it ran is told here if ``run`` does not tell it.
     """
 
-    kernel: Any
+    kernel: JitKernel
     compiled: Compiled
     arguments: Mapping[str, Any]
+    owner: Kernel
     grid: Grid3 | None = None
     launches: int = 0
     run: Run | None = None
     given_grid: Any = None
-    owner: Any = None
     closure: Closure | None = None
     where: str = "nowhere"
 
 
 def record_of(
-    kernel: Any,
+    kernel: BoundJit,
     compiled: Compiled,
     arguments: Mapping[str, Any],
     grid: CheckedGrid | None = None,
@@ -123,7 +124,7 @@ def record_of(
         closure = decorated_closure_of(owner)
     except SourceError:
         closure = None
-    record = LaunchRecord(kernel, compiled, arguments, owner=owner, closure=closure, where=where)
+    record = LaunchRecord(kernel, compiled, arguments, owner, closure=closure, where=where)
     if grid is not None:
         record.grid, record.given_grid = grid.value, grid.given
     return record
@@ -158,7 +159,7 @@ class Recorder:
 
     def note(
         self,
-        kernel: Any,
+        kernel: BoundJit,
         compiled: Compiled,
         arguments: Mapping[str, Any],
         grid: Grid3 | None,
@@ -174,7 +175,7 @@ class Recorder:
         record.launches += grid is not None
         record.run = run or record.run
 
-    def last_run(self, kernel: Any) -> Run:
+    def last_run(self, kernel: Kernel) -> Run:
         """Return what the last launch did.
 
         Raises:

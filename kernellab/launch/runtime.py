@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from kernellab._triton.kernel import BoundJit, JitKernel, Kernel
 from kernellab.compile.cache import Compiler, job_of, triton_files
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, OutOfBounds
@@ -36,7 +37,7 @@ Reporter = Callable[[str], Callable[[tuple[int, int]], None]]
 class _Call:
     """A launch as a bound kernel was asked for it."""
 
-    kernel: Any
+    kernel: BoundJit
     args: tuple[Any, ...]
     meta: dict[str, Any]
     grid: CheckedGrid
@@ -95,7 +96,7 @@ class Launches:
 
             deactivate(self.offline)
 
-    def best_config(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
+    def best_config(self, kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         """Tune an autotuned kernel for a launch on the GPU; None where none of its launches gets there."""
         recorder = self._recorder
         if self.tune is None or (recorder is not None and not recorder.run):
@@ -115,7 +116,7 @@ class Launches:
         self._sources[src] = compiled
         return triton_files(compiled), compiled.digest
 
-    def launch(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
+    def launch(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
         """Launch a bound kernel and return the `CompiledKernel` that Triton would return.
 
         Raises:
@@ -146,7 +147,7 @@ class Launches:
             warnings.warn(f"{name}: the grid {call.grid.value} is empty; nothing was launched.", stacklevel=5)
         return handle
 
-    def launch_error(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
+    def launch_error(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
         """Return what a failed launch of a known kernel raises: an error in the user's words where there is one."""
         call = _Call(kernel, args, meta, CheckedGrid(kernel, None))
         return launch_error(kernel, call.arguments, args, meta, exc, self.target) or exc
@@ -158,7 +159,7 @@ class Launches:
         self._local.run = self._interpreted(src.fn, arguments, grid, compiled, effects)
 
     def _interpreted(
-        self, function: Any, arguments: Any, grid: Grid3, compiled: Compiled | None, effects: Effects | None
+        self, function: JitKernel, arguments: Any, grid: Grid3, compiled: Compiled | None, effects: Effects | None
     ) -> Run:
         require_launchable(grid, function.__name__, self.target)
         recorder = self._recorder or Recorder()
@@ -341,7 +342,7 @@ class Launches:
         return self.trials.launch(request, None if recorder is None else recorder.timeout_s)
 
     def _closer(
-        self, kernel: Any, arguments: Mapping[str, Any], grid: Grid3, effects: Effects
+        self, kernel: BoundJit, arguments: Mapping[str, Any], grid: Grid3, effects: Effects
     ) -> KernellabError | None:
         """Repeat a launch that faulted on the CPU, where every access is checked; return what that found."""
         from kernellab.launch.observed import on_cpu

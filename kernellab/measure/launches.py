@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.closure import plain_bindings
+from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import job_of
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.gpu.ipc import CannotExport, argument_of
@@ -62,7 +63,7 @@ class Launches:
     ``originals`` are the user's own `triton.Config`s, hooks included.
     """
 
-    kernel: Any
+    kernel: Kernel
     grid: Any
     args: tuple[Any, ...]
     meta: Mapping[str, Any]

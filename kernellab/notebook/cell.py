@@ -13,6 +13,7 @@ from typing import Any
 
 from kernellab._triton.closure import closure_of
 from kernellab._triton.definitions import fix_signature
+from kernellab._triton.kernel import Kernel
 from kernellab.advice import remark_on
 from kernellab.compile.types import Compiled
 from kernellab.errors import CheckFailed, Place, UsageError
@@ -131,7 +132,7 @@ def _execute(cell: _Cell, recorder: Recorder, source: str, show: Callable[[Any],
             _enter(cell, recorder, kernel)
 
 
-def _enter(cell: _Cell, recorder: Recorder, kernel: Any, name: str | None = None) -> None:
+def _enter(cell: _Cell, recorder: Recorder, kernel: Kernel, name: str | None = None) -> None:
     """Enter a kernel as the cell launched it, in each of its versions, else as it is at the end of the cell."""
     launched = [record.closure for record in recorder.records.values() if record.owner is kernel]
     for closure in launched or [None]:
@@ -279,7 +280,7 @@ def _unseen(cell: _Cell, recorder: Recorder) -> dict[str, Any]:
     return {name: kernel for name, kernel in _launchable(cell).items() if id(kernel) not in seen}
 
 
-def jit_function_of(kernel: Any) -> Any:
+def jit_function_of(kernel: Kernel) -> Any:
     """Return the function under the decorators of a kernel."""
     from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernellab._triton.closure import value_closure_of
+from kernellab._triton.kernel import Kernel
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
 from kernellab.launch.recording import LaunchRecord
@@ -21,13 +22,13 @@ _SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets a
 _RUNS, _RUN_LENGTH = 16, 2**10  # of a larger tensor, so many runs of so many elements are looked at for its bounds
 
 
-def launched_version(kernels: Registry, kernel: Any, record: LaunchRecord) -> Version | None:
+def launched_version(kernels: Registry, kernel: Kernel, record: LaunchRecord) -> Version | None:
     """Return the version of ``kernel`` that a record launched, or None where it was never entered."""
     return kernels.launched(kernel if kernels.known(record.owner) is None else record.owner, record.closure)
 
 
 def remember(
-    kernels: Registry, kernel: Any, record: LaunchRecord, check: str = "", by: LaunchedBy = "launch"
+    kernels: Registry, kernel: Kernel, record: LaunchRecord, check: str = "", by: LaunchedBy = "launch"
 ) -> Version | None:
     """Enter the launches of a record into the store, if ``kernel`` was entered; committed when this returns.
 

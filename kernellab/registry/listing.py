@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kernellab._triton.kernel import Kernel
 from kernellab.errors import UsageError, choice_message
 from kernellab.registry.table import Registry
 from kernellab.source import (
@@ -241,7 +242,7 @@ def key_of(text: str) -> str | int:
     return int(text) if text.isdecimal() and len(text) < 20 else text
 
 
-def _helpers(kernel: Any, closure: Closure) -> dict[str, Any]:
+def _helpers(kernel: Kernel, closure: Closure) -> dict[str, Any]:
     """Return the helpers that the kernel's own code names, by the names it has for them."""
     from kernellab._triton.objects import is_jit_function, jit_function
 

@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from kernellab._triton.closure import decorated_closure_of
+from kernellab._triton.kernel import Kernel
 from kernellab.errors import SourceError, UnknownName, UsageError, value_message
 from kernellab.launch.calls import require_kernel, verbs
 from kernellab.source import Closure, is_name, jsonable
@@ -28,7 +29,7 @@ _LARGEST = 2**63 - 1  # of SQLite's integers
 _EXAMPLE = "softmax_fp16"
 
 
-def _as_it_is(kernel: Any) -> Any:
+def _as_it_is(kernel: Kernel) -> Any:
     return kernel
 
 
@@ -60,7 +61,7 @@ class Registry:
     _constants: list[Mapping[str, Any]] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=rlock)
 
-    def add(self, kernel: Any, name: str | None = None, closure: Closure | None = None) -> Version:
+    def add(self, kernel: Kernel, name: str | None = None, closure: Closure | None = None) -> Version:
         """Enter a kernel, under ``name`` or its own; it is in the store when this returns.
 
         ``closure`` is what it was at a launch, else it is taken as it is now. An unchanged one gives the version it had
@@ -80,7 +81,7 @@ class Registry:
         self._enter(kernel, version)
         return version
 
-    def launched(self, kernel: Any, closure: Closure | None) -> Version | None:
+    def launched(self, kernel: Kernel, closure: Closure | None) -> Version | None:
         """Return the version of a kernel as it was at a launch, or None where it was never entered.
 
         That is a new one where a helper, or a value that it captures, is not what it was; and it is the kernel's
@@ -106,7 +107,7 @@ class Registry:
                 self._current[version.name] = version
         return version
 
-    def current(self, kernel: Any) -> Version:
+    def current(self, kernel: Kernel) -> Version:
         """Return the version of a kernel as it is now; it is entered where that is new.
 
         Raises:
@@ -126,7 +127,7 @@ class Registry:
         """Count a version as launched in this session."""
         self._launched.add(version.id)
 
-    def version_of(self, kernel: Any) -> Version:
+    def version_of(self, kernel: Kernel) -> Version:
         """Return id, name and version of a kernel of this session.
 
         Raises:
@@ -138,17 +139,17 @@ class Registry:
             raise UnknownName(f"{name} is not in the registry; enter it with lab.kernels.add({name}).")
         return version
 
-    def known(self, kernel: Any) -> Version | None:
+    def known(self, kernel: Kernel) -> Version | None:
         """Return the version of a kernel of this session, or None where it was never entered."""
         entry = self._entries.get(id(kernel))
         return entry.version if entry is not None and entry.layer() is kernel else None
 
-    def label_of(self, kernel: Any) -> str:
+    def label_of(self, kernel: Kernel) -> str:
         """Return ``name@version`` of a kernel, or its bare name where it was never entered."""
         version = self.known(kernel)
         return _name_of(kernel) if version is None else version.label
 
-    def owner_of(self, kernel: Any) -> Any:
+    def owner_of(self, kernel: Kernel) -> Any:
         """Return the entered kernel, decorators and all, that ``kernel`` is or is the jit function of."""
         owner = None if self.known(kernel) is None else self._entries[id(kernel)].owner()
         return kernel if owner is None else owner
@@ -217,13 +218,13 @@ class Registry:
                 raise UnknownName(f"No constant arguments have the id {number}; {len(self._constants)} are kept.")
             return self._constants[number]
 
-    def _enter(self, kernel: Any, version: Version) -> None:
+    def _enter(self, kernel: Kernel, version: Version) -> None:
         with self._lock:
             self._kernels[version.id] = kernel
             self._enter_layers(kernel, version)
             self._current[version.name] = version
 
-    def _enter_layers(self, kernel: Any, version: Version) -> None:
+    def _enter_layers(self, kernel: Kernel, version: Version) -> None:
         for layer in _layers(kernel):
             self._entries[id(layer)] = _Entry(weakref.ref(layer), weakref.ref(kernel), version)
 
@@ -255,7 +256,7 @@ def _known(name: str, kernels: list[tuple[str, str]]) -> str:
     return f"known are {shown or 'none yet'}" + (f" and {more} more, which %triton_ls lists" if more > 0 else "")
 
 
-def _layers(kernel: Any) -> Iterator[Any]:
+def _layers(kernel: Kernel) -> Iterator[Any]:
     """Yield a kernel and what its decorators wrap, down to the jit function."""
     from kernellab._triton.objects import is_jit_function  # keeps `import kernellab` light
 
@@ -265,14 +266,14 @@ def _layers(kernel: Any) -> Iterator[Any]:
         yield kernel
 
 
-def _name_of(kernel: Any) -> str:
+def _name_of(kernel: Kernel) -> str:
     """Return the name of a kernel; autotuners and heuristics have none of their own."""
     while not hasattr(kernel, "__name__") and hasattr(kernel, "fn"):
         kernel = kernel.fn
     return str(getattr(kernel, "__name__", type(kernel).__name__))
 
 
-def _is_still(kernel: Any, version: Version) -> bool:
+def _is_still(kernel: Kernel, version: Version) -> bool:
     """Tell whether a kernel of this session, with the helpers it has now, is what was entered."""
     try:
         return _is_of(decorated_closure_of(kernel), version)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kernellab._triton.kernel import Kernel
 from kernellab.launch.device import device_name
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.run import Run
@@ -42,10 +43,10 @@ def environment_of(runtime: Runtime, kernels: Registry, device: int | None = Non
 def tune_and_launch(
     runtime: Runtime,
     kernels: Registry,
-    kernel: Any,
+    kernel: Kernel,
     grid: Any,
     args: tuple[Any, ...],
-    meta: Mapping[str, Any],
+    meta: dict[str, Any],
     options: Options,
 ) -> Tuning:
     """Tune a bound kernel, then launch the winner once where anything was timed.
@@ -74,9 +75,9 @@ def tune_and_launch(
 def best_config(
     runtime: Runtime,
     kernels: Registry,
-    kernel: Any,
+    kernel: Kernel,
     args: tuple[Any, ...],
-    meta: Mapping[str, Any],
+    meta: dict[str, Any],
     timeout_s: float | None,
 ) -> Any:
     """Return the config that an autotuned kernel is to be launched with on the GPU, which may run another target.
@@ -103,7 +104,7 @@ def best_of(runtime: Runtime, kernels: Registry, launches: Launches) -> Any:
         CannotRun: no config works.
     """
     environment = replace(environment_of(runtime, kernels), progress=None)  # whoever asks has a display of its own
-    return tuned(environment, launches.kernel, launches.grid, launches.args, launches.meta, Options()).best
+    return tuned(environment, launches.kernel, launches.grid, launches.args, dict(launches.meta), Options()).best
 
 
 def tunings_of(
@@ -129,7 +130,7 @@ def tunings_of(
     return list(found.values())
 
 
-def _reads_what_it_writes(kernel: Any, record: LaunchRecord) -> bool:
+def _reads_what_it_writes(kernel: Kernel, record: LaunchRecord) -> bool:
     from kernellab._triton.decorators import declared
 
     effects = record.compiled.effects
@@ -137,7 +138,7 @@ def _reads_what_it_writes(kernel: Any, record: LaunchRecord) -> bool:
     return bool(effects.unknown) or bool(both - set(declared(kernel).reset_to_zero))
 
 
-def _supplied(kernel: Any) -> set[str]:
+def _supplied(kernel: Kernel) -> set[str]:
     """Return the parameters that the decorators of an autotuned kernel set; nothing for a kernel without configs."""
     from kernellab._triton.decorators import declared, heuristic_names
 
@@ -147,7 +148,7 @@ def _supplied(kernel: Any) -> set[str]:
     return {name for config in configs for name in config.kwargs} | set(heuristic_names(kernel))
 
 
-def _launch_once(kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any], tuning: Tuning) -> None:
+def _launch_once(kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any], tuning: Tuning) -> None:
     from kernellab._triton.decorators import declared, variant_with
     from kernellab._triton.objects import parameter_names
 

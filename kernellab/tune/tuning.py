@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import UsageError, choice_message
@@ -168,7 +169,7 @@ class _Plan:
 
 
 def tuned(
-    environment: Environment, kernel: Any, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any], options: Options
+    environment: Environment, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any], options: Options
 ) -> Tuning:
     """Tune a kernel for these arguments, which hold afterwards what they held before.
 
@@ -226,7 +227,7 @@ def tuned(
     return _tuning(environment, launches, plan, outcome, records.key, environment.clock() - start_s, notes, facts)
 
 
-def _planned(kernel: Any, launches: Launches, options: Options) -> _Plan:
+def _planned(kernel: Kernel, launches: Launches, options: Options) -> _Plan:
     from kernellab._triton.decorators import declared, pruned
 
     given = options.configs if options.configs is not None else declared(kernel).configs
@@ -249,7 +250,7 @@ def _planned(kernel: Any, launches: Launches, options: Options) -> _Plan:
     return _Plan(listed, originals, left_out)
 
 
-def _has_hooks(kernel: Any, plan: _Plan) -> bool:
+def _has_hooks(kernel: Kernel, plan: _Plan) -> bool:
     from kernellab._triton.decorators import declared
 
     tuner = declared(kernel)
@@ -298,7 +299,7 @@ def _policy(options: Options, launches: Launches) -> Policy:
     )
 
 
-def _records(environment: Environment, kernel: Any, launches: Launches, config: Config) -> Records:
+def _records(environment: Environment, kernel: Kernel, launches: Launches, config: Config) -> Records:
     version = environment.kernels.current(kernel)
     key = key_of(key_fields(launches, config, environment.device))
     return Records(environment.kernels.store.history, version.id, key, environment.device.name)

@@ -9,6 +9,7 @@ from typing import Any
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
+from kernellab._triton.kernel import Kernel
 from kernellab._triton.launcher.code import Kind
 
 
@@ -29,7 +30,7 @@ class Chain:
     inner_heuristics: tuple[tuple[str, Any], ...] = ()
 
 
-def chain_of(kernel: Any) -> Chain | None:
+def chain_of(kernel: Kernel) -> Chain | None:
     """Return the decorators of ``kernel``; None where they stand in an order that has no launch function."""
     outer: list[tuple[str, Any]] = []
     inner: list[tuple[str, Any]] = []

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from triton import knobs
 from triton.compiler import CompiledKernel
 
+from kernellab._triton.kernel import Bound
 from kernellab._triton.launcher.chain import (
     MISSING,
     Chain,
@@ -46,7 +47,7 @@ class Switch(Protocol):
 class Launcher:
     """Launches one bound kernel."""
 
-    kernel: Any
+    kernel: Bound
     switch: Switch
     _context: Context | None = None
     _functions: dict[_Types, Any] = field(default_factory=dict)

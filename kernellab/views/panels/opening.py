@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab._triton.closure import closure_of
+from kernellab._triton.kernel import Kernel
 from kernellab.errors import UsageError
 from kernellab.explore.controls import OPTIONS, Subject, planned
 from kernellab.explore.evaluator import Evaluator
@@ -38,7 +39,7 @@ _DTYPES = ("float16", "bfloat16", "float32")
 def opened(
     runtime: Runtime,
     kernels: Registry,
-    kernel: Any,
+    kernel: Kernel,
     grid: Any,
     args: tuple[Any, ...],
     ranges: Mapping[str, Any],
@@ -75,7 +76,7 @@ def opened_on_launch(
 class _Launch:
     """What is explored: a bound kernel, its grid, arguments by name, and keywords that may be ranges."""
 
-    kernel: Any
+    kernel: Kernel
     grid: Any
     given: Mapping[str, Any]
     ranges: Mapping[str, Any]
@@ -166,7 +167,7 @@ def _subject(launch: _Launch, closure: Closure) -> Subject:
     )
 
 
-def _supplied(kernel: Any) -> set[str]:
+def _supplied(kernel: Kernel) -> set[str]:
     """Return the parameters that the decorators of a kernel set."""
     from kernellab._triton.decorators import declared, heuristic_names
 
