@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kernellab._triton.closure import is_installed
+from kernellab.errors import UsageError
 from kernellab.source import (
     Binding,
     Call,
@@ -31,7 +32,7 @@ from kernellab.source import (
     referred,
     with_functions,
 )
-from kernellab.source.values import binding_literal
+from kernellab.source.values import literal
 
 # What the rest of an exported module calls its own.
 RESERVED = frozenset(
@@ -120,8 +121,14 @@ class Flat:
                 return f"{self.expression(owner)}.{name}"
             case Call(function, arguments, None):
                 return f"{self.expression(function)}({', '.join(map(self.expression, arguments))})"
+            case Constant(value):
+                return literal(value)
+            case Dtype(name):
+                return f'tl.dtype("{name}")'
             case _:
-                return binding_literal(binding)
+                raise UsageError(
+                    f"{binding} cannot be written as a Python expression; use a NamedTuple or frozen dataclass."
+                )
 
     def _named(self, name: str, definition: str, where: dict[str, str]) -> str:
         """Return the global name of a definition: ``name``, or one like it where that means something else."""

@@ -93,39 +93,37 @@ def launch_text(plan: Plan, configs: str = "META", *, tuned: bool = False) -> st
 
     A ``tuned`` kernel chooses its config itself, but for the interpreter, which cannot time anything.
     """
-    parameters = [argument.name for argument in plan.required]
-    parameters += ["*", *(f"{argument.name}=None" for argument, _ in plan.allocated)]
-    parameters.append("grid=None" if plan.grid else "grid")
-    passed = ", ".join(f"{argument.name}={argument.name}" for argument in plan.given)
-    body = [f"meta = {{**{configs}, **meta}}"]
+    opening = [f"meta = {{**{configs}, **meta}}"]
     called = plan.name
     if tuned:
         called = "function"
-        body += [f"function = {plan.name}.fn if INTERPRETED else {plan.name}", "if INTERPRETED:"]
-        body += [f"    meta = {{**{plan.name}.configs[0].all_kwargs(), **meta}}"]
-    body += [line for argument, text in plan.allocated for line in _allocated(argument, text)]
-    if plan.grid:
-        body += ["if grid is None:", f"    grid = {plan.grid.text}"]
-    body.append(f"{called}[grid]({passed}, **meta)")
-    if plan.mutated:
-        body.append(f"return {', '.join(plan.mutated)}")
+        opening += [f"function = {plan.name}.fn if INTERPRETED else {plan.name}", "if INTERPRETED:"]
+        opening += [f"    meta = {{**{plan.name}.configs[0].all_kwargs(), **meta}}"]
+    grid = ["if grid is None:", f"    grid = {plan.grid.text}"] if plan.grid else []
+    last = "grid=None" if plan.grid else "grid"
     doc = "\n".join(f"    {line}".rstrip() for line in _doc(plan)).lstrip()
-    return f'def launch({", ".join(parameters)}, **meta):\n    """{doc}\n    """\n    ' + "\n    ".join(body) + "\n"
+    return _launch(plan, [last], f"{doc}\n    ", opening, [*grid, _call(plan, f"{called}[grid]")]) + "\n"
 
 
 def operator_launch_text(plan: Plan, operator: str) -> str:
     """Return the source of a ``launch`` that goes through an operator."""
-    parameters = [argument.name for argument in plan.required]
-    optional = [f"{argument.name}=None" for argument, _ in plan.allocated]
-    parameters += ["*", *optional] if optional else []
+    doc = f"Call the operator, and return {', '.join(plan.mutated) or 'nothing'}."
+    return _launch(plan, [], doc, [], [_call(plan, operator)])
+
+
+def _launch(plan: Plan, last: list[str], doc: str, opening: list[str], closing: list[str]) -> str:
+    """Return a ``launch``, which allocates between ``opening`` and ``closing`` what it was not given."""
+    optional = [*(f"{argument.name}=None" for argument, _ in plan.allocated), *last]
+    parameters = [*(argument.name for argument in plan.required), *(["*", *optional] if optional else [])]
+    allocated = [line for argument, text in plan.allocated for line in _allocated(argument, text)]
+    returned = [f"return {', '.join(plan.mutated)}"] if plan.mutated else []
+    lines = [f"def launch({', '.join([*parameters, '**meta'])}):", f'    """{doc}"""']
+    return "\n".join([*lines, *(f"    {line}" for line in (*opening, *allocated, *closing, *returned))])
+
+
+def _call(plan: Plan, called: str) -> str:
     passed = ", ".join(f"{argument.name}={argument.name}" for argument in plan.given)
-    body = [line for argument, text in plan.allocated for line in _allocated(argument, text)]
-    body.append(f"{operator}({passed}, **meta)")
-    if plan.mutated:
-        body.append(f"return {', '.join(plan.mutated)}")
-    lines = [f"def launch({', '.join(parameters)}, **meta):"]
-    lines.append(f'    """Call the operator, and return {", ".join(plan.mutated) or "nothing"}."""')
-    return "\n".join([*lines, *(f"    {line}" for line in body)])
+    return f"{called}({passed}, **meta)"
 
 
 def _doc(plan: Plan) -> Iterator[str]:

@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from kernellab.errors import UsageError
-from kernellab.source.model import Binding, Constant, Constexpr, Dtype
-
 _LARGEST = 1 << 16  # bytes of one value; what is larger is data, and belongs into a tensor
 _IS_DATA = "it holds data, which a parameter without tl.constexpr takes as a tensor"
 
@@ -167,25 +164,6 @@ def quoted(text: str) -> str:
     """Return a string literal in double quotes where that needs no more escapes."""
     plain = repr(text)
     return f'"{plain[1:-1]}"' if plain[0] == "'" and '"' not in text else plain
-
-
-def binding_literal(binding: Binding) -> str:
-    """Return what a constant binding stands for as an expression.
-
-    Raises:
-        UsageError: it is no constant.
-    """
-    match binding:
-        case Constant(value):
-            return literal(value)
-        case Constexpr(inner):
-            return f"tl.constexpr({binding_literal(inner)})"
-        case Dtype(name):
-            return f'tl.dtype("{name}")'
-        case _:
-            raise UsageError(
-                f"{binding} cannot be written as a Python expression; use a NamedTuple or frozen dataclass."
-            )
 
 
 def docstring(text: str) -> str:
