@@ -191,28 +191,26 @@ class Tape:
         return tuple(index for index in self.inputs if self.values[index].storage in changed)
 
 
-def refs_in(value: Any) -> Iterator[Ref]:
-    """Yield the values among nested arguments."""
-    if isinstance(value, Ref):
-        yield value
-    elif isinstance(value, Descriptor):
-        yield value.base
-    elif isinstance(value, Addresses):
-        yield from refs_in([value.table, *(ref for _, ref, _ in value.entries)])
-    elif isinstance(value, list | tuple):
-        for member in value:
-            yield from refs_in(member)
-    elif isinstance(value, dict):
-        yield from refs_in(list(value.values()))
-
-
 def members_of(value: Any) -> Iterator[Any]:
-    """Yield what nested tuples and lists hold."""
-    if isinstance(value, tuple | list):
-        for member in value:
+    """Yield what nested tuples, lists and dicts hold."""
+    if isinstance(value, tuple | list | dict):
+        for member in value.values() if isinstance(value, dict) else value:
             yield from members_of(member)
     else:
         yield value
+
+
+def refs_in(value: Any) -> Iterator[Ref]:
+    """Yield the values among nested arguments."""
+    for member in members_of(value):
+        match member:
+            case Ref():
+                yield member
+            case Descriptor(base):
+                yield base
+            case Addresses(table, entries):
+                yield from () if table is None else (table,)
+                yield from (ref for _, ref, _ in entries)
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -22,7 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
 from kernellab.capture.naming import is_printing, place_of_user
-from kernellab.capture.tape import Layout
+from kernellab.capture.tape import Layout, members_of
 from kernellab.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,13 +54,7 @@ def layout_of(tensor: Any) -> Layout:
 
 def tensors_in(value: Any) -> Iterator[Any]:
     """Yield the tensors among nested arguments."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for member in value:
-            yield from tensors_in(member)
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
+    return (member for member in members_of(value) if isinstance(member, torch.Tensor))
 
 
 def version_of(tensor: Any) -> int | None:

@@ -86,7 +86,7 @@ def test_a_check_of_something_else_than_the_arguments_is_not_kept(lab: kernellab
     assert launch.check == ""
 
 
-def test_grids_are_rephrased_only_where_every_name_stands_for_something() -> None:
+def test_grids_take_symbolic_arguments_only_where_every_name_stands_for_something() -> None:
     x = torch.zeros(4, 6)
     arguments = {"x_ptr": x, "rows": 4, "also": 9, "BLOCK": 9}
     columns, nine, unknown = 6, 9, 17
