@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -24,23 +23,14 @@ from kernellab.views.cards.card import card_html, card_text
 from kernellab.views.cards.comparison import comparison_html, comparison_text
 from kernellab.views.cards.kernels import listing_html, listing_text, loaded_html, loaded_text
 from kernellab.views.cards.program import program_html, program_text
-from kernellab.views.cards.results import exported_text
 from kernellab.views.cards.tuning import tuning_html, tuning_text
-from kernellab.views.report import CellReport, summary_json
+from kernellab.views.report import CellReport, summary
 
 SUMMARY_MIME = "application/vnd.kernellab.summary+json"
 
 _CONFIG = ("triton.runtime.autotuner", "Config")  # by name: loading the extension loads no Triton
 
 Bundle = dict[str, Any]
-
-
-def _report(report: CellReport) -> Bundle:
-    return {
-        "text/plain": card_text(report),
-        "text/html": card_html(report),
-        SUMMARY_MIME: json.loads(summary_json(report)),
-    }
 
 
 class _CompiledBundle:
@@ -58,58 +48,22 @@ class _CompiledBundle:
         return {"text/plain": results.compiled_text(compiled), "text/html": html}
 
 
-def _effects(effects: Effects) -> Bundle:
-    return {"text/plain": results.effects_text(effects), "text/html": results.effects_html(effects)}
-
-
-def _graph(graph: Graph) -> Bundle:
-    return {"text/plain": results.graph_text(graph), "text/html": results.graph_html(graph)}
-
-
-def _tuning(tuning: Tuning) -> Bundle:
-    return {"text/plain": tuning_text(tuning), "text/html": tuning_html(tuning)}
-
-
-def _benchmark(benchmark: Benchmark) -> Bundle:
-    return {"text/plain": benchmark_text(benchmark), "text/html": benchmark_html(benchmark)}
-
-
-def _ceilings(ceilings: Ceilings) -> Bundle:
-    return {"text/plain": ceilings_text(ceilings)}
-
-
-def _listing(listing: Listing) -> Bundle:
-    return {"text/plain": listing_text(listing), "text/html": listing_html(listing)}
-
-
-def _loaded(loaded: Loaded) -> Bundle:
-    return {"text/plain": loaded_text(loaded), "text/html": loaded_html(loaded)}
-
-
-def _comparison(comparison: Comparison) -> Bundle:
-    return {"text/plain": comparison_text(comparison), "text/html": comparison_html(comparison)}
-
-
-def _exported(exported: Exported) -> Bundle:
-    return {"text/plain": exported_text(exported)}
-
-
-def _program(program: Program) -> Bundle:
-    return {"text/plain": program_text(program), "text/html": program_html(program)}
+def _bundle(text: Callable[[Any], str], html: Callable[[Any], str]) -> Callable[[Any], Bundle]:
+    return lambda result: {"text/plain": text(result), "text/html": html(result)}
 
 
 _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
-    CellReport: _report,
-    Effects: _effects,
-    Graph: _graph,
-    Tuning: _tuning,
-    Benchmark: _benchmark,
-    Ceilings: _ceilings,
-    Listing: _listing,
-    Loaded: _loaded,
-    Exported: _exported,
-    Comparison: _comparison,
-    Program: _program,
+    CellReport: lambda r: {"text/plain": card_text(r), "text/html": card_html(r), SUMMARY_MIME: summary(r)},
+    Effects: _bundle(results.effects_text, results.effects_html),
+    Graph: _bundle(results.graph_text, results.graph_html),
+    Tuning: _bundle(tuning_text, tuning_html),
+    Benchmark: _bundle(benchmark_text, benchmark_html),
+    Ceilings: lambda ceilings: {"text/plain": ceilings_text(ceilings)},
+    Listing: _bundle(listing_text, listing_html),
+    Loaded: _bundle(loaded_text, loaded_html),
+    Exported: lambda exported: {"text/plain": results.exported_text(exported)},
+    Comparison: _bundle(comparison_text, comparison_html),
+    Program: _bundle(program_text, program_html),
 }
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 from kernellab.compile.types import Compiled, Parameter
 from kernellab.ir.effects import Access, Effects
@@ -107,76 +107,40 @@ def access_lines(effects: Effects, argument: str) -> Mapping[Access, tuple[int, 
     return {kind: tuple(sorted(found[kind])) for kind in Access if kind in found}
 
 
-@dataclass(frozen=True, slots=True)
-class KernelSummary:
-    """One kernel. ``reads``, ``writes`` and ``atomics`` name arguments; ``complete`` tells whether they are all.
+def summary(report: CellReport) -> list[dict[str, Any]]:
+    """Return the facts of each kernel of a cell, as JSON has them.
 
-    ``where`` is None when the kernel was not launched, ``equal`` None when nothing was compared.
-    ``max_error`` is that of the check to look at first, or None where it is infinite, which JSON has no number for.
+    ``reads``, ``writes`` and ``atomics`` name arguments; ``complete`` tells whether they are all. ``where`` is None
+    when the kernel was not launched, ``equal`` when nothing was compared. ``max_error`` is that of the check to look
+    at first, or None where it is infinite, which JSON has no number for. Sizes are in bytes, times in seconds.
     """
-
-    label: str
-    target: str
-    compile_seconds: float
-    from_cache: bool
-    arguments: tuple[str, ...]
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    atomics: tuple[str, ...]
-    complete: bool
-    registers: int | None
-    spill_bytes: int | None
-    stack_bytes: int | None
-    shared_bytes: int
-    occupancy: float | None
-    fits: bool
-    launches: int
-    grid: tuple[int, int, int] | None
-    where: str | None
-    seconds: float | None
-    findings: int
-    equal: bool | None
-    max_error: float | None
+    return [_facts(kernel) for kernel in report.kernels]
 
 
-def summary(report: CellReport) -> tuple[KernelSummary, ...]:
-    """Return the facts of each kernel of a cell."""
-    return tuple(_of(kernel) for kernel in report.kernels)
+_RESOURCES = ("registers", "spill_bytes", "stack_bytes", "shared_bytes", "occupancy", "fits")
+_TOUCHED = {"reads": Access.READ, "writes": Access.WRITE, "atomics": Access.ATOMIC}
 
 
-def summary_json(report: CellReport) -> str:
-    """Return `summary` as a JSON list of objects."""
-    return json.dumps([asdict(kernel) for kernel in summary(report)], indent=2)
-
-
-def _of(report: KernelReport) -> KernelSummary:
+def _facts(report: KernelReport) -> dict[str, Any]:
     compiled, run, check = report.compiled, report.run, report.check
-    resources = compiled.resources
-    return KernelSummary(
-        label=report.label,
-        target=str(compiled.target),
-        compile_seconds=compiled.seconds,
-        from_cache=compiled.from_cache,
-        arguments=tuple(argument.name for argument in report.arguments),
-        reads=_touched(report, Access.READ),
-        writes=_touched(report, Access.WRITE),
-        atomics=_touched(report, Access.ATOMIC),
-        complete=not compiled.effects.unknown,
-        registers=resources.registers,
-        spill_bytes=resources.spill_bytes,
-        stack_bytes=resources.stack_bytes,
-        shared_bytes=resources.shared_bytes,
-        occupancy=resources.occupancy,
-        fits=resources.fits,
-        launches=report.launches,
-        grid=report.grid,
-        where=run.where if run else None,
-        seconds=run.seconds if run else None,
-        findings=len(run.findings) if run else 0,
-        equal=check.equal if check else None,
-        max_error=check.max_error if check and math.isfinite(check.max_error) else None,
-    )
-
-
-def _touched(report: KernelReport, kind: Access) -> tuple[str, ...]:
-    return tuple(argument.name for argument in report.arguments if kind in (argument.lines or {}))
+    touched = {
+        name: [argument.name for argument in report.arguments if kind in (argument.lines or {})]
+        for name, kind in _TOUCHED.items()
+    }
+    return {
+        "label": report.label,
+        "target": str(compiled.target),
+        "compile_seconds": compiled.seconds,
+        "from_cache": compiled.from_cache,
+        "arguments": [argument.name for argument in report.arguments],
+        **touched,
+        "complete": not compiled.effects.unknown,
+        **{name: getattr(compiled.resources, name) for name in _RESOURCES},
+        "launches": report.launches,
+        "grid": None if report.grid is None else list(report.grid),
+        "where": run.where if run else None,
+        "seconds": run.seconds if run else None,
+        "findings": len(run.findings) if run else 0,
+        "equal": check.equal if check else None,
+        "max_error": check.max_error if check and math.isfinite(check.max_error) else None,
+    }

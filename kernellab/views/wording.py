@@ -28,11 +28,13 @@ class Fact:
 
 def seconds_words(seconds: float) -> str:
     """Return a time with three digits at most: ``1.24 s``, ``312 ms``, ``41 us``."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= scale * 0.9995 or unit == "us":
-            number = seconds / scale
-            return f"{number:,.0f} {unit}" if number >= 99.95 else f"{number:.3g} {unit}"
-    raise AssertionError("unreachable: the last unit takes everything")
+    units = ((1.0, "s"), (1e-3, "ms"))
+    scale, unit = next((each for each in units if seconds >= each[0] * 0.9995), (1e-6, "us"))
+    return f"{_three_digits(seconds / scale)} {unit}"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 99.95 else f"{number:.3g}"
 
 
 def bytes_words(count: int) -> str:
@@ -46,8 +48,7 @@ def size_words(count: int) -> str:
     """Return the size of a text with three digits at most: ``812 B``, ``38.7 kB``, ``1.87 MB``."""
     for scale, unit in ((1_000_000, "MB"), (1000, "kB")):
         if count >= scale * 0.9995:
-            number = count / scale
-            return f"{number:,.0f} {unit}" if number >= 99.95 else f"{number:.3g} {unit}"
+            return f"{_three_digits(count / scale)} {unit}"
     return f"{count} B"
 
 

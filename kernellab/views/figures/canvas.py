@@ -12,7 +12,9 @@ from kernellab.views.elements import minified
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,34 @@ def use_logarithm(axes: Axes, which: str, theme: Theme) -> None:
     """Scale an axis by logarithm, with plain numbers on it."""
     axes.set(**{f"{which}scale": "log"})
     axis = axes.xaxis if which == "x" else axes.yaxis
+    use_plain_numbers(axis)
+    axis.set_tick_params(which="both", labelcolor=theme.text, labelsize=7.5)
+
+
+def use_plain_numbers(axis: Axis) -> None:
+    """Write plain numbers on a logarithmic axis, few of them between the powers of ten."""
     axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
-    axis.set_tick_params(which="both", labelcolor=theme.text, labelsize=7.5)
+
+
+def label(axes: Axes, theme: Theme, *, x: str | None = None, y: str | None = None, title: str | None = None) -> None:
+    """Write what axes show."""
+    if x is not None:
+        axes.set_xlabel(x, color=theme.text, fontsize=8)
+    if y is not None:
+        axes.set_ylabel(y, color=theme.text, fontsize=8)
+    if title is not None:
+        axes.set_title(title, color=theme.text, fontsize=10, loc="left")
+
+
+def series_style(theme: Theme, place: int) -> tuple[str, str]:
+    """Return the colour and the marker of a series."""
+    return theme.series[place % len(theme.series)], MARKERS[place % len(MARKERS)]
+
+
+def frame_legend(legend: Legend, theme: Theme) -> None:
+    """Give a legend the colours of its figure."""
+    legend.get_frame().set(facecolor=theme.background, edgecolor=theme.faint)
 
 
 def value_text(value: Any) -> str:

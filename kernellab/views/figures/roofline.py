@@ -11,7 +11,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kernellab.benchmark.spec import VARIANTS
-from kernellab.views.figures.canvas import DARK, LIGHT, MARKERS, Theme, new_axes, new_figure, use_logarithm
+from kernellab.views.figures.canvas import (
+    DARK,
+    LIGHT,
+    Theme,
+    frame_legend,
+    label,
+    new_axes,
+    new_figure,
+    series_style,
+    use_logarithm,
+)
 from kernellab.views.figures.tuning import config_text, varying
 
 if TYPE_CHECKING:
@@ -44,12 +54,11 @@ def roofline_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure | 
         use_logarithm(axes, which, theme)
     axes.set_xlim(lowest, highest)
     axes.set_ylim(points["tflops"].min() / 3, max(roofs.values(), default=points["tflops"].max()) * 2)
-    axes.set_xlabel("flops per byte moved", color=theme.text, fontsize=8)
-    axes.set_ylabel("TFLOP/s", color=theme.text, fontsize=8)
+    label(axes, theme, x="flops per byte moved", y="TFLOP/s")
     title = f"{frame.attrs.get('kernel', 'kernel')}: roofline ({frame.attrs.get('device') or 'device'}, roofs measured)"
-    axes.set_title(title, color=theme.text, fontsize=10, loc="left")
+    label(axes, theme, title=title)
     legend = axes.legend(loc="lower right", fontsize=7.5, labelcolor=theme.text, framealpha=0.6)
-    legend.get_frame().set(facecolor=theme.background, edgecolor=theme.faint)
+    frame_legend(legend, theme)
     return figure
 
 
@@ -107,7 +116,7 @@ def _merged(roofs: Mapping[str, float]) -> list[tuple[list[str], float]]:
 
 def _draw_points(axes: Axes, frame: pandas.DataFrame, points: pandas.DataFrame, theme: Theme) -> None:
     for place, (name, group) in enumerate(points.groupby("implementation", sort=False)):
-        colour, marker = theme.series[place % len(theme.series)], MARKERS[place % len(MARKERS)]
+        colour, marker = series_style(theme, place)
         best = _best(frame, group)
         others = group.drop(best.index)
         axes.plot(

@@ -10,11 +10,13 @@ from kernellab.errors import UsageError, choice_message
 from kernellab.views.figures.canvas import (
     DARK,
     LIGHT,
-    MARKERS,
     Theme,
     device_words,
+    frame_legend,
+    label,
     new_axes,
     new_figure,
+    series_style,
     use_logarithm,
     value_text,
 )
@@ -77,8 +79,12 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
         _draw_sweep(axes, frame, group, across, metric, theme)
         if names:
             axes.set_title(_named(names, values), color=theme.text, fontsize=8.5)
-        axes.set_ylabel(_UNITS[metric] if place % columns == 0 else "", color=theme.text, fontsize=8)
-        axes.set_xlabel(across if place >= len(panels) - columns else "", color=theme.text, fontsize=8)
+        label(
+            axes,
+            theme,
+            x=across if place >= len(panels) - columns else "",
+            y=_UNITS[metric] if place % columns == 0 else "",
+        )
     _share_scale(figure)
     _legend(figure, theme)
     left_out = f", {len(panels)} of {count} panels" if len(panels) < count else ""
@@ -123,7 +129,7 @@ def _draw_sweep(
         if rows.empty:
             continue
         best = rows.loc[rows.groupby(across)["time_ms"].idxmin()].sort_values(across)
-        colour, marker = theme.series[place % len(theme.series)], MARKERS[place % len(MARKERS)]
+        colour, marker = series_style(theme, place)
         at = best[across].astype(float)
         low, high = _bounds(best, metric)
         if len(rows) > len(best):
@@ -235,9 +241,9 @@ def _bars(frame: pandas.DataFrame, timed: pandas.DataFrame, metric: Metric, them
     axes.set_yticks(range(len(shown)), [_bar_label(frame, row) for _, row in shown.iterrows()])
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlim(0, high.max() * 1.12)
-    axes.set_xlabel(_UNITS[metric], color=theme.text, fontsize=8)
+    label(axes, theme, x=_UNITS[metric])
     left_out = f", {len(shown)} of {len(timed)} rows" if len(shown) < len(timed) else ""
-    axes.set_title(_title(frame, metric) + left_out, color=theme.text, fontsize=10, loc="left")
+    label(axes, theme, title=_title(frame, metric) + left_out)
     return figure
 
 
@@ -264,7 +270,7 @@ def _legend(figure: Figure, theme: Theme) -> None:
         fontsize=8,
         labelcolor=theme.text,
     )
-    legend.get_frame().set(facecolor=theme.background, edgecolor=theme.faint)
+    frame_legend(legend, theme)
 
 
 def _title(frame: pandas.DataFrame, metric: Metric) -> str:

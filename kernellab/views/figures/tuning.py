@@ -12,9 +12,11 @@ from kernellab.views.figures.canvas import (
     LIGHT,
     Theme,
     device_words,
+    label,
     new_axes,
     new_figure,
     use_logarithm,
+    use_plain_numbers,
     value_text,
 )
 from kernellab.views.wording import shortened
@@ -51,7 +53,7 @@ def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
         _draw_lines(axes, frame, timed, theme)
     else:
         _draw_curve(axes, frame, timed, theme)
-    axes.set_title(_title(frame, len(timed)), color=theme.text, fontsize=10, loc="left")
+    label(axes, theme, title=_title(frame, len(timed)))
     for place, line in enumerate(reversed(failures)):
         figure.text(0.01, 0.012 + place * 0.17 / figure.get_figheight(), line, color=theme.failed, fontsize=7.5)
     bottom = 0.17 * len(failures) / figure.get_figheight()
@@ -72,7 +74,7 @@ def parameters_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure 
     for place, name in enumerate(names):
         axes = new_axes(figure, theme, (rows, columns, place + 1))
         _draw_parameter(axes, frame, timed, name, theme)
-        axes.set_ylabel("ms" if place % columns == 0 else "", color=theme.text, fontsize=8)
+        label(axes, theme, y="ms" if place % columns == 0 else "")
     return figure
 
 
@@ -95,14 +97,12 @@ def heat_map(frame: pandas.DataFrame, across: str, down: str, *, dark: bool = Fa
     image = axes.imshow(table.to_numpy(), cmap="viridis_r", aspect="auto", norm=_log_norm(table.to_numpy()))
     axes.set_xticks(range(len(table.columns)), [value_text(value) for value in table.columns])
     axes.set_yticks(range(len(table)), [value_text(value) for value in table.index])
-    axes.set_xlabel(across, color=theme.text, fontsize=8)
-    axes.set_ylabel(down, color=theme.text, fontsize=8)
+    label(axes, theme, x=across, y=down)
     if table.size <= _MOST_CELLS:
         _write_cells(axes, table, image)
     bar = figure.colorbar(image, ax=axes)
     bar.ax.tick_params(which="both", colors=theme.text, labelsize=7)
-    bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    bar.ax.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
+    use_plain_numbers(bar.ax.yaxis)
     bar.set_label("best ms", color=theme.text, fontsize=8)
     return figure
 
@@ -126,10 +126,10 @@ def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
         axes.plot([row["low_ms"], row["high_ms"]], [place, place], color=colour, linewidth=2.2, alpha=0.6)
         axes.plot([row["time_ms"]], [place], marker=_marker(frame, index), color=colour, markersize=5)
     axes.set_yticks(range(len(timed)), [config_text(row, names) for _, row in timed.iterrows()])
-    for label, index in zip(axes.get_yticklabels(), timed.index, strict=True):
-        label.set_color(_colour(frame, index, theme) if index in _marked(frame) else theme.text)
+    for tick, index in zip(axes.get_yticklabels(), timed.index, strict=True):
+        tick.set_color(_colour(frame, index, theme) if index in _marked(frame) else theme.text)
     axes.set_ylim(len(timed) - 0.4, -0.6)
-    axes.set_xlabel("ms, median with 99 % interval, cold L2", color=theme.text, fontsize=8)
+    label(axes, theme, x="ms, median with 99 % interval, cold L2")
     if timed["time_ms"].max() > 8 * timed["time_ms"].min():
         use_logarithm(axes, "x", theme)
     else:
@@ -153,7 +153,7 @@ def _draw_resources(axes: Axes, compiled: pandas.DataFrame, theme: Theme) -> Non
     axes.set_xticks([0, 25, 50, 75, 100])
     axes.set_ylim(len(shown) - 0.4, -0.6)
     part = f"; the first {len(shown)} of {len(compiled)}" if len(shown) < len(compiled) else ""
-    axes.set_xlabel(f"theoretical occupancy, %{part}", color=theme.text, fontsize=8)
+    label(axes, theme, x=f"theoretical occupancy, %{part}")
 
 
 def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:
@@ -169,8 +169,7 @@ def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
         text = f"best: {config_text(row, names)}, {row['time_ms']:.4g} ms"
         axes.text(0.02, 0.92, text, transform=axes.transAxes, color=theme.winner, fontsize=8.5)
     use_logarithm(axes, "y", theme)
-    axes.set_xlabel("rank", color=theme.text, fontsize=8)
-    axes.set_ylabel("ms", color=theme.text, fontsize=8)
+    label(axes, theme, x="rank", y="ms")
 
 
 def _draw_parameter(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, name: str, theme: Theme) -> None:

@@ -356,17 +356,8 @@ _INDENT_PX = 24.0
 _MARKS = {Kind.ARGUMENT: "○", Kind.READ: "▽", Kind.WRITE: "△", Kind.ATOMIC: "⬡", Kind.UNKNOWN: "?", Kind.CONTROL: "↻"}
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A box as a line of text at a depth of frames."""
-
-    depth: int
-    text: str
-    node: Node
-
-
-def tree_rows(diagram: Diagram) -> list[Row]:
-    """Return a row per box with the boxes that it gets its values from, source lines by their numbers."""
+def _tree(diagram: Diagram) -> Iterator[tuple[int, str, Node]]:
+    """Yield, per box, its depth in frames, its words with the boxes that its values come from, and itself."""
     names = {node.id: node.lines[0].partition("  ")[0] for node in diagram.nodes}
     inputs = defaultdict(list)
     for edge in diagram.edges:
@@ -374,28 +365,26 @@ def tree_rows(diagram: Diagram) -> list[Row]:
     depths: dict[str | None, int] = {None: 0}
     for cluster in diagram.clusters:
         depths[cluster.id] = depths[cluster.parent] + 1
-    rows = []
     for node in diagram.nodes:
         source = f"  ← {', '.join(dict.fromkeys(inputs[node.id]))}" if inputs[node.id] else ""
         text = f"{_MARKS.get(node.kind, '·')} {'  '.join(node.lines)}{source}"
-        rows.append(Row(depths[node.cluster], text, node))
-    return rows
+        yield depths[node.cluster], text, node
 
 
 def tree_text(diagram: Diagram) -> str:
     """Return the list as text."""
-    return "\n".join("    " * row.depth + row.text for row in tree_rows(diagram))
+    return "\n".join("    " * depth + text for depth, text, _ in _tree(diagram))
 
 
 def draw_tree(diagram: Diagram, why: str = "") -> str:
     """Return the list as SVG, so that it can stand wherever the picture would; ``why`` says below it why it does."""
-    rows = tree_rows(diagram)
+    rows = list(_tree(diagram))
     body = [f'<g font-size="{TITLE_PX:g}" fill="currentColor">']
-    for index, row in enumerate(rows, start=1):
-        color = "currentColor" if row.node.kind in (Kind.COMPUTE, Kind.CONTROL) else _BOXES[row.node.kind].color
-        place = f'x="{row.depth * _INDENT_PX:g}" y="{index * _ROW_PX:g}"'
-        body.append(f'<text {place} fill="{color}"><title>{escape(row.node.tip)}</title>{escape(row.text)}</text>')
-    widths = [row.depth * _INDENT_PX + len(row.text) * TITLE_PX * CHARACTER_EM for row in rows]
+    for index, (depth, text, node) in enumerate(rows, start=1):
+        color = "currentColor" if node.kind in (Kind.COMPUTE, Kind.CONTROL) else _BOXES[node.kind].color
+        place = f'x="{depth * _INDENT_PX:g}" y="{index * _ROW_PX:g}"'
+        body.append(f'<text {place} fill="{color}"><title>{escape(node.tip)}</title>{escape(text)}</text>')
+    widths = [depth * _INDENT_PX + len(text) * TITLE_PX * CHARACTER_EM for depth, text, _ in rows]
     count = len(rows) + 1
     if why:
         body.append(f'<text x="0" y="{count * _ROW_PX:g}" font-style="italic">{escape(why)}</text>')
