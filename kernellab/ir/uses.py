@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kernellab.ir.graph import Graph, Operation
+from kernellab.ir.graph import Block, Graph, Operation
 
-_CONTROL_OPERANDS = {"scf.for": 3, "scf.if": 1}
+_FOR_BOUNDS = 3  # scf.for: lower bound, upper bound and step stand before the initial values
+_CONTROL_OPERANDS = {"scf.for": _FOR_BOUNDS, "scf.if": 1}
 
 
 @dataclass(slots=True)
@@ -28,15 +29,15 @@ class Uses:
         for operation in self.graph.operations:
             for operand in operation.operands:
                 self.users[operand].append(operation.index)
-            self._pass_in(operation)
-            if operation.successors:
-                self._pass_on(operation)
+            for target, source, _ in joins(self.graph, operation):
+                self._copy([source], [target])
+            self._pass_more(operation)
         for operation in self.graph.operations:
             callee = self.graph.callee(operation)
             if callee is not None:
                 self._copy(operation.operands, callee.arguments)
                 for block in self.graph.regions[callee.region].blocks:
-                    self._copy(self._end(block).operands, operation.results)
+                    self._copy(_end(self.graph, self.graph.blocks[block]).operands, operation.results)
 
     def forward(self, values: Iterable[int]) -> set[int]:
         """Return every operation that some value reaches."""
@@ -79,7 +80,7 @@ class Uses:
     def deciding(self, operation: Operation) -> Sequence[int]:
         """Return the operands that an operation itself reads; a loop or branch reads its bounds or condition."""
         if operation.name == "scf.while":
-            return self._end(self.graph.regions[operation.regions[0]].blocks[0]).operands[:1]
+            return _end(self.graph, _blocks(self.graph, operation)[0]).operands[:1]
         return operation.operands[: _CONTROL_OPERANDS.get(operation.name, len(operation.operands))]
 
     def _makers(self, values: Sequence[int], seen: set[int]) -> list[int]:
@@ -96,63 +97,81 @@ class Uses:
                 makers.append(maker)
         return makers
 
-    def _end(self, block: int) -> Operation:
-        return self.graph.operations[self.graph.blocks[block].operations[-1]]
-
     def _copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         for source, target in zip(sources, targets, strict=False):
             self.copies[source].append(target)
             self.origins[target].append(source)
 
-    def _pass_in(self, operation: Operation) -> None:
-        """Note how values enter and leave the regions of an operation."""
-        if operation.regions:
-            _RULES.get(operation.name, Uses._pass_through)(self, operation)
-
-    def _blocks(self, operation: Operation) -> list[int]:
-        return [block for region in operation.regions for block in self.graph.regions[region].blocks]
-
-    def _pass_for(self, operation: Operation) -> None:
-        (block,) = self._blocks(operation)
-        arguments = self.graph.blocks[block].arguments
-        yielded = self._end(block).operands
-        for bound in operation.operands[:3]:
-            self._copy([bound], arguments[:1])
-        for sources in (operation.operands[3:], yielded):
-            self._copy(sources, arguments[1:])
-            self._copy(sources, operation.results)
-
-    def _pass_while(self, operation: Operation) -> None:
-        before, after = self._blocks(operation)
-        passed = self._end(before).operands[1:]
-        self._copy(operation.operands, self.graph.blocks[before].arguments)
-        self._copy(self._end(after).operands, self.graph.blocks[before].arguments)
-        self._copy(passed, self.graph.blocks[after].arguments)
-        self._copy(passed, operation.results)
-
-    def _pass_if(self, operation: Operation) -> None:
-        for block in self._blocks(operation):
-            self._copy(self._end(block).operands, operation.results)
-
-    def _pass_through(self, operation: Operation) -> None:
-        """Note that any operand may become any argument of a region, and any yielded value any result."""
-        for block in self._blocks(operation):
-            for operand in operation.operands:
-                arguments = self.graph.blocks[block].arguments
-                self._copy([operand] * len(arguments), arguments)
-            for yielded in self._end(block).operands:
+    def _pass_more(self, operation: Operation) -> None:
+        """Note what is left out by `joins`: a loop may not run at all, and what is not known may yield any result."""
+        blocks = _blocks(self.graph, operation)
+        if operation.name == "scf.for":
+            counter = blocks[0].arguments[:1]
+            for bound in operation.operands[:_FOR_BOUNDS]:
+                self._copy([bound], counter)
+            self._copy(operation.operands[_FOR_BOUNDS:], operation.results)
+        elif operation.name not in {"scf.while", "scf.if"}:
+            for yielded in (value for block in blocks for value in _end(self.graph, block).operands):
                 self._copy([yielded] * len(operation.results), operation.results)
 
-    def _pass_on(self, branch: Operation) -> None:
-        first = 1 if branch.name == "cf.cond_br" else 0
-        for successor in branch.successors:
-            arguments = self.graph.blocks[successor].arguments
-            self._copy(branch.operands[first : first + len(arguments)], arguments)
-            first += len(arguments)
+
+Join = tuple[int, int, bool]
+"""A value, another one that it may be, and whether it gets that from the iteration of a loop before."""
 
 
-_RULES: dict[str, Callable[[Uses, Operation], None]] = {
-    "scf.for": Uses._pass_for,
-    "scf.while": Uses._pass_while,
-    "scf.if": Uses._pass_if,
-}
+def joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+    """Yield what an operation makes of values by passing them on: into its regions, out of them, to another block.
+
+    A loop counts as entered, so that its results come from its body alone. An operation with regions that is not known
+    may hand any operand to any block argument.
+    """
+    if operation.name == "scf.for":
+        return _for_joins(graph, operation)
+    if operation.name == "scf.while":
+        return _while_joins(graph, operation)
+    return _branch_joins(graph, operation) if operation.successors else _region_joins(graph, operation)
+
+
+def _for_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+    block = _blocks(graph, operation)[0]
+    carried = block.arguments[1:]
+    yielded = _end(graph, block).operands
+    yield from ((to, source, False) for to, source in zip(carried, operation.operands[_FOR_BOUNDS:], strict=False))
+    yield from ((to, source, True) for to, source in zip(carried, yielded, strict=False))
+    yield from ((to, source, False) for to, source in zip(operation.results, yielded, strict=False))
+
+
+def _while_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+    before, after = _blocks(graph, operation)[:2]
+    passed = _end(graph, before).operands[1:]  # scf.condition: the flag, then what both sides get
+    yielded = _end(graph, after).operands
+    yield from ((to, source, False) for to, source in zip(before.arguments, operation.operands, strict=False))
+    yield from ((to, source, True) for to, source in zip(before.arguments, yielded, strict=False))
+    yield from ((to, source, False) for to, source in zip(after.arguments, passed, strict=False))
+    yield from ((to, source, False) for to, source in zip(operation.results, passed, strict=False))
+
+
+def _branch_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+    passed = list(operation.operands[1:] if operation.name == "cf.cond_br" else operation.operands)
+    for successor in operation.successors:
+        block = graph.blocks[successor]
+        sources, passed = passed[: len(block.arguments)], passed[len(block.arguments) :]
+        back = successor <= operation.block
+        yield from ((to, source, back) for to, source in zip(block.arguments, sources, strict=False))
+
+
+def _region_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+    for block in _blocks(graph, operation):
+        for to in block.arguments:
+            yield from ((to, source, False) for source in operation.operands)
+        if block.operations:
+            yielded = _end(graph, block).operands
+            yield from ((to, source, False) for to, source in zip(operation.results, yielded, strict=False))
+
+
+def _blocks(graph: Graph, operation: Operation) -> list[Block]:
+    return [graph.blocks[block] for region in operation.regions for block in graph.regions[region].blocks]
+
+
+def _end(graph: Graph, block: Block) -> Operation:
+    return graph.operations[block.operations[-1]]

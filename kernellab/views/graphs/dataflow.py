@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kernellab.ir.effects import Access, Effects
 from kernellab.ir.graph import Block, Graph, Operation, Value
 from kernellab.ir.operations import MEMORY
+from kernellab.ir.uses import joins
 from kernellab.views.graphs.diagram import Kind
 
 BRANCHES = frozenset({"cf.br", "cf.cond_br"})
@@ -27,15 +28,13 @@ class Inflow:
     back: bool
 
 
-_Join = tuple[int, int, bool]
-
-
 def inflows(graph: Graph) -> Mapping[int, tuple[Inflow, ...]]:
     """Return the inflows of every join. A loop counts as entered, so its results come from its body alone."""
     found: dict[int, dict[Inflow, None]] = defaultdict(dict)
     for operation in graph.operations:
-        for target, source, back in _joins(graph, operation):
-            found[target][Inflow(source, back)] = None
+        if operation.name not in FOLDED:
+            for target, source, back in joins(graph, operation):
+                found[target][Inflow(source, back)] = None
     return {target: tuple(sources) for target, sources in found.items()}
 
 
@@ -112,56 +111,6 @@ def is_folded(graph: Graph, block: int) -> bool:
     """Return whether a block belongs to the combine function of a reduction or scan, which is drawn as one box."""
     owner = graph.regions[graph.blocks[block].region].owner
     return owner is not None and graph.operations[owner].name in FOLDED
-
-
-def _joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
-    if operation.name == "scf.for":
-        return _for_joins(graph, operation)
-    if operation.name == "scf.while":
-        return _while_joins(graph, operation)
-    if operation.name in BRANCHES:
-        return _branch_joins(graph, operation)
-    if operation.regions and operation.name not in FOLDED:
-        return _region_joins(graph, operation)
-    return iter(())
-
-
-def _for_joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
-    block = _blocks(graph, operation)[0]
-    carried = block.arguments[1:]
-    yielded = _terminator(graph, block).operands
-    yield from ((to, source, False) for to, source in zip(carried, operation.operands[_FOR_BOUNDS:], strict=False))
-    yield from ((to, source, True) for to, source in zip(carried, yielded, strict=False))
-    yield from ((to, source, False) for to, source in zip(operation.results, yielded, strict=False))
-
-
-def _while_joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
-    before, after = _blocks(graph, operation)[:2]
-    passed = _terminator(graph, before).operands[1:]  # scf.condition: the flag, then what both sides get
-    yielded = _terminator(graph, after).operands
-    yield from ((to, source, False) for to, source in zip(before.arguments, operation.operands, strict=False))
-    yield from ((to, source, True) for to, source in zip(before.arguments, yielded, strict=False))
-    yield from ((to, source, False) for to, source in zip(after.arguments, passed, strict=False))
-    yield from ((to, source, False) for to, source in zip(operation.results, passed, strict=False))
-
-
-def _branch_joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
-    passed = list(operation.operands[1:] if operation.name == "cf.cond_br" else operation.operands)
-    for successor in operation.successors:
-        block = graph.blocks[successor]
-        sources, passed = passed[: len(block.arguments)], passed[len(block.arguments) :]
-        back = successor <= operation.block
-        yield from ((to, source, back) for to, source in zip(block.arguments, sources, strict=False))
-
-
-def _region_joins(graph: Graph, operation: Operation) -> Iterator[_Join]:
-    """Branches hand their yields out; an operation that is not known may hand any operand to any block argument."""
-    for block in _blocks(graph, operation):
-        for to in block.arguments:
-            yield from ((to, source, False) for source in operation.operands)
-        if block.operations:
-            yielded = _terminator(graph, block).operands
-            yield from ((to, source, False) for to, source in zip(operation.results, yielded, strict=False))
 
 
 def _blocks(graph: Graph, operation: Operation) -> list[Block]:
