@@ -12,8 +12,8 @@ from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Interval
 from kernellab.tune.result import Row
-from kernellab.views.panels.picture import figures_html, history_svg, picture_html
-from kernellab.views.panels.words import Shown, sentence, text
+from kernellab.views.figures.charts import history_svg
+from kernellab.views.panels.picture import Shown, figures_html, picture_html, point_words, sentence, text
 
 CONTROLS = (Control("BLOCK", (64, 128, 256), 64),)
 
@@ -108,9 +108,9 @@ def test_without_a_good_point_there_is_only_the_reason() -> None:
     assert "kp-facts" not in re.sub(r"<style>.*?</style>", "", html, flags=re.S)
 
 
-def test_the_trail_marks_the_best_and_the_current_point_and_scales_wide_times() -> None:
+def test_the_history_marks_the_best_and_the_current_point_and_scales_wide_times() -> None:
     points = history(evaluation(64, 1.0), evaluation(128, 0.01, Interval(0.01, 0.01, 0.011), 1), evaluation(256, 50.0))
-    svg = history_svg(points, points.best_of((), "cuda:90"), points.evaluations[-1])
+    svg = history_svg(points, points.best_of((), "cuda:90"), points.evaluations[-1], point_words)
     assert svg.count("kp-best") == 1
     assert svg.count("kp-here") == 1
     assert "<title>2. BLOCK=128" in svg
@@ -119,8 +119,8 @@ def test_the_trail_marks_the_best_and_the_current_point_and_scales_wide_times() 
     assert all(0 <= y <= 160 for y in heights)
 
 
-def test_a_long_trail_shows_its_end() -> None:
+def test_a_long_history_shows_its_end() -> None:
     points = history(*(evaluation(64, 1.0 + i / 100) for i in range(200)))
-    svg = history_svg(points, None, points.evaluations[-1])
+    svg = history_svg(points, None, points.evaluations[-1], point_words)
     assert "200. BLOCK=64" in svg
     assert "<title>1. BLOCK" not in svg

@@ -26,9 +26,7 @@ from kernellab.target import Target, known_targets, parse_target
 from kernellab.views.elements import style_sheet
 from kernellab.views.explorers.explorer import explorer_html, explorer_script
 from kernellab.views.graphs.labels import SourceText
-from kernellab.views.panels import words as wording
-from kernellab.views.panels.picture import figures_html, picture_html
-from kernellab.views.panels.words import Shown
+from kernellab.views.panels.picture import Shown, figures_html, picture_html, sentence, text
 
 if TYPE_CHECKING:
     import pandas
@@ -153,7 +151,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         super().close()
 
     def __repr__(self) -> str:
-        return wording.text(self._shown())
+        return text(self._shown())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """Show the widget where there are widgets, elsewhere a picture or text of the current point."""
@@ -215,7 +213,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         self._paint()
         if self._picture is not None:
             shown = self._shown()
-            self._picture.update({"text/html": picture_html(shown), "text/plain": wording.text(shown)}, raw=True)
+            self._picture.update({"text/html": picture_html(shown), "text/plain": text(shown)}, raw=True)
         if self._screen.is_open:
             self._sources.move(evaluation)
 
@@ -224,14 +222,14 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         failed = shown.latest is not None and shown.latest.has_failed
         with self._screen.hold_sync():
             self._screen.figures = figures_html(shown)
-            self._screen.status = wording.sentence(shown)
+            self._screen.status = sentence(shown)
             self._screen.jobs = self.jobs
             self._screen.point = "" if shown.latest is None else values_text(shown.latest.point.named)
             self._screen.state = state or ("failed" if failed else "ready")
 
     def _shown(self) -> Shown:
         controls = tuple(self._controls.values())
-        return Shown(self.kernel, controls, self.evaluations, self._latest, self._notes, self._kept, jobs=self.jobs)
+        return Shown(self.kernel, controls, self.evaluations, self._latest, self._notes, self._kept)
 
     def _unfolded(self, change: Mapping[str, Any]) -> None:
         good = self._shown().good

@@ -1,18 +1,209 @@
-"""The figures of a panel as HTML, for the live panel and for the static picture that a saved notebook keeps."""
+"""What a panel shows of its points, as HTML for the live panel and for a saved notebook, and as text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from math import floor, log10
 
-from kernellab.explore.controls import label_of
+from kernellab.explore.controls import Control, label_of
 from kernellab.explore.history import Evaluation, History
+from kernellab.launch.run import Severity
+from kernellab.measure.statistics import Interval
 from kernellab.views.elements import minified, style_sheet
-from kernellab.views.panels import words as wording
-from kernellab.views.panels.words import Shown, status_words, time_words
-from kernellab.views.wording import Fact, grid_words, plural
+from kernellab.views.figures.charts import history_svg
+from kernellab.views.wording import Fact, compile_words, finding_words, grid_words, plural, resource_facts
+
+_TIE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """All that a panel shows. ``latest`` is where the controls stand; where it failed, the last good figures show."""
+
+    kernel: str
+    controls: tuple[Control, ...]
+    history: History
+    latest: Evaluation | None = None
+    notes: tuple[str, ...] = ()
+    kept: str = ""
+
+    @property
+    def good(self) -> Evaluation | None:
+        """The point whose figures show: the latest, or where that failed, the last one that did not."""
+        latest = self.latest
+        if latest is None or not latest.has_failed:
+            return latest
+        return self.history.last_good() or (latest if latest.compiled is not None else None)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the figures are those of an earlier point, since the latest failed."""
+        return self.good is not None and self.good is not self.latest
+
+    @property
+    def best(self) -> Evaluation | None:
+        """The fastest right point among those that compute the same as the one whose figures show."""
+        good = self.good
+        return None if good is None else self.history.best_of(good.sizes, good.target)
+
+
+def sentence(shown: Shown) -> str:
+    """Return what a screen reader is told when the figures change."""
+    evaluation = shown.latest
+    if evaluation is None:
+        return "No point yet."
+    if evaluation.has_failed:
+        stale = "; the figures are those of the last good point" if shown.is_stale else ""
+        return f"{evaluation.point.text}: {status_words(evaluation)}: {evaluation.row.reason.rstrip('.')}{stale}."
+    parts = (
+        [time_words(evaluation), against_words(evaluation, shown.history)] if evaluation.row.time_ms is not None else []
+    )
+    if not parts:
+        parts = [f"compiled for {evaluation.target}", *resource_words(evaluation), run_words(evaluation)]
+    parts.append(evaluation.verdict.text)
+    if evaluation.is_partial:
+        parts.append("still running")
+    return f"{evaluation.point.text}: {'; '.join(part for part in parts if part)}."
+
+
+def status_words(evaluation: Evaluation) -> str:
+    """Return what became of a point: ``ok``, ``compile error``."""
+    return str(evaluation.row.status).replace("_", " ")
+
+
+def time_words(evaluation: Evaluation) -> str:
+    """Return ``0.0123 ms (0.0121 to 0.0126)``; "" where nothing was timed."""
+    row = evaluation.row
+    if row.time_ms is None:
+        return ""
+    if row.low_ms is None or row.high_ms is None:
+        return f"{row.time_ms:.4g} ms"
+    return f"{row.time_ms:.4g} ms ({row.low_ms:.4g} to {row.high_ms:.4g})"
+
+
+def against_words(evaluation: Evaluation, history: History) -> str:
+    """Return how a point compares with the best before it."""
+    if evaluation.row.time_ms is None:
+        return ""
+    best = next((each for each in history if each.number == evaluation.best), None)
+    if best is None or evaluation.against is None:
+        return "the first that was timed"
+    if best.row.config == evaluation.row.config:
+        return "the best so far, timed again"
+    return f"{_ratio_words(evaluation.against)} the best so far ({best.point.text})"
+
+
+def _ratio_words(ratio: Interval) -> str:
+    if ratio.low > 1:
+        return f"{ratio.median:.3g} times as long as"
+    if ratio.high < 1:
+        return f"{1 / ratio.median:.3g} times as fast as"
+    return "cannot be told from" if abs(ratio.median - 1) < _TIE else "within the noise of"
+
+
+def resource_words(evaluation: Evaluation) -> list[str]:
+    """Return registers, spills, shared memory and occupancy, those that are known."""
+    if evaluation.compiled is None:
+        return []
+    facts = [fact for fact in resource_facts(evaluation.compiled.resources) if fact.name != "threads"]
+    shown = [f for f in facts if f.value not in {"not known", "none"} and f.name != "stack"]
+    return [f"{fact.name} {fact.value}" + (f" ({fact.detail})" if "limited" in fact.detail else "") for fact in shown]
+
+
+def run_words(evaluation: Evaluation) -> str:
+    """Return what the interpreter did, or ""."""
+    if evaluation.run is None:
+        return ""
+    programs = evaluation.run.grid[0] * evaluation.run.grid[1] * evaluation.run.grid[2]
+    findings = [finding for finding in evaluation.run.findings if finding.severity is not Severity.NOTE]
+    found = plural(len(findings), "finding") if findings else "no findings"
+    return f"the interpreter ran {plural(programs, 'program')}, {found}"
+
+
+def facts(evaluation: Evaluation, history: History) -> list[Fact]:
+    """Return the figures of a point, the most wanted first."""
+    found = []
+    row = evaluation.row
+    if row.time_ms is not None:
+        interval = "" if row.low_ms is None else f"{row.low_ms:.4g} to {row.high_ms:.4g}"
+        found.append(Fact("time", f"{row.time_ms:.4g} ms", interval))
+        found.append(Fact("against the best", *_against_fact(evaluation, history)))
+        if row.gbps is not None:
+            found.append(Fact("throughput", f"{row.gbps:,.4g} GB/s", "of what it reads and writes"))
+        if row.tflops is not None:
+            found.append(Fact("arithmetic", f"{row.tflops:.3g} TFLOP/s", "of its dots"))
+    if evaluation.compiled is not None:
+        found += [fact for fact in resource_facts(evaluation.compiled.resources) if fact.name != "stack"]
+    found.append(_correctness(evaluation))
+    return found
+
+
+def _against_fact(evaluation: Evaluation, history: History) -> tuple[str, str]:
+    best = next((each for each in history if each.number == evaluation.best), None)
+    if best is None or evaluation.against is None:
+        return "first", "nothing to compare with yet"
+    ratio = evaluation.against
+    name = best.point.text
+    if best.row.config == evaluation.row.config:
+        return "the same", f"{name}, timed again"
+    if ratio.low > 1:
+        return f"{ratio.median:.3g} x", f"as long as {name}"
+    if ratio.high < 1:
+        return f"{1 / ratio.median:.3g} x", f"as fast as {name}"
+    return "no difference", f"to {name}"
+
+
+def _correctness(evaluation: Evaluation) -> Fact:
+    verdict = evaluation.verdict
+    if evaluation.is_partial:
+        return Fact("outputs", "…", "still running")
+    value = {True: "right", False: "wrong", None: "not compared"}[verdict.equal]
+    if verdict.equal is True and verdict.text.startswith("agrees"):
+        value = "agree"
+    if verdict.equal is False and verdict.text.startswith("differs"):
+        value = "differ"
+    return Fact("outputs", value, verdict.text or evaluation.row.reason, alarm=verdict.equal is False)
+
+
+def remarks(shown: Shown) -> list[str]:
+    """Return what else there is to say: what the interpreter found, notes of the run and the kernel, what was kept."""
+    evaluation = shown.good
+    found = list(shown.notes)
+    if evaluation is not None:
+        if evaluation.run is not None:
+            found.append(f"Without a GPU nothing is timed: {run_words(evaluation)}.")
+            found += [finding_words(finding) for finding in evaluation.run.findings]
+            found += evaluation.run.notes
+        elif evaluation.row.time_ms is None and not evaluation.is_partial and not evaluation.has_failed:
+            found.append(_ended(evaluation.row.reason[:1].upper() + evaluation.row.reason[1:]))
+        found += evaluation.notes
+    return [*dict.fromkeys(each for each in [*found, shown.kept] if each)]
+
+
+def text(shown: Shown) -> str:
+    """Return the panel for a terminal, or a page without widgets and HTML."""
+    lines = [f"Exploring {shown.kernel}, {plural(len(shown.history), 'point')} visited", sentence(shown)]
+    if shown.good is not None:
+        lines += [
+            f"  {fact.name}: {fact.value}" + (f" ({fact.detail})" if fact.detail else "")
+            for fact in facts(shown.good, shown.history)
+        ]
+        if shown.is_stale:
+            lines[2:2] = [f"  figures of {shown.good.point.text}:"]
+    lines += [f"  {remark}" for remark in remarks(shown)]
+    ranges = ", ".join(f"{control.name} {_range_text(control)}" for control in shown.controls)
+    return "\n".join([*lines, f"Controls: {ranges}"])
+
+
+def _range_text(control: Control) -> str:
+    labels = [label_of(choice) for choice in control.choices]
+    is_ordered = all(isinstance(choice, int) and not isinstance(choice, bool) for choice in control.choices)
+    return f"{labels[0]} to {labels[-1]}" if is_ordered and len(labels) > 2 else " or ".join(labels)
+
+
+def _ended(reason: str) -> str:
+    return reason if not reason or reason.endswith((".", "!", "?")) else f"{reason}."
+
 
 # Where the page has the live panel, the static picture steps back; where it has not, the message of the widget manager
 # that it found no model does.
@@ -31,11 +222,13 @@ def figures_html(shown: Shown) -> str:
     if good is not None:
         stale = " kp-stale" if shown.is_stale else ""
         old = f'<p class="kp-of">Figures of the last good point, {escape(good.point.text)}</p>' if stale else ""
-        tiles = "".join(map(_tile, wording.facts(good, shown.history)))
+        tiles = "".join(map(_tile, facts(good, shown.history)))
         parts.append(f'<div class="kp-good{stale}">{old}{_where(good)}<dl class="kp-facts">{tiles}</dl></div>')
     if shown.history.evaluations:
-        parts.append(f'<div class="kp-history">{history_svg(shown.history, shown.best, shown.latest)}</div>')
-    parts += [f'<p class="kp-note">{escape(remark)}</p>' for remark in wording.remarks(shown)]
+        parts.append(
+            f'<div class="kp-history">{history_svg(shown.history, shown.best, shown.latest, point_words)}</div>'
+        )
+    parts += [f'<p class="kp-note">{escape(remark)}</p>' for remark in remarks(shown)]
     return "\n".join(parts)
 
 
@@ -54,8 +247,7 @@ def picture_html(shown: Shown) -> str:
 
 
 def _count(shown: Shown) -> str:
-    count = len(shown.history)
-    return f"explored at {count} point{'s' * (count != 1)}; run the cell for its controls"
+    return f"explored at {plural(len(shown.history), 'point')}; run the cell for its controls"
 
 
 def _failure(evaluation: Evaluation) -> str:
@@ -65,7 +257,7 @@ def _failure(evaluation: Evaluation) -> str:
     place = f"<pre>{escape(lines)}</pre>" if lines else ""
     message = evaluation.error.message if evaluation.error is not None else evaluation.row.reason
     return (
-        f'<div class="kp-alert"><b>{escape(wording.status_words(evaluation))}</b> at {escape(evaluation.point.text)}: '
+        f'<div class="kp-alert"><b>{escape(status_words(evaluation))}</b> at {escape(evaluation.point.text)}: '
         f"{escape(message)}{place}</div>"
     )
 
@@ -75,11 +267,7 @@ def _where(evaluation: Evaluation) -> str:
     if evaluation.grid is not None:
         words.append(f"grid {grid_words(evaluation.grid)}")
     if evaluation.compiled is not None:
-        words.append(
-            f"compiled in {evaluation.compiled.seconds:.2f} s"
-            if not evaluation.compiled.from_cache
-            else "compiled earlier"
-        )
+        words.append(compile_words(evaluation.compiled))
     return f'<p class="kp-where">{" · ".join(map(escape, words))}</p>'
 
 
@@ -95,161 +283,7 @@ def _tile(fact: Fact) -> str:
     )
 
 
-_WIDTH, _HEIGHT = 640.0, 160.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 12.0, 30.0, 24.0
-_MOST = 48  # the last of them
-
-
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """Where numbers lie on the vertical axis; ``low`` and ``high`` are those at its ends."""
-
-    low: float
-    high: float
-    is_log: bool = False
-
-    def y(self, value: float) -> float:
-        low, high, at = (log10(v) if self.is_log else v for v in (self.low, self.high, value))
-        return _HEIGHT - _BOTTOM - (at - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
-
-
-def history_svg(history: History, best: Evaluation | None, current: Evaluation | None) -> str:
-    """Return the history as inline SVG in the colours of the page; points that failed stand on the axis as crosses."""
-    evaluations = history.evaluations[-_MOST:]
-    timed = [evaluation for evaluation in evaluations if evaluation.row.time_ms is not None]
-    step = (_WIDTH - _LEFT - _RIGHT) / max(len(evaluations), 8)
-
-    def x(index: int) -> float:
-        return _LEFT + (index + 0.5) * step
-
-    if timed:
-        body, title, scale = (
-            _times(evaluations, timed, best, x),
-            "time, ms, with its interval; the best is large",
-            _time_scale(timed),
-        )
-    else:
-        body, title, scale = (
-            _occupancies(evaluations, x),
-            "occupancy, % (bars) and registers per thread (numbers)",
-            _Scale(0, 100),
-        )
-    here = next(
-        (i for i, evaluation in enumerate(evaluations) if current is not None and evaluation.number == current.number),
-        None,
-    )
-    ring = "" if here is None else _ring(evaluations[here], x(here), scale, step)
-    numbers = "".join(
-        f'<text class="kp-tick" x="{x(i):.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{evaluation.number}</text>'
-        for i, evaluation in enumerate(evaluations)
-        if len(evaluations) <= 24 or evaluation.number % 5 == 0
-    )
-    label = f"{plural(len(history), 'point')} visited: {title}"
-    return (
-        f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{escape(label)}">'
-        f'<text class="kp-tick" x="4" y="11">{escape(title)}</text>{_axis(scale)}{body}{ring}{numbers}</svg>'
-    )
-
-
-def _times(
-    evaluations: Sequence[Evaluation], timed: Sequence[Evaluation], best: Evaluation | None, x: Callable[[int], float]
-) -> str:
-    scale = _time_scale(timed)
-    good = [(i, each.row.time_ms) for i, each in enumerate(evaluations) if each.verdict.equal is not False]
-    places = [(x(i), scale.y(time_ms)) for i, time_ms in good if time_ms is not None]
-    line = " ".join(f"{px:.1f},{py:.1f}" for px, py in places)
-    marks = [f'<polyline class="kp-line" points="{line}"/>']
-    for i, each in enumerate(evaluations):
-        row = each.row
-        if row.time_ms is None:
-            marks.append(_cross(each, x(i)))
-            continue
-        low, high = scale.y(row.low_ms or row.time_ms), scale.y(row.high_ms or row.time_ms)
-        style = "kp-best" if best is not None and each.number == best.number else "kp-dot"
-        style = "kp-wrong" if each.verdict.equal is False else style
-        marks.append(
-            f'<g class="{style}">{_tip(each)}<line x1="{x(i):.1f}" x2="{x(i):.1f}" y1="{low:.1f}" y2="{high:.1f}"/>'
-            f'<circle cx="{x(i):.1f}" cy="{scale.y(row.time_ms):.1f}" r="4"/></g>'
-        )
-    return "".join(marks)
-
-
-def _occupancies(evaluations: Sequence[Evaluation], x: Callable[[int], float]) -> str:
-    scale, width = _Scale(0, 100), _width(x(1) - x(0))
-    marks = []
-    for i, each in enumerate(evaluations):
-        share = each.row.occupancy
-        if each.has_failed or each.compiled is None:
-            marks.append(_cross(each, x(i)))
-            continue
-        top = scale.y(100 * (share or 0.0))
-        style = "kp-wrong" if each.verdict.equal is False else "kp-column"
-        registers = "" if each.row.registers is None else str(each.row.registers)
-        marks.append(
-            f'<g class="{style}">{_tip(each)}<rect x="{x(i) - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" '
-            f'height="{_HEIGHT - _BOTTOM - top:.1f}"/></g>'
-            f'<text class="kp-tick" x="{x(i):.1f}" y="{top - 5:.1f}" text-anchor="middle">{registers}</text>'
-        )
-    return "".join(marks)
-
-
-def _ring(evaluation: Evaluation, x: float, scale: _Scale, step: float) -> str:
-    """Return what marks the current point: a ring, or a frame around its column."""
-    base = _HEIGHT - _BOTTOM
-    if evaluation.row.time_ms is not None:
-        return f'<circle class="kp-here" cx="{x:.1f}" cy="{scale.y(evaluation.row.time_ms):.1f}" r="8"/>'
-    if evaluation.has_failed or scale.low > 0:
-        return f'<circle class="kp-here" cx="{x:.1f}" cy="{base - 5:.1f}" r="9"/>'
-    width, top = _width(step) + 5, scale.y(100 * (evaluation.row.occupancy or 0.0)) - 2.5
-    return (
-        f'<rect class="kp-here" x="{x - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" height="{base - top:.1f}" '
-        'rx="2"/>'
-    )
-
-
-def _width(step: float) -> float:
-    return min(26.0, 0.6 * step)
-
-
-def _cross(evaluation: Evaluation, x: float) -> str:
-    y = _HEIGHT - _BOTTOM - 5
-    return (
-        f'<g class="kp-failed">{_tip(evaluation)}<path d="M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8"/>'
-        f'<rect x="{x - 6:.1f}" y="{y - 6:.1f}" width="12" height="12" opacity="0"/></g>'
-    )
-
-
-def _tip(each: Evaluation) -> str:
+def point_words(each: Evaluation) -> str:
+    """Return what hovering over a point of the chart tells."""
     what = time_words(each) or (each.row.reason if each.has_failed else f"{each.row.registers} registers")
-    words = f"{each.number}. {each.point.text}, {each.target}: {status_words(each)}, {what}"
-    return f"<title>{escape(words)}</title>"
-
-
-def _time_scale(timed: Sequence[Evaluation]) -> _Scale:
-    low = min(evaluation.row.low_ms or evaluation.row.time_ms or 0.0 for evaluation in timed)
-    high = max(evaluation.row.high_ms or evaluation.row.time_ms or 0.0 for evaluation in timed)
-    low, high = max(low * 0.9, 1e-9), max(high * 1.1, 2e-9)
-    return _Scale(low, high, is_log=high > 8 * low)
-
-
-def _axis(scale: _Scale) -> str:
-    ticks = [value for value in _ticks(scale) if scale.low <= value <= scale.high]
-    lines = "".join(
-        f'<line class="kp-grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{scale.y(v):.1f}" y2="{scale.y(v):.1f}"/>'
-        f'<text class="kp-tick" x="{_LEFT - 6}" y="{scale.y(v) + 3.5:.1f}" text-anchor="end">{v:.4g}</text>'
-        for v in ticks
-    )
-    base = _HEIGHT - _BOTTOM
-    return f'{lines}<line class="kp-axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{base}" y2="{base}"/>'
-
-
-def _ticks(scale: _Scale) -> list[float]:
-    if scale.is_log:
-        low, high = floor(log10(scale.low)), floor(log10(scale.high))
-        marks = (1, 2, 5) if high - low < 2 else (1,)
-        return [mark * 10.0**power for power in range(low, high + 1) for mark in marks]
-    rough = (scale.high - scale.low) / 4
-    power = 10.0 ** floor(log10(rough))
-    step = next(mark * power for mark in (1, 2, 5, 10) if mark * power >= rough)
-    first = int(scale.low / step)
-    return [step * i for i in range(first, first + 6)]
+    return f"{each.number}. {each.point.text}, {each.target}: {status_words(each)}, {what}"
