@@ -303,9 +303,11 @@ class ImplementationState:
 
     @property
     def is_in(self) -> bool:
+        """Whether it still takes part."""
         return self.row.status is Status.OK
 
     def drop(self, status: Status, reason: str) -> None:
+        """Let it take no further part, for a reason that its row says."""
         self.row = replace(self.row, status=status, reason=reason)
 
 

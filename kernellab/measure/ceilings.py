@@ -9,7 +9,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,13 +39,8 @@ class Ceilings:
     created: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "device": self.device,
-            "driver": self.driver,
-            "memory_gbps": self.memory_gbps,
-            "tflops": dict(self.tflops),
-            "created": self.created,
-        }
+        """Return the ceilings as JSON has them."""
+        return {**asdict(self), "tflops": dict(self.tflops)}
 
 
 def kept_ceilings(folder: Path, device: str, driver: str) -> Ceilings | None:

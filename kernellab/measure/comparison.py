@@ -40,6 +40,7 @@ class Difference:
 
     @property
     def place(self) -> str:
+        """Where the element lies: ``[2, 7]``."""
         return f"[{', '.join(map(str, self.index))}]" if self.index else "the value"
 
 

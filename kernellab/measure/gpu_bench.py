@@ -141,11 +141,7 @@ class WorkerBench:
         if kernel.hooks:
             self.options.notes.append(IN_WORKER)
         self._require_good(timing, implementation)
-        if timing.group == len(self._founders):
-            self._founders.append(implementation)
-        if timing.note:
-            self.options.notes.append(timing.note)
-        return Measured(timing.times_ms, timing.group, timing.difference)
+        return _entered(timing, implementation, self.options, self._founders)
 
     def _measured(
         self, implementation: Implementation, runs: int, stop_above_ms: float | None
@@ -329,11 +325,7 @@ class LocalBench:
         if timing.damages:
             self.close()
         require_good(timing, implementation, self._names)
-        if timing.group == len(self._founders):
-            self._founders.append(implementation)
-        if timing.note:
-            self.options.notes.append(timing.note)
-        return Measured(timing.times_ms, timing.group, timing.difference)
+        return _entered(timing, implementation, self.options, self._founders)
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each in turns; see `Bench.interleave`."""
@@ -392,3 +384,14 @@ class LocalBench:
         if launch.has_hooks and self._bench is not None:
             self._bench.hooks[kernel.digest] = bound_hooks(hook_calls(launch), specs, self._bench.memory.tensors)
         return kernel
+
+
+def _entered(
+    timing: Timing, implementation: Implementation, options: BenchOptions, founders: list[Implementation]
+) -> Measured:
+    """Return what was measured; the first launch of each group of outputs is kept among its founders."""
+    if timing.group == len(founders):
+        founders.append(implementation)
+    if timing.note:
+        options.notes.append(timing.note)
+    return Measured(timing.times_ms, timing.group, timing.difference)

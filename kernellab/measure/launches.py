@@ -48,6 +48,7 @@ class KernelLaunch:
 
     @property
     def has_hooks(self) -> bool:
+        """Whether anything is to be called before or after the launch."""
         return bool(self.before) or self.after is not None
 
     @property
@@ -77,6 +78,7 @@ class Launches:
 
     @property
     def name(self) -> str:
+        """The name of the kernel, without its decorators."""
         from kernellab._triton.objects import jit_function
 
         return str(jit_function(self.kernel).__name__)
@@ -234,10 +236,12 @@ class BoundHooks:
     arguments: Mapping[str, Any]
 
     def before(self) -> None:
+        """Call what is to be called before a launch."""
         for hook in self.calls.before:
             hook(dict(self.arguments))
 
     def after(self, exception: Exception | None) -> None:
+        """Call what is to be called after a launch, with what it raised."""
         if self.calls.after is not None:
             self.calls.after(dict(self.arguments), exception=exception)
 
@@ -247,6 +251,7 @@ class BadHook(Exception):
 
 
 def bound_hooks(calls: HookCalls, specs: Sequence[tuple[str, ArgumentSpec]], memories: Sequence[Any]) -> BoundHooks:
+    """Return hooks with the arguments of a bench; ``memories`` are tensors of bytes, one per storage of ``specs``."""
     named = {
         name: calls.values.get(name) if isinstance(spec, ScalarSpec) else argument_of(spec, memories)
         for name, spec in specs

@@ -85,9 +85,9 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
     plain = Worker.run
 
-    def run(self: Worker, job: Job, timeout_s: float) -> Any:
-        asked.append(job.handler.rpartition(":")[2])
-        return plain(self, job, timeout_s)
+    def run(self: Worker, job: Job[Any, Any], *more: Any) -> Any:
+        asked.append(job.handler.__name__)
+        return plain(self, job, *more)
 
     monkeypatch.setattr(Worker, "run", run)
     return asked
