@@ -137,6 +137,7 @@ class GpuTimer:
         times: dict[int, tuple[float, ...]] = {}
         if there and self.bench is not None:
             self._restore()
+            self.watch.synchronize()  # the worker shares the device
             times |= zip(map(id, there), self.bench.interleave(there, rounds), strict=True)
             self._look()
         if here:
