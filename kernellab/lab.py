@@ -331,9 +331,11 @@ class Lab:
         Raises:
             UnknownName, UsageError: there is no such kernel or launch, or the parameters differ.
         """
-        from kernellab.benchmark.comparison import Environment, compare_kernels
+        from kernellab.benchmark.comparison import ComparisonEnvironment, compare_kernels
 
-        return compare_kernels(self.kernels, Environment(self.compile, self._device, self.launches), left, right)
+        return compare_kernels(
+            self.kernels, ComparisonEnvironment(self.compile, self._device, self.launches), left, right
+        )
 
     def frame(self, table: str) -> Any:
         """Return ``kernels``, ``launches`` or ``measurements`` of the whole history as a DataFrame.

@@ -108,7 +108,7 @@ class _Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class ComparisonEnvironment:
     """What a comparison works with: `Lab.compile`, the device, and the runtime that times."""
 
     compile: Callable[..., Compiled]
@@ -117,7 +117,7 @@ class Environment:
 
 
 def compare_kernels(
-    kernels: Registry, environment: Environment, left: str | int, right: str | int | Callable[..., Any]
+    kernels: Registry, environment: ComparisonEnvironment, left: str | int, right: str | int | Callable[..., Any]
 ) -> Comparison:
     """Compare two kept kernels, or one with a function of torch, on the inputs of the latest recorded launch.
 
@@ -160,7 +160,7 @@ def _common_launch(kernels: Registry, first: Version, other: Version | None) -> 
 
 
 def _kernel_side(
-    kernels: Registry, environment: Environment, version: Version, shared: RecordedLaunch, *, is_edited: bool
+    kernels: Registry, environment: ComparisonEnvironment, version: Version, shared: RecordedLaunch, *, is_edited: bool
 ) -> Side:
     """Return a kernel with constexprs and options of its own launches, where it has some."""
     from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
@@ -242,7 +242,7 @@ def _numbered(result: Any) -> dict[str, Any]:
     return {str(i): value for i, value in enumerate(result if isinstance(result, tuple) else (result,))}
 
 
-def _compared(left: Side, right: Side, arguments: Mapping[str, Any], environment: Environment) -> Comparison:
+def _compared(left: Side, right: Side, arguments: Mapping[str, Any], environment: ComparisonEnvironment) -> Comparison:
     names, sources = (left.name, right.name), (left.source, right.source)
     outcomes = _outcome(left, arguments), _outcome(right, arguments)
     pair = outcomes[0].compiled, outcomes[1].compiled

@@ -48,7 +48,7 @@ AGREE = "; outputs agree on the CPU"
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class BenchmarkEnvironment:
     """What a benchmark works with.
 
     ``kernel_of`` returns name and bound kernel of a kernel, a label or an id; ``best`` the config of an autotuned one
@@ -74,7 +74,7 @@ class Environment:
 
 @dataclass(slots=True)
 class _Session:
-    environment: Environment
+    environment: BenchmarkEnvironment
     spec: BenchmarkSpec
     arguments: Arguments
     notes: list[str] = field(default_factory=list)
@@ -221,7 +221,7 @@ class _Session:
             state.drop(Status.WRONG if problem else Status.NOT_TIMED, why)
 
 
-def benchmarked(environment: Environment, spec: BenchmarkSpec, parameters: tuple[str, ...]) -> Benchmark:
+def benchmarked(environment: BenchmarkEnvironment, spec: BenchmarkSpec, parameters: tuple[str, ...]) -> Benchmark:
     """Measure every point; an interrupt keeps what there is.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernellab.benchmark.outputs import differences_on_cpu
 from kernellab.benchmark.result import Benchmark
-from kernellab.benchmark.runner import Environment, benchmarked
+from kernellab.benchmark.runner import BenchmarkEnvironment, benchmarked
 from kernellab.benchmark.spec import BenchmarkSpec
 from kernellab.benchmark.timer import gpu_timers
 from kernellab.launch.runtime import Launches as Runtime
@@ -34,7 +34,7 @@ def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, best: Best, spec:
     kernel_of = partial(_kernel_of, kernels, bind)
     kernel = kernel_of(spec.kernel)[1]
     version = kernels.current(kernel)
-    environment = Environment(
+    environment = BenchmarkEnvironment(
         compiler=runtime.compiler,
         target=device.target,
         kernel_of=kernel_of,

@@ -27,7 +27,7 @@ PLAIN = Manner()
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedOutput:
     """What an output is to hold: ``output`` is a view of the bench's memory, ``value`` one of the reference's.
 
     ``error`` is the view of its bounds, None where it has none but those that follow from ``unit``, as a `Value`. An
@@ -74,7 +74,7 @@ class Setup:
     read: frozenset[int]
     outputs: tuple[TensorSpec, ...]
     zeroed: tuple[TensorSpec, ...] = ()
-    expected: tuple[Expected, ...] = ()
+    expected: tuple[ExpectedOutput, ...] = ()
     references: tuple[Memory, ...] = ()
     tables: Tables = field(default_factory=Tables)
 
@@ -120,7 +120,7 @@ class RoundsJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class BenchTiming:
     """The times of one kernel. ``group`` is that of its outputs, or `NO_GROUP` where they are like none that is kept.
 
     ``fault`` and ``refusal`` are the driver's words. After a fault, the process can do nothing more on the device;

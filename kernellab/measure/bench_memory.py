@@ -13,7 +13,7 @@ from kernellab.gpu.trial_job import Damage
 from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
 from kernellab.launch.memory import Moves
-from kernellab.measure.bench_jobs import Expected, Setup
+from kernellab.measure.bench_jobs import ExpectedOutput, Setup
 from kernellab.measure.comparison import Check, Value, agree, compared
 
 _ZONE_BYTES = 4 << 20
@@ -94,7 +94,7 @@ class BenchMemory:
         """Compare the outputs with what they are to hold, the values of which lie in ``references``."""
         return [self._check(each, references) for each in self.setup.expected]
 
-    def _check(self, expected: Expected, references: Sequence[Any]) -> Check:
+    def _check(self, expected: ExpectedOutput, references: Sequence[Any]) -> Check:
         storage = expected.output.storage
         output, value = tensor_of(expected.output, self.tensors[storage]), _viewed(expected.value, references)
         error = None if expected.error is None else _viewed(expected.error, references)

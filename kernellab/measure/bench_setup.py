@@ -15,7 +15,7 @@ from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, TensorSpec,
 from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import fill_of
 from kernellab.launch.reached import NOTHING, Reached, reached
-from kernellab.measure.bench_jobs import BenchKernel, Expected, Setup
+from kernellab.measure.bench_jobs import BenchKernel, ExpectedOutput, Setup
 from kernellab.measure.implementations import BenchOptions, Implementation, touched
 from kernellab.measure.launches import KernelLaunch
 from kernellab.measure.reference import Reference
@@ -135,7 +135,7 @@ def bench_kernel(
 
 def expected_of(
     reference: Reference, arguments: Mapping[str, Any], views: Mapping[str, TensorSpec], exported: IpcExport
-) -> tuple[Expected, ...]:
+) -> tuple[ExpectedOutput, ...]:
     """Return what a bench compares the outputs of launches with; ``exported`` takes the values to where it works.
 
     ``views`` are the outputs in the memory of the bench, ``arguments`` those of a launch before it.
@@ -146,7 +146,7 @@ def expected_of(
     errors = {name: value.error for name, value in values.items() if value.error is not None}
     bounds = dict(exported.specs(errors))
     return tuple(
-        Expected(name, views[name], spec, _tensor(bounds.get(name)), values[name].unit, fill_of(tensors[name]))
+        ExpectedOutput(name, views[name], spec, _tensor(bounds.get(name)), values[name].unit, fill_of(tensors[name]))
         for name, spec in specs.items()
         if isinstance(spec, TensorSpec)
     )

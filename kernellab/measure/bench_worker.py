@@ -10,7 +10,16 @@ from typing import Any
 from kernellab._triton.artifact import LAUNCH_ERRORS, bring_scratch, compiled_from_files, relauncher
 from kernellab.errors import first_line
 from kernellab.gpu.ipc import argument_of, with_moved_numbers
-from kernellab.measure.bench_jobs import NO_GROUP, BenchKernel, Manner, MeasureJob, Readiness, RoundsJob, Setup, Timing
+from kernellab.measure.bench_jobs import (
+    NO_GROUP,
+    BenchKernel,
+    BenchTiming,
+    Manner,
+    MeasureJob,
+    Readiness,
+    RoundsJob,
+    Setup,
+)
 from kernellab.measure.bench_memory import BenchMemory, TooLarge, copied
 from kernellab.measure.comparison import agree
 from kernellab.measure.launches import BadHook, BoundHooks, bound_hooks, loaded_hooks
@@ -38,7 +47,7 @@ class Workbench:
     _launchers: dict[tuple[str, tuple[int, int, int]], Launcher] = field(default_factory=dict)
     _graphs: dict[tuple[str, tuple[int, int, int]], Launcher] = field(default_factory=dict)
 
-    def measure(self, job: MeasureJob) -> Timing:
+    def measure(self, job: MeasureJob) -> BenchTiming:
         """Launch once, compare the outputs, time as many launches as the job says."""
         self.note, late = "", self.watch.late
         try:
@@ -49,19 +58,19 @@ class Workbench:
             group, difference = self._judged(job.kernel)
             damages = self.memory.damages()
             if damages:
-                return Timing(damages=damages)
+                return BenchTiming(damages=damages)
             if difference:
-                return Timing(group=1, difference=difference)
+                return BenchTiming(group=1, difference=difference)
             times = self._screened(job)
             if self.watch.late > late:
                 self.note = "; ".join(filter(None, (self.note, LATE)))
         except BadHook as exc:
-            return Timing(bad_hook=str(exc))
+            return BenchTiming(bad_hook=str(exc))
         except LAUNCH_ERRORS as exc:
             return self._failed(exc)
-        return Timing(tuple(times), group, note=self.note)
+        return BenchTiming(tuple(times), group, note=self.note)
 
-    def rounds(self, job: RoundsJob) -> list[Timing]:
+    def rounds(self, job: RoundsJob) -> list[BenchTiming]:
         """Time kernels in turns; where it is ``warm``, right after a launch of their own."""
         late = self.watch.late
         try:
@@ -72,7 +81,7 @@ class Workbench:
         except LAUNCH_ERRORS as exc:
             return [self._failed(exc)]
         note = LATE if self.watch.late > late else ""
-        return [Timing(tuple(times), note=note) for times in found]
+        return [BenchTiming(tuple(times), note=note) for times in found]
 
     def _screened(self, job: MeasureJob) -> list[float]:
         """Return the milliseconds of as many launches as a job asks for; of two, where both are above its limit."""
@@ -145,13 +154,13 @@ class Workbench:
         self._launched(kernel, self._launcher(kernel))
         self.watch.synchronize()
 
-    def _failed(self, exc: Exception) -> Timing:
+    def _failed(self, exc: Exception) -> BenchTiming:
         """Tell a launch that was refused from one after which the device answers nothing more."""
         try:
             self.watch.synchronize()
         except RuntimeError as fault:
-            return Timing(fault=str(fault))
-        return Timing(refusal=f"{exc}" or type(exc).__name__)
+            return BenchTiming(fault=str(fault))
+        return BenchTiming(refusal=f"{exc}" or type(exc).__name__)
 
     def _launcher(self, kernel: BenchKernel) -> Launcher:
         key = (kernel.digest, kernel.grid)
@@ -207,16 +216,16 @@ def get_ready(job: Readiness, progress: object) -> None:
     torch.cuda.empty_cache()  # nothing may come to be measured, and then nobody closes a bench
 
 
-def measure(job: MeasureJob, progress: object) -> Timing:
+def measure(job: MeasureJob, progress: object) -> BenchTiming:
     """Answer a `MeasureJob` in the GPU worker."""
     try:
         bench = _workbench(job.setup)
     except TooLarge as exc:
-        return Timing(no_room=exc.message)
+        return BenchTiming(no_room=exc.message)
     return bench.measure(job)
 
 
-def rounds(job: RoundsJob, progress: object) -> list[Timing]:
+def rounds(job: RoundsJob, progress: object) -> list[BenchTiming]:
     """Answer a `RoundsJob` in the GPU worker."""
     return _workbench(job.setup).rounds(job)
 

@@ -19,7 +19,7 @@ from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.gpu.worker import warm_up
 from kernellab.launch.trial import Trials
 from kernellab.measure import bench_worker
-from kernellab.measure.bench_jobs import BenchKernel, MeasureJob, Readiness, RoundsJob, Setup, Timing
+from kernellab.measure.bench_jobs import BenchKernel, BenchTiming, MeasureJob, Readiness, RoundsJob, Setup
 from kernellab.measure.bench_memory import TooLarge, copied, in_place
 from kernellab.measure.bench_setup import CommonMemory, bench_kernel, bytes_of, require_followed
 from kernellab.measure.bench_worker import Workbench
@@ -145,7 +145,7 @@ class WorkerBench:
 
     def _measured(
         self, implementation: Implementation, runs: int, stop_above_ms: float | None
-    ) -> tuple[Timing, BenchKernel]:
+    ) -> tuple[BenchTiming, BenchKernel]:
         """Return what the worker answers.
 
         Raises:
@@ -245,7 +245,7 @@ class WorkerBench:
             self._lose_worker(device)
             raise
 
-    def _require_good(self, timing: Timing, implementation: Implementation) -> None:
+    def _require_good(self, timing: BenchTiming, implementation: Implementation) -> None:
         if timing.fault:
             assert self._setup is not None
             device = self._setup.device
@@ -387,7 +387,7 @@ class LocalBench:
 
 
 def _entered(
-    timing: Timing, implementation: Implementation, options: BenchOptions, founders: list[Implementation]
+    timing: BenchTiming, implementation: Implementation, options: BenchOptions, founders: list[Implementation]
 ) -> Measured:
     """Return what was measured; the first launch of each group of outputs is kept among its founders."""
     if timing.group == len(founders):

@@ -14,7 +14,7 @@ from kernellab.ir.effects import Access, Effects
 from kernellab.launch.poison import Poison, poison
 from kernellab.launch.reached import Copies, Reached
 from kernellab.launch.runtime import Launches as Runtime
-from kernellab.measure.bench_jobs import PLAIN, Manner, Timing
+from kernellab.measure.bench_jobs import PLAIN, BenchTiming, Manner
 from kernellab.measure.config import NO_CONFIG, Config
 from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.measure.reference import Reference
@@ -138,7 +138,7 @@ class BenchOptions:
 
 
 def require_good(
-    timing: Timing,
+    timing: BenchTiming,
     implementation: Implementation,
     memory_names: Mapping[int, Sequence[str]] = MappingProxyType({}),
 ) -> None:

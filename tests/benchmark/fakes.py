@@ -10,7 +10,7 @@ from typing import Any
 import kernellab
 from kernellab._triton.objects import jit_function
 from kernellab.benchmark.result import Benchmark, Clocks, Progress
-from kernellab.benchmark.runner import Environment, benchmarked
+from kernellab.benchmark.runner import BenchmarkEnvironment, benchmarked
 from kernellab.benchmark.spec import BenchmarkSpec, peers, swept
 from kernellab.measure.implementations import Implementation
 from kernellab.measure.stopwatch import DeviceState
@@ -88,10 +88,10 @@ class FakeGpu:
         spec = BenchmarkSpec(bound, grid, given or {}, over, versus=versus, **asked)
         return benchmarked(self._environment(bound), spec, names)
 
-    def _environment(self, kernel: Any) -> Environment:
+    def _environment(self, kernel: Any) -> BenchmarkEnvironment:
         kernels = self.lab.kernels
         version = kernels.known(kernel) or kernels.add(kernel)
-        return Environment(
+        return BenchmarkEnvironment(
             compiler=self.lab.compiler,
             target=self.lab.target,
             kernel_of=self._kernel_of,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kernellab.gpu.trial_job import Memory
 from kernellab.launch.arguments import TensorSpec
 from kernellab.launch.poison import fill
-from kernellab.measure.bench_jobs import Expected, Setup
+from kernellab.measure.bench_jobs import ExpectedOutput, Setup
 from kernellab.measure.bench_memory import BenchMemory, TooLarge, copied
 from kernellab.measure.comparison import Check, agree
 
@@ -183,7 +183,7 @@ def checked(got: torch.Tensor, want: torch.Tensor, filled: float | None = None, 
         frozenset({0} if read else ()),
         (output,),
         (),
-        (Expected("out", output, value, error, 0.0, filled),),
+        (ExpectedOutput("out", output, value, error, 0.0, filled),),
     )
     held = got.flatten().view(torch.uint8)
     bench = BenchMemory(setup, [held], {0: held.clone()})

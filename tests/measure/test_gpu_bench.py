@@ -16,7 +16,7 @@ from kernellab.gpu.trial_job import Damage
 from kernellab.ir.effects import Access, Effects, Site, UnknownEffect
 from kernellab.ir.graph import Location
 from kernellab.launch.arguments import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
-from kernellab.measure.bench_jobs import Readiness, Setup, Timing
+from kernellab.measure.bench_jobs import BenchTiming, Readiness, Setup
 from kernellab.measure.bench_setup import CommonMemory, views_of
 from kernellab.measure.gpu_bench import WorkerBench, _Elsewhere
 from kernellab.measure.implementations import BenchOptions, require_good, touched
@@ -56,24 +56,24 @@ def test_views_have_the_names_that_effects_give_them() -> None:
 
 
 def test_a_fault_names_kernel_and_config() -> None:
-    fault = Timing(fault="CUDA error: an illegal memory access was encountered\nmore")
+    fault = BenchTiming(fault="CUDA error: an illegal memory access was encountered\nmore")
     with pytest.raises(RunError, match=r"copy \(BLOCK=64.*\) failed on the GPU: an illegal memory access"):
         require_good(fault, CANDIDATE)
 
 
 def test_a_refused_launch_is_no_fault() -> None:
     with pytest.raises(LaunchError, match="was refused: out of resource"):
-        require_good(Timing(refusal="out of resource: threads"), CANDIDATE)
+        require_good(BenchTiming(refusal="out of resource: threads"), CANDIDATE)
 
 
 def test_a_good_answer_passes() -> None:
-    require_good(Timing((1.0,)), CANDIDATE)
+    require_good(BenchTiming((1.0,)), CANDIDATE)
 
 
 def test_a_write_out_of_bounds_names_the_argument_and_how_far() -> None:
     effects = Effects(("x", "y"), (site("y", Access.WRITE),))
     candidate = candidate_of(config(64), effects=effects)
-    damaged = Timing(damages=(Damage(after=1, before=None, past_end_bytes=0, ahead_bytes=99, count=8),))
+    damaged = BenchTiming(damages=(Damage(after=1, before=None, past_end_bytes=0, ahead_bytes=99, count=8),))
     with pytest.raises(OutOfBounds, match=r"copy \(BLOCK=64.*\) wrote out of bounds: 8 bytes beyond the end of y"):
         require_good(damaged, candidate, {0: ["x"], 1: ["y"]})
 
