@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 import kernellab
+from tests.labs import shared_lab
 
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=":memory:") as opened:
+    with shared_lab(store=":memory:") as opened:
         yield opened

@@ -15,12 +15,13 @@ import kernellab
 from kernellab.benchmark.spec import Arguments, BenchmarkSpec, cast
 from kernellab.errors import LaunchError, UnknownName, UsageError
 from kernellab.views.cards.benchmark import benchmark_text
+from tests.labs import shared_lab
 from tests.samples import add_kernel, scale_kernel, tuned_kernel
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:75", store=":memory:") as opened:
+    with shared_lab(target="cuda:75", store=":memory:") as opened:
         yield opened
 
 

@@ -13,6 +13,7 @@ from kernellab.benchmark.comparison import Timing
 from kernellab.errors import UnknownName, UsageError
 from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.views.cards.comparison import comparison_html, comparison_text, timing_words
+from tests.labs import shared_lab
 
 SCALE = """
 @triton.jit
@@ -27,7 +28,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @pytest.fixture
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=":memory:") as opened:
+    with shared_lab(store=":memory:") as opened:
         launch(opened, SCALE)
         yield opened
 

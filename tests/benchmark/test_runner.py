@@ -19,12 +19,13 @@ from kernellab.measure.implementations import Implementation
 from tests.benchmark.fakes import FakeGpu, Time
 from tests.ir.test_arithmetic import counting_down
 from tests.kernels.matmul import matmul_case
+from tests.labs import shared_lab
 from tests.samples import add_kernel, tuned_kernel
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:90", store=":memory:") as opened:
+    with shared_lab(target="cuda:90", store=":memory:") as opened:
         yield opened
 
 
@@ -290,7 +291,7 @@ def test_flops_come_from_the_dots_or_from_a_formula(lab: kernellab.Lab) -> None:
 
 
 def test_rows_are_kept_in_the_history_and_the_kernel_stays_its_own_best(lab: kernellab.Lab) -> None:
-    with kernellab.Lab(target="cuda:90", store=":memory:") as own:
+    with shared_lab(target="cuda:90", store=":memory:") as own:
         gpu = FakeGpu(own, times(add_kernel=0.5, torch=0.1))
         gpu.bench(add_kernel, grid, over={"n": [64, 128]}, inputs=inputs, versus={"torch": torch_add})
         kept = own.frame("measurements")

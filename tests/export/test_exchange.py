@@ -19,6 +19,7 @@ from kernellab.measure.provenance import Device
 from kernellab.target import Target
 from kernellab.tune.result import Tuning
 from kernellab.tune.tuning import Environment, Options, tuned
+from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench
 
 CONFIGS = [triton.Config({"BLOCK": block}) for block in (64, 128)]
@@ -42,7 +43,7 @@ def tune(lab: kernellab.Lab, name: str = "NVIDIA H200") -> Tuning:
 
 
 def lab_in(folder: Path) -> kernellab.Lab:
-    return kernellab.Lab(target="cuda:90", store=folder)
+    return shared_lab(target="cuda:90", store=folder)
 
 
 @pytest.fixture(scope="module")

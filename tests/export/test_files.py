@@ -16,11 +16,12 @@ from kernellab.errors import UsageError
 from kernellab.store import Measurement
 from kernellab.views.cards.results import exported_text
 from tests.export.test_module import SCALE, cell, tensors
+from tests.labs import shared_lab
 
 
 @pytest.fixture
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:80", store=":memory:") as opened:
+    with shared_lab(target="cuda:80", store=":memory:") as opened:
         cell(opened, SCALE, **tensors())
         version = opened.kernels.version("scale")
         rows = [Measurement("k", {"BLOCK": 128}, "H200", "ok", 0.25, {"samples": 5})]
@@ -33,7 +34,7 @@ def lab() -> Iterator[kernellab.Lab]:
 def test_a_bundle_brings_kernel_and_history_to_another_store(lab: kernellab.Lab, tmp_path: Path) -> None:
     lab.export("scale", tmp_path / "scale.zip", kind="bundle")
     namespace: dict[str, Any] = {}
-    with kernellab.Lab(target="cuda:80", store=tmp_path / "other") as other:
+    with shared_lab(target="cuda:80", store=tmp_path / "other") as other:
         loaded = other.load(tmp_path / "scale.zip", namespace)
         assert (loaded.row.label, loaded.row.tags, loaded.row.notes) == ("scale@1", ("good",), ("<first> of all",))
         assert (loaded.row.best_ms, loaded.row.launches) == (0.25, 1)

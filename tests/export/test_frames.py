@@ -15,11 +15,12 @@ from kernellab.errors import UsageError
 from kernellab.export.frames import read_frame, save_frame
 from kernellab.store import Measurement
 from tests.export.test_module import SCALE, cell, tensors
+from tests.labs import shared_lab
 
 
 @pytest.fixture
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:80", store=":memory:") as opened:
+    with shared_lab(target="cuda:80", store=":memory:") as opened:
         cell(opened, SCALE, **tensors())
         version = opened.kernels.version("scale")
         rows = [
@@ -74,7 +75,7 @@ def test_a_table_comes_back_from_a_file_with_types_and_attributes(
 
 
 def test_an_empty_history_gives_empty_tables_with_columns() -> None:
-    with kernellab.Lab(target="cuda:80", store=":memory:") as lab:
+    with shared_lab(target="cuda:80", store=":memory:") as lab:
         for table in ("kernels", "launches", "measurements"):
             assert lab.frame(table).empty
             assert "created" in lab.frame(table)

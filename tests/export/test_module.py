@@ -16,6 +16,7 @@ from kernellab.notebook.cell import CellOptions, run_cell
 from tests.export.exporting import export_case, run_files
 from tests.kernels import pointers
 from tests.kernels.cases import all_cases
+from tests.labs import shared_lab
 
 CASES = {name: case for name, case in all_cases().items() if not name.endswith("bfloat16")}
 
@@ -46,7 +47,7 @@ def libdevice_free(x):
 
 @pytest.fixture
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:80", store=":memory:") as opened:
+    with shared_lab(target="cuda:80", store=":memory:") as opened:
         yield opened
 
 

@@ -12,6 +12,7 @@ from kernellab.errors import UsageError
 from tests.export.exporting import export_case, run_files
 from tests.export.test_module import SCALE, cell, tensors
 from tests.kernels.cases import all_cases
+from tests.labs import shared_lab
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ torch.testing.assert_close(compiled(x), 3 * x + 3)
 
 @pytest.fixture
 def lab() -> kernellab.Lab:
-    return kernellab.Lab(target="cuda:80", store=":memory:")
+    return shared_lab(target="cuda:80", store=":memory:")
 
 
 @pytest.mark.parametrize("name", ["add-float32", "layer-norm-float32", "matmul-float32", "histogram"])

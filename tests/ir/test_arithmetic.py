@@ -16,11 +16,12 @@ from tests.kernels.attention import attention_case
 from tests.kernels.case import Case
 from tests.kernels.elementwise import add_case
 from tests.kernels.matmul import matmul_case
+from tests.labs import shared_lab
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:90", store=":memory:") as opened:
+    with shared_lab(target="cuda:90", store=":memory:") as opened:
         yield opened
 
 

@@ -18,13 +18,14 @@ from kernellab.launch.reached import NOTHING, Copies, apart, reached
 from kernellab.measure.bench_jobs import Setup
 from kernellab.measure.bench_memory import copied
 from tests.kernels import pointers
+from tests.labs import shared_lab
 
 BYTES = torch.uint8
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+    with shared_lab(target="cuda:90", store=":memory:") as lab:
         yield lab
 
 

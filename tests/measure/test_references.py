@@ -19,6 +19,7 @@ from kernellab.target import Target
 from kernellab.tune.result import Tuning
 from kernellab.tune.tuning import Environment, Options, tuned
 from kernellab.views.cards.tuning import tuning_text
+from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench
 
 DEVICE = Device(Target("cuda", 90, 32), "NVIDIA H200", "580.1", {"device": "NVIDIA H200", "triton": "3.9.0"}, 0)
@@ -37,7 +38,7 @@ def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 @pytest.fixture
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+    with shared_lab(target="cuda:90", store=":memory:") as lab:
         yield lab
 
 

@@ -14,6 +14,7 @@ from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.registry import argument_of
 from kernellab.registry.symbolic_arguments import symbolic_grid
 from kernellab.store import RecordedLaunch
+from tests.labs import shared_lab
 
 ADD = """\
 @triton.jit
@@ -28,7 +29,7 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 @pytest.fixture
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:80", store=":memory:") as opened:
+    with shared_lab(target="cuda:80", store=":memory:") as opened:
         yield opened
 
 

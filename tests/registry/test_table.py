@@ -13,6 +13,7 @@ from kernellab.errors import KernellabError, UnknownName
 from kernellab.registry import Registry
 from kernellab.store import Store
 from tests import samples
+from tests.labs import shared_lab
 
 
 def registry() -> Registry:
@@ -119,10 +120,10 @@ def test_many_threads_enter_kernels_without_losing_one() -> None:
 
 
 def test_a_kernel_is_back_in_a_new_session_with_its_helpers(tmp_path: Path) -> None:
-    with kernellab.Lab(store=tmp_path) as lab:
+    with shared_lab(store=tmp_path) as lab:
         lab.kernels.add(samples.scale_kernel)
     x, out = torch.arange(100.0), torch.zeros(100)
-    with kernellab.Lab(store=tmp_path) as lab:
+    with shared_lab(store=tmp_path) as lab:
         kernel = lab.kernels["scale_kernel"]
         assert kernel is not samples.scale_kernel
         kernel[(1,)](x, out, 100, BLOCK=128)
@@ -131,9 +132,9 @@ def test_a_kernel_is_back_in_a_new_session_with_its_helpers(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kernel", [samples.scale_kernel, samples.tuned_kernel], ids=["plain", "tuned"])
 def test_a_label_gives_one_kernel_however_often_it_is_asked_for(tmp_path: Path, kernel: Any) -> None:
-    with kernellab.Lab(store=tmp_path) as lab:
+    with shared_lab(store=tmp_path) as lab:
         label = lab.kernels.add(kernel).label
-    with kernellab.Lab(store=tmp_path) as lab:
+    with shared_lab(store=tmp_path) as lab:
         names: dict[str, Any] = {}
         lab.load(label, names)
         assert lab.kernels[label] is lab.kernels[label] is names[label.partition("@")[0]]

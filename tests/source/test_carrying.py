@@ -25,6 +25,7 @@ from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 from kernellab.tune.result import Row, measurement_of, row_of
 from tests.export.exporting import run_files
+from tests.labs import shared_lab
 from tests.source.kinds import CLASSES, KINDS, Kind, cell
 from tests.source.test_kinds import plain_ttir
 
@@ -80,7 +81,7 @@ def untouched(o, FLAG: tl.constexpr):
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    with Lab(target="cuda:90", store=":memory:") as made:
+    with shared_lab(target="cuda:90", store=":memory:") as made:
         yield made
 
 
@@ -215,11 +216,11 @@ def test_a_kernel_out_of_the_store_takes_the_values_of_the_notebook(tmp_path: Pa
     kind = KINDS[name]
     out, again = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     names = compiled_cell(kind)
-    with Lab(target="cuda:90", store=tmp_path) as lab:
+    with shared_lab(target="cuda:90", store=tmp_path) as lab:
         version = lab.kernels.add(names["by_argument"])
         lab.run(names["by_argument"], (1,), out, names["value"])
     values = cell(kind, kind.second)  # as after a restart
-    with Lab(target="cuda:90", store=tmp_path) as lab:
+    with shared_lab(target="cuda:90", store=tmp_path) as lab:
         lab.run(lab.kernels[version.id], (1,), again, values["value"])
     assert int(again[0]) == int(out[0])
 
@@ -229,7 +230,7 @@ def test_a_kernel_out_of_the_store_takes_the_values_of_the_notebook(tmp_path: Pa
 def test_an_exported_module_has_the_values_of_a_launch(lab: Lab, tmp_path: Path, name: str) -> None:
     names = compiled_cell(KINDS[name])
     out, path = torch.zeros(1, dtype=torch.int32), tmp_path / "exported.py"
-    with Lab(target="cuda:90", store=":memory:") as own:
+    with shared_lab(target="cuda:90", store=":memory:") as own:
         version = own.kernels.add(names["by_argument"])
         own.run(names["by_argument"], (1,), out, names["value"])
         own.export(version.label, path)

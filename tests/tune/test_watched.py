@@ -9,7 +9,6 @@ import torch
 import triton
 import triton.language as tl
 
-import kernellab
 from kernellab.errors import RunError
 from kernellab.measure.config import Config
 from kernellab.measure.provenance import Device
@@ -18,6 +17,7 @@ from kernellab.target import Target
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.result import Row
 from kernellab.tune.tuning import Environment, Options, tuned
+from tests.labs import shared_lab
 from tests.notebook.test_live import Bench
 from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune
 
@@ -86,7 +86,7 @@ def test_an_interrupt_keeps_the_best_so_far_while_progress_is_shown() -> None:
 
             yield told
 
-    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+    with shared_lab(target="cuda:90", store=":memory:") as lab:
         environment = Environment(lab.compiler, lab.kernels, device, lambda *_: bench, progress=progress)
         tuning = tuned(environment, scale, (3,), (torch.zeros(300), torch.zeros(300), 300), {}, Options(configs))
     assert "The tuning was interrupted; this is the best so far." in tuning.notes
@@ -107,7 +107,7 @@ def test_an_interrupt_without_a_gpu_tells_what_was_not_compiled_and_of_no_best()
 
     x = torch.zeros(300)
     configs = [triton.Config({"BLOCK": block}) for block in (64, 128, 256)]
-    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+    with shared_lab(target="cuda:90", store=":memory:") as lab:
         lab.launches.tuning_reporter = progress
         tuning = lab.tune(scale, (3,), x, x.clone(), 300, configs=configs)
     assert "The tuning was interrupted; 2 of 3 configs were not compiled." in tuning.notes

@@ -15,11 +15,12 @@ from kernellab.views.cards.program import AT_MOST, program_diagram, program_html
 from kernellab.views.graphs.diagram import Diagram, Flow, Kind
 from tests import samples
 from tests.capture import kernels
+from tests.labs import shared_lab
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=":memory:") as opened:
+    with shared_lab(store=":memory:") as opened:
         yield opened
 
 
