@@ -59,6 +59,7 @@ def test_a_failing_cell_fails_the_demo(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in caught.value.detail
 
 
+@pytest.mark.slow
 def test_a_missing_notebook_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match=r"There is no notebook .*nothing\.ipynb"):
         demonstrate(tmp_path / "nothing.ipynb", tmp_path / "page.html", io.StringIO())

@@ -223,6 +223,7 @@ def test_the_target_can_be_chosen_and_changed() -> None:
         torch.testing.assert_close(out, x + y)
 
 
+@pytest.mark.slow
 def test_labs_of_two_targets_in_one_process_keep_their_own_limits() -> None:
     x, out = torch.zeros(2**16, dtype=torch.float16), torch.zeros(2**11)
     for target, fits in (("hip:gfx942", False), ("cuda:90", True)):
@@ -253,6 +254,7 @@ def test_a_graph_can_be_drawn(lab: kernellab.Lab) -> None:
     assert "<svg" in svg(lab.graph(samples.add_kernel, *tensors(), N, BLOCK=64))
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     text = (
         "import os, torch, kernellab\nfrom tests import samples\n"

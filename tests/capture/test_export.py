@@ -71,6 +71,7 @@ def test_attention_runs_alone_and_needs_less_memory_than_its_intermediates(lab: 
     assert "import kernellab" not in text
 
 
+@pytest.mark.slow
 def test_a_functional_program_is_exported_too(lab: kernellab.Lab, tmp_path: Path) -> None:
     result = exported(attention(lab).functionalise(), tmp_path)
     assert result.returncode == 0, result.stderr

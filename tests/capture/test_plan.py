@@ -129,6 +129,7 @@ def captured(lab: kernellab.Lab, recipe: list[tuple[str, int, int, bool]]) -> tu
     return program, result
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(recipe=recipes())
 def test_a_random_program_gives_the_same_however_it_is_run(lab: kernellab.Lab, recipe: Any) -> None:

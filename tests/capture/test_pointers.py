@@ -30,6 +30,7 @@ def updates(lab: kernellab.Lab, device: str) -> tuple[Program, dict[str, torch.T
     return program, {"first": first, "third": third, "fourth": fourth}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_program_updates_the_tensors_that_it_is_given(lab: kernellab.Lab, device: str) -> None:
     program, recorded = updates(lab, device)
@@ -46,6 +47,7 @@ def test_a_program_updates_the_tensors_that_it_is_given(lab: kernellab.Lab, devi
     assert all(torch.equal(recorded[name], before[name]) for name in recorded)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_functional_program_leaves_what_it_reaches_as_it_was(lab: kernellab.Lab, device: str) -> None:
     program, _ = updates(lab, device)
@@ -58,6 +60,7 @@ def test_a_functional_program_leaves_what_it_reaches_as_it_was(lab: kernellab.La
     assert all(torch.equal(given[name], before[name]) for name in given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_program_with_addresses_runs_alone(lab: kernellab.Lab, tmp_path: Path, device: str) -> None:
     program, _ = updates(lab, device)

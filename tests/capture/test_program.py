@@ -52,6 +52,7 @@ def same_again(program: Program, make: Callable[[], dict[str, Any]], body: Calla
         torch.testing.assert_close(tensor, wanted[name])
 
 
+@pytest.mark.slow
 def test_attention_from_parts_is_recorded_and_runs_again(lab: kernellab.Lab) -> None:
     attend, given = kernels.attention(lab), kernels.inputs()
     q, k, v, weight, bias = given.values()

@@ -308,6 +308,7 @@ def test_static_shared_memory_is_counted_without_what_the_system_reserves(lab: k
     assert (plain.static_shared_bytes, plain.shared_bytes) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_of_a_compile_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +344,7 @@ def multiplying(a_ptr, b_ptr, c_ptr, K, M: tl.constexpr, N: tl.constexpr, BLOCK:
     tl.store(c_ptr + rows[:, None] * N + columns[None, :], total)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:90"])
 def test_spills_are_what_ptxas_calls_so_and_the_rest_of_the_stack_is_stack(lab: kernellab.Lab, target: str) -> None:
     half, out = torch.zeros(1 << 16, dtype=torch.float16), torch.zeros(1 << 16)

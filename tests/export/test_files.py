@@ -64,6 +64,7 @@ def test_a_file_that_is_no_bundle_is_an_error(lab: kernellab.Lab, tmp_path: Path
         lab.load(tmp_path / "x.zip", {})
 
 
+@pytest.mark.slow
 def test_a_page_holds_all_that_is_known_and_needs_no_network(lab: kernellab.Lab, tmp_path: Path) -> None:
     cell(lab, SCALE.replace("3 *", "5 *"), **tensors())
     lab.export("scale@2", tmp_path / "scale.html", kind="report")

@@ -78,6 +78,7 @@ def test_a_wrong_kernel_fails_the_check_of_its_file(lab: kernellab.Lab, tmp_path
     assert "AssertionError" in result.stderr
 
 
+@pytest.mark.slow
 def test_without_a_gpu_the_file_says_what_to_do(lab: kernellab.Lab, tmp_path: Path) -> None:
     export_case(lab, CASES["add-float32"], tmp_path / "k.py")
     result = run_files(tmp_path / "k.py", interpret=False)

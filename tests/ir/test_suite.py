@@ -35,6 +35,7 @@ def test_analysis_finds_exactly_the_facts(case: Case, form: int) -> None:
     assert {each.operation for each in effects.unknown} == case.unknown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RUN, ids=case_id)
 def test_run_touches_what_the_facts_say(case: Case, truth: Mapping[str, Any]) -> None:
     outcome = truth[case.name]
@@ -49,6 +50,7 @@ def test_run_touches_what_the_facts_say(case: Case, truth: Mapping[str, Any]) ->
     assert bool(case.unknown) or ELSEWHERE not in {name for _, name in touched}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["cuda:75", "cuda:80", "cuda:100", "hip:gfx942"])
 @pytest.mark.parametrize("case", CASES[::5], ids=case_id)
 def test_answer_does_not_depend_on_the_target(case: Case, target: str) -> None:

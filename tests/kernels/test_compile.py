@@ -23,6 +23,7 @@ def test_compiles_for_hopper_with_all_stages_and_resources(lab: kernellab.Lab, n
     assert compiled.resources.fits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["cuda:80", "cuda:100", "hip:gfx942"])
 @pytest.mark.parametrize("name", FP16)
 def test_compiles_for_other_targets(lab: kernellab.Lab, name: str, target: str) -> None:

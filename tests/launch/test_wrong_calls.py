@@ -25,6 +25,7 @@ def assert_told(found: list[Outcome]) -> None:
     assert sum(each.kind == "told" for each in found) > len(found) // 2
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_wrong_calls_of_the_public_verbs_are_told_in_kernellabs_words(
     lab: kernellab.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -34,6 +35,7 @@ def test_wrong_calls_of_the_public_verbs_are_told_in_kernellabs_words(
     assert_told(list(outcomes(lab, tmp_path, 400, seed=11)))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_magics_with_random_words_are_told_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

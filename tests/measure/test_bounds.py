@@ -119,6 +119,7 @@ RIGHT: dict[str, tuple[Function, Function, tuple[tuple[int, ...], ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_kernel_passes(name: str, dtype: torch.dtype) -> None:
@@ -180,6 +181,7 @@ WRONG: dict[str, tuple[Function, Function, tuple[tuple[int, ...], ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_kernel_does_not(name: str, dtype: torch.dtype) -> None:

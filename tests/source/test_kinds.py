@@ -73,6 +73,7 @@ def stored(ttir: str) -> int:
     return int(found[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "value"), ALL)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_value_compiles_to_what_plain_triton_compiles_it_to(name: str, value: str, way: str) -> None:
@@ -80,6 +81,7 @@ def test_a_value_compiles_to_what_plain_triton_compiles_it_to(name: str, value: 
     assert lab_ttir(kernel, args) == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "value"), ALL)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_value_runs_on_the_cpu_as_it_compiles(interpreter: Interpreter, name: str, value: str, way: str) -> None:

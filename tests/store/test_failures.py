@@ -178,6 +178,7 @@ def test_a_full_or_read_only_disk_degrades_to_memory_with_one_warning(tmp_path: 
     assert [version.label for version in Store(tmp_path).versions()] == ["k@1"]
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_while_a_process_writes_does_not_end_it(tmp_path: Path) -> None:
     text = (
         "import resource, sys, warnings\nfrom pathlib import Path\nfrom tests.store.test_failures import EMPTY\n"

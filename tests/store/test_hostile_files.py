@@ -95,6 +95,7 @@ def test_the_bundle_that_the_others_are_made_of_enters(tmp_path: Path) -> None:
     assert results == {"sound": "entered"}
 
 
+@pytest.mark.slow
 def test_broken_archives_are_refused(tmp_path: Path) -> None:
     results = outcomes(hostile.broken_files(tmp_path / "canary"), tmp_path)
     assert len(results) >= 60
@@ -120,6 +121,7 @@ def test_a_wrong_value_anywhere_is_refused_or_does_no_harm(tmp_path: Path) -> No
     assert Counter(results.values())["refused"] > 800
 
 
+@pytest.mark.slow
 def test_bundles_that_unpack_to_much_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
     store = Store(None)
     for label, content in hostile.bombs():
@@ -141,6 +143,7 @@ def test_what_is_no_file_is_no_bundle(tmp_path: Path) -> None:
             hostile.read_bundle(store, path)
 
 
+@pytest.mark.slow
 def test_lines_of_an_import_are_refused_or_do_no_harm(tmp_path: Path) -> None:
     write_measurements(Registry(hostile.sound_store(None), never), None, tmp_path / "sound.jsonl")
     kernel, row = map(json.loads, (tmp_path / "sound.jsonl").read_text().splitlines())

@@ -29,6 +29,7 @@ def final(times_ms: Sequence[float], *, seed: int, noise: float) -> tuple[Final,
     return settle(FinalRounds(bench, candidates, POLICY, Clock()), rows, "final")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.003, 0.01, 0.02])
 @pytest.mark.parametrize(
     "times_ms",

@@ -53,6 +53,7 @@ def calls(work: Callable[[int], Any], count: int) -> int:
     return sum(entry.callcount for entry in profile.getstats())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "work",
     [

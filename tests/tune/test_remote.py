@@ -79,6 +79,7 @@ def test_a_thread_pool_compiles_in_place_of_the_workers(lab: kernellab.Lab) -> N
     assert lab.compile(scale, X, OUT, 300, BLOCK=64).from_cache
 
 
+@pytest.mark.slow
 def test_spawned_processes_compile(lab: kernellab.Lab) -> None:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         tuning = lab.tune(scale, (3,), X, OUT, 300, configs=configs(64, 128), executor=executor)

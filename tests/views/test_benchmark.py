@@ -51,12 +51,14 @@ def assert_fits(figure: Any) -> None:
         assert box.y1 <= height + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_sweep_fits_its_canvas(name: str, dark: bool) -> None:
     assert_fits(sweep_figure(BENCHMARKS[name].frame, dark=dark))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame", [products(80).frame, roofed(small_tuning()).frame, roofed(large_tuning()).frame])
 def test_a_roofline_fits_its_canvas(frame: Any) -> None:
     for dark in (False, True):
@@ -146,6 +148,7 @@ def test_without_ceilings_or_flops_there_is_no_roofline(frame: Any) -> None:
     assert roofline_figure(frame) is None
 
 
+@pytest.mark.slow
 def test_a_tuning_shows_its_roofline_where_the_ceilings_are_known() -> None:
     assert "under the roofs" in tuning_html(roofed(small_tuning()))
     assert "under the roofs" not in tuning_html(small_tuning())

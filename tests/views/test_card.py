@@ -52,6 +52,7 @@ class Reader(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(launches()))
 def test_the_card_is_well_formed_without_scripts_or_network(report: Reports, name: str) -> None:
     html = card_html(cell_of(report(name)))

@@ -58,6 +58,7 @@ def labels(html: str, line: int) -> str:
     return "\n".join(re.findall(rf'<label class="k[^>]*data-n="{line}">([^<]*)', html))
 
 
+@pytest.mark.slow
 def test_tensor_core_instructions_belong_to_the_line_of_the_dot(matmul: Compile) -> None:
     html = explorer_html(matmul())
     assert "wgmma.mma_async" in labels(html, line_of(DOT))
@@ -67,6 +68,7 @@ def test_tensor_core_instructions_belong_to_the_line_of_the_dot(matmul: Compile)
     assert "st.global" in labels(html, line_of(STORE))
 
 
+@pytest.mark.slow
 def test_badges_tell_widths_and_tensor_cores(matmul: Compile) -> None:
     compiled = matmul()
     assert "wgmma" in badges(compiled, DOT)
@@ -74,16 +76,19 @@ def test_badges_tell_widths_and_tensor_cores(matmul: Compile) -> None:
     assert not badges(compiled, LOAD)["cp.async 16 B"].alarm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "unit"), [("cuda:80", "mma"), ("hip:gfx942", "mfma")])
 def test_each_target_has_its_tensor_cores(matmul: Compile, target: str, unit: str) -> None:
     assert unit in badges(matmul(target), DOT)
 
 
+@pytest.mark.slow
 def test_a_dot_that_misses_the_tensor_cores_is_an_alarm(matmul: Compile) -> None:
     found = badges(matmul("cuda:80", torch.float32), DOT)
     assert found["no tensor cores"].alarm
 
 
+@pytest.mark.slow
 def test_loads_narrower_than_they_could_be_are_an_alarm(matmul: Compile) -> None:
     found = badges(matmul(stride=17), LOAD)
     assert found["▽ 2 B"].alarm

@@ -34,6 +34,7 @@ def edge_between(diagram: Diagram, tail: Node, head: Node) -> Edge | None:
     return next((edge for edge in diagram.edges if (edge.tail, edge.head) == (tail.id, head.id)), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(launches()))
 @pytest.mark.parametrize("view", ["operations", "source"])
 def test_every_view_is_well_formed_and_needs_no_network(compiled: Kernels, name: str, view: str) -> None:

@@ -21,6 +21,7 @@ def texts(figure: object) -> list[str]:
     return [found.get_text() for found in figure.findobj(Text) if found.get_text()]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("name", TUNINGS)
 def test_a_figure_fits_its_canvas_whatever_the_number_of_configs(name: str, dark: bool) -> None:

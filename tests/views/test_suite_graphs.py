@@ -20,6 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*make_block_ptr is deprecated.*
 MARKED = {Kind.READ, Kind.WRITE, Kind.ATOMIC, Kind.UNKNOWN}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
 def test_every_touched_argument_is_marked_and_everything_has_a_place(case: Case) -> None:
     for graph in graphs_of_case(case):

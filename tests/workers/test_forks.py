@@ -135,6 +135,7 @@ POOLS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", POOLS)
 def test_parent_and_forks_launch_side_by_side_and_all_tensors_are_right(
     bound: None, pool: Callable[[], list[bool]]
