@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import namedtuple
 from collections.abc import Mapping
 from typing import Any
@@ -106,7 +107,8 @@ def _annotated(annotation: Any) -> str | None:
     if annotation is inspect.Parameter.empty:
         return None
     name = str(annotation if isinstance(annotation, str) else _normalize_ty(annotation)).removeprefix("tl.")
-    return _TYPE_NAMES.get(name)
+    short = re.sub(r"^[a-z]+(?=\d)", lambda kind: _SHORT.get(kind[0], kind[0]), name)
+    return short if short in _TYPES else None
 
 
 def _default_type(value: float) -> str:
@@ -123,20 +125,8 @@ def _default_type(value: float) -> str:
     raise LaunchError(f"The integer {value} does not fit into 64 bits.")
 
 
-_TYPE_NAMES = (
-    {
-        name: name
-        for name in ("i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "fp16", "bf16", "fp32", "fp64")
-    }
-    | {f"int{b}": f"i{b}" for b in (1, 8, 16, 32, 64)}
-    | {f"uint{b}": f"u{b}" for b in (8, 16, 32, 64)}
-    | {
-        "float16": "fp16",
-        "bfloat16": "bf16",
-        "float32": "fp32",
-        "float64": "fp64",
-    }
-)
+_TYPES = frozenset(["i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "fp16", "bf16", "fp32", "fp64"])
+_SHORT = {"int": "i", "uint": "u", "float": "fp", "bfloat": "bf"}
 
 
 def _descriptor(spec: DescriptorSpec, region: Region) -> Any:
