@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import kernellab
+from kernellab.benchmark.result import Clocks
 from kernellab.errors import UsageError
 from tests.benchmark.frames import products, sweep, untimed
 from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
@@ -15,6 +17,7 @@ from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
 FRAMES = {
     "sweep": sweep(("float32", "float16")).frame,
     "configs": products(3).frame,
+    "two clocks": replace(sweep(), clocks=(Clocks("add", 1.01, 0.99, 1.03, 30, (("n", 64),)),)).frame,
     "no GPU": untimed().frame,
     "tuning": small_tuning().frame,
     "large tuning": large_tuning().frame,
