@@ -47,9 +47,9 @@ CHAPTERS = (
         "What `lab.run` and a cell give.",
         (
             "kernellab.launch.run.Run",
-            "kernellab.launch.arguments.Finding",
-            "kernellab.launch.arguments.FindingKind",
-            "kernellab.launch.arguments.Severity",
+            "kernellab.launch.run.Finding",
+            "kernellab.launch.run.FindingKind",
+            "kernellab.launch.run.Severity",
             "kernellab.views.report",
         ),
     ),
