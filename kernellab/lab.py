@@ -333,9 +333,7 @@ class Lab:
         """
         from kernellab.benchmark.comparison import ComparisonEnvironment, compare_kernels
 
-        return compare_kernels(
-            self.kernels, ComparisonEnvironment(self.compile, self._device, self.launches), left, right
-        )
+        return compare_kernels(self.kernels, ComparisonEnvironment(self._device, self.launches), left, right)
 
     def frame(self, table: str) -> Any:
         """Return ``kernels``, ``launches`` or ``measurements`` of the whole history as a DataFrame.

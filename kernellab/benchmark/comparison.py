@@ -12,16 +12,17 @@ from kernellab.benchmark.timer import gpu_timers
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.launch.memory import copied, memory_of
-from kernellab.launch.poison import Poison, held_in, poison
+from kernellab.launch.poison import Poison, held_in
 from kernellab.launch.runtime import Launches as Runtime
 from kernellab.measure.comparison import Check, Value, compare
 from kernellab.measure.config import NO_CONFIG
-from kernellab.measure.implementations import Implementation
+from kernellab.measure.implementations import Implementation, launched_on_copies
 from kernellab.measure.launches import Launches
 from kernellab.measure.reference import Reference, bounded_values, called
 from kernellab.measure.statistics import interval, ratio_interval
 from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, texts_of, values_of
 from kernellab.store import RecordedLaunch, Version, evaluated
+from kernellab.target import Target
 
 Verdict = Literal["faster", "slower", "no difference"]
 _MARGIN = 0.01  # a difference below this is none that anybody would act on
@@ -82,16 +83,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a comparison. ``launch`` takes the arguments by name, and returns the outputs by name.
+    """One side of a comparison. ``implementation`` is what is launched and timed, from the arguments by name.
 
-    ``implementation`` is what is timed, from the arguments by name. ``bounded`` returns the outputs of a function with
-    their bounds. ``arguments`` are those of a version that takes others than the other side does.
+    ``bounded`` returns the outputs of a function with their bounds. ``arguments`` are those of a version that takes
+    others than the other side does.
     """
 
     name: str
     source: str
-    launch: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-    compiled: Callable[[Mapping[str, Any]], Compiled | None]
     implementation: Callable[[Mapping[str, Any]], Implementation]
     bounded: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None
     arguments: Mapping[str, Any] | None = None
@@ -109,9 +108,8 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonEnvironment:
-    """What a comparison works with: `Lab.compile`, the device, and the runtime that times."""
+    """What a comparison works with: the type of the device, and the runtime that compiles, launches and times."""
 
-    compile: Callable[..., Compiled]
     device: str
     runtime: Runtime
 
@@ -179,25 +177,22 @@ def _kernel_side(
             raise _foreign(version, missing)
         return {**{name: arguments[name] for name in needed}, **meta}
 
-    def launched(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        with function.runtime.observers.withheld():
-            function[_grid(own, shared, kept.launches, given(arguments))](**given(arguments))
-        return arguments
-
-    def compiled(arguments: Mapping[str, Any]) -> Compiled:
-        return environment.compile(function, **given(arguments))
-
     def implementation(arguments: Mapping[str, Any]) -> Implementation:
-        from kernellab._triton.offline import gpu_target_of_machine
-
-        target, named = gpu_target_of_machine(), given(arguments)
-        assert target is not None, "only on a GPU anything is timed"
+        named = given(arguments)
         grid = _grid(own, shared, kept.launches, named)
-        launch = Launches(function, grid, (), named, target).of(NO_CONFIG)
+        launch = Launches(function, grid, (), named, _target(environment.runtime)).of(NO_CONFIG)
         return Implementation(version.label, launch, environment.runtime.compiler.compile(launch.job))
 
     inputs = made_inputs(own, environment.device) if missing and kept.launch is not None else None
-    return Side(version.label, _text(version), launched, compiled, implementation, arguments=inputs)
+    return Side(version.label, _text(version), implementation, arguments=inputs)
+
+
+def _target(runtime: Runtime) -> Target:
+    """Return the target of what is launched: that of the GPU, whatever the lab compiles for, if there is one."""
+    from kernellab._triton.offline import gpu_target_of_machine
+
+    found = None if runtime.is_offline() else gpu_target_of_machine()
+    return runtime.target if found is None else found
 
 
 def _foreign(version: Version, missing: set[str]) -> UsageError:
@@ -219,9 +214,6 @@ def _grid(
 
 
 def _function_side(function: Any, kernel: Side) -> Side:
-    def launched(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        return _numbered(called(function, arguments, "The function", f"{kernel.name} has"))
-
     def bounded(arguments: Mapping[str, Any]) -> Mapping[str, Value]:
         def taken(given: Mapping[str, Any]) -> Any:
             return called(function, given, "The function", f"{kernel.name} has")
@@ -235,7 +227,7 @@ def _function_side(function: Any, kernel: Side) -> Side:
         source = ""
     name = "the expression" if name == "<lambda>" else name
     implementation = Implementation(name, function=function)
-    return Side(name, source, launched, lambda arguments: None, lambda arguments: implementation, bounded)
+    return Side(name, source, lambda arguments: implementation, bounded)
 
 
 def _numbered(result: Any) -> dict[str, Any]:
@@ -244,7 +236,7 @@ def _numbered(result: Any) -> dict[str, Any]:
 
 def _compared(left: Side, right: Side, arguments: Mapping[str, Any], environment: ComparisonEnvironment) -> Comparison:
     names, sources = (left.name, right.name), (left.source, right.source)
-    outcomes = _outcome(left, arguments), _outcome(right, arguments)
+    outcomes = _outcome(left, arguments, environment), _outcome(right, arguments, environment)
     pair = outcomes[0].compiled, outcomes[1].compiled
     failed = [name for name, outcome in zip(names, outcomes, strict=True) if outcome.failure is not None]
     checks: list[Check] = []
@@ -262,19 +254,20 @@ def _compared(left: Side, right: Side, arguments: Mapping[str, Any], environment
     return Comparison(names, sources, pair, tuple(_effects(pair)), tuple(checks), timing, why, failures, same_inputs)
 
 
-def _outcome(side: Side, shared: Mapping[str, Any]) -> _Outcome:
+def _outcome(side: Side, shared: Mapping[str, Any], environment: ComparisonEnvironment) -> _Outcome:
     """Compile and launch one side, on copies that hold a pattern wherever a kernel only writes."""
     if side.bounded is not None:
         return _Outcome()
-    arguments = shared if side.arguments is None else side.arguments
-    compiled = None
+    compiled, runtime = None, environment.runtime
     try:
-        compiled = side.compiled(arguments)
-        own = copied(arguments)
-        poisoned = Poison() if compiled is None else poison(own, compiled.effects, copies=True)
-        return _Outcome(compiled, memory_of(side.launch(own)), poisoned)
+        implementation = side.implementation(shared if side.arguments is None else side.arguments)
+        launch, compiled = implementation.launch, implementation.kernel
+        assert launch is not None, "what has no bounds is a kernel"
+        with runtime.observers.withheld():
+            copies, poisoned = launched_on_copies(runtime, launch, compiled.effects, environment.device, _TIMEOUT_S)
     except KernellabError as exc:
         return _Outcome(compiled, failure=exc)
+    return _Outcome(compiled, memory_of(copies.arguments), poisoned)
 
 
 def _checks(left: Side, right: Side, outcomes: tuple[_Outcome, _Outcome], arguments: Mapping[str, Any]) -> list[Check]:
