@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel
-from kernellab.compile.cache import COMPILE_WORKER, Compiler, compile_job, evict
+from kernellab.compile.cache import COMPILE_WORKER, Compiler, compile_job, evict, is_writable
 from kernellab.compile.types import Compiled
 from kernellab.errors import StoreError
 from kernellab.gpu.trial import GpuTrials
@@ -22,13 +20,13 @@ from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.launch.calls import addresses_of, named_arguments, require_grid, require_kernel, variants_of, verbs
-from kernellab.launch.device import is_lost_to_fork, leave_gpu
+from kernellab.launch.device import is_lost_to_fork
 from kernellab.launch.recording import Recorder
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Launches
 from kernellab.registry import Loaded, Registry, define, keep, remember
 from kernellab.settings import read_settings
-from kernellab.store import Store, Version
+from kernellab.store import Store
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
 from kernellab.workers.forks import Scratch, at_fork, rlock
 from kernellab.workers.uninterrupted import uninterrupted
@@ -75,7 +73,7 @@ class Lab:
         self.last_arguments: dict[str, dict[str, Any]] = {}
         self._spare: Scratch | None = None
         self.compiler = Compiler(self._pool, self._artifacts(folder), self.settings.timeout_s)
-        self.kernels = Registry(Store(None if self._scratch else folder), self._revived, self.bind)
+        self.kernels = Registry(Store(None if self._scratch else folder), bind=self.bind)
 
     def __repr__(self) -> str:
         return f"<Lab for {self.target}, which keeps its kernels in {self.kernels.store.path or 'memory'}>"
@@ -87,7 +85,7 @@ class Lab:
             self._interpreter.start()
         if self.launches.trials is not None and self.launches.trials.enabled:
             self.launches.trials.start()
-        thread = threading.Thread(target=_warm_views, daemon=True)
+        thread = threading.Thread(target=_warm, daemon=True)
         thread.start()
         threading.Thread(target=self.tidy, daemon=True).start()
         if wait:
@@ -114,9 +112,7 @@ class Lab:
     def __enter__(self) -> Lab:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     @property
@@ -250,10 +246,6 @@ class Lab:
 
         require_kernel(kernel)
         require_grid(grid, "lab.tune")
-        if check is not None:
-            from kernellab.measure.reference import check_of  # most tunings have none
-
-            check = check_of(check)
         options = Options(configs, timeout_s, search, budget_configs or 64, budget_s, budget_configs, fresh)
         options = replace(options, check=check, executor=executor, devices=devices)
         return tune_and_launch(self.launches, self.kernels, self.bind(kernel), grid, args, meta, options)
@@ -431,11 +423,8 @@ class Lab:
 
     def _artifacts(self, folder: Path) -> Path:
         """Return where compiled kernels go: a folder of this session if the store cannot be written, which it says."""
-        place = folder / "artifacts"
-        with contextlib.suppress(OSError):
-            place.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=place):
-                return place
+        if is_writable(folder / "artifacts"):
+            return folder / "artifacts"
         self._spare = uninterrupted(Scratch)
         return self._spare.path / "artifacts"
 
@@ -447,31 +436,23 @@ class Lab:
         return self.target if target is None else parse_target(str(target))
 
     def _resolved(self) -> Launches:
-        from kernellab._triton import offline
+        from kernellab._triton.offline import gpu_target_of_machine
 
-        gpu = offline.gpu_target_of_machine()
+        gpu = gpu_target_of_machine()
         if gpu is not None and self._wanted in {None, gpu}:
             trials = GpuTrials(self.settings.timeout_s, self.settings.isolate, self.kernels.store.trials)
             return Launches(self.compiler, self._interpreter.run, gpu, trials=trials, tune=self._best_config)
-        target = self._wanted or parse_target(DEFAULT_TARGET)
-        launches = Launches(self.compiler, self._interpreter.run, target)
-        launches.offline = offline.OfflineDriver(target, launches.interpreted)
-        launches.activate()
+        launches = Launches(self.compiler, self._interpreter.run, self._wanted or parse_target(DEFAULT_TARGET))
+        launches.go_offline()
         return launches
 
     def _leave_lost_gpu(self) -> None:
         if self._launches is not None and self._launches.trials is not None and is_lost_to_fork():
-            leave_gpu(self._launches)
-
-    def _revived(self, version: Version) -> Any:
-        from kernellab._triton.loading import load
-
-        entered = enumerate(version.closure.functions)
-        functions = (replace(f, file=f"<{version.label}: {f.name}{i or ''}>") for i, f in entered)
-        return self.bind(load(replace(version.closure, functions=tuple(functions))).decorated)
+            self._launches.go_offline()
 
 
-def _warm_views() -> None:
+def _warm() -> None:
+    import kernellab.interpreter.worker
     import kernellab.measure.gpu_bench
     import kernellab.tune.autotune  # noqa: F401 - its imports take a while
     from kernellab._triton import specialize

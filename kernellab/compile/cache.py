@@ -238,6 +238,15 @@ class Compiler:
         return self.folder / digest[:2] / digest
 
 
+def is_writable(folder: Path) -> bool:
+    """Tell whether compiled kernels can be kept in a folder, which is made."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    return False
+
+
 @contextlib.contextmanager
 def _writing(folder: Path) -> Iterator[None]:
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from functools import lru_cache
-from typing import Any
 
 from kernellab.target import MULTIPROCESSORS
 
@@ -42,12 +41,3 @@ def is_lost_to_fork() -> bool:
     import torch
 
     return bool(torch.cuda._is_in_bad_fork())
-
-
-def leave_gpu(launches: Any) -> None:
-    """Let a runtime of launches go on without the GPU that there was."""
-    from kernellab._triton.offline import OfflineDriver  # keeps `import kernellab` light
-
-    launches.trials = launches.tune = None
-    launches.offline = OfflineDriver(launches.target, launches.interpreted)
-    launches.activate()

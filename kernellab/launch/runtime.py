@@ -96,6 +96,14 @@ class Launches:
 
             deactivate(self.offline)
 
+    def go_offline(self) -> None:
+        """Go on without a GPU: launches run on the CPU, and an offline driver stands in for it."""
+        from kernellab._triton.offline import OfflineDriver
+
+        self.trials = self.tune = None
+        self.offline = OfflineDriver(self.target, self.interpreted)
+        self.activate()
+
     def best_config(self, kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
         """Tune an autotuned kernel for a launch on the GPU; None where none of its launches gets there."""
         recorder = self._recorder

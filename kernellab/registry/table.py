@@ -33,6 +33,15 @@ def _as_it_is(kernel: Kernel) -> Any:
     return kernel
 
 
+def revived(version: Version) -> Any:
+    """Return the kernel of a version from the store, decorators and all; its files have the names of the version."""
+    from kernellab._triton.loading import load  # most sessions never ask
+
+    entered = enumerate(version.closure.functions)
+    functions = (replace(f, file=f"<{version.label}: {f.name}{i or ''}>") for i, f in entered)
+    return load(replace(version.closure, functions=tuple(functions))).decorated
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """A kernel, or what its decorators wrap, with the kernel itself and its version."""
@@ -47,12 +56,11 @@ class _Entry:
 class Registry:
     """Kernels by id, name and version.
 
-    ``revive`` makes a launchable kernel of a version from the store, ``bind`` one that launches through the lab of a
-    kernel of this session.
+    ``revive`` makes a kernel of a version from the store, ``bind`` one that launches through the lab of any kernel.
     """
 
     store: Store
-    revive: Revive
+    revive: Revive = revived
     bind: Callable[[Any], Any] = _as_it_is
     _kernels: dict[int, Any] = field(default_factory=dict)
     _entries: dict[int, _Entry] = field(default_factory=dict)
@@ -164,7 +172,7 @@ class Registry:
         with self._lock:
             kernel = self._kernels.get(version.id)
             if kernel is None or (key != version.name and not _is_still(kernel, version)):
-                kernel = self._kernels[version.id] = self.revive(version)
+                kernel = self._kernels[version.id] = self.bind(self.revive(version))
                 self._enter_layers(kernel, version)
             return self.bind(kernel)
 

@@ -54,6 +54,10 @@ def tune_and_launch(
     Raises:
         UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
     """
+    if options.check is not None:
+        from kernellab.measure.reference import check_of  # most tunings have none
+
+        options = replace(options, check=check_of(options.check))
     if options.devices is not None:
         options = replace(options, devices=_existing(runtime, options.devices))
     environment = environment_of(runtime, kernels, options.devices[0] if options.devices else None)

@@ -24,7 +24,6 @@ from kernellab import Lab
 from kernellab._triton.bound import bound_copy
 from kernellab.errors import LaunchError
 from kernellab.gpu.trial import GpuTrials
-from kernellab.launch.device import leave_gpu
 from kernellab.launch.runtime import Launches
 from kernellab.store.database import Database
 from kernellab.workers import forks
@@ -206,7 +205,7 @@ def test_a_lab_that_leaves_its_gpu_runs_on_the_cpu() -> None:
     with Lab(store=":memory:") as lab:
         launches = Launches(lab.compiler, lab._interpreter.run, lab.target, trials=GpuTrials(10.0))
         kernel = bound_copy(scale_kernel, launches)
-        leave_gpu(launches)
+        launches.go_offline()
         x = torch.ones(8)
         kernel[(1,)](x, x, 8, 3.0, BLOCK=8)
         assert x.tolist() == [3.0] * 8
