@@ -2,13 +2,41 @@
 
 Tensors travel as views of storages, which lie in one block of memory that both processes map. Two arguments that are
 views of one storage stay so.
+
+The compiler asks of a tensor only its dtype and whether its address is a multiple of 16, which mock arguments tell.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from kernellab._triton.kernel import JitKernel
 
 Scalar = bool | int | float | str | None
+
+# Triton's names of dtypes by those of torch.
+TRITON_DTYPES = {
+    "bool": "i1",
+    "uint8": "u8",
+    "int8": "i8",
+    "int16": "i16",
+    "uint16": "u16",
+    "int32": "i32",
+    "uint32": "u32",
+    "int64": "i64",
+    "uint64": "u64",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+    "float8_e4m3fnuz": "fp8e4b8",
+    "float8_e5m2fnuz": "fp8e5b16",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +137,53 @@ def tensors_of(name: str, spec: ArgumentSpec) -> list[tuple[str, TensorSpec]]:
     if isinstance(spec, TupleSpec):
         return [found for i, item in enumerate(spec.items) for found in tensors_of(f"{name}[{i}]", item)]
     return []
+
+
+_POINTER = re.compile(r"\*k?(\w+)$")
+_ALIGNED_ADDRESS = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class MockTensor:
+    """Looks like a tensor to the compiler. ``dtype`` is a torch dtype, or Triton's name of one."""
+
+    dtype: Any
+    address: int = _ALIGNED_ADDRESS
+
+    def data_ptr(self) -> int:
+        """Return the made-up address, of which only the alignment counts."""
+        return self.address
+
+
+def mock_arguments(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return arguments with a mock for each tensor; None if one (a descriptor) has none."""
+    found = {name: _mock(value) for name, value in arguments.items()}
+    return None if any(hasattr(value, "block_shape") for value in found.values()) else found
+
+
+def from_annotations(kernel: JitKernel) -> dict[str, Any] | None:
+    """Return arguments for a jit function whose parameters are all annotated with Triton types or have a default.
+
+    ``x_ptr: "*fp32"`` gives a mock tensor, ``n: "i32"`` a number; None where a parameter says too little.
+    """
+    found: dict[str, Any] = {}
+    for parameter in kernel.params:
+        if parameter.has_default:
+            found[parameter.name] = parameter.default
+        elif not parameter.is_constexpr and (pointer := _POINTER.match(parameter.annotation_type)):
+            found[parameter.name] = MockTensor(pointer[1])
+        elif not parameter.is_constexpr and re.match(r"[iu]\d+$", parameter.annotation_type):
+            found[parameter.name] = 2
+        elif not parameter.is_constexpr and re.match(r"(fp|bf)\d+$", parameter.annotation_type):
+            found[parameter.name] = 1.5
+        else:
+            return None
+    return found
+
+
+def _mock(value: Any) -> Any:
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return tuple(map(_mock, value))
+    if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
+        return MockTensor(value.dtype, _ALIGNED_ADDRESS + value.data_ptr() % 16)
+    return value

@@ -3,6 +3,8 @@
 `verb` stands before each of them: a call that does not fit its signature, or an option that holds what it may not, is a
 `UsageError` before anything happens, worded the same everywhere. An option that has the name of a parameter of the
 kernel, and holds what only the kernel can take, goes to the kernel.
+
+What Triton raises for a launch that does not fit becomes an error in the user's words here, too.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from kernellab._triton.kernel import Kernel
-from kernellab.errors import UsageError, value_message
+from kernellab._triton.kernel import JitKernel, Kernel
+from kernellab.errors import KernellabError, LaunchError, UsageError, value_message
+from kernellab.launch.grid import MAX_GRID
 from kernellab.target import Target
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
@@ -226,3 +229,45 @@ def addresses_of(arguments: Mapping[str, Any]) -> list[tuple[str, object]]:
     from kernellab.launch.memory import memory_of
 
     return [(name, tensor.data_ptr()) for name, tensor in memory_of(arguments).items()]
+
+
+def launch_error(
+    kernel: JitKernel,
+    arguments: Mapping[str, Any],
+    args: tuple[Any, ...],
+    meta: dict[str, Any],
+    exc: Exception,
+    target: Target,
+) -> KernellabError | None:
+    """Return the error for an exception of a launch, or None where it says all by itself.
+
+    ``arguments`` are those bound by name, ``args`` and ``meta`` what the user gave.
+    """
+    from kernellab._triton.specialize import argument_error, launch_problem, option_error
+
+    problem = launch_problem(kernel, args, meta)
+    if problem is not None:
+        return LaunchError(problem, kernel=kernel.__name__)
+    if "annot be accessed from Triton" in str(exc):
+        return LaunchError(_wrong_device(kernel, arguments), kernel=kernel.__name__, detail=str(exc))
+    if "Triton Error [CUDA]: invalid argument" in str(exc) or isinstance(exc, OverflowError):
+        return LaunchError(
+            f"CUDA refuses to launch {kernel.__name__}: a grid has at most "
+            f"{' x '.join(map(str, MAX_GRID))} programs, and numbers at most 64 bits.",
+            kernel=kernel.__name__,
+            detail=str(exc),
+        )
+    if isinstance(exc, KeyError | AssertionError | ValueError):
+        return option_error(kernel, meta, exc, target)
+    if isinstance(exc, TypeError):
+        return argument_error(kernel, args, meta, exc)
+    return None
+
+
+def _wrong_device(kernel: JitKernel, arguments: Mapping[str, Any]) -> str:
+    on_cpu = [name for name, value in arguments.items() if getattr(getattr(value, "device", None), "type", "") == "cpu"]
+    if not on_cpu:
+        return f"An argument of {kernel.__name__} is an address that this GPU cannot reach, or was freed."
+    names, verb = ", ".join(on_cpu), "is" if len(on_cpu) == 1 else "are"
+    hint = "use .to('cuda'), or launch on the CPU by %%triton --interpret"
+    return f"{names} of {kernel.__name__} {verb} on the CPU and the kernel runs on a GPU; {hint}."

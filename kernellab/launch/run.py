@@ -1,12 +1,18 @@
-"""A checked run on the CPU as data: what the interpreter gets, what it finds and answers; and any run's result."""
+"""Runs of a kernel: a checked one on the CPU as data, and what a launch changed, on the GPU or on copies on the CPU."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
+from kernellab.compile.types import Compiled
+from kernellab.errors import RunError
+from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch
+from kernellab.launch.memory import Copier, memory_of, size_bytes
+from kernellab.launch.reached import Copies, apart, device_of, reached
 from kernellab.source import Binding, Closure
 from kernellab.target import MULTIPROCESSORS
 from kernellab.workers.worker import Failure
@@ -90,3 +96,89 @@ class Run:
     where: str
     output: str = ""
     notes: tuple[str, ...] = ()
+
+
+def observed(
+    compiled: Compiled, arguments: Mapping[str, Any], launch: Callable[[], Any], grid: Callable[[], Any]
+) -> tuple[Any, Run]:
+    """Launch once; return what Triton returned and the run.
+
+    What the kernel may write is copied before, where the free memory allows it, and compared bit by bit after.
+    ``seconds`` is the time on the device, without the compile.
+    """
+    import torch  # only where there is a GPU
+
+    behind = reached(arguments, compiled.effects, "cuda")
+    everything = {**memory_of(arguments), **apart(behind.tensors, arguments)}
+    tensors = {name: tensor for name, tensor in everything.items() if tensor.is_cuda}
+    written = compiled.effects.mutated if not compiled.effects.unknown else frozenset(tensors)
+    candidates = {name: tensor for name, tensor in tensors.items() if name in written}
+    needed = sum(tensor.numel() * tensor.element_size() for tensor in candidates.values())
+    affordable = needed < torch.cuda.mem_get_info()[0] // 2
+    before = {name: tensor.clone() for name, tensor in candidates.items()} if affordable else {}
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    begin.record()
+    handle = launch()
+    end.record()
+    end.synchronize()
+    changed = {name: 0 for name in tensors if affordable or name not in written}
+    changed.update({name: _changed(old, tensors[name]) for name, old in before.items()})
+    notes = () if affordable else ("what changed was not counted: the GPU lacks memory for copies",)
+    return handle, Run(
+        kernel=compiled.kernel,
+        grid=grid() or (0, 1, 1),
+        seconds=begin.elapsed_time(end) / 1e3,
+        changed=changed,
+        findings=(),
+        where="gpu",
+        notes=notes,
+    )
+
+
+def _changed(before: Any, after: Any) -> int:
+    import torch
+
+    as_integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[before.element_size()]
+    return int((before.contiguous().view(as_integer) != after.contiguous().view(as_integer)).sum())
+
+
+_MOST_BYTES_TO_COPY = 256 << 20
+
+
+def on_cpu(arguments: Mapping[str, Any], effects: Effects | None = None) -> dict[str, Any]:
+    """Return the arguments of a launch on copies of their memory on the CPU; views of one storage stay so.
+
+    By names of its own, what the launch reaches through addresses among them goes along, as its ``effects`` tell.
+
+    Raises:
+        RunError: there is more memory than is copied for a second look.
+    """
+    if size_bytes(arguments) > _MOST_BYTES_TO_COPY:
+        raise RunError("The arguments are too large for a second look on the CPU.")
+    return _taken(_copies(arguments, effects))
+
+
+def run_on_cpu(
+    arguments: Mapping[str, Any], run: Callable[[dict[str, Any]], Run], effects: Effects | None = None
+) -> Run:
+    """Run a launch on copies of its arguments on the CPU; what it changed is copied back once it ended well.
+
+    Tensors that are on the CPU already are given to it as they are.
+    """
+    copies = _copies(arguments, effects)
+    found = run(_taken(copies))
+    copies.take_back_addresses()
+    for name, tensor in {**memory_of(arguments), **copies.behind.tensors}.items():
+        storage = tensor.untyped_storage()
+        if found.changed.get(name) and storage.device.type != "cpu":
+            storage.copy_(copies.copier.storages[storage.device, storage.data_ptr()])
+    return found
+
+
+def _copies(arguments: Mapping[str, Any], effects: Effects | None) -> Copies:
+    copier = Copier(lambda storage: storage.cpu())
+    return Copies(arguments, effects or NO_EFFECTS, device_of(arguments), copier)
+
+
+def _taken(copies: Copies) -> dict[str, Any]:
+    return {**copies.arguments, **apart(copies.reached, copies.arguments)}

@@ -17,11 +17,10 @@ from kernellab.compile.cache import Compiler, job_of, triton_files
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, OutOfBounds
 from kernellab.ir.effects import Effects
-from kernellab.launch.calls import verb
-from kernellab.launch.errors import launch_error
+from kernellab.launch.calls import launch_error, verb
 from kernellab.launch.grid import CheckedGrid, Grid3, grid_errors, require_launchable
-from kernellab.launch.pointer_objects import call_with_tensors
 from kernellab.launch.poison import Poison, key_of, poison
+from kernellab.launch.reached import call_with_tensors
 from kernellab.launch.recording import Launched, LaunchRecord, Observers, Recorder, Switch, can_read, record_of
 from kernellab.launch.run import Run
 from kernellab.launch.trial import TrialRequest, TrialResult, Trials
@@ -299,7 +298,7 @@ class Launches:
             return handle, Run(compiled.kernel, grid, 0.0, {}, (), "gpu", trial.output, trial.notes)
         if (id(call.kernel), compiled.digest) in recorder.records:
             return self._through_triton(call), None
-        from kernellab.launch.observed import observed  # needs torch
+        from kernellab.launch.run import observed  # needs torch
 
         launch = partial(self._through_triton, call)
         handle, run = observed(compiled, call.arguments, launch, lambda: call.grid.value)
@@ -308,7 +307,7 @@ class Launches:
     def _run_on_cpu(self, call: _Call) -> tuple[Any, Run | None]:
         """Compile for the GPU, and run in the interpreter; an empty grid runs nothing."""
         __tracebackhide__ = True
-        from kernellab.launch.observed import run_on_cpu
+        from kernellab.launch.run import run_on_cpu
 
         handle = self._resolved(call)
         arguments = call.arguments
@@ -353,7 +352,7 @@ class Launches:
         self, kernel: BoundJit, arguments: Mapping[str, Any], grid: Grid3, effects: Effects
     ) -> KernellabError | None:
         """Repeat a launch that faulted on the CPU, where every access is checked; return what that found."""
-        from kernellab.launch.observed import on_cpu
+        from kernellab.launch.run import on_cpu
 
         try:
             self.interpret(kernel, on_cpu(arguments, effects), grid, _CLOSER_LOOK_S)

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from kernellab.errors import LaunchError
 from kernellab.launch.arguments import (
+    TRITON_DTYPES,
     ArgumentSpec,
     Block,
     DescriptorSpec,
@@ -37,26 +38,6 @@ from kernellab.workers.forks import is_fork
 # Storages keep their alignment up to this many bytes, and lie at least that far apart.
 _ALIGNMENT = 256
 _CHUNK_BYTES = 1 << 24
-
-TRITON_DTYPES = {
-    "bool": "i1",
-    "uint8": "u8",
-    "int8": "i8",
-    "int16": "i16",
-    "uint16": "u16",
-    "int32": "i32",
-    "uint32": "u32",
-    "int64": "i64",
-    "uint64": "u64",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "float64": "fp64",
-    "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5",
-    "float8_e4m3fnuz": "fp8e4b8",
-    "float8_e5m2fnuz": "fp8e5b16",
-}
 
 
 @dataclass(slots=True)

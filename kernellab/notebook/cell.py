@@ -18,8 +18,8 @@ from kernellab.advice import remark_on
 from kernellab.compile.types import Compiled
 from kernellab.errors import CheckFailed, Place, UsageError
 from kernellab.lab import Lab
+from kernellab.launch.arguments import from_annotations, mock_arguments
 from kernellab.launch.memory import memory_of
-from kernellab.launch.mock_arguments import from_annotations, mock_arguments
 from kernellab.launch.poison import fill_of, key_of
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.measure.comparison import Check, compare

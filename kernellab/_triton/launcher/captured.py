@@ -15,8 +15,7 @@ import triton.language as tl
 from triton.runtime.jit import JITCallable, JITFunction
 
 from kernellab._triton.closure import is_installed
-from kernellab._triton.launcher.chain import MISSING
-from kernellab._triton.launcher.features import constant_feature, is_plain
+from kernellab._triton.launcher.chain import MISSING, constant_feature, is_plain
 
 _BY_NAME = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"}
 _BY_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}

@@ -20,7 +20,7 @@ from kernellab.explore.on_gpu import OnGpu
 from kernellab.explore.verdicts import Verdicts
 from kernellab.launch.grid import checked_grid
 from kernellab.launch.memory import copied, memory_of, size_bytes
-from kernellab.launch.pointer_objects import with_tensors
+from kernellab.launch.reached import with_tensors
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Launches as Runtime
 from kernellab.measure.gpu_bench import bench_of

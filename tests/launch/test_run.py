@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from kernellab.launch.observed import on_cpu, run_on_cpu
-from kernellab.launch.run import Run
+from kernellab.launch.run import Run, on_cpu, run_on_cpu
 
 
 def test_views_for_a_second_look_lie_on_the_cpu_whatever_the_default_device_is() -> None:
