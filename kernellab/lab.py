@@ -295,7 +295,7 @@ class Lab:
         ``where`` says which points count, ``flops`` and ``bytes`` are formulas, ``check`` compares outputs on a CPU.
 
         Raises:
-            UsageError, LaunchError: the question, or its first point, does not fit the kernel.
+            UsageError, LaunchError: what is asked, or its first point, does not fit the kernel.
         """
         from kernellab.benchmark.recorded import spec_of
         from kernellab.benchmark.setup import benchmark  # keeps `import kernellab` light

@@ -74,6 +74,7 @@ CHAPTERS = (
         (
             "kernellab.benchmark.result.Benchmark",
             "kernellab.benchmark.result.Row",
+            "kernellab.benchmark.result.Clocks",
             "kernellab.measure.ceilings.Ceilings",
             "kernellab.views.figures.sweep",
             "kernellab.views.figures.roofline",

@@ -20,9 +20,9 @@ from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.measure.reference import Reference
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Implementation:
-    """What is launched and timed: a launch of a compiled kernel, or a function of the user.
+    """What is launched and timed: a launch of a compiled kernel, or a function of the user. It equals only itself.
 
     ``name`` is what messages call it. ``config`` is that of a launch which is one of several of a kernel, and ``index``
     its place in their list.
