@@ -12,7 +12,9 @@ import threading
 import time
 import uuid
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,19 +22,46 @@ from typing import Any
 
 from kernellab._triton import CODE_GENERATOR
 from kernellab._triton.closure import closure_of, plain_bindings, require_taken
-from kernellab.compile.job_queue import JobQueue
-from kernellab.compile.occupancy import occupancy
-from kernellab.compile.types import Compiled, CompileJob, Resources, parameters_of
+from kernellab.compile.resources import resources_of
+from kernellab.compile.types import Compiled, CompileJob, parameters_of
 from kernellab.compile.worker import GRAPH, SUMMARY, BuildRequest, compile_kernel, graph_of_job, unwritable
 from kernellab.errors import KernellabError, Place, StoreError
 from kernellab.ir.effects import Effects, effects_of
 from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.settings import compiler_environment
 from kernellab.source import Closure, portable_type
-from kernellab.target import Target, limits_of, shared_bytes_limit
+from kernellab.target import Target
 from kernellab.workers.forks import lock
 from kernellab.workers.uninterrupted import Stop, held, side_by_side, uninterrupted
 from kernellab.workers.worker import Answer, Handler, Job, Kind, Pool, Request
+
+
+class JobQueue:
+    """The indices of jobs. Who takes one takes the last that is left while fewer than ``shortest`` such are held, else
+    the first.
+
+    With the longest jobs in front, nobody waits for a long one alone at the end; and as some workers take the shortest,
+    jobs that take almost forever do not keep all of them from the rest. With 0, it is a queue.
+    """
+
+    def __init__(self, count: int, shortest: int) -> None:
+        self._left = deque(range(count))
+        self._free = shortest
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def taken(self) -> Iterator[int]:
+        """Take the next job, which is held inside the with statement; there must be one left."""
+        with self._lock:
+            is_short = self._free > 0
+            index = self._left.pop() if is_short else self._left.popleft()
+            self._free -= is_short
+        try:
+            yield index
+        finally:
+            with self._lock:
+                self._free += is_short
+
 
 _SHORT_SHARE = 4
 COMPILE_WORKER = Kind("compile", preload=("kernellab.compile.worker", CODE_GENERATOR))
@@ -271,7 +300,7 @@ def _read(folder: Path, digest: str, job: CompileJob) -> Compiled:
         target=job.target,
         parameters=parameters_of(job),
         options=dict(job.options),
-        resources=_resources(summary, job.target),
+        resources=resources_of(summary, job.target),
         seconds=summary["seconds"],
         stage_seconds=summary["stage_seconds"],
         graph=graph,
@@ -297,52 +326,6 @@ def _labelled_place(place: Place, job: CompileJob) -> Place:
 def _first_line(job: CompileJob) -> Place:
     entry = job.closure.functions[0]
     return Place(entry.file, entry.first_line, None, entry.text.splitlines()[0])
-
-
-def _resources(summary: Mapping[str, Any], target: Target) -> Resources:
-    binary = summary["binary"]
-    threads = summary["threads"]
-    static = _static_shared_bytes(binary, target)
-    shared = summary["shared_bytes"] + (static or 0)
-    limits = limits_of(target)
-    why_not = _why_not(shared, threads, target)
-    share = None
-    if limits is not None and binary is not None and why_not is None:
-        share = occupancy(limits, threads=threads, registers=binary["registers"], shared_bytes=shared)
-    return Resources(
-        registers=binary and binary["registers"],
-        spill_bytes=binary and binary["spill_bytes"],
-        stack_bytes=binary and binary["stack_bytes"],
-        shared_bytes=shared,
-        static_shared_bytes=static,
-        threads=threads,
-        occupancy=share.share if share else None,
-        limiter=share.limiter if share else None,
-        fits=why_not is None,
-        why_not=why_not,
-    )
-
-
-def _static_shared_bytes(binary: Mapping[str, int] | None, target: Target) -> int | None:
-    """Return what the kernel itself declares; from Hopper on, a binary lists what the system reserves as well."""
-    limits = limits_of(target)
-    if binary is None or limits is None:
-        return None
-    reserved = limits.reserved_shared_bytes if int(target.arch) >= 90 else 0
-    return max(0, binary["static_shared_bytes"] - reserved)
-
-
-def _why_not(shared: int, threads: int, target: Target) -> str | None:
-    limit = shared_bytes_limit(target)
-    if limit is not None and shared > limit:
-        return (
-            f"it needs {shared:,} bytes of shared memory per block and {target} has {limit:,}; "
-            "use smaller blocks or fewer stages"
-        )
-    limits = limits_of(target)
-    if limits is not None and threads > limits.threads_per_block:
-        return f"it needs {threads:,} threads per block and {target} has {limits.threads_per_block:,}; use fewer warps"
-    return None
 
 
 def triton_files(compiled: Compiled) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from kernellab.compile.job_queue import JobQueue
+from kernellab.compile.cache import JobQueue
 
 
 def test_some_take_from_the_end_and_all_others_from_the_front() -> None:
