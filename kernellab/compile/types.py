@@ -155,22 +155,27 @@ class Compiled:
 
     @property
     def ttir(self) -> str:
+        """The Triton IR, optimised."""
         return self._stage("ttir")
 
     @property
     def ttgir(self) -> str:
+        """The Triton IR with layouts on the threads of a GPU."""
         return self._stage("ttgir")
 
     @property
     def llir(self) -> str:
+        """The LLVM IR."""
         return self._stage("llir")
 
     @property
     def ptx(self) -> str:
+        """The assembly of an NVIDIA target."""
         return self._stage("ptx")
 
     @property
     def amdgcn(self) -> str:
+        """The assembly of an AMD target."""
         return self._stage("amdgcn")
 
     @cached_property
@@ -194,6 +199,7 @@ class Compiled:
 
     @property
     def binary_path(self) -> Path:
+        """The file of the cubin or hsaco."""
         return next(path for path in self.folder.iterdir() if path.suffix in {".cubin", ".hsaco"})
 
     def _stage(self, stage: str) -> str:

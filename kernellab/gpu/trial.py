@@ -92,10 +92,12 @@ class GpuTrials:
         threading.Thread(target=run, daemon=True).start()
 
     def close(self) -> None:
+        """Stop the workers of all devices."""
         for worker in self._workers.values():
             worker.close()
 
     def has_passed(self, digest: str) -> bool:
+        """Tell whether a compiled kernel went well on the current device in this session."""
         import torch  # only where there is a GPU
 
         return (digest, torch.cuda.current_device()) in self._passed

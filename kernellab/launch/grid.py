@@ -38,6 +38,7 @@ class CheckedGrid:
         self.arguments: Mapping[str, Any] = {}
 
     def __call__(self, bound: Mapping[str, Any]) -> Grid3:
+        """Return the extents for arguments that Triton bound, which are kept; see `checked_grid`."""
         self.arguments = bound
         try:
             given = self.grid(bound) if callable(self.grid) else self.grid

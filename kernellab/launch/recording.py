@@ -166,6 +166,7 @@ class Recorder:
         run: Run | None,
         given_grid: Any = None,
     ) -> None:
+        """Enter a launch; of a compile alone, ``grid`` is None, and of an empty grid ``run``."""
         key = (id(kernel), compiled.digest)
         if key not in self.records:
             self.records[key] = record_of(kernel, compiled, arguments)
@@ -199,6 +200,7 @@ class Switch:
 
     @contextmanager
     def on(self) -> Iterator[None]:
+        """Send all launches the slow way inside a with statement."""
         with self._lock:
             self.slow += 1
         try:

@@ -30,6 +30,8 @@ class FindingKind(StrEnum):
 
 
 class Severity(StrEnum):
+    """How bad a finding is: the run fails, its results may be wrong, or it is worth knowing."""
+
     ERROR = "error"
     WARNING = "warning"
     NOTE = "note"

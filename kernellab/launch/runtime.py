@@ -78,6 +78,7 @@ class Launches:
     _local: threading.local = field(default_factory=threading.local)
 
     def is_offline(self) -> bool:
+        """Tell whether there is no GPU to launch on."""
         return self.offline is not None
 
     def interprets(self) -> bool:

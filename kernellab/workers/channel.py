@@ -99,6 +99,7 @@ class Channel:
         return pickle.loads(self._taken(size, limit))
 
     def close(self) -> None:
+        """Close this end."""
         self._socket.close()
 
     def _taken(self, size: int, limit: Limit | None) -> bytes:

@@ -37,7 +37,8 @@ _POLL_S = 0.005
 class Closable(Protocol):
     """A socket, a connection, a file."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close this end of it."""
 
 
 C = TypeVar("C", bound=Closable)

@@ -61,7 +61,8 @@ class Child(Protocol):
     """A child process, whoever started it."""
 
     @property
-    def pid(self) -> int: ...
+    def pid(self) -> int:
+        """The number of the process."""
 
     def exit_code(self, timeout_s: float) -> int | None:
         """Return the exit status, or minus the signal that ended it; None while it runs."""
@@ -79,6 +80,7 @@ class WorkerProcess:
     log: IO[bytes]
 
     def printed_bytes(self) -> int:
+        """Return how much the process has printed so far."""
         return os.fstat(self.log.fileno()).st_size
 
     def tail(self, start: int) -> str:
@@ -106,14 +108,17 @@ class Spawned:
 
     @property
     def pid(self) -> int:
+        """The number of the process."""
         return self.popen.pid
 
     def exit_code(self, timeout_s: float) -> int | None:
+        """Return the exit status, or minus the signal that ended it; None while it runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.popen.wait(timeout_s)
         return None
 
     def end(self) -> int:
+        """Kill the process, and return how it ended."""
         with self._lock:
             if self.pidfd is None:
                 self.popen.kill()
@@ -152,6 +157,7 @@ class Forked:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def exit_code(self, timeout_s: float) -> int | None:
+        """Return how the fork ended, as its server tells it; None while it runs."""
         with self._lock:
             if self._code is None:
                 with contextlib.suppress(Expired):
@@ -159,6 +165,7 @@ class Forked:
             return self._code
 
     def end(self) -> int:
+        """Let the server kill the fork, and return how it ended."""
         with contextlib.suppress(OSError):
             self.lifeline.shutdown(socket.SHUT_WR)
         code = self.exit_code(_END_S)

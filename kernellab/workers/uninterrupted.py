@@ -42,6 +42,7 @@ class Stop:
         self.why = ""
 
     def ask(self, why: str = "was interrupted") -> None:
+        """Ask to stop; the first reason counts."""
         self.why = self.why or why
 
     def check(self, subject: str) -> None:
@@ -62,6 +63,7 @@ class AtWork:
 
     @contextlib.contextmanager
     def on(self, stop: Stop) -> Iterator[None]:
+        """Count what is at work inside a with statement, which ``stop`` ends."""
         self._stops.add(stop)
         try:
             yield
@@ -69,6 +71,7 @@ class AtWork:
             self._stops.discard(stop)
 
     def ask(self, why: str = "was interrupted") -> None:
+        """Ask all that is at work to stop."""
         for stop in tuple(self._stops):
             stop.ask(why)
 
@@ -184,6 +187,7 @@ class Work(Generic[T]):
         self._error: BaseException | None = None
 
     def begin(self) -> None:
+        """Begin the work, in a thread of its own where there may be one."""
         thread = threading.Thread(target=self._run, name="kernellab-uninterrupted", daemon=self._daemon)
         try:
             thread.start()
@@ -191,6 +195,7 @@ class Work(Generic[T]):
             self._run()
 
     def result(self) -> T:
+        """Return what came of the work, or raise what it raised."""
         if self._error is not None:
             try:
                 raise self._error
