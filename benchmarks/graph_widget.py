@@ -19,7 +19,8 @@ from benchmarks.explorer import kernels
 from benchmarks.views import milliseconds
 from kernellab.compile.types import Compiled
 from kernellab.views.explorers.explorer import explorer_html
-from kernellab.views.graph import GraphPictures, View, warm
+from kernellab.views.graph import GraphPictures, View
+from kernellab.views.graphs.graphviz import warm
 from kernellab.views.widgets import Explorer, GraphView
 from tests.views.kernels import unrolled
 from tests.views.reports import TARGET, compiled_of

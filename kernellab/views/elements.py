@@ -105,8 +105,10 @@ def title(tip: str) -> str:
     return f' title="{escape(tip)}"' if tip else ""
 
 
-def details(summary: str, detail: str, content: str, *, is_open: bool) -> str:
-    """Return a part that folds, with its summary and a remark beside that."""
+def details(summary: str, content: str, detail: str = "", *, is_open: bool = False) -> str:
+    """Return a part that folds, with a remark beside its summary; "" where there is nothing to show."""
+    if not content:
+        return ""
     extra = dim(detail) if detail else ""
     return f"<details{' open' if is_open else ''}><summary>{escape(summary)}{extra}</summary>\n{content}\n</details>"
 
@@ -115,12 +117,6 @@ def badge(kind: Access, text: str, *, word: str = "", tip: str = "") -> str:
     """Return the mark of an access, told by shape and word beside its colour."""
     head = f"{MARKS[kind]} {word}".rstrip()
     return f'<span class="kl-badge kl-{kind}"{title(tip)}><b>{head}</b>{" " if text else ""}{escape(text)}</span>'
-
-
-def folded(summary: str, content: str, *, is_open: bool = False) -> str:
-    """Return a figure or a table that folds; "" where there is none."""
-    shown = " open" if is_open else ""
-    return f"<details{shown}><summary>{escape(summary)}</summary>{content}</details>" if content else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,12 @@ from kernellab.views.graphs.diagram import (
     start_slice,
 )
 from kernellab.views.graphs.drawing import BOXES_AT_MOST, picture
-from kernellab.views.graphs.graphviz import warm
 from kernellab.views.graphs.labels import SourceText
 from kernellab.views.graphs.ttir import operation_diagram, source_diagram
 from kernellab.views.wording import plural
 from kernellab.workers.forks import cached_property
 
-__all__ = ["BOXES_AT_MOST", "OPERATIONS_AT_MOST", "View", "diagram_of", "picture", "svg", "warm", "whole_diagram"]
+__all__ = ["BOXES_AT_MOST", "OPERATIONS_AT_MOST", "View", "diagram_of", "picture", "svg", "whole_diagram"]
 
 OPERATIONS_AT_MOST = 150
 

@@ -38,14 +38,14 @@ def benchmark_html(benchmark: Benchmark) -> str:
     parts.append(picture(lambda dark: sweep_figure(frame, dark=dark), "the sweep, by implementation"))
     if len(benchmark.implementations) > 1 and benchmark.reference:
         speedups = picture(lambda dark: sweep_figure(frame, metric="speedup", dark=dark), "speedup over the reference")
-        parts.append(elements.folded(f"speedup over {benchmark.reference}", speedups))
+        parts.append(elements.details(f"speedup over {benchmark.reference}", speedups))
     parts.append(
-        elements.folded("roofline", picture(lambda dark: roofline_figure(frame, dark=dark), "rows under the roofs"))
+        elements.details("roofline", picture(lambda dark: roofline_figure(frame, dark=dark), "rows under the roofs"))
     )
     parts.append(picture(lambda dark: sweep_heat_map(frame, dark=dark), "best times over two swept values"))
     count = len(benchmark.rows)
     table = _table(benchmark, benchmark.rows).html()
-    parts.append(elements.folded(f"{count} rows", table, is_open=count <= _HTML_ROWS))
+    parts.append(elements.details(f"{count} rows", table, is_open=count <= _HTML_ROWS))
     parts += [elements.warning(line) for line in _failures(benchmark)]
     parts += [elements.message("kl-note", line) for line in benchmark.notes]
     words = [f"over {', '.join(benchmark.swept)}", device_words(benchmark.provenance), f"{benchmark.seconds:.1f} s"]

@@ -155,9 +155,7 @@ def resources(report: KernelReport) -> str:
 
 def _output(report: KernelReport) -> Iterator[str]:
     if report.run is not None and report.run.output:
-        yield details(
-            "Printed by the kernel", "", f'<pre class="kl-pre">\n{escape(report.run.output)}</pre>', is_open=True
-        )
+        yield details("Printed by the kernel", f'<pre class="kl-pre">\n{escape(report.run.output)}</pre>', is_open=True)
 
 
 def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_line: bool = True) -> Iterator[str]:
@@ -180,7 +178,7 @@ def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_lin
     for view, title, is_open in views if by_line else [each for each in views if each[0] != View.SOURCE]:
         picture = svg(graph, report.compiled.effects, view=view, text=text)
         detail = wording.plural(count, "operation") if view == View.OPERATIONS else ""
-        yield details(title, detail, scrolling(picture), is_open=is_open)
+        yield details(title, scrolling(picture), detail, is_open=is_open)
 
 
 def scrolling(picture: str) -> str:
@@ -192,7 +190,7 @@ def source(report: KernelReport, shown: frozenset[str]) -> str:
     """Return the source with what became of each line, folded unless ``shown`` has it."""
     lines = annotated(report)
     detail = "operations per line; darker costs more"
-    return details("Source, annotated", detail, source_table(lines), is_open="source" in shown)
+    return details("Source, annotated", source_table(lines), detail, is_open="source" in shown)
 
 
 def _stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[str]:
@@ -209,7 +207,7 @@ def _stages(report: KernelReport, names: tuple[str, ...]) -> Iterator[str]:
             sass="sass" in found,
             uid=f"{report.file} {report.label}",
         )
-        yield details("Source and stages", "point at a line or click on it to see what it became", body, is_open=True)
+        yield details("Source and stages", body, "point at a line or click on it to see what it became", is_open=True)
 
 
 def card_text(report: CellReport) -> str:

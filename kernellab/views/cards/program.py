@@ -47,12 +47,8 @@ def program_html(program: Program) -> str:
     if program_diagram(program.tape).is_contracted:
         words = "The picture shows kernels, inputs and outputs alone; program.frame lists every step."
         notes.append(elements.message("kl-note", words))
-    steps = elements.details(
-        "Steps",
-        wording.plural(len(program.tape.steps), "step"),
-        f"<pre>{escape(program_text(program))}</pre>",
-        is_open=False,
-    )
+    text = f"<pre>{escape(program_text(program))}</pre>"
+    steps = elements.details("Steps", text, wording.plural(len(program.tape.steps), "step"))
     heading = elements.header("program", _facts(program))
     return elements.framed(elements.section(heading, *notes, scrolling(program_svg(program)), steps))
 

@@ -32,7 +32,7 @@ def compiled_html(compiled: Compiled, *, uid: str = "") -> str:
             *card.messages(report),
             card.arguments(report),
             card.resources(report),
-            details("Source, stages and graph", "", explorer, is_open=True),
+            details("Source, stages and graph", explorer, is_open=True),
             *card.dataflow(report, frozenset(), alone=False, by_line=False),
             card.source(report, frozenset()),
         )

@@ -42,7 +42,7 @@ def tuning_html(tuning: Tuning) -> str:
         parts.append(picture(lambda dark: parameters_figure(frame, dark=dark), "times by parameter"))
     parts.append(picture(lambda dark: roofline_figure(frame, dark=dark), "configs under the roofs of the device"))
     table = _table(tuning, _order(tuning)).html({"config": "left", "status": "left"})
-    parts.append(elements.folded(f"{count} configs", table, is_open=count <= _ROWS))
+    parts.append(elements.details(f"{count} configs", table, is_open=count <= _ROWS))
     parts += [elements.message("kl-note", note) for note in (*_left_out(tuning), *tuning.notes)]
     how = "from the store" if tuning.from_cache else f"{tuning.seconds:.2f} s"
     heading = elements.header(tuning.kernel, [plural(count, "config"), device_words(tuning.provenance), how])
