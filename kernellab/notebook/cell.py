@@ -86,14 +86,7 @@ def run_cell(
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     provide_modules(namespace)
     cell = _Cell(lab, namespace, file)
-    recording = lab.recording(
-        timeout_s=options.timeout_s,
-        run=options.run,
-        isolate=options.isolate,
-        interpret=options.interpret,
-        poison=options.check is not None,
-    )
-    with lab.compiling_for(options.target), recording as recorder:
+    with lab.compiling_for(options.target), _recording(lab, options) as recorder:
         with _captured(cell, options):
             _execute(cell, recorder, source, show)
         if options.name:
@@ -112,6 +105,16 @@ def run_cell(
     if options.explore:
         show(_explored(cell, recorder, options))
     return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show)
+
+
+def _recording(lab: Lab, options: CellOptions) -> contextlib.AbstractContextManager[Recorder]:
+    return lab.recording(
+        timeout_s=options.timeout_s,
+        run=options.run,
+        isolate=options.isolate,
+        interpret=options.interpret,
+        poison=options.check is not None,
+    )
 
 
 def _execute(cell: _Cell, recorder: Recorder, source: str, show: Callable[[Any], None]) -> None:

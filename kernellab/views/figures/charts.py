@@ -19,7 +19,7 @@ _BEST, _POINT = "#0f9d75", "#2b83dc"  # read on white and on black alike
 _LIVE_WIDTH, _LIVE_HEIGHT, _LABEL, _MARGIN = 420, 72, 64, 8
 _MOST_POINTS = 240
 
-_Place = Callable[[int, float], tuple[float, float]]
+_Position = Callable[[int, float], tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def times_svg(times_ms: Sequence[float]) -> str:
     )
 
 
-def _steps(times_ms: Sequence[float], place: _Place) -> str:
+def _steps(times_ms: Sequence[float], place: _Position) -> str:
     """Return the best so far as a line that steps down."""
     points: list[tuple[float, float]] = []
     best = inf

@@ -64,12 +64,8 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
     if across is None:
         return _bars(frame, timed, metric, theme)
     names = [name for name in frame.attrs["swept"] if name != across and name not in VARIANTS]
-    panels = (
-        [(values, group) for values, group in timed.groupby(names, sort=False, dropna=False)]
-        if names
-        else [((), timed)]
-    )
-    count, panels = len(panels), panels[:_MOST_PANELS]
+    groups = [(values, group) for values, group in timed.groupby(names, sort=False, dropna=False)] if names else []
+    panels = (groups or [((), timed)])[:_MOST_PANELS]
     columns = min(len(panels), 2 if len(panels) == 4 else 3)
     rows = -(-len(panels) // columns)
     width, height = (7.2, 3.6) if len(panels) == 1 else (1.2 + 3.3 * columns, 0.5 + 2.6 * rows)
@@ -87,7 +83,7 @@ def sweep_figure(frame: pandas.DataFrame, *, metric: Metric | None = None, dark:
         )
     _share_scale(figure)
     _legend(figure, theme)
-    left_out = f", {len(panels)} of {count} panels" if len(panels) < count else ""
+    left_out = f", {len(panels)} of {len(groups)} panels" if len(panels) < len(groups) else ""
     figure.suptitle(_title(frame, metric) + left_out, color=theme.text, fontsize=10, x=0.01, ha="left")
     return figure
 
