@@ -1,7 +1,8 @@
 """bf16, the fp8 formats and microscaled operands for numpy, which has none of them.
 
 In the interpreter a block of such a type is held as float32 values that the type represents exactly. An operation
-computes in float32 and rounds its result back, as the GPU does.
+computes in float32 and rounds its result back, as the GPU does. Rounding to fp8 is that of ml_dtypes, which knows
+neither Triton's saturation nor rounding towards zero, and gives all NaNs one code; bf16 is the upper half of a float32.
 
 OCP Microscaling Formats (MX) specification 1.0, for ``tl.dot_scaled``: a scale is a power of two in E8M0 (255 is NaN)
 for each group of elements along K; E2M1 elements are packed two per byte, the first in the low half.
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,41 +24,37 @@ Bits = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """An 8-bit float: widths in bits; what the codes above the largest finite number mean.
+    """An 8-bit float: a type of ml_dtypes, whose numbers are ``scale`` times those of the format.
 
-    ``max_code`` is the code of the largest finite number. ``nan_code`` is None where the format has no NaN;
-    ``infinity_code`` likewise. In the ``fnuz`` formats NaN takes the code of the negative zero.
+    ``max_code`` is the code of the largest finite number. Without ``has_minus_zero``, NaN takes its code; without
+    ``has_nan``, NaN becomes the largest number. With ``keeps_payload``, NaN has three codes: those of E5M2.
     """
 
-    mantissa: int
-    bias: int
+    kind: type
     max_code: int
-    nan_code: int | None
-    infinity_code: int | None = None
-    fnuz: bool = False
+    scale: float = 1.0
+    has_minus_zero: bool = True
+    has_nan: bool = True
+    keeps_payload: bool = False
 
 
 # Triton's names: fp8e4nv is OCP E4M3 (torch.float8_e4m3fn), fp8e5 is OCP E5M2, fp8e4b8 and fp8e5b16 are the FNUZ
-# formats of CDNA 3, fp8e4b15 is Triton's own.
+# formats of CDNA 3, fp8e4b15 is Triton's own: E4M3 with a bias of 15, all of whose codes are finite numbers.
 FP8 = {
-    "fp8e4nv": Format(mantissa=3, bias=7, max_code=0x7E, nan_code=0x7F),
-    "fp8e5": Format(mantissa=2, bias=15, max_code=0x7B, nan_code=0x7F, infinity_code=0x7C),
-    "fp8e4b8": Format(mantissa=3, bias=8, max_code=0x7F, nan_code=0x80, fnuz=True),
-    "fp8e5b16": Format(mantissa=2, bias=16, max_code=0x7F, nan_code=0x80, fnuz=True),
-    "fp8e4b15": Format(mantissa=3, bias=15, max_code=0x7F, nan_code=None),
+    "fp8e4nv": Format(ml_dtypes.float8_e4m3fn, 0x7E),
+    "fp8e5": Format(ml_dtypes.float8_e5m2, 0x7B, keeps_payload=True),
+    "fp8e4b8": Format(ml_dtypes.float8_e4m3fnuz, 0x7F, has_minus_zero=False),
+    "fp8e5b16": Format(ml_dtypes.float8_e5m2fnuz, 0x7F, has_minus_zero=False),
+    "fp8e4b15": Format(ml_dtypes.float8_e4m3fnuz, 0x7F, scale=2.0**7, has_nan=False),
 }
 LOW_PRECISION = frozenset({"bf16", *FP8})
 
 _BF16_MASK = np.uint32(0xFFFF0000)
 _QUIET = np.uint32(0x00400000)
-_F32_NAN_PAYLOAD_SHIFT = 21  # the two mantissa bits of an e5m2 NaN are the top two of a float32
-
-
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    values: Floats
-    positive: Floats
-    midpoints: Floats
+_SIGN, _E5M2_INFINITY = np.uint8(0x80), np.uint8(0x7C)
+_PAYLOAD_SHIFT = np.uint32(21)  # the two mantissa bits of an e5m2 NaN are the top two of a float32
+_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+_E8M0_NAN = 255
 
 
 def is_low_precision(name: str) -> bool:
@@ -68,18 +66,17 @@ def decode(bits: Bits, name: str) -> Floats:
     """Return the values of raw uint16 (bf16) or uint8 (fp8) codes."""
     if name == "bf16":
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return _tables(name).values[bits]
+    return _values(name)[bits]
 
 
 def encode(values: Floats, name: str) -> Bits:
     """Return the codes of values that the type represents exactly; NaNs keep what payload fits."""
     if name == "bf16":
         return (_contiguous(values).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-    codes = _fp8_codes(values, name, toward_zero=False)
-    infinity = FP8[name].infinity_code
-    if infinity is not None and (infinite := np.isinf(values)).any():
-        codes = np.where(infinite, np.uint8(infinity) | (codes & np.uint8(0x80)), codes)
-    return codes
+    layout = FP8[name]
+    if not layout.has_nan:
+        return _codes(values, name, toward_zero=False)
+    return _with_payload(_cast(values, layout), values, layout)
 
 
 def rounded(values: NDArray[Any], name: str, *, toward_zero: bool = False) -> Floats:
@@ -91,7 +88,7 @@ def rounded(values: NDArray[Any], name: str, *, toward_zero: bool = False) -> Fl
     floats = np.asarray(values, dtype=np.float32)
     if name == "bf16":
         return _bf16(floats, toward_zero)
-    return _tables(name).values[_fp8_codes(floats, name, toward_zero)]
+    return _values(name)[_codes(floats, name, toward_zero=toward_zero)]
 
 
 def _contiguous(values: Floats) -> Floats:
@@ -109,64 +106,50 @@ def _bf16(values: Floats, toward_zero: bool) -> Floats:
     return (up & _BF16_MASK).view(np.float32)
 
 
-def _fp8_codes(values: Floats, name: str, toward_zero: bool) -> Bits:
-    layout, tables = FP8[name], _tables(name)
-    magnitude = np.abs(values)
+def _codes(values: Floats, name: str, *, toward_zero: bool) -> Bits:
+    layout, known = FP8[name], _values(name)
+    magnitude = np.minimum(np.abs(values), known[layout.max_code])
+    scaled = magnitude if layout.scale == 1.0 else magnitude * np.float32(layout.scale)
+    codes = _cast(scaled, layout)
+    if not layout.has_nan:
+        codes = np.minimum(codes, np.uint8(layout.max_code))  # of NaN: the first code beyond
     if toward_zero:
-        codes = np.searchsorted(tables.positive, magnitude, side="right") - 1
-    else:
-        codes = np.searchsorted(tables.midpoints, magnitude, side="left")
-        tie = tables.midpoints[np.minimum(codes, layout.max_code - 1)] == magnitude
-        codes = codes + (tie & (codes & 1 == 1))
-    codes = np.minimum(codes, layout.max_code).astype(np.uint8)
-    signed = codes | (np.signbit(values).astype(np.uint8) << np.uint8(7))
-    if layout.fnuz:
-        signed = np.where(codes == 0, np.uint8(0), signed)
-    nan = np.isnan(values)
-    return np.where(nan, _nan_codes(values, layout), signed) if nan.any() else signed
+        codes = codes - (known[codes] > magnitude)
+    negative = np.signbit(values) & (~np.isnan(values) if not layout.has_nan else True)
+    signed = codes | np.where(negative & ((codes != 0) | layout.has_minus_zero), _SIGN, np.uint8(0))
+    return _with_payload(signed, values, layout)
 
 
-def _nan_codes(values: Floats, layout: Format) -> Bits:
-    if layout.nan_code is None:
-        return np.full(values.shape, layout.max_code, np.uint8)
-    if layout.fnuz:
-        return np.full(values.shape, layout.nan_code, np.uint8)
-    bits = _contiguous(values).view(np.uint32)
-    sign = ((bits >> np.uint32(24)) & np.uint32(0x80)).astype(np.uint8)
-    if layout.infinity_code is None:
-        return np.uint8(layout.nan_code) | sign
-    payload = ((bits >> np.uint32(_F32_NAN_PAYLOAD_SHIFT)) & np.uint32(3)).astype(np.uint8)
-    return np.uint8(layout.infinity_code) | np.where(payload == 0, np.uint8(3), payload) | sign
+def _cast(values: Floats, layout: Format) -> Bits:
+    with np.errstate(invalid="ignore"):  # of a NaN
+        codes: Bits = np.asarray(_contiguous(values).astype(layout.kind)).view(np.uint8)
+    return codes
+
+
+def _with_payload(codes: Bits, values: Floats, layout: Format) -> Bits:
+    """Return codes with those of NaNs made anew from the NaNs, where the format has several."""
+    if not layout.keeps_payload or not (nan := np.isnan(values)).any():
+        return codes
+    payload = ((_contiguous(values).view(np.uint32) >> _PAYLOAD_SHIFT) & np.uint32(3)).astype(np.uint8)
+    return np.where(nan, (codes & _SIGN) | _E5M2_INFINITY | np.where(payload == 0, np.uint8(3), payload), codes)
 
 
 @cache
-def _tables(name: str) -> _Tables:
+def _values(name: str) -> Floats:
+    """Return the values of all 256 codes."""
     layout = FP8[name]
-    codes = np.arange(128)
-    exponent, mantissa = codes >> layout.mantissa, codes & ((1 << layout.mantissa) - 1)
-    fraction = mantissa / (1 << layout.mantissa) + (exponent > 0)
-    magnitudes = np.ldexp(fraction, np.maximum(exponent, 1) - layout.bias).astype(np.float32)
-    finite = magnitudes[: layout.max_code + 1]
-    values = np.concatenate([magnitudes, -magnitudes])
-    if layout.nan_code is not None:
-        _put_specials(values, layout)
-    midpoints = (finite[:-1] + finite[1:]) / 2
-    return _Tables(values, finite, midpoints.astype(np.float32))
-
-
-def _put_specials(values: Floats, layout: Format) -> None:
-    if layout.fnuz:
-        values[layout.nan_code] = np.nan
-        return
-    bits = values.view(np.uint32)
-    for sign in (0, 0x80):
-        for code in range(layout.max_code + 1, 0x80):
-            payload = (code & 3) << _F32_NAN_PAYLOAD_SHIFT if layout.infinity_code is not None else 1 << 22
-            bits[sign | code] = (sign << 24) | 0x7F800000 | payload
-
-
-_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
-_E8M0_NAN = 255
+    codes = np.arange(256, dtype=np.uint8)
+    values = codes.view(layout.kind).astype(np.float32) / np.float32(layout.scale)
+    if not layout.has_nan:
+        values[_SIGN] = -0.0
+    elif not layout.has_minus_zero:
+        values[_SIGN] = np.nan
+    if layout.keeps_payload:
+        nan = np.isnan(values)
+        payload = (codes & np.uint8(3)).astype(np.uint32) << _PAYLOAD_SHIFT
+        sign = (codes & _SIGN).astype(np.uint32) << np.uint32(24)
+        values.view(np.uint32)[nan] = (sign | np.uint32(0x7F800000) | payload)[nan]
+    return values
 
 
 def scaled_operand(elements: Bits, scales: Bits | None, *, is_e2m1: bool, k_pack: bool, is_rhs: bool) -> Floats:
