@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from kernellab._triton.kernel import Kernel
 from kernellab.benchmark.spec import VARIANTS, BenchmarkSpec, cast, peers, swept
 from kernellab.errors import UsageError
 from kernellab.launch.calls import require_grid
@@ -18,7 +19,12 @@ _ASK = "pass inputs=lambda {names}: dict(...), which makes the arguments."
 
 
 def spec_of(
-    kernels: Registry, device: str, kernel: Any, grid: Any, args: tuple[Any, ...], given: Mapping[str, Any]
+    kernels: Registry,
+    device: str,
+    kernel: Kernel | str | int,
+    grid: Any,
+    args: tuple[Any, ...],
+    given: Mapping[str, Any],
 ) -> BenchmarkSpec:
     """Return the spec of ``lab.bench``: its own keywords, and the rest as arguments of the kernel.
 
@@ -55,7 +61,7 @@ class Recorded:
     inputs: Callable[..., dict[str, Any]]
 
 
-def recorded(kernels: Registry, kernel: Any, names: tuple[str, ...], device: str) -> Recorded:
+def recorded(kernels: Registry, kernel: Kernel | str | int, names: tuple[str, ...], device: str) -> Recorded:
     """Return what the latest recorded launch of a kernel tells, for a sweep over some of its parameters.
 
     Tensors whose extents are a swept number have other extents then; other parameters stay as they were.
@@ -203,7 +209,7 @@ def _ask(values: Mapping[str, Any]) -> str:
     return _ASK.format(names=", ".join(values))
 
 
-def _supplied(kernel: Any) -> set[str]:
+def _supplied(kernel: Kernel) -> set[str]:
     """Return the parameters and options that the decorators of a kernel set."""
     from kernellab._triton.decorators import (
         OPTIONS,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernellab._triton.kernel import Kernel
 from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.launch.memory import copied, memory_of, with_tensors
 from kernellab.measure.config import OPTIONS, Condition, Config, Space, configs_of
@@ -31,7 +32,7 @@ class BenchmarkSpec:
     has the outputs compared on the CPU where there is no GPU.
     """
 
-    kernel: Any
+    kernel: Kernel | str | int
     grid: Any
     given: Mapping[str, Any]
     over: Mapping[str, tuple[Any, ...]]
@@ -148,7 +149,7 @@ class ImplementationSpec:
 
     name: str
     values: Mapping[str, Any]
-    kernel: Any = None
+    kernel: Kernel | None = None
     grid: Any = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     function: Callable[..., Any] | None = None
@@ -233,6 +234,7 @@ def launch_of(
     from kernellab._triton.decorators import declared
     from kernellab._triton.objects import parameter_names
 
+    assert asked.kernel is not None, "a function has no configs"
     names = parameter_names(asked.kernel)
     taken = {name: value for name, value in arguments.items() if name in names or name in OPTIONS}
     config = asked.values.get("config")
@@ -265,7 +267,7 @@ def cast(arguments: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
     return {name: with_tensors(value, converted) for name, value in arguments.items()}
 
 
-def unscaled(spec: BenchmarkSpec, kernel: Any, moved_bytes: Iterable[int | None]) -> list[str]:
+def unscaled(spec: BenchmarkSpec, kernel: Kernel, moved_bytes: Iterable[int | None]) -> list[str]:
     """Return a note where sizes are swept that the given tensors do not follow, so that all points move the same."""
     from kernellab._triton.objects import constexpr_names
 
