@@ -43,7 +43,7 @@ unit: $(VENV)/.installed-test  ## unit tests alone
 	$(PY) $(PYTEST) --durations=10 tests --ignore=tests/browser
 
 notebooks: $(VENV)/.installed-test  ## execute the notebooks and compare what they pin
-	$(PY) -m pytest -p nbval --nbval-lax --nbval-current-env --nbval-cell-timeout 300 notebooks
+	$(PY) $(PYTEST) --dist loadfile -p nbval --nbval-lax --nbval-current-env --nbval-cell-timeout 300 notebooks
 
 browser: $(VENV)/.installed-test  ## the notebooks in JupyterLab in Chromium (skips without one)
 	$(PY) -m pytest -m browser tests/browser
