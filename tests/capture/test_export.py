@@ -95,6 +95,7 @@ def scale_by(factor: float) -> Any:
     return scale_kernel
 
 
+@pytest.mark.slow
 def test_kernels_of_one_name_do_not_meet(lab: kernellab.Lab, tmp_path: Path) -> None:
     twice, thrice, affine = map(lab.bind, (scale_by(2.0), scale_by(3.0), samples.scale_kernel))
     x = torch.rand(100)

@@ -214,6 +214,7 @@ def test_a_fatal_error_of_llvm_ends_only_its_worker(lab: kernellab.Lab) -> None:
     assert lab.compile(samples.add_kernel, **ADD).resources.fits
 
 
+@pytest.mark.slow
 def test_an_endless_compile_is_stopped(fresh: kernellab.Lab) -> None:
     fresh.compiler.timeout_s = 3.0
     with pytest.raises(WorkerTimeout, match="Compiling slow_to_trace for cuda:90 did not finish within 3 s"):

@@ -194,6 +194,7 @@ def test_a_tensor_without_memory_is_refused(launch: Launch) -> None:
         launch(planted.printing, (1,), x)
 
 
+@pytest.mark.slow
 def test_a_fault_is_told_even_where_another_program_never_ends(launch: Launch) -> None:
     error = failure(launch, planted.fault_then_endless, (3,), block(4), block(1))
     assert "load of x out of bounds: element 100" in error.message

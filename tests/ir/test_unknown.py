@@ -109,6 +109,7 @@ def test_recursion_is_refused_by_name() -> None:
     assert caught.value.place is not None
 
 
+@pytest.mark.slow
 def test_every_operation_of_the_suite_stands_in_a_table() -> None:
     known = {*FLOWS, *MEMORY, *FOREIGN_CODE, *SILENT, *TERMINATORS, *STRUCTURED, "tt.call", "tt.split"}
     for case in all_cases():

@@ -9,6 +9,7 @@ CASES = all_cases()
 FP16 = [name for name in CASES if name.endswith("float16") and "bfloat16" not in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_compiles_for_hopper_with_all_stages_and_resources(lab: kernellab.Lab, name: str) -> None:
     case = CASES[name]

@@ -24,14 +24,13 @@ from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import UsageError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.tune.remote import Built, ExecutorPool
 from kernellab.workers.worker import Job
-from tests.labs import shared_lab
 
 X, OUT = torch.zeros(300), torch.zeros(300)
 
 
 @pytest.fixture
 def lab() -> Iterator[kernellab.Lab]:
-    with shared_lab(target="cuda:90", store=":memory:") as lab:
+    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
         yield lab
 
 

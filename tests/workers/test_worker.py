@@ -254,6 +254,7 @@ def test_a_request_that_is_stopped_leaves_no_answer_for_the_next(server: ForkSer
     assert not is_alive(second.child.pid)
 
 
+@pytest.mark.slow
 def test_a_stopped_server_is_replaced(server: ForkServer) -> None:
     first = forked(server)
     [popen] = [server._server.child.popen] if server._server else []
@@ -267,6 +268,7 @@ def test_a_stopped_server_is_replaced(server: ForkServer) -> None:
     second.stop()
 
 
+@pytest.mark.slow
 def test_a_fork_of_a_stopped_server_can_be_ended(server: ForkServer) -> None:
     process = forked(server)
     assert server._server is not None
@@ -389,6 +391,7 @@ def littered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preload", [("kernellab.compile.worker", CODE_GENERATOR), ("torch",)])
 def test_files_of_the_current_folder_stand_in_for_no_module(littered: Path, preload: tuple[str, ...]) -> None:
     pool, worker = Pool(Kind("test", preload), 1), Worker(Kind("test", preload))
