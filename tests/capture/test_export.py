@@ -19,6 +19,8 @@ from tests import samples
 from tests.capture import kernels
 from tests.export.exporting import run_files
 
+pytestmark = pytest.mark.slow
+
 COMPARED = """\
 import sys, torch
 sys.path.insert(0, {folder!r})
@@ -56,7 +58,6 @@ def attention(lab: kernellab.Lab) -> Program:
     return program
 
 
-@pytest.mark.slow
 def test_attention_runs_alone_and_needs_less_memory_than_its_intermediates(lab: kernellab.Lab, tmp_path: Path) -> None:
     program = attention(lab)
     assert len(program.tape.launches) >= 5
@@ -71,7 +72,6 @@ def test_attention_runs_alone_and_needs_less_memory_than_its_intermediates(lab: 
     assert "import kernellab" not in text
 
 
-@pytest.mark.slow
 def test_a_functional_program_is_exported_too(lab: kernellab.Lab, tmp_path: Path) -> None:
     result = exported(attention(lab).functionalise(), tmp_path)
     assert result.returncode == 0, result.stderr
@@ -95,7 +95,6 @@ def scale_by(factor: float) -> Any:
     return scale_kernel
 
 
-@pytest.mark.slow
 def test_kernels_of_one_name_do_not_meet(lab: kernellab.Lab, tmp_path: Path) -> None:
     twice, thrice, affine = map(lab.bind, (scale_by(2.0), scale_by(3.0), samples.scale_kernel))
     x = torch.rand(100)

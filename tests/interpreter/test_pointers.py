@@ -19,6 +19,8 @@ from kernellab.views.report import KernelReport
 from tests.kernels import pointers
 from tests.kernels.pointers import Groups
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kernellab.Lab]:
@@ -30,7 +32,6 @@ def table(tensors: list[torch.Tensor]) -> torch.Tensor:
     return torch.tensor([tensor.data_ptr() for tensor in tensors])
 
 
-@pytest.mark.slow
 def test_a_grouped_product_runs_on_matrices_that_only_its_tables_name(lab: kernellab.Lab) -> None:
     groups = Groups.of([(20, 16, 32), (40, 33, 17), (16, 16, 16)], "cpu")
     run = lab.run(pointers.grouped_matmul, (4,), *groups.arguments, **groups.meta)
@@ -41,7 +42,6 @@ def test_a_grouped_product_runs_on_matrices_that_only_its_tables_name(lab: kerne
     assert run.changed[f"{REACHED}c_ptrs[1]"] == 40 * 33
 
 
-@pytest.mark.slow
 def test_a_foreach_update_changes_each_tensor_in_place_and_counts_it(lab: kernellab.Lab) -> None:
     tensors = [torch.zeros(n) for n in (5, 70, 200)]
     lengths, addresses = torch.tensor([5, 70, 200]), table(tensors)
@@ -108,7 +108,6 @@ def test_an_access_beyond_a_tensor_behind_a_table_is_an_error(lab: kernellab.Lab
     assert all(each.eq(0).all() for each in tensors)
 
 
-@pytest.mark.slow
 def test_an_address_that_no_live_tensor_owns_is_an_error(lab: kernellab.Lab) -> None:
     freed = torch.zeros(1 << 20).data_ptr()
     for _ in range(2):

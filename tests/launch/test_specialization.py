@@ -16,6 +16,8 @@ from kernellab._triton.objects import jit_function
 from tests.launch import kernels
 from tests.launch.conftest import Bind, expected
 
+pytestmark = pytest.mark.slow
+
 MEMORY = torch.zeros(1 << 14, dtype=torch.uint8)
 DTYPES = (
     torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.int64, torch.uint8, torch.int8,
@@ -73,7 +75,6 @@ def outcome(call: Any) -> str:
         return "refused"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [kernels.anything, kernels.loose, kernels.annotated])
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sequence=launches())

@@ -19,6 +19,8 @@ from tests.alone import run_alone, run_with_lab
 from tests.export.exporting import run_files
 from tests.notebook.conftest import Notebook
 
+pytestmark = pytest.mark.slow
+
 SCALED = """
 @triton.jit
 def {name}(x_ptr, out_ptr, BLOCK: tl.constexpr):
@@ -78,7 +80,6 @@ def check_export(label: str, factor: float, folder: Path) -> None:
         assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.slow
 def test_another_value_of_a_captured_constexpr_is_another_version(notebook: Notebook, tmp_path: Path) -> None:
     define = SCALED.format(name="captured", value="SCALE") + LAUNCH.format(name="captured")
     assert label_of(notebook, "SCALE = tl.constexpr(2.0)\n" + define) == "captured@1"
@@ -110,7 +111,6 @@ def kept(name: str) -> list[Any]:
     return [row for row in search(current().kernels, name).rows if row.label.startswith(f"{name}@")]
 
 
-@pytest.mark.slow
 def test_versions_of_one_cell_are_those_of_its_launches(notebook: Notebook) -> None:
     launch = LAUNCH.format(name="within")
     cell = (
@@ -122,7 +122,6 @@ def test_versions_of_one_cell_are_those_of_its_launches(notebook: Notebook) -> N
     check_after_restart(**{"within@1": 2.0, "within@2": 7.0, "within": 7.0})
 
 
-@pytest.mark.slow
 def test_a_global_that_becomes_a_constexpr_is_kept_as_it_was_launched(notebook: Notebook, tmp_path: Path) -> None:
     notebook.names["LATER"] = 2.0
     assert notebook.triton(SCALED.format(name="later_constexpr", value="LATER")).error is None
@@ -133,7 +132,6 @@ def test_a_global_that_becomes_a_constexpr_is_kept_as_it_was_launched(notebook: 
     check_export("later_constexpr", 3.0, tmp_path)
 
 
-@pytest.mark.slow
 def test_a_card_shows_the_helper_that_ran(notebook: Notebook, tmp_path: Path) -> None:
     helper = "@triton.jit\ndef times(value):\n    return value * {}\n"
     define = SCALED.format(name="calls_times", value="1").replace(
@@ -165,7 +163,6 @@ def test_an_ordinary_cell_launches_a_new_version_as_well(notebook: Notebook, tmp
     assert current().kernels.version("plainly").label == "plainly@2"
 
 
-@pytest.mark.slow
 def test_members_of_a_module_are_captured(notebook: Notebook) -> None:
     import triton.language as tl
 
@@ -290,7 +287,6 @@ def test_a_listing_begins_with_names_and_a_bare_name_removes_the_only_version(no
     assert "my_zebra@1 is deleted; nothing is left" in listing_text(value_of(notebook, "%triton_rm my_zebra"))
 
 
-@pytest.mark.slow
 def test_a_default_stays_what_it_was_at_the_definition(notebook: Notebook) -> None:
     define = SCALED.format(name="by_default", value="F").replace("):", ", F: tl.constexpr = DEFAULT):")
     notebook.names["DEFAULT"] = 2

@@ -34,6 +34,8 @@ from kernellab.tune.result import Records, Row
 from kernellab.views.cards.kernels import report_page
 from tests.store import hostile
 
+pytestmark = pytest.mark.slow
+
 OTHER = Closure((Function("other", "jit", "def other():\n    pass\n", "cell:other", 1, False, ()),))
 
 
@@ -95,7 +97,6 @@ def test_the_bundle_that_the_others_are_made_of_enters(tmp_path: Path) -> None:
     assert results == {"sound": "entered"}
 
 
-@pytest.mark.slow
 def test_broken_archives_are_refused(tmp_path: Path) -> None:
     results = outcomes(hostile.broken_files(tmp_path / "canary"), tmp_path)
     assert len(results) >= 60
@@ -113,7 +114,6 @@ def test_code_in_fields_is_refused_and_never_executed(tmp_path: Path) -> None:
     assert not canary.exists()
 
 
-@pytest.mark.slow
 def test_a_wrong_value_anywhere_is_refused_or_does_no_harm(tmp_path: Path) -> None:
     found = ((label, hostile.bundle_of(content)) for label, content in hostile.with_wrong_values())
     results = outcomes(found, tmp_path)
@@ -121,7 +121,6 @@ def test_a_wrong_value_anywhere_is_refused_or_does_no_harm(tmp_path: Path) -> No
     assert Counter(results.values())["refused"] > 800
 
 
-@pytest.mark.slow
 def test_bundles_that_unpack_to_much_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
     store = Store(None)
     for label, content in hostile.bombs():
@@ -143,7 +142,6 @@ def test_what_is_no_file_is_no_bundle(tmp_path: Path) -> None:
             hostile.read_bundle(store, path)
 
 
-@pytest.mark.slow
 def test_lines_of_an_import_are_refused_or_do_no_harm(tmp_path: Path) -> None:
     write_measurements(Registry(hostile.sound_store(None), never), None, tmp_path / "sound.jsonl")
     kernel, row = map(json.loads, (tmp_path / "sound.jsonl").read_text().splitlines())
@@ -206,7 +204,6 @@ def _changed(store: Store, statement: str, value: object) -> bool:
     return True
 
 
-@pytest.mark.slow
 def test_a_broken_row_is_skipped_with_one_warning_and_costs_no_other() -> None:
     found: dict[str, str] = {}
     tried = 0
@@ -445,7 +442,6 @@ def test_malformed_tables_are_refused(tmp_path: Path) -> None:
     assert surprises(results) == {}
 
 
-@pytest.mark.slow
 def test_a_table_that_unpacks_to_much_is_refused(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     arrow = pytest.importorskip("pyarrow")

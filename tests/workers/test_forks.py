@@ -30,7 +30,7 @@ from kernellab.workers import forks
 from kernellab.workers.worker import Kind, Pool, Worker
 from tests.workers.test_worker import count, echo, job
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")]
 FORK = multiprocessing.get_context("fork")
 KIND = Kind("test", preload=())
 FACTORS = range(2, 8)
@@ -134,7 +134,6 @@ POOLS = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("pool", POOLS)
 def test_parent_and_forks_launch_side_by_side_and_all_tensors_are_right(
     bound: None, pool: Callable[[], list[bool]]
