@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from triton import knobs
 
+from tests._triton.conftest import Bind
 from tests.launch import kernels
-from tests.launch.conftest import Bind
 
 X, OUT = torch.zeros(64), torch.zeros(64)
 

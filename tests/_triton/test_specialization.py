@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab._triton.objects import jit_function
+from tests._triton.conftest import Bind, expected
 from tests.launch import kernels
-from tests.launch.conftest import Bind, expected
 
 pytestmark = pytest.mark.slow
 
