@@ -41,10 +41,8 @@ _LAZY = {
 
 def current_lab() -> Lab | None:
     """Return the lab that ``%load_ext kernellab`` made for this shell, or None where the extension is not loaded."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    magics = None if shell is None else shell.magics_manager.registry.get("TritonMagics")
-    return None if magics is None else magics.lab
+    magics = sys.modules.get("kernellab.notebook.magics")
+    return None if magics is None else magics.lab_of_shell()
 
 
 def load_ipython_extension(shell: Any) -> None:

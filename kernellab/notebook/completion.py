@@ -10,9 +10,8 @@ from typing import Any
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.getipython import get_ipython
 
-from kernellab import current_lab
 from kernellab.export.write import KINDS
-from kernellab.notebook.magics import STAGES
+from kernellab.notebook.magics import STAGES, lab_of_shell
 from kernellab.target import known_targets
 
 _LINE = re.compile(r"^(?:[^'\"#]*[=(]\s*)?(?P<sigil>%%?)(?P<magic>triton\w*)\s(?P<given>.*)$", re.DOTALL)
@@ -77,6 +76,6 @@ def _parser(sigil: str, magic: str) -> argparse.ArgumentParser | None:
 
 def _kernel_names() -> list[str]:
     """Return the names of the kept kernels and their versions: ``softmax``, ``softmax@2``."""
-    lab = current_lab()
+    lab = lab_of_shell()
     versions = [] if lab is None else list(lab.kernels)
     return list(dict.fromkeys(name for version in versions for name in (version.name, version.label)))

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import kernellab
 from kernellab.lab import Lab
 from kernellab.notebook.completion import complete_options
 from kernellab.notebook.formatters import register_formatters, unregister_formatters
 from kernellab.notebook.live import progress_of
-from kernellab.notebook.magics import BenchMagics, StoreMagics, TritonMagics, TuneMagics
+from kernellab.notebook.magics import BenchMagics, StoreMagics, TritonMagics, TuneMagics, lab_of_shell
 
 MAGICS = (TritonMagics, StoreMagics, TuneMagics, BenchMagics)
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Register the magics, their completion and the formatters, and start the workers."""
-    lab = kernellab.current_lab() or Lab()
+    lab = lab_of_shell() or Lab()
     shell.register_magics(*(kind(shell, lab) for kind in MAGICS))
     if complete_options not in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.append(complete_options)

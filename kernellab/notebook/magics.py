@@ -7,6 +7,7 @@ import linecache
 from collections.abc import Mapping
 from typing import Any
 
+from IPython.core.getipython import get_ipython
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
@@ -35,6 +36,13 @@ class _LabMagics(Magics):  # type: ignore[misc]
     def __init__(self, shell: Any, lab: Lab) -> None:
         super().__init__(shell)
         self.lab = lab
+
+
+def lab_of_shell() -> Lab | None:
+    """Return the lab whose magics the running shell has, or None where it has none."""
+    shell = get_ipython()
+    magics = None if shell is None else shell.magics_manager.registry.get("TritonMagics")
+    return None if magics is None else magics.lab
 
 
 @magics_class
