@@ -219,6 +219,7 @@ class Lab:
         budget_configs: int | None = None,
         fresh: bool = False,
         check: Any = None,
+        outputs: Sequence[str] | None = None,
         executor: Executor | None = None,
         devices: Sequence[int] | None = None,
         **meta: Any,
@@ -229,7 +230,10 @@ class Lab:
         search, in seconds or configs; ``timeout_s`` bounds each config. Without a GPU, configs are only compiled.
         ``search`` is ``exhaustive``, ``random``, ``descent``, ``optuna``, or a `Search`, which has `ask` and `tell`.
         ``check``, a function of kernel parameters by name or an expression over them, returns what the outputs are to
-        hold: a tensor, a tuple in the order of the outputs, or a dict. Configs that differ from it are ``wrong``.
+        hold: a tensor, a tuple in the order of the outputs, None for one that is not judged, or a dict of some. Configs
+        that differ from it are ``wrong``. Without it, outputs are compared with each other: where more than half of the
+        configs agree, the winner is one of these, and the others have the status ``differs``; else all count.
+        ``outputs`` names the arguments that are compared, such as ``("dx",)``, where the rest is scratch.
 
         ``executor`` compiles in place of the lab's workers; its own need kernellab and the same Triton. Of dask, it is
         ``client.get_executor()``, of ipyparallel ``client.load_balanced_view().executor``. Of process pools take one
@@ -247,7 +251,7 @@ class Lab:
         require_kernel(kernel)
         require_grid(grid, "lab.tune")
         options = Options(configs, timeout_s, search, budget_configs or 64, budget_s, budget_configs, fresh)
-        options = replace(options, check=check, executor=executor, devices=devices)
+        options = replace(options, check=check, outputs=outputs, executor=executor, devices=devices)
         return tune_and_launch(self.launches, self.kernels, self.bind(kernel), grid, args, meta, options)
 
     def explore(

@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 
 from kernellab.gpu.trial_job import Damage, Memory, Tables
 from kernellab.launch.arguments import ArgumentSpec, TensorSpec
+from kernellab.measure.comparison import OutputDifference
 
 NO_GROUP = -1
+"""The group of outputs that are like none that is kept: two of these may be equal, or not."""
+NOT_COMPARED = -2
+"""The group of outputs that say nothing: two launches of one config differ, or there is no room to keep any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class Setup:
     ``read`` are indices of memories that the kernel may read, ``outputs`` the views it may write, by name order of the
     arguments; ``zeroed`` are views that are set to zero before each launch. ``expected`` is the reference, whose values
     lie in ``references``. ``tables`` are the addresses among the arguments, which have to point into this memory.
+    ``names`` are the arguments that ``outputs`` belong to; those at the places in ``left_out`` are not compared.
     """
 
     name: str
@@ -77,6 +82,8 @@ class Setup:
     expected: tuple[ExpectedOutput, ...] = ()
     references: tuple[Memory, ...] = ()
     tables: Tables = field(default_factory=Tables)
+    names: tuple[str, ...] = ()
+    left_out: frozenset[int] = frozenset()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Setup) and other.name == self.name
@@ -109,6 +116,15 @@ class MeasureJob:
 
 
 @dataclass(frozen=True, slots=True)
+class CompareJob:
+    """Launch a kernel once and keep its outputs; then launch others once each, and tell how theirs differ."""
+
+    setup: Setup
+    kernel: BenchKernel
+    others: tuple[BenchKernel, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RoundsJob:
     """Time kernels in turns; ``warm`` leaves the L2 as the launch before left it."""
 
@@ -121,7 +137,8 @@ class RoundsJob:
 
 @dataclass(frozen=True, slots=True)
 class BenchTiming:
-    """The times of one kernel. ``group`` is that of its outputs, or `NO_GROUP` where they are like none that is kept.
+    """The times of one kernel. ``group`` is that of its outputs, or `NO_GROUP` where they are like none that is kept,
+    or `NOT_COMPARED`. ``differing`` is how its outputs differ from those of another kernel, for a `CompareJob`.
 
     ``fault`` and ``refusal`` are the driver's words. After a fault, the process can do nothing more on the device;
     after ``damages``, the memory of the bench is spoilt. ``difference`` says how outputs differ from the reference, in
@@ -138,3 +155,4 @@ class BenchTiming:
     bad_hook: str = ""
     no_room: str = ""
     note: str = ""
+    differing: tuple[OutputDifference, ...] = ()

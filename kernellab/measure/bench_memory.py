@@ -14,7 +14,7 @@ from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
 from kernellab.launch.memory import Moves
 from kernellab.measure.bench_jobs import ExpectedOutput, Setup
-from kernellab.measure.comparison import Check, Value, agree, compared
+from kernellab.measure.comparison import Check, OutputDifference, Value, agree, compared, difference_of
 
 _ZONE_BYTES = 4 << 20
 _MOST_GROUPS = 4
@@ -75,19 +75,43 @@ class BenchMemory:
 
     def group_of_outputs(self) -> int | None:
         """Return the group that the outputs belong to; None where they start one that there is no room for."""
-        outputs = [tensor_of(spec, self.tensors[spec.storage]) for spec in self.setup.outputs]
+        outputs = list(self._outputs().values())
         for number, group in enumerate(self.groups):
             if all(agree(got, want) for got, want in zip(outputs, group, strict=True)):
                 return number
-        size_bytes = sum(output.numel() * output.element_size() for output in outputs)
-        if len(self.groups) == _MOST_GROUPS or 2 * size_bytes > self.free_bytes():
+        if len(self.groups) == _MOST_GROUPS or not self._has_room(outputs):
             return None
         self.groups.append([output.clone() for output in outputs])
         return len(self.groups) - 1
 
+    def keep_outputs(self) -> bool:
+        """Keep the outputs as the only group there is; tell whether there is room for it."""
+        self.groups.clear()
+        return self.group_of_outputs() is not None
+
+    def differences(self) -> tuple[OutputDifference, ...]:
+        """Return how the outputs differ from those of the first group, an entry per argument that does."""
+        found = self._outputs()
+        pairs = zip(found, found.values(), self.groups[0], strict=True)
+        differing = (difference_of(self._name(index), got, want) for index, got, want in pairs)
+        return tuple(each for each in differing if each is not None)
+
+    def _outputs(self) -> dict[int, Any]:
+        """Return the outputs that are compared, by their place in the setup."""
+        left_out = self.setup.left_out
+        views = ((index, spec) for index, spec in enumerate(self.setup.outputs) if index not in left_out)
+        return {index: tensor_of(spec, self.tensors[spec.storage]) for index, spec in views}
+
+    def _name(self, index: int) -> str:
+        return self.setup.names[index] if self.setup.names else f"output {index}"
+
+    def _has_room(self, outputs: Sequence[Any]) -> bool:
+        size_bytes: int = sum(output.numel() * output.element_size() for output in outputs)
+        return 2 * size_bytes <= self.free_bytes()
+
     def repeats_itself(self, group: int) -> bool:
         """Tell whether the outputs of a second launch are those of the first one, which founded ``group``."""
-        outputs = [tensor_of(spec, self.tensors[spec.storage]) for spec in self.setup.outputs]
+        outputs = self._outputs().values()
         return all(agree(got, want) for got, want in zip(outputs, self.groups[group], strict=True))
 
     def checks(self, references: Sequence[Any]) -> list[Check]:

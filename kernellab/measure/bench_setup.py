@@ -8,6 +8,7 @@ from typing import Any
 
 from kernellab.compile.cache import triton_files
 from kernellab.compile.types import Compiled
+from kernellab.errors import UsageError
 from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.gpu.trial_job import Memory
 from kernellab.ir.effects import Effects
@@ -78,19 +79,27 @@ class CommonMemory:
         views = [pair for arguments in known for pair in _views(exported.specs(arguments))]
         written = [(key, view) for key, view in views if key in self.mutated]
         outputs: dict[str, TensorSpec] = {}
+        names: dict[TensorSpec, list[str]] = {}
         for key, view in written:
             outputs.setdefault(key, view)
+            names.setdefault(view, []).append(key)
         everything = {key: value for arguments in reversed(known) for key, value in arguments.items()}
         expected = () if options.reference is None else expected_of(options.reference, everything, outputs, values)
+        judged = tuple(each for each in expected if options.counts(each.name))
+        if expected and not judged:
+            given = ", ".join(each.name for each in expected)
+            raise UsageError(f"check gives values for {given} alone, and outputs names none of these.")
         storages = {view.storage for _, view in written}
         return Setup(
             name=name,
             device=exported.device,
             memories=_own_memories(exported, storages) if stays else exported.memories(),
             read=frozenset(view.storage for key, view in views if key in self.read),
-            outputs=tuple(dict.fromkeys(view for _, view in written)) if options.compares else (),
+            outputs=tuple(names) if options.compares else (),
+            names=tuple(keys[0] for keys in names.values()),
+            left_out=frozenset(i for i, keys in enumerate(names.values()) if not any(map(options.counts, keys))),
             zeroed=tuple(view for key, view in views if key in options.reset),
-            expected=expected,
+            expected=judged,
             references=() if stays else values.memories(),
             tables=exported.tables,
         )

@@ -12,8 +12,10 @@ from kernellab.errors import first_line
 from kernellab.gpu.ipc import argument_of, with_moved_numbers
 from kernellab.measure.bench_jobs import (
     NO_GROUP,
+    NOT_COMPARED,
     BenchKernel,
     BenchTiming,
+    CompareJob,
     Manner,
     MeasureJob,
     Readiness,
@@ -26,6 +28,7 @@ from kernellab.measure.launches import BadHook, BoundHooks, bound_hooks, loaded_
 from kernellab.measure.stopwatch import Stopwatch, Turn, gpu_stopwatch
 
 _MOST_RUNS = 10_000
+NO_ROOM = "outputs were not compared: the GPU lacks memory to keep those of one config"
 LATE = "some launches reached the GPU late, so their times may hold a wait for the host"
 
 Launcher = Callable[[], None]
@@ -69,6 +72,29 @@ class Workbench:
         except LAUNCH_ERRORS as exc:
             return self._failed(exc)
         return BenchTiming(tuple(times), group, note=self.note)
+
+    def compare(self, job: CompareJob) -> list[BenchTiming]:
+        """Tell how the outputs of some kernels differ from those of one; groups that were kept are made again later.
+
+        What fails is the last answer.
+        """
+        found: list[BenchTiming] = []
+        try:
+            self._launch_checked(job.kernel)
+            is_kept = self.memory.keep_outputs()
+            self._finish(job.kernel)
+            if not is_kept:
+                return [BenchTiming(no_room=NO_ROOM)]
+            for kernel in job.others:
+                self._launch_checked(kernel)
+                found.append(BenchTiming(differing=self.memory.differences()))
+                self._finish(kernel)
+        except BadHook as exc:
+            found.append(BenchTiming(bad_hook=str(exc)))
+        except LAUNCH_ERRORS as exc:
+            found.append(self._failed(exc))
+        damages = () if found and found[-1].fault else self.memory.damages()
+        return [BenchTiming(damages=damages)] if damages else found
 
     def rounds(self, job: RoundsJob) -> list[BenchTiming]:
         """Time kernels in turns; where it is ``warm``, right after a launch of their own."""
@@ -131,7 +157,7 @@ class Workbench:
         return int(bool(found)), "; ".join(found)
 
     def _group(self, kernel: BenchKernel) -> int:
-        """Launch once and return the group of the outputs; `NO_GROUP` where they are like none that is kept."""
+        """Launch once and return the group of the outputs, or that there is none: see `BenchTiming.group`."""
         self._launch_checked(kernel)
         known = len(self.memory.groups)
         group = self.memory.group_of_outputs()
@@ -143,9 +169,10 @@ class Workbench:
             if not repeats:
                 self.memory.groups.pop()
                 self.note = "outputs were not compared: two launches of one config differ"
-                return 0
+                return NOT_COMPARED
         if group is None and known == 0:
-            self.note = "outputs were not compared: the GPU lacks memory to keep those of one config"
+            self.note = NO_ROOM
+            return NOT_COMPARED
         return NO_GROUP if group is None else group
 
     def _launch_checked(self, kernel: BenchKernel) -> None:
@@ -223,6 +250,15 @@ def measure(job: MeasureJob, progress: object) -> BenchTiming:
     except TooLarge as exc:
         return BenchTiming(no_room=exc.message)
     return bench.measure(job)
+
+
+def compare(job: CompareJob, progress: object) -> list[BenchTiming]:
+    """Answer a `CompareJob` in the GPU worker."""
+    try:
+        bench = _workbench(job.setup)
+    except TooLarge as exc:
+        return [BenchTiming(no_room=exc.message)]
+    return bench.compare(job)
 
 
 def rounds(job: RoundsJob, progress: object) -> list[BenchTiming]:

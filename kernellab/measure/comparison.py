@@ -140,6 +140,35 @@ def compared(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class OutputDifference:
+    """How an output of one launch differs from that of another, where neither is a reference.
+
+    ``differing`` of ``elements`` are further apart than their bounds; ``largest`` is the largest absolute difference,
+    None where an element is finite in one of them alone.
+    """
+
+    argument: str
+    differing: int
+    elements: int
+    largest: float | None
+
+    @property
+    def text(self) -> str:
+        """The difference in words."""
+        by = "" if self.largest is None else f", by up to {self.largest:.3g}"
+        return f"{self.argument} differs in {self.differing:,} of {self.elements:,} elements{by}"
+
+
+def difference_of(argument: str, got: Any, want: Any) -> OutputDifference | None:
+    """Return how an output differs from that of another launch, of the same shape; None where they agree."""
+    if agree(got, want):
+        return None
+    scan = _scanned(got, Value(want))
+    largest = scan.largest if math.isfinite(scan.largest) else None
+    return OutputDifference(argument, int(scan.wrong.sum()), got.numel(), largest)
+
+
 def agree(got: Any, want: Any) -> bool:
     """Tell whether an output is that of another, or a `Value` of as many elements, each within its bound."""
     import torch

@@ -19,10 +19,19 @@ from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.gpu.worker import warm_up
 from kernellab.launch.trial import Trials
 from kernellab.measure import bench_worker
-from kernellab.measure.bench_jobs import BenchKernel, BenchTiming, MeasureJob, Readiness, RoundsJob, Setup
+from kernellab.measure.bench_jobs import (
+    BenchKernel,
+    BenchTiming,
+    CompareJob,
+    MeasureJob,
+    Readiness,
+    RoundsJob,
+    Setup,
+)
 from kernellab.measure.bench_memory import TooLarge, copied, in_place
 from kernellab.measure.bench_setup import CommonMemory, bench_kernel, bytes_of, require_followed
 from kernellab.measure.bench_worker import Workbench
+from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.implementations import Bench, BenchOptions, Implementation, Measured, require_good
 from kernellab.measure.launches import (
@@ -65,6 +74,7 @@ def bench_of(launches: Launches, trials: Trials | None, timeout_s: float, device
         dtypes=launches.dtypes,
         reference=reference,
         reset=frozenset(declared(launches.kernel).reset_to_zero),
+        outputs=launches.outputs,
         device=device,
         placed=None if device is None else _Elsewhere(launches, device).launch_of,
         notes=launches.notes,
@@ -162,6 +172,41 @@ class WorkerBench:
         if timing.no_room and self.instead is None:
             raise CannotExport(timing.no_room)
         return timing, kernel
+
+    def compare(
+        self, implementation: Implementation, others: Sequence[Implementation]
+    ) -> list[tuple[OutputDifference, ...]]:
+        """Return how the outputs of others differ from those of one; see `Bench.compare`.
+
+        Raises:
+            CannotExport: the worker cannot reach what a launch needs, and there is no other bench.
+        """
+        if self._other is not None:
+            return self._other.compare(implementation, others)
+        try:
+            timings = self._compared(implementation, others)
+        except CannotExport as exc:
+            self._leave(str(exc))
+            return self.compare(implementation, others)
+        self._require_good(timings[-1], others[len(timings) - 1])
+        return [timing.differing for timing in timings]
+
+    def _compared(self, implementation: Implementation, others: Sequence[Implementation]) -> list[BenchTiming]:
+        """Return what the worker answers.
+
+        Raises:
+            CannotExport: it cannot reach what a launch needs.
+        """
+        for each in (implementation, *others):
+            self._take(each)
+            require_followed(each.kernel.effects)
+        setup, kernel = self._ready(), self._kernel(implementation)
+        job = CompareJob(setup, kernel, tuple(map(self._kernel, others)))
+        subject = f"{self.options.name} (the outputs of {1 + len(others)} configs)"
+        timings = self._asked(bench_worker.compare, job, subject, self.options.timeout_s * (1 + len(others)))
+        if timings[-1].bad_hook:
+            raise CannotExport(f"a hook cannot be called in the GPU worker ({timings[-1].bad_hook})")
+        return timings
 
     def _leave(self, why: str) -> None:
         """Time in the notebook's process from now on, if that is where the device is current.
@@ -326,6 +371,18 @@ class LocalBench:
             self.close()
         require_good(timing, implementation, self._names)
         return _entered(timing, implementation, self.options, self._founders)
+
+    def compare(
+        self, implementation: Implementation, others: Sequence[Implementation]
+    ) -> list[tuple[OutputDifference, ...]]:
+        """Return how the outputs of others differ from those of one; see `Bench.compare`."""
+        bench = self._ready([implementation, *others])
+        job = CompareJob(bench.memory.setup, self._kernel(implementation), tuple(map(self._kernel, others)))
+        timings = bench.compare(job)
+        if timings[-1].damages:
+            self.close()
+        require_good(timings[-1], others[len(timings) - 1], self._names)
+        return [timing.differing for timing in timings]
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each in turns; see `Bench.interleave`."""

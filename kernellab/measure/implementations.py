@@ -15,6 +15,7 @@ from kernellab.launch.poison import Poison, poison
 from kernellab.launch.reached import Copies, Reached
 from kernellab.launch.runtime import Launches as Runtime
 from kernellab.measure.bench_jobs import PLAIN, BenchTiming, Manner
+from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import NO_CONFIG, Config
 from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.measure.reference import Reference
@@ -73,8 +74,8 @@ def launched_on_copies(
 class Measured:
     """Timings of one launch, and which of the groups of equal outputs its outputs belong to.
 
-    Groups are numbered as they are found; where a reference was given, group 0 is that of the reference, and
-    ``difference`` says how the outputs of another group differ from it. Such a launch is not timed.
+    Groups are numbered as they are found, but for `NO_GROUP` and `NOT_COMPARED`; with a reference, group 0 is that of
+    the reference, and ``difference`` says how the outputs of another group differ from it. Such a launch is not timed.
     """
 
     times_ms: tuple[float, ...]
@@ -98,6 +99,11 @@ class Bench(Protocol):
         If both of the first two take more than ``stop_above_ms``, the rest is left out; one alone may be chance.
         """
 
+    def compare(
+        self, implementation: Implementation, others: Sequence[Implementation]
+    ) -> list[tuple[OutputDifference, ...]]:
+        """Launch each once; return how the outputs of the others differ from those of the first, nothing if equal."""
+
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each in ms, one per round, with a flushed L2; each round launches all of them."""
 
@@ -114,8 +120,9 @@ class BenchOptions:
 
     ``name`` is what messages call them all, ``timeout_s`` limits each launch with all that belongs to it. ``dtypes``
     are those of the tensors that are compared, by torch's names; without ``compares``, none is. ``reset`` names
-    arguments that are set to zero before each launch. ``device`` is the number of the GPU, None the current one, and
-    ``placed`` gives the launch of an implementation there. ``notes`` get what the user should know.
+    arguments that are set to zero before each launch; ``outputs`` those that are compared, None all. ``device`` is the
+    number of the GPU, None the current one, and ``placed`` gives the launch of an implementation there. ``notes`` get
+    what the user should know.
     """
 
     name: str
@@ -124,10 +131,15 @@ class BenchOptions:
     dtypes: tuple[str, ...] = ()
     reference: Reference | None = None
     reset: frozenset[str] = frozenset()
+    outputs: frozenset[str] | None = None
     compares: bool = True
     device: int | None = None
     placed: Callable[[Implementation], KernelLaunch] | None = None
     notes: list[str] = field(default_factory=list)
+
+    def counts(self, name: str) -> bool:
+        """Tell whether an output is compared."""
+        return self.outputs is None or name in self.outputs
 
     def launch_of(self, implementation: Implementation) -> KernelLaunch:
         """Return the launch of a kernel, on arguments that lie where the bench can reach them."""

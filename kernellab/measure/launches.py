@@ -61,7 +61,8 @@ class KernelLaunch:
 class Launches:
     """A kernel with its decorators, and the arguments of the call that is tuned; ``reference``: what it is to give.
 
-    ``originals`` are the user's own `triton.Config`s, hooks included.
+    ``outputs`` names the arguments that are compared, None all that are written. ``originals`` are the user's own
+    `triton.Config`s, hooks included.
     """
 
     kernel: Kernel
@@ -71,6 +72,7 @@ class Launches:
     target: Target
     has_hooks: bool = False
     reference: Reference | None = None
+    outputs: frozenset[str] | None = None
     originals: Mapping[Config, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _made: dict[Config, KernelLaunch] = field(default_factory=dict)

@@ -13,8 +13,8 @@ class Status(StrEnum):
     """What became of a config, or of an implementation at a point.
 
     ``pruned`` is one that was left out for the reason given: by a pruning function, or since it spills. ``not_timed``
-    is one that was not measured for want of a GPU or of time. ``wrong`` is one whose outputs differ from those of most
-    configs, or from a reference.
+    is one that was not measured for want of a GPU or of time. ``wrong`` is one whose outputs differ from a reference;
+    ``differs`` one that ran well, and whose outputs are not those of most configs, which need not be the right ones.
     """
 
     OK = "ok"
@@ -25,6 +25,7 @@ class Status(StrEnum):
     FAULT = "fault"
     TIMEOUT = "timeout"
     WRONG = "wrong"
+    DIFFERS = "differs"
 
 
 UNMEASURED = frozenset({Status.PRUNED, Status.NOT_TIMED})

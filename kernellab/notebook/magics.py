@@ -211,6 +211,7 @@ class TuneMagics(_LabMagics):
     @argument("--timeout", type=float, default=10.0, help="Seconds after which a config is stopped (10).")
     @argument("--budget", type=float, help="Seconds after which the best so far is taken.")
     @argument("--check", help='What the outputs are to hold: --check "torch.softmax(x, 1)".')
+    @argument("--outputs", help="The arguments that are compared, where others are scratch: --outputs dx,dw.")
     @argument("--devices", help="The GPUs that measure, by number: --devices 0,1.")
     @argument("--fresh", action="store_true", help="Measure again what the store knows.")
     @argument("launch", nargs=argparse.REMAINDER, help="kernel[grid](arguments)")
@@ -235,6 +236,7 @@ def _tune_options(given: Any, names: Mapping[str, Any]) -> dict[str, Any]:
         "timeout_s": given.timeout,
         "budget_s": given.budget,
         "check": None if given.check is None else check_in(given.check, names),
+        "outputs": None if given.outputs is None else tuple(filter(None, given.outputs.split(","))),
         "devices": None if given.devices is None else _devices(given.devices),
         "fresh": given.fresh,
     }

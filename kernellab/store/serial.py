@@ -188,7 +188,7 @@ def _is_stored(value: Any) -> bool:
 _TEXT, _NUMBER, _COUNT = (str,), (int, float, NoneType), (int, NoneType)
 # The details of a row of a tuning, which has a ``standing``: a tuning takes them for its own.
 ROW_DETAILS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("reason", "standing", "tuning", "checked"), _TEXT),
+    **dict.fromkeys(("reason", "standing", "tuning", "checked", "group", "outputs", "apart"), _TEXT),
     **dict.fromkeys(("low_ms", "high_ms", "cold_ms", "warm_ms", "compile_s", "occupancy", "gbps", "tflops"), _NUMBER),
     **dict.fromkeys(("registers", "spill_bytes", "shared_bytes", "device_index"), _COUNT),
     "samples": (int,),

@@ -109,17 +109,13 @@ class DevicePool:
             raise taken
         return taken
 
-    def groups(self, found: Sequence[tuple[Implementation, int, int]]) -> list[int]:
-        """Return the groups of outputs in the numbers of the first bench, from (candidate, place, group there).
+    def group_of(self, place: int, group: int) -> tuple[int, int]:
+        """Return the place and number of a group of outputs, the same for those that are known to be equal.
 
         Every other bench measured the config by which all are compared before any other, so its group is 0 there.
-        Another group of another bench is told by one launch of a member on the first.
         """
-        known = {(place, 0): self._common_group for place in range(1, len(self.makers))}
-        for candidate, place, group in found:
-            if (place, group) not in known:
-                known[place, group] = group if place == 0 else self.reference.measure(candidate, 1, None).group
-        return [known[place, group] for _, place, group in found]
+        is_common = place > 0 and group == 0 and self._common_group >= 0
+        return (0, self._common_group) if is_common else (place, group)
 
     def drop(self) -> None:
         """Start nothing more; what is running ends, and is waited for."""

@@ -23,8 +23,8 @@ class Policy:
     up to ``max_rounds`` or ``finals_s`` seconds; a batch of ``early_s`` seconds at most may be measured while the last
     configs compile. A difference below ``tie_margin`` is a tie. ``budget_s`` and ``budget_configs`` bound the search.
     ``max_spill_bytes`` drops configs of generated spaces. ``reference`` identifies the values that outputs are compared
-    with; where it is "", they are compared with each other. With ``longest_first``, the order in which configs compile
-    is not that of the list: see `kernellab.tune.tuner`.
+    with; where it is "", they are compared with each other, those named in ``outputs`` or all. With ``longest_first``,
+    the order in which configs compile is not that of the list: see `kernellab.tune.tuner`.
     """
 
     screen_runs: int = 4
@@ -41,6 +41,7 @@ class Policy:
     budget_configs: int | None = None
     max_spill_bytes: int | None = None
     reference: str = ""
+    outputs: str = ""
     longest_first: bool = False
     seed: int = 0
 

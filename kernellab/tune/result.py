@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import CannotRun, KernellabError
+from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import (
     INTEGER_COLUMNS,
@@ -34,6 +35,9 @@ class Row:
     it. ``cold_ms`` is the median with a flushed L2 of a finalist, ``warm_ms`` the one without. ``standing`` is
     ``winner``, ``tied``, ``lost`` (in the finals) or "", and ``tuning`` names the tuning that decided it. ``checked``
     identifies the reference that the outputs were compared with, or is ""; ``device_index`` is the GPU that timed it.
+
+    Rows of one ``group`` left equal outputs, in whatever tuning; ``apart`` tells how those of other groups differ, as
+    JSON. ``outputs`` are the arguments that were compared, with commas, or "" for all: see `kernellab.tune.agreement`.
     """
 
     config: Config
@@ -57,6 +61,9 @@ class Row:
     tuning: str = ""
     checked: str = ""
     device_index: int | None = None
+    group: str = ""
+    outputs: str = ""
+    apart: str = ""
 
     @property
     def resources(self) -> tuple[float, ...]:
@@ -65,13 +72,45 @@ class Row:
         return (self.spill_bytes or 0, (self.registers or 0) * warps, self.shared_bytes or 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Which configs that ran left equal outputs, where no reference says which are right.
+
+    ``groups`` are configs that agree, the largest group first; it holds more than half of those that ran where it
+    ``has_majority``. ``differences`` are those of the outputs of two of the largest groups, by their places.
+    ``not_compared`` configs are in no group: two of their launches differ, or nothing could be kept.
+    """
+
+    groups: tuple[tuple[Config, ...], ...]
+    has_majority: bool
+    differences: Mapping[tuple[int, int], tuple[OutputDifference, ...]] = field(default_factory=dict)
+    not_compared: tuple[Config, ...] = ()
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether any two configs left different outputs."""
+        return len(self.groups) > 1
+
+    @property
+    def arguments(self) -> tuple[OutputDifference, ...]:
+        """The arguments in which any two groups differ, each with the most elements and the largest difference."""
+        found: dict[str, OutputDifference] = {}
+        for each in (each for differing in self.differences.values() for each in differing):
+            before = found.get(each.argument, each)
+            unbounded = before.largest is None or each.largest is None
+            largest = None if unbounded else max(before.largest or 0.0, each.largest or 0.0)
+            found[each.argument] = replace(each, differing=max(before.differing, each.differing), largest=largest)
+        return tuple(found.values())
+
+
 @dataclass(frozen=True, repr=False)
 class Tuning:
     """The result of tuning one kernel for one set of arguments.
 
     ``rows`` are in the order of the list; ``winner`` and ``ties`` are indices into it. ``seconds`` is the wall time,
     ``from_cache`` tells that every outcome was known before. ``provenance`` says where the numbers come from: device,
-    target, versions, key. ``configs`` are the `triton.Config`s of the rows, hooks included.
+    target, versions, key. ``configs`` are the `triton.Config`s of the rows, hooks included. ``agreement`` tells whose
+    outputs are equal, None where a reference decided, or nothing ran.
     """
 
     kernel: str
@@ -83,6 +122,7 @@ class Tuning:
     from_cache: bool
     provenance: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    agreement: Agreement | None = None
 
     def __repr__(self) -> str:
         """One line; the rows are in `frame`."""
@@ -90,7 +130,16 @@ class Tuning:
             return f"<Tuning of {self.kernel}: none of {len(self.rows)} configs works>"
         row = self.rows[self.winner]
         time = "not timed" if row.time_ms is None else f"{row.time_ms:.4g} ms"
-        return f"<Tuning of {self.kernel}: {len(self.rows)} configs, best {row.config.text} ({time})>"
+        faster = self.outvoted
+        more = "" if faster is None else f"; {faster.config.text} is faster and differs"
+        return f"<Tuning of {self.kernel}: {len(self.rows)} configs, best {row.config.text} ({time}){more}>"
+
+    @property
+    def outvoted(self) -> Row | None:
+        """The fastest config of all, if only its outputs keep it from winning: they differ from those of most."""
+        ran = [row for row in self.rows if row.status in {Status.OK, Status.DIFFERS} and row.time_ms is not None]
+        fastest = min(ran, key=lambda row: row.time_ms or 0.0, default=None)
+        return fastest if fastest is not None and fastest.status is Status.DIFFERS else None
 
     @property
     def best(self) -> Any:
@@ -114,6 +163,7 @@ class Tuning:
 
         ``attrs["winner"]`` and ``attrs["tied"]`` are labels of the index, ``attrs["warm_ms"]`` the medians of the
         finalists without a flush of the L2, and ``attrs["device_index"]`` the GPU that timed each row, by label.
+        ``attrs["agreement"]`` has the `Agreement` as plain data, its groups as labels.
         """
         return frame_of(self)
 
@@ -149,10 +199,30 @@ def frame_of(tuning: Tuning) -> pandas.DataFrame:
             "warm_ms": {i: row.warm_ms for i, row in enumerate(tuning.rows) if row.warm_ms is not None},
             "device_index": {i: row.device_index for i, row in enumerate(tuning.rows) if row.device_index is not None},
             "notes": list(tuning.notes),
+            "agreement": _plain(tuning),
             **tuning.provenance,
         }
     )
     return frame
+
+
+def _plain(tuning: Tuning) -> dict[str, Any] | None:
+    """Return the agreement of a tuning with labels of the index in place of configs."""
+    found = tuning.agreement
+    if found is None:
+        return None
+    labels = {row.config: index for index, row in enumerate(tuning.rows)}
+    pairs = [
+        {"groups": list(pair), "differences": [asdict(each) for each in differing]}
+        for pair, differing in found.differences.items()
+    ]
+    return {
+        "groups": [[labels[config] for config in group] for group in found.groups],
+        "majority": 0 if found.has_majority else None,
+        "not_compared": [labels[config] for config in found.not_compared],
+        "outputs": tuning.provenance.get("outputs"),
+        "pairs": pairs,
+    }
 
 
 def with_resources(config: Config, compiled: Compiled, status: Status, reason: str = "") -> Row:

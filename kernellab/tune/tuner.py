@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError, WorkerError
+from kernellab.measure.bench_jobs import NO_GROUP, NOT_COMPARED
+from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
 from kernellab.measure.implementations import Implementation, Measured
 from kernellab.measure.outcomes import NO_GPU, Status, reason_of, status_of
 from kernellab.measure.statistics import interval
+from kernellab.tune.agreement import NOT_REPEATED, judged, outputs_of
 from kernellab.tune.device_pool import DevicePool, Taken
 from kernellab.tune.finals import EarlyFinals, Final, Policy, qualified, settle
 from kernellab.tune.progress import Counts, Stage, Watch, unwatched
-from kernellab.tune.result import Row, row_before, with_resources
+from kernellab.tune.result import Agreement, Row, row_before, with_resources
 from kernellab.tune.search import Search
 
 
@@ -35,20 +37,10 @@ def _weight(config: Config) -> float:
     return math.prod(sizes) * (config.num_stages or 1) / (config.num_warps or 1)
 
 
-def disagreeing(groups: Mapping[int, int]) -> tuple[frozenset[int], int]:
-    """Return which configs differ from most, and how many those are.
-
-    ``groups`` are the groups of equal outputs, by the place of a config in the list. Of two groups of a size, the one
-    with the earliest config of the list is right: in which order they were measured says nothing.
-    """
-    sizes = Counter(groups[index] for index in sorted(groups))
-    right, agreeing = sizes.most_common(1)[0]
-    return frozenset(index for index, group in groups.items() if group != right), agreeing
-
-
 _EARLY_SHARE = 0.75  # of the configs that compile side by side: so many are through before a final begins early
 _EARLY_EACH = 64  # who meets in an early final is looked up anew after one config in so many
 _FIRST_PART = 256
+_COMPARED_AT_ONCE = 16
 # As such, and not of a class of their own: no memory for the bench, a worker that cannot start.
 _NOT_OF_A_CONFIG = frozenset({KernellabError, WorkerError})
 SPENT = "not measured: the budget was spent"
@@ -76,6 +68,7 @@ class Outcome:
     ties: tuple[Config, ...]
     from_cache: bool
     interrupted: bool
+    agreement: Agreement | None = None
 
 
 @dataclass(slots=True)
@@ -83,8 +76,8 @@ class Tuner:
     """One tuning. ``known`` are rows of earlier ones, which are not measured again.
 
     ``record`` takes each row as soon as it is known, ``bytes_of`` and ``flops_of`` give what a launch moves
-    and computes, ``implementation`` what a bench launches, and ``watch`` is told how far it has come. Without a pool,
-    configs are compiled and not ranked.
+    and computes, ``implementation`` what a bench launches, and ``watch`` is told how far it has come. ``require``
+    raises where what is asked does not fit the first kernel that compiles. Without a pool, configs are compiled only.
     """
 
     search: Search
@@ -102,11 +95,13 @@ class Tuner:
     implementation: Callable[[Config, Compiled, int], Implementation] = lambda config, compiled, index: Implementation(
         config.text, None, compiled, None, config, index
     )
+    require: Callable[[Config, Compiled], None] = lambda config, compiled: None
     watch: Watch = unwatched
     _rows: dict[Config, Row] = field(default_factory=dict)
     _places: dict[Config, int] = field(default_factory=dict)  # in the order of the asking
     _candidates: dict[Config, Implementation] = field(default_factory=dict)
-    _groups: dict[Config, tuple[int, int]] = field(default_factory=dict)
+    _fresh: set[Config] = field(default_factory=set)  # measured in this tuning
+    _agreement: Agreement | None = None
     _counts: Counts = field(default_factory=Counts)
     _early: EarlyFinals = field(init=False)
     _next_early: int = 0
@@ -121,6 +116,7 @@ class Tuner:
 
         Raises:
             LaunchError: the arguments fit no config.
+            UsageError: what is asked does not fit the kernel.
             KeyboardInterrupt: before anything was measured, or compiled where nothing is measured.
         """
         self._start_s = self.clock()
@@ -129,7 +125,7 @@ class Tuner:
         interrupted = False
         try:
             self._screen_all()
-            self._mark_wrong()
+            self._judge(launches=True)
             final = self._settled() or self._finals()
         except KeyboardInterrupt:
             interrupted, best = True, self._best_so_far()
@@ -142,13 +138,12 @@ class Tuner:
         from_cache = bool(self._rows) and self._submitted == 0 and self.pool is not None
         self._counts.recount(self._rows, final.winner)
         self._tell("done")
-        return Outcome(self._rows, final.winner, final.ties, from_cache, interrupted)
+        return Outcome(self._rows, final.winner, final.ties, from_cache, interrupted, self._agreement)
 
     def _best_so_far(self) -> Config | None:
         """Return the fastest config after an interrupt; None where there is none."""
         self._rows = {c: replace(r, reason=STOPPED) if r.reason == SPENT else r for c, r in self._rows.items()}
-        if all(place == 0 for place, _ in self._groups.values()):
-            self._mark_wrong()
+        self._judge(launches=False)
         return min(self._good(), key=self._time_of, default=None)
 
     def _screen_all(self) -> None:
@@ -220,6 +215,8 @@ class Tuner:
 
     def _take(self, config: Config, result: Compiled | KernellabError) -> None:
         """Enter what became of a config that was compiled, or let it be measured if it can run."""
+        if not isinstance(result, KernellabError) and not self._candidates:
+            self.require(config, result)
         self._rows[config] = row = row_before(config, result, self.policy.max_spill_bytes)
         if isinstance(result, KernellabError) or row.reason:
             candidate = None
@@ -252,7 +249,8 @@ class Tuner:
             row = with_resources(config, taken.candidate.kernel, status_of(result), reason_of(result))
         else:
             row = self._measured_row(taken.candidate, result)
-            self._groups[config] = taken.place, result.group
+            row = row if self.policy.reference else replace(row, group=self._group(taken, result))
+            self._fresh.add(config)
         self._rows[config] = replace(row, device_index=device)
         self._counts.add(row)
         if type(result) not in _NOT_OF_A_CONFIG:
@@ -260,12 +258,21 @@ class Tuner:
 
     def _measured_row(self, candidate: Implementation, measured: Measured) -> Row:
         row = with_resources(candidate.config, candidate.kernel, Status.OK)
-        row = replace(row, checked=self.policy.reference)
+        row = replace(row, checked=self.policy.reference, outputs=self.policy.outputs)
         if not measured.times_ms:
             return replace(row, status=Status.WRONG, reason=measured.difference)
         found = interval(measured.times_ms)
         timed = replace(row, time_ms=found.median, low_ms=found.low, high_ms=found.high, samples=len(measured.times_ms))
         return self._with_rate(timed, candidate)
+
+    def _group(self, taken: Taken, measured: Measured) -> str:
+        """Return the group of outputs as rows keep it; what is like nothing that the bench keeps has its own so far."""
+        if measured.group == NOT_COMPARED or self.pool is None:
+            return NOT_REPEATED
+        if measured.group == NO_GROUP:
+            return f"{self.name}.like none.{taken.candidate.index}"
+        place, group = self.pool.group_of(taken.place, measured.group)
+        return f"{self.name}.{place}.{group}"
 
     def _device(self, place: int) -> int | None:
         return None if self.pool is None else self.pool.devices[place]
@@ -273,23 +280,36 @@ class Tuner:
     def _tell(self, stage: Stage) -> None:
         self.watch(self._counts.progress(self.kernel, stage, len(self._rows)))
 
-    def _mark_wrong(self) -> None:
-        """Mark the configs whose outputs differ from those of most configs."""
-        wrong, agreeing = self._disagreeing()
-        reason = f"its outputs differ from those of {agreeing} other config{'s' if agreeing > 1 else ''}"
-        for config in wrong:
-            self._rows[config] = replace(self._rows[config], status=Status.WRONG, reason=reason)
-        self.record([self._rows[config] for config in wrong])
+    def _judge(self, *, launches: bool) -> None:
+        """Find out whose outputs are equal, and tell the configs that differ from most; a reference has told by itself.
+
+        Without ``launches``, what is known must do; so it is where nothing was measured.
+        """
+        if self.policy.reference or self.pool is None:
+            return
+        outputs = outputs_of(self._rows, self._fresh)
+        if launches and not self._fresh.isdisjoint(outputs.groups):
+            try:
+                outputs.settle(self._compared)
+            except KernellabError as exc:
+                self.pool.notes.append(f"not all outputs could be compared with each other: {exc.message}")
+        changed = judged(self._rows, outputs)
+        self._rows.update(changed)
+        self.record(list(changed.values()))
+        self._agreement = outputs.agreement() if outputs.groups else None
         self._counts.recount(self._rows)
 
-    def _disagreeing(self) -> tuple[list[Config], int]:
-        """Return the configs that differ from most, and how many agree; a bench with a reference has told by itself."""
-        if not self._groups or self.pool is None or self.policy.reference:
-            return [], 0
-        found = [(self._candidates[config], *group) for config, group in self._groups.items()]
-        groups = {each.index: group for (each, *_), group in zip(found, self.pool.groups(found), strict=True)}
-        wrong, agreeing = disagreeing(groups)
-        return [config for config in self._groups if self._candidates[config].index in wrong], agreeing
+    def _compared(self, config: Config, others: Sequence[Config]) -> list[tuple[OutputDifference, ...]]:
+        """Launch configs again to tell how the outputs of some differ from those of one; see `Bench.compare`."""
+        self._compile_adopted([config, *others])
+        lost = next((each for each in (config, *others) if each not in self._candidates), None)
+        if lost is not None or self.pool is None:
+            raise KernellabError(f"{'' if lost is None else lost.text} cannot be compiled now")
+        found: list[tuple[OutputDifference, ...]] = []
+        for begin in range(0, len(others), _COMPARED_AT_ONCE):
+            part = [self._candidates[each] for each in others[begin : begin + _COMPARED_AT_ONCE]]
+            found += self.pool.reference.compare(self._candidates[config], part)
+        return found
 
     def _settled(self) -> Final | None:
         """Return what an earlier final decided, if that still holds for these rows."""
@@ -338,7 +358,7 @@ class Tuner:
             row = with_resources(config, self._candidates[config].kernel, status_of(error), reason_of(error))
             self._rows[config] = replace(row, device_index=self._device(0))
         self.record([self._rows[config] for config in failures])
-        self._counts.recount(self._rows)
+        self._judge(launches=False)
 
     def _measure_early(self) -> bool:
         """Go on with the final of what is known while the last configs compile; tell whether more can be measured.
@@ -346,13 +366,13 @@ class Tuner:
         It counts if none of those that are still to come belongs in it. Who is in it is looked up anew once some share
         of the configs has come since.
         """
-        if self.pool is None or self.pool.is_shared or not self._groups:
+        if self.pool is None or self.pool.is_shared or not self._fresh:
             return False
         if self._counts.compiled < self._next_early:
             return self._early.go_on()
         self._next_early = self._counts.compiled + self._counts.compiled // _EARLY_EACH
-        wrong = set(self._disagreeing()[0])
-        rows = {config: row for config, row in self._rows.items() if config not in wrong}
+        outvoted = set(() if self.policy.reference else outputs_of(self._rows).outvoted())
+        rows = {config: row for config, row in self._rows.items() if config not in outvoted}
         return self._early.measure(self.pool.reference, rows, self._candidates)
 
     def _with_rate(self, row: Row, candidate: Implementation) -> Row:

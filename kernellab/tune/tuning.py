@@ -16,12 +16,14 @@ from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import UsageError, choice_message
+from kernellab.launch.memory import memory_of
 from kernellab.measure.config import Config, Space, configs_of
-from kernellab.measure.implementations import Bench, implementation_of
+from kernellab.measure.implementations import Bench, implementation_of, touched
 from kernellab.measure.launches import Launches, arithmetic, moved_bytes
 from kernellab.measure.outcomes import Status
 from kernellab.measure.provenance import Device, key_fields, key_of
 from kernellab.registry import Registry
+from kernellab.tune.agreement import remark_of
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
 from kernellab.tune.progress import Watch, unwatched
@@ -50,7 +52,8 @@ class Options:
     ``configs`` is a list of `triton.Config`, or a `Space`; None takes those of the kernel's autotuner. ``timeout_s``
     limits each config on the GPU, ``budget_s`` and ``budget_configs`` the whole. ``search`` may also be a `Search` of
     one's own; ``count`` is how many configs a random or Optuna search tries. ``fresh`` measures again what the store
-    knows. With a ``check``, outputs are compared with its values. ``executor`` compiles in place of the lab's own
+    knows. With a ``check``, outputs are compared with its values; ``outputs`` names the arguments that are compared,
+    with these or with each other. ``executor`` compiles in place of the lab's own
     workers. ``devices`` are the GPUs that measure, the first of which holds the final; None is the current one.
     """
 
@@ -63,6 +66,7 @@ class Options:
     fresh: bool = False
     seed: int = 0
     check: ReferenceFunction | None = None
+    outputs: Sequence[str] | None = None
     executor: Executor | None = None
     devices: Sequence[int] | None = None
 
@@ -114,15 +118,58 @@ def take_reference(launches: Launches, config: Config, options: Options, *, time
 
 
 def usable(rows: Mapping[Config, Row], launches: Launches) -> dict[Config, Row]:
-    """Return the known rows that hold here: outputs that were, or were not, compared with these reference values."""
-    wanted = "" if launches.reference is None else launches.reference.identity
+    """Return the known rows that hold here: outputs that were compared with these reference values, or each other."""
+    wanted, outputs = _reference(launches), _joined(launches.outputs)
 
     def holds(row: Row) -> bool:
-        if row.status not in {Status.OK, Status.WRONG} or row.checked == wanted:
+        if row.status not in {Status.OK, Status.WRONG, Status.DIFFERS}:
             return True
-        return not wanted and row.status is Status.OK
+        if wanted or row.status is Status.WRONG:  # without a reference, nothing is wrong
+            return bool(wanted) and row.checked == wanted
+        return bool(row.checked) or row.outputs == outputs
 
     return {config: row for config, row in rows.items() if holds(row)}
+
+
+def _reference(launches: Launches) -> str:
+    """Return what identifies the values that are compared with; "" where there are none."""
+    if launches.reference is None:
+        return ""
+    return " ".join(filter(None, (launches.reference.identity, _joined(launches.outputs))))
+
+
+def _joined(outputs: frozenset[str] | None) -> str:
+    return ",".join(sorted(outputs or ()))
+
+
+def named_outputs(given: Sequence[str] | None) -> frozenset[str] | None:
+    """Return the arguments that are compared; None for all.
+
+    Raises:
+        UsageError: they are no names.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str) or not given or not all(isinstance(name, str) for name in given):
+        raise UsageError(f'outputs is {given!r}; expected names of arguments, such as ("out_ptr",).')
+    return frozenset(given)
+
+
+def require_outputs(launches: Launches, config: Config, compiled: Compiled) -> None:
+    """Raise where an argument is named that the kernel does not write.
+
+    Raises:
+        UsageError: one is.
+    """
+    effects = compiled.effects
+    if launches.outputs is None or effects.through:  # what lies behind addresses has names once it is reached
+        return
+    mutated = touched(effects)[0]
+    written = [name for name in memory_of(launches.of(config).arguments) if name in mutated]
+    unknown = sorted(launches.outputs - set(written))
+    if unknown:
+        names = ", ".join(written) or "nothing"
+        raise UsageError(f"outputs names {unknown[0]}, and {launches.name} writes {names}.")
 
 
 def compiler_of(environment: Environment, options: Options) -> Compiler:
@@ -180,6 +227,7 @@ def tuned(
     start_s = environment.clock()
     launches = Launches(kernel, grid, args, meta, environment.device.target)
     plan = _planned(kernel, launches, options)
+    launches.outputs = named_outputs(options.outputs)
     launches.has_hooks, launches.originals = _has_hooks(kernel, plan), plan.originals
     first = next(iter(plan.originals))
     records = _records(environment, kernel, launches, first)
@@ -207,6 +255,7 @@ def tuned(
         record=(lambda rows: None) if pool is None else records.add,
         kernel=launches.name,
         implementation=partial(implementation_of, launches),
+        require=partial(require_outputs, launches),
     )
     watched = nullcontext(unwatched) if environment.progress is None else environment.progress(launches.name)
     try:
@@ -221,6 +270,7 @@ def tuned(
         *complaints(compiler, outcome),
         *(pool.notes if pool is not None else () if outcome.winner is None else (WITHOUT_GPU,)),
         *_remarks(outcome, is_timed=pool is not None),
+        *filter(None, [remark_of(outcome.agreement) if outcome.agreement else ""]),
     ]
     version = environment.kernels.known(kernel)
     facts = {**_facts(launches, options), "version": None if version is None else version.label}
@@ -294,7 +344,8 @@ def _policy(options: Options, launches: Launches) -> Policy:
         budget_configs=options.budget_configs,
         max_spill_bytes=None if not is_generated or options.search == "exhaustive" else 256,
         seed=options.seed,
-        reference="" if launches.reference is None else launches.reference.identity,
+        reference=_reference(launches),
+        outputs=_joined(launches.outputs),
         longest_first=options.budget_s is None and options.budget_configs is None,  # else the first of the list count
     )
 
@@ -328,6 +379,7 @@ def _tuning(
         from_cache=outcome.from_cache,
         provenance={**environment.device.facts, **facts, "key": key, "created": time.time()},
         notes=tuple(dict.fromkeys(notes)),
+        agreement=outcome.agreement,
     )
 
 
@@ -338,6 +390,7 @@ def _facts(launches: Launches, options: Options) -> dict[str, Any]:
         "seed": options.seed,
         "timing": "CUDA graph, flushed L2" if launches.manner.by_graph else "launches, flushed L2",
         "check": None if options.check is None else options.check.text,
+        "outputs": None if launches.outputs is None else sorted(launches.outputs),
         "closure": launches.closure_digest,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,8 @@ from kernellab.compile.types import Compiled, CompileJob, Resources
 from kernellab.errors import KernellabError
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
+from kernellab.measure.bench_jobs import NOT_COMPARED
+from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
 from kernellab.measure.implementations import Implementation, Measured
 from kernellab.target import Target
@@ -21,6 +24,8 @@ from kernellab.tune.search import Exhaustive, Search
 from kernellab.tune.tuner import Outcome, Tuner
 
 TARGET = Target("cuda", 90, 32)
+DIFFERENCE = OutputDifference("out", 3, 8, 0.5)
+_NUMBERS = itertools.count()
 
 
 def config(block: int, warps: int = 4) -> Config:
@@ -64,6 +69,7 @@ class FakeBench:
     differences: Mapping[Config, str] = field(default_factory=dict)
     launches: list[Config] = field(default_factory=list)
     measured: list[Config] = field(default_factory=list)
+    compared: list[tuple[Config, ...]] = field(default_factory=list)
     closed: bool = False
     ready: int = 0
     rng: random.Random = field(default_factory=lambda: random.Random(3))
@@ -81,6 +87,16 @@ class FakeBench:
             if stop_above_ms is not None and len(times) == 2 and min(times) > stop_above_ms:
                 break
         return Measured(tuple(times), self.groups.get(candidate.config, 0))
+
+    def compare(
+        self, candidate: Implementation, others: Sequence[Implementation]
+    ) -> list[tuple[OutputDifference, ...]]:
+        self.compared.append((candidate.config, *(other.config for other in others)))
+        found = []
+        for other in others:
+            differ = self.groups.get(candidate.config, 0) != self.groups.get(other.config, 0)
+            found.append((DIFFERENCE,) if differ or self.groups.get(other.config) == NOT_COMPARED else ())
+        return found
 
     def interleave(self, candidates: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         return [tuple(self._launch(candidate.config) for _ in range(rounds)) for candidate in candidates]
@@ -155,6 +171,6 @@ def tune(
         pool=DevicePool((lambda: bench,)) if isinstance(bench, FakeBench) else bench,
         policy=policy or Policy(finals_s=1e9),
         clock=clock,
-        name="this tuning",
+        name=f"tuning {next(_NUMBERS)}",
         **more,
     ).run()

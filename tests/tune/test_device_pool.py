@@ -9,12 +9,13 @@ from functools import partial
 import pytest
 
 from kernellab.errors import LaunchError, RunError, UsageError
+from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
 from kernellab.measure.implementations import Implementation, Measured
 from kernellab.measure.outcomes import Status
 from kernellab.tune.device_pool import DevicePool, checked_devices
 from kernellab.tune.finals import Policy
-from tests.tune.fakes import FakeBench, FakeCompiler, config, tune
+from tests.tune.fakes import DIFFERENCE, FakeBench, FakeCompiler, config, tune
 
 CONFIGS = [config(2 ** (i + 4), warps) for i in range(6) for warps in (2, 4)]
 TIMES = {each: 1.0 + place / 10 for place, each in enumerate(CONFIGS)}
@@ -112,6 +113,12 @@ class Numbering(Device):
             self.met.append(kind)
         return Measured(measured.times_ms, self.met.index(kind))
 
+    def compare(
+        self, candidate: Implementation, others: Sequence[Implementation]
+    ) -> list[tuple[OutputDifference, ...]]:
+        kind = self.kinds.get(candidate.config, "right")
+        return [() if self.kinds.get(other.config, "right") == kind else (DIFFERENCE,) for other in others]
+
 
 @dataclass(slots=True)
 class Hesitant(Numbering):
@@ -131,7 +138,7 @@ def test_a_config_that_fails_when_devices_are_compared_is_followed_by_another() 
     one, two = Hesitant(TIMES, kinds=kinds), Numbering(TIMES, kinds=kinds)
     outcome = tune(CONFIGS, pool(one, two))
     assert two.measured[0] == CONFIGS[1]
-    assert outcome.rows[CONFIGS[0]].status is Status.WRONG
+    assert outcome.rows[CONFIGS[0]].status is Status.DIFFERS
     assert outcome.winner == CONFIGS[1]
 
 
@@ -139,19 +146,20 @@ def test_outputs_of_several_devices_are_compared_with_each_other() -> None:
     kinds = dict.fromkeys(CONFIGS[1:], "other") | {CONFIGS[2]: "third"}
     one, two = Numbering(TIMES, kinds=kinds), Numbering(TIMES, kinds=kinds)
     outcome = tune(CONFIGS, pool(one, two))
-    wrong = {each for each, row in outcome.rows.items() if row.status is Status.WRONG}
-    assert wrong == {CONFIGS[0], CONFIGS[2]}
+    differing = {each for each, row in outcome.rows.items() if row.status is Status.DIFFERS}
+    assert differing == {CONFIGS[0], CONFIGS[2]}
     assert outcome.winner == CONFIGS[1]
 
 
-def test_of_two_groups_of_a_size_the_one_of_the_earliest_config_is_right() -> None:
+def test_of_two_groups_of_a_size_neither_is_right() -> None:
     heavy, light = CONFIGS[:2]
     bench = Numbering(TIMES, kinds={heavy: "other"})
     outcome = tune([light, heavy], pool(bench), policy=Policy(finals_s=1e9, longest_first=True))
     assert bench.measured[0] == heavy
-    assert outcome.winner == light
-    assert outcome.rows[heavy].status is Status.WRONG
-    assert outcome.rows[heavy].reason == "its outputs differ from those of 1 other config"
+    assert outcome.winner == min(heavy, light, key=TIMES.__getitem__)
+    assert {row.status for row in outcome.rows.values()} == {Status.OK}
+    assert outcome.agreement is not None
+    assert outcome.agreement.groups == ((light,), (heavy,))
 
 
 def test_an_interrupt_ends_the_threads_and_keeps_the_best() -> None:
