@@ -23,7 +23,7 @@ from kernellab.launch.calls import addresses_of, named_arguments, require_grid, 
 from kernellab.launch.device import is_lost_to_fork
 from kernellab.launch.recording import Recorder
 from kernellab.launch.run import Run
-from kernellab.launch.runtime import Launches
+from kernellab.launch.runtime import Runtime
 from kernellab.registry import Loaded, Registry, define, keep, remember
 from kernellab.settings import read_settings
 from kernellab.store import Store
@@ -68,7 +68,7 @@ class Lab:
         self._interpreter = Interpreter(Worker(INTERPRET_WORKER), self.settings.timeout_s)
         self._resolving = rlock()
         at_fork(self, in_child=Lab._leave_lost_gpu)
-        self._launches: Launches | None = None
+        self._launches: Runtime | None = None
         self._twins: dict[int, tuple[Any, Any]] = {}
         self.last_arguments: dict[str, dict[str, Any]] = {}
         self._spare: Scratch | None = None
@@ -125,7 +125,7 @@ class Lab:
         return self.launches.use(self._parsed(target))
 
     @property
-    def launches(self) -> Launches:
+    def launches(self) -> Runtime:
         """The runtime of this lab's kernels; on first use, this finds out whether there is a GPU."""
         with self._resolving:
             if self._launches is None:
@@ -439,14 +439,14 @@ class Lab:
     def _parsed(self, target: str | None) -> Target:
         return self.target if target is None else parse_target(str(target))
 
-    def _resolved(self) -> Launches:
+    def _resolved(self) -> Runtime:
         from kernellab._triton.offline import gpu_target_of_machine
 
         gpu = gpu_target_of_machine()
         if gpu is not None and self._wanted in {None, gpu}:
             trials = GpuTrials(self.settings.timeout_s, self.settings.isolate, self.kernels.store.trials)
-            return Launches(self.compiler, self._interpreter.run, gpu, trials=trials, tune=self._best_config)
-        launches = Launches(self.compiler, self._interpreter.run, self._wanted or parse_target(DEFAULT_TARGET))
+            return Runtime(self.compiler, self._interpreter.run, gpu, trials=trials, tune=self._best_config)
+        launches = Runtime(self.compiler, self._interpreter.run, self._wanted or parse_target(DEFAULT_TARGET))
         launches.go_offline()
         return launches
 

@@ -103,7 +103,7 @@ CHAPTERS = (
         "Keeping and comparing",
         "`lab.kernels` and what lists, loads and compares give.",
         (
-            "kernellab.registry.table.Registry",
+            "kernellab.registry.kernels.Registry",
             "kernellab.registry.listing",
             "kernellab.store.content",
             "kernellab.benchmark.comparison.Comparison",

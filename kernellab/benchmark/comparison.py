@@ -13,7 +13,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.launch.memory import copied, memory_of
 from kernellab.launch.poison import Poison, held_in
-from kernellab.launch.runtime import Launches as Runtime
+from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import Check, Value, compare
 from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.implementations import Implementation, launched_on_copies

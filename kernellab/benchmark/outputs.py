@@ -12,7 +12,7 @@ from kernellab.errors import KernellabError, RunError, first_line
 from kernellab.ir.effects import Effects
 from kernellab.launch.memory import copied, memory_of
 from kernellab.launch.reached import device_of, reached
-from kernellab.launch.runtime import Launches as Runtime
+from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import Value, agree
 from kernellab.measure.implementations import Implementation, launched_on_copies, touched
 from kernellab.measure.reference import bounded_values, called

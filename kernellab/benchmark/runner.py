@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernellab.benchmark.figures import measurements_of, rated, rows_of_times, with_work
+from kernellab.benchmark.rates import measurements_of, rated, rows_of_times, with_work
 from kernellab.benchmark.result import (
     Benchmark,
     BenchmarkProgress,

@@ -20,7 +20,7 @@ from kernellab.ir.effects import REACHED
 from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import fill
 from kernellab.launch.reached import reached
-from kernellab.launch.runtime import Launches as Runtime
+from kernellab.launch.runtime import Runtime
 from kernellab.measure.gpu_bench import WorkerBench
 from kernellab.measure.implementations import Bench, BenchOptions, Implementation, touched
 from kernellab.measure.launches import KernelLaunch

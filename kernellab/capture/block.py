@@ -18,7 +18,7 @@ from kernellab.capture.program import Program
 from kernellab.capture.tape import KernelUse, Seen
 from kernellab.errors import KernellabError, UsageError
 from kernellab.launch.recording import Launched, record_of
-from kernellab.launch.runtime import Launches
+from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, launch_of, result_of
 from kernellab.source import JitOptions
 from kernellab.store import Version
@@ -32,7 +32,7 @@ class Capture:
     ``scope`` gives the variables in which names for tensors are looked up; by default those of the caller.
     """
 
-    def __init__(self, launches: Launches, kernels: Registry, scope: Scope | None = None) -> None:
+    def __init__(self, launches: Runtime, kernels: Registry, scope: Scope | None = None) -> None:
         self.launches = launches
         self.kernels = kernels
         self.scope = scope
@@ -107,7 +107,7 @@ class Capture:
             raise
 
 
-def _each_launch(launches: Launches, recorder: Any, found: dict[str, None]) -> Any:
+def _each_launch(launches: Runtime, recorder: Any, found: dict[str, None]) -> Any:
     """Return a with statement that notes launches of this thread which no runtime of a lab tells of.
 
     Before each, memory is looked at that something else than torch can change.

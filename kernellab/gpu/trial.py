@@ -97,7 +97,7 @@ class GpuTrials:
             worker.close()
 
     def has_passed(self, digest: str) -> bool:
-        """Tell whether a compiled kernel went well on the current device in this session."""
+        """Tell whether a kernel needs no trial on the current device any more: it went well, or cannot be tried."""
         import torch  # only where there is a GPU
 
         return (digest, torch.cuda.current_device()) in self._passed

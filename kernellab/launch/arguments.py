@@ -1,4 +1,4 @@
-"""A launch as plain data: what a worker needs to run a kernel on the tensors of another process, and what it answers.
+"""A launch as plain data: what a worker needs to run a kernel on the tensors of another process.
 
 Tensors travel as views of storages, which lie in one block of memory that both processes map. Two arguments that are
 views of one storage stay so.
@@ -58,7 +58,10 @@ class StorageSpec:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A view of a storage. ``dtype`` is Triton's name ("fp32"); ``strides`` count elements, ``offset_bytes`` bytes."""
+    """A view of a storage. ``strides`` count elements, ``offset_bytes`` bytes.
+
+    ``dtype`` is Triton's name ("fp32") for the interpreter, and torch's ("float32") for the GPU worker.
+    """
 
     storage: int
     offset_bytes: int

@@ -1,4 +1,4 @@
-"""Launches of bound kernels: where they run, and errors in the user's words."""
+"""Runtime of bound kernels: where they run, and errors in the user's words."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Call:
 
 
 @dataclass(slots=True)
-class Launches:
+class Runtime:
     """The runtime of bound kernels.
 
     ``offline`` is the driver that stands in for a GPU, or None where there is one; then ``trials`` are its workers,

@@ -29,7 +29,10 @@ class TrialRequest:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """A trial that went well. ``has_launched`` tells that it was the launch: it ran on the notebook's own memory."""
+    """A trial that went well, or, as ``notes`` say, could not be made.
+
+    ``has_launched`` tells that it was the launch: it ran on the notebook's own memory.
+    """
 
     notes: tuple[str, ...] = ()
     has_launched: bool = False

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.measure.tolerance import largest_of, share_of_largest, smallest_of, unit_of
+from kernellab.measure.tolerance import allowed_error, distance, error_of_unknown, is_within
 
 _DIFFERENCES_AT_MOST = 3
 _MAP_ROWS, _MAP_COLUMNS = 24, 48
@@ -198,14 +198,14 @@ def _scanned(got: Any, want: Value, skipped: Any = None) -> _Scan:
 
     flat, values = got.flatten(), torch.as_tensor(want.value, device=got.device).flatten()
     errors = None if want.error is None else want.error.flatten()
-    share = 0.0 if errors is not None else _share(flat, values, want.unit)
+    share = 0.0 if errors is not None else error_of_unknown(flat, values, want.unit)
     masks, largest, bound, worst, excess = [], 0.0, 0.0, -1, 0.0
     for start in range(0, flat.numel(), _CHUNK):
         part = slice(start, start + _CHUNK)
         a, b = flat[part], values[part]
-        allowed = _allowed(a, b, share if errors is None else errors[part])
-        difference = _distance(a, b)
-        wrong = ~_within(a, b, difference, allowed)
+        allowed = allowed_error(a, b, share if errors is None else errors[part])
+        difference = distance(a, b)
+        wrong = ~is_within(a, b, difference, allowed)
         if skipped is not None:
             wrong &= ~skipped[part]
             difference = torch.where(skipped[part], 0, difference)
@@ -222,54 +222,6 @@ def _scanned(got: Any, want: Value, skipped: Any = None) -> _Scan:
     return _Scan(mask, largest, bound, worst)
 
 
-def _share(got: Any, want: Any, unit: float) -> float:
-    """Return what each element may differ by where nothing is known of how it came about."""
-    if not (got.is_floating_point() or got.is_complex()) or not want.numel():
-        return 0.0
-    coarsest = max(unit, unit_of(got.dtype), unit_of(want.dtype))
-    sizes = (want.abs() if want.is_complex() else want.double().abs()).double()
-    return share_of_largest(coarsest) * float(sizes.nan_to_num(0.0, 0.0, 0.0).max())
-
-
-def _distance(got: Any, want: Any) -> Any:
-    if got.is_complex() or want.is_complex():
-        return (got - want).abs().double()
-    if got.is_floating_point() or want.is_floating_point():
-        return (got.double() - want.double()).abs()
-    return _long(got).sub(_long(want)).double().abs()
-
-
-def _long(values: Any) -> Any:
-    import torch
-
-    return values if values.dtype == torch.int64 else values.to(torch.int64)
-
-
-def _allowed(got: Any, want: Any, error: Any) -> Any:
-    """Return the bound of each element: the error before it, and the rounding to the format of the output."""
-    import torch
-
-    size = (want.abs() if want.is_complex() else want.double().abs()).double().nan_to_num(0.0, 0.0, 0.0)
-    rounded = unit_of(got.dtype) * size + smallest_of(got.dtype)
-    return rounded + (error.double() if isinstance(error, torch.Tensor) else error)
-
-
-def _within(got: Any, want: Any, difference: Any, allowed: Any) -> Any:
-    close = (difference <= allowed) & difference.isfinite() | (difference == 0)
-    if not got.is_floating_point():
-        return close
-    a, b = got.double(), (want.real if want.is_complex() else want).double()
-    largest = largest_of(got.dtype)
-    # what exceeds a format becomes an infinity, its largest number, or NaN where it has no infinity
-    beyond = b.isfinite() & (b.abs() + allowed > largest)
-    over = beyond & ((a.abs() >= largest) & (a.sign() == b.sign()) | a.isnan() & _lacks_infinity(got.dtype))
-    return close & a.isfinite() & b.isfinite() | (a == b) | (a.isnan() & b.isnan()) | over
-
-
-def _lacks_infinity(dtype: Any) -> bool:
-    return ("float8" in str(dtype) and "e5m2" not in str(dtype)) or "fnuz" in str(dtype)
-
-
 def _rounded_to(got: Any, want: Any) -> str:
     """Return the dtype of an output that holds whole numbers only beside a reference that does not, else ""."""
     rounds = not (got.dtype.is_floating_point or got.dtype.is_complex) and want.dtype.is_floating_point
@@ -281,8 +233,8 @@ def _difference(place: int, shape: tuple[int, ...], got: Any, want: Value) -> Di
 
     index = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), shape)) if shape else ()
     a, b = got.flatten()[place : place + 1], want.value.flatten()[place : place + 1].to(got.device)
-    error = _share(got, want.value, want.unit) if want.error is None else want.error.flatten()[place]
-    return Difference(index, _number(a), _number(b), float(_allowed(a, b, error)))
+    error = error_of_unknown(got, want.value, want.unit) if want.error is None else want.error.flatten()[place]
+    return Difference(index, _number(a), _number(b), float(allowed_error(a, b, error)))
 
 
 def _number(value: Any) -> float:

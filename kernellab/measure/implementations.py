@@ -13,7 +13,7 @@ from kernellab.gpu.redzones import damage_text
 from kernellab.ir.effects import Access, Effects
 from kernellab.launch.poison import Poison, poison
 from kernellab.launch.reached import Copies, Reached
-from kernellab.launch.runtime import Launches as Runtime
+from kernellab.launch.runtime import Runtime
 from kernellab.measure.bench_jobs import PLAIN, BenchTiming, Manner
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import NO_CONFIG, Config

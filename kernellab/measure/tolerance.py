@@ -1,4 +1,6 @@
-"""How much a right kernel may round: the unit roundoff of each format, and the bounds of sums.
+"""The tolerance of comparisons: how far a right kernel may be from what an element is to be.
+
+It follows from the unit roundoff of each format, and from the bounds of sums.
 
 Sums follow Higham, *Accuracy and Stability of Numerical Algorithms* (2nd ed., SIAM 2002), sections 3.1 and 4.2, with
 the factor n of the worst case replaced by that of Higham and Mary, *A New Approach to Probabilistic Rounding Error
@@ -73,3 +75,53 @@ def largest_of(dtype: Any) -> float:
     import torch
 
     return float(torch.finfo(dtype).max) if dtype.is_floating_point or dtype.is_complex else math.inf
+
+
+def allowed_error(got: Any, want: Any, error: Any) -> Any:
+    """Return the bound of each element: the error before it, and the rounding to the format of the output."""
+    import torch
+
+    size = (want.abs() if want.is_complex() else want.double().abs()).double().nan_to_num(0.0, 0.0, 0.0)
+    rounded = unit_of(got.dtype) * size + smallest_of(got.dtype)
+    return rounded + (error.double() if isinstance(error, torch.Tensor) else error)
+
+
+def error_of_unknown(got: Any, want: Any, unit: float) -> float:
+    """Return what each element may differ by where nothing is known of how it came about."""
+    if not (got.is_floating_point() or got.is_complex()) or not want.numel():
+        return 0.0
+    coarsest = max(unit, unit_of(got.dtype), unit_of(want.dtype))
+    sizes = (want.abs() if want.is_complex() else want.double().abs()).double()
+    return share_of_largest(coarsest) * float(sizes.nan_to_num(0.0, 0.0, 0.0).max())
+
+
+def is_within(got: Any, want: Any, difference: Any, allowed: Any) -> Any:
+    """Tell of each element whether it is right: within its bound, or as infinite, or as little a number, as wanted."""
+    close = (difference <= allowed) & difference.isfinite() | (difference == 0)
+    if not got.is_floating_point():
+        return close
+    a, b = got.double(), (want.real if want.is_complex() else want).double()
+    largest = largest_of(got.dtype)
+    # what exceeds a format becomes an infinity, its largest number, or NaN where it has no infinity
+    beyond = b.isfinite() & (b.abs() + allowed > largest)
+    over = beyond & ((a.abs() >= largest) & (a.sign() == b.sign()) | a.isnan() & _lacks_infinity(got.dtype))
+    return close & a.isfinite() & b.isfinite() | (a == b) | (a.isnan() & b.isnan()) | over
+
+
+def distance(got: Any, want: Any) -> Any:
+    """Return the absolute difference of each element, in float64."""
+    if got.is_complex() or want.is_complex():
+        return (got - want).abs().double()
+    if got.is_floating_point() or want.is_floating_point():
+        return (got.double() - want.double()).abs()
+    return _long(got).sub(_long(want)).double().abs()
+
+
+def _long(values: Any) -> Any:
+    import torch
+
+    return values if values.dtype == torch.int64 else values.to(torch.int64)
+
+
+def _lacks_infinity(dtype: Any) -> bool:
+    return ("float8" in str(dtype) and "e5m2" not in str(dtype)) or "fnuz" in str(dtype)

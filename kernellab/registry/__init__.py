@@ -1,5 +1,6 @@
 """Kernels by id, name and version, and what is known of their launches: the side table, listing, recorded launches."""
 
+from kernellab.registry.kernels import Registry, version_digest
 from kernellab.registry.launch_log import argument_of, keep, launch_of, launched_version, remember, result_of
 from kernellab.registry.listing import Listing, Loaded, VersionRow, config_words, define, texts_of
 from kernellab.registry.recorded_launches import (
@@ -10,4 +11,3 @@ from kernellab.registry.recorded_launches import (
     recorded_version,
     values_of,
 )
-from kernellab.registry.table import Registry, version_digest

@@ -12,8 +12,8 @@ from kernellab._triton.kernel import Kernel
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
 from kernellab.launch.recording import LaunchRecord
+from kernellab.registry.kernels import Registry
 from kernellab.registry.symbolic_arguments import symbolic_grid
-from kernellab.registry.table import Registry
 from kernellab.source import is_plain
 from kernellab.store import Argument, LaunchedBy, RecordedLaunch, Result, Version, is_formula
 from kernellab.store.serial import OPTIONS

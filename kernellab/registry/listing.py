@@ -10,7 +10,7 @@ from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.errors import UsageError, choice_message
-from kernellab.registry.table import Registry
+from kernellab.registry.kernels import Registry
 from kernellab.source import (
     Autotune,
     Binding,

@@ -191,7 +191,7 @@ def options_of(launch: RecordedLaunch) -> dict[str, Any]:
 
 
 def why_unmade(argument: Argument) -> str:
-    """Return why an argument cannot be made anew, and what to do."""
+    """Return why an argument of a recorded launch cannot be made anew, and what to do."""
     what = f"the function {argument.value}" if argument.kind == "function" else f"a {argument.value}"
     return f"{argument.name} was {what}, which an exported module cannot make; export it without its launch."
 

@@ -12,7 +12,7 @@ from kernellab._triton.kernel import Kernel
 from kernellab.launch.device import device_name
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.run import Run
-from kernellab.launch.runtime import Launches as Runtime
+from kernellab.launch.runtime import Runtime
 from kernellab.measure.implementations import Bench
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import can_time, device_here, device_of

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from kernellab.benchmark.figures import rated
+from kernellab.benchmark.rates import rated
 from kernellab.benchmark.result import Benchmark, Row
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.config import Config

@@ -1,4 +1,4 @@
-"""Launches that are to run on the CPU although the lab claims to have a GPU; here it has the offline driver still."""
+"""Runtime that are to run on the CPU although the lab claims to have a GPU; here it has the offline driver still."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import OutOfBounds
-from kernellab.launch.runtime import Launches
+from kernellab.launch.runtime import Runtime
 
 N = 512
 
@@ -31,7 +31,7 @@ def shifted(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets + 1), mask=offsets < n)
 
 
-class WithGpu(Launches):
+class WithGpu(Runtime):
     """The launches of a lab with a GPU; ``tuned`` counts how often it was to choose a config for it."""
 
     tuned = 0

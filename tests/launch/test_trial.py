@@ -15,7 +15,7 @@ import kernellab
 from kernellab._triton.bound import bound_copy
 from kernellab._triton.offline import OfflineDriver, activate, deactivate
 from kernellab.errors import CannotRun, LaunchError, OutOfBounds
-from kernellab.launch.runtime import Launches
+from kernellab.launch.runtime import Runtime
 from kernellab.launch.trial import TrialRequest, TrialResult
 from kernellab.target import parse_target
 from kernellab.workers.worker import Worker
@@ -63,7 +63,7 @@ class Session:
 
     kernel: Any
     trials: FakeTrials
-    launches: Launches
+    launches: Runtime
     events: list[str]
 
     def launch(self, grid: Any = (1,), block: int = 128) -> Any:
@@ -89,7 +89,7 @@ def session(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ses
         return run(self, *args, **meta)
 
     monkeypatch.setattr(JITFunction, "run", entered)
-    launches = Launches(lab.compiler, interpret, TARGET, trials=trials)
+    launches = Runtime(lab.compiler, interpret, TARGET, trials=trials)
     driver = OfflineDriver(TARGET, launched)
     activate(driver)
     yield Session(bound_copy(samples.add_kernel, launches), trials, launches, events)

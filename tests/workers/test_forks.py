@@ -24,7 +24,7 @@ from kernellab import Lab
 from kernellab._triton.bound import bound_copy
 from kernellab.errors import LaunchError
 from kernellab.gpu.trial import GpuTrials
-from kernellab.launch.runtime import Launches
+from kernellab.launch.runtime import Runtime
 from kernellab.store.database import Database
 from kernellab.workers import forks
 from kernellab.workers.worker import Kind, Pool, Worker
@@ -202,7 +202,7 @@ def test_a_fork_of_a_process_that_uses_cuda_compiles_and_runs_on_the_cpu() -> No
 
 def test_a_lab_that_leaves_its_gpu_runs_on_the_cpu() -> None:
     with Lab(store=":memory:") as lab:
-        launches = Launches(lab.compiler, lab._interpreter.run, lab.target, trials=GpuTrials(10.0))
+        launches = Runtime(lab.compiler, lab._interpreter.run, lab.target, trials=GpuTrials(10.0))
         kernel = bound_copy(scale_kernel, launches)
         launches.go_offline()
         x = torch.ones(8)

@@ -10,7 +10,7 @@ from kernellab.ir.effects import Access, Effects
 from kernellab.launch.run import Run, Severity
 from kernellab.measure.comparison import Check
 from kernellab.views import wording
-from kernellab.views.cards.source import annotated, source_table
+from kernellab.views.cards.annotated_source import annotated, source_table
 from kernellab.views.elements import badge, body, details, dim, framed, header, message, section
 from kernellab.views.explorers.exploration import STAGE_NAMES, stage_text
 from kernellab.views.explorers.explorer import explorer_html

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 from kernellab.ir.effects import Access, Effects
 from kernellab.ir.graph import Block, Graph, Operation, Value
-from kernellab.ir.operations import MEMORY
+from kernellab.ir.operations import MEMORY, TERMINATORS
 from kernellab.ir.uses import joins
 from kernellab.views.graphs.diagram import Kind
 
 BRANCHES = frozenset({"cf.br", "cf.cond_br"})
-TERMINATORS = frozenset(
-    {"scf.yield", "scf.condition", "tt.return", "tt.reduce.return", "tt.scan.return", "tt.map_elementwise.return"}
-)
+YIELDS = TERMINATORS - BRANCHES - {"ub.unreachable"}  # what a region hands on: it has no box of its own
 FOLDED = frozenset({"tt.reduce", "tt.scan", "tt.map_elementwise"})
 _FOR_BOUNDS = 3  # scf.for: lower bound, upper bound and step stand before the initial values
 
@@ -102,7 +100,7 @@ def controlled(graph: Graph, operation: Operation) -> Iterator[Operation]:
         blocks = _blocks(graph, operation)
     for block in blocks:
         inner = (graph.operations[index] for index in block.operations)
-        first = next((each for each in inner if each.name not in (*TERMINATORS, "arith.constant")), None)
+        first = next((each for each in inner if each.name not in (*YIELDS, "arith.constant")), None)
         if first is not None:
             yield first
 

@@ -13,7 +13,7 @@ from kernellab.ir.lines import place_of
 from kernellab.views.graphs.dataflow import (
     BRANCHES,
     FOLDED,
-    TERMINATORS,
+    YIELDS,
     Inflow,
     Touch,
     controlled,
@@ -140,7 +140,7 @@ class OperationView(_TtirView):
         """Yield a box per operation and carried value, in the order of the IR."""
         yield from self._carried()
         for operation in self.graph.operations:
-            if operation.name in TERMINATORS or operation.name == "arith.constant" or self._in_fold(operation):
+            if operation.name in YIELDS or operation.name == "arith.constant" or self._in_fold(operation):
                 continue
             yield self._operation(operation)
             for region in operation.regions if operation.name not in FOLDED else ():
@@ -240,7 +240,7 @@ class OperationView(_TtirView):
         """Yield the arrows, several between two boxes included."""
         ends = self._is_end, self._box_of
         for operation in self.graph.operations:
-            if operation.name not in TERMINATORS and not self._in_fold(operation):
+            if operation.name not in YIELDS and not self._in_fold(operation):
                 for operand in direct_operands(self.graph, operation):
                     yield from self._into(f"o{operation.index}", operation, Inflow(operand, back=False), *ends)
                 for first in controlled(self.graph, operation):
@@ -297,7 +297,7 @@ class SourceView(_TtirView):
     def _is_frame(self, operation: Operation, region: int) -> bool:
         """A region is worth a frame when it spans source lines other than that of its owner."""
         here = place_of(operation.location)
-        places = [place_of(inner.location) for inner in self._inside(region) if inner.name not in TERMINATORS]
+        places = [place_of(inner.location) for inner in self._inside(region) if inner.name not in YIELDS]
         return any(place.line is not None and (place.file, place.line) != (here.file, here.line) for place in places)
 
     def _inside(self, region: int) -> Iterator[Operation]:
@@ -318,7 +318,7 @@ class SourceView(_TtirView):
 
     def _gather(self) -> None:
         for operation in self.graph.operations:
-            if operation.name in TERMINATORS or operation.name == "arith.constant":
+            if operation.name in YIELDS or operation.name == "arith.constant":
                 continue
             place, frame = place_of(operation.location), self.frame_of(operation.block)
             key = f"{place.file}:{place.line}@{frame}" if place.line is not None else f"o{operation.index}"

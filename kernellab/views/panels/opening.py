@@ -22,7 +22,7 @@ from kernellab.launch.grid import checked_grid
 from kernellab.launch.memory import copied, memory_of, size_bytes
 from kernellab.launch.reached import with_tensors
 from kernellab.launch.recording import LaunchRecord
-from kernellab.launch.runtime import Launches as Runtime
+from kernellab.launch.runtime import Runtime
 from kernellab.measure.gpu_bench import bench_of
 from kernellab.measure.reference import Reference, check_of
 from kernellab.registry import Registry

@@ -13,7 +13,7 @@ from kernellab.ir.graph import Graph, Operation
 from kernellab.ir.lines import place_of
 from kernellab.ir.slices import access_bytes, main_file
 from kernellab.views.elements import badge
-from kernellab.views.graphs.dataflow import TERMINATORS, Touch, merged, touches
+from kernellab.views.graphs.dataflow import YIELDS, Touch, merged, touches
 from kernellab.views.report import KernelReport
 from kernellab.views.wording import bytes_words
 
@@ -51,7 +51,7 @@ def annotated(report: KernelReport) -> tuple[SourceLine, ...]:
     groups: dict[tuple[str, int], list[Operation]] = {("", number): [] for number in own}
     for operation in graph.operations:
         place = place_of(operation.location)
-        if place.line is not None and operation.name not in TERMINATORS:
+        if place.line is not None and operation.name not in YIELDS:
             name = "" if place.file == file else place.file or ""
             groups.setdefault((name, place.line), []).append(operation)
     work = {key: sum(_work(graph, operation) for operation in group) for key, group in groups.items()}

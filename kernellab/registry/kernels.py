@@ -296,6 +296,6 @@ def _is_of(closure: Closure, version: Version) -> bool:
 
 
 def version_digest(closure: Closure) -> str:
-    """Two versions differ when what they compute differs, or how they are decorated (their configs)."""
+    """Return the hash that tells versions apart: by what they compute, and how they are decorated (their configs)."""
     wrappers = json.dumps(jsonable(closure.wrappers))
     return hashlib.sha256(f"{closure.digest}\n{closure.decorators}\n{wrappers}".encode()).hexdigest()

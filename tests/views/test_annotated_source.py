@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernellab.ir.effects import Access
-from kernellab.views.cards.source import SourceLine, annotated
+from kernellab.views.cards.annotated_source import SourceLine, annotated
 from kernellab.views.report import KernelReport
 
 Reports = Callable[..., KernelReport]
