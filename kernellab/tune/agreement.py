@@ -228,11 +228,11 @@ def remark_of(agreement: Agreement) -> str:
         return ""
     ran, largest = sum(map(len, agreement.groups)) + len(agreement.not_compared), len(agreement.groups[0])
     how = "; ".join(each.text for each in agreement.arguments)
-    how = f"Between groups, {how}" if how else "How they differ was not kept"
+    how = f"Between groups, at most: {how}" if how else "How they differ was not kept"
     if agreement.has_majority:
         return (
-            f"Outputs disagree: {largest} of {ran} configs agree, and only one of these could win. {how}. Where the "
-            f"others may be right, {DECIDES}."
+            f"Outputs disagree: {largest} of {ran} configs agree, and what differs from these does not win. {how}. "
+            f"Where it may be right, {DECIDES}."
         )
     return (
         f"Outputs disagree, and no more than {largest} of {ran} configs agree ({_sizes(agreement)}), so all of them "

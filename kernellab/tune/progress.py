@@ -41,7 +41,7 @@ def unwatched(progress: TuningProgress) -> None:
     """Watch nothing."""
 
 
-_FINE = {Status.OK, *UNMEASURED}
+_FINE = {Status.OK, Status.DIFFERS, *UNMEASURED}
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from kernellab.export.frames import read_frame, save_frame
 from kernellab.store import Measurement
 from tests.export.test_module import SCALE, cell, tensors
 from tests.labs import shared_lab
+from tests.tune.frames import divided_tuning
 
 
 @pytest.fixture
@@ -86,3 +87,11 @@ def test_an_unknown_table_or_ending_is_an_error(lab: kernellab.Lab, tmp_path: Pa
         lab.frame("nothing")
     with pytest.raises(UsageError, match=r"expected one of \.csv, \.json, \.parquet"):
         save_frame(lab.frame("kernels"), tmp_path / "x.xls")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_which_configs_agree_survives_a_file(tmp_path: Path, suffix: str) -> None:
+    found = divided_tuning(has_majority=True).frame
+    again = read_frame(save_frame(found, tmp_path / f"x{suffix}"))
+    assert again.attrs["agreement"] == found.attrs["agreement"]
+    assert list(again["status"]) == list(found["status"])

@@ -15,7 +15,7 @@ from kernellab.launch.arguments import TensorSpec
 from kernellab.launch.poison import fill
 from kernellab.measure.bench_jobs import ExpectedOutput, Setup
 from kernellab.measure.bench_memory import BenchMemory, TooLarge, copied
-from kernellab.measure.comparison import Check, agree
+from kernellab.measure.comparison import Check, OutputDifference, agree
 
 FLOATS = torch.tensor([1.0, -2.0, float("nan"), float("inf")])
 
@@ -74,6 +74,32 @@ def test_an_element_left_out_is_another_output() -> None:
     assert bench.group_of_outputs() == 0
     bench.tensors[2].view(torch.float32)[3] = float("nan")
     assert bench.group_of_outputs() == 1
+
+
+def test_differences_name_the_arguments_that_are_compared() -> None:
+    bench = memory(read=frozenset())
+    bench.setup = replace(bench.setup, names=("dx", "scratch"))
+    assert bench.keep_outputs()
+    assert bench.differences() == ()
+    bench.tensors[1].view(torch.float32)[:2] += torch.tensor([1.0, 2.0])
+    bench.tensors[2].view(torch.float32)[3] = math.nan
+    assert bench.differences() == (OutputDifference("dx", 2, 4, 2.0), OutputDifference("scratch", 1, 4, None))
+    bench.setup = replace(bench.setup, left_out=frozenset({1}))
+    assert bench.keep_outputs()
+    bench.tensors[2].view(torch.float32)[0] += 5.0
+    assert bench.differences() == ()
+    assert bench.group_of_outputs() == 0
+
+
+def test_at_most_four_groups_are_kept_and_one_for_a_comparison() -> None:
+    bench = memory(read=frozenset())
+    found = []
+    for place in range(6):
+        bench.tensors[1].view(torch.float32)[0] = 10.0 * place
+        found.append(bench.group_of_outputs())
+    assert found == [0, 1, 2, 3, None, None]
+    assert bench.keep_outputs()
+    assert len(bench.groups) == 1
 
 
 def test_without_room_no_group_is_founded() -> None:

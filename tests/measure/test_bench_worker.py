@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 import torch
 
 from kernellab.gpu.trial_job import Memory
 from kernellab.launch.arguments import TensorSpec
-from kernellab.measure.bench_jobs import BenchKernel, Manner, MeasureJob, RoundsJob, Setup
+from kernellab.measure.bench_jobs import NOT_COMPARED, BenchKernel, CompareJob, Manner, MeasureJob, RoundsJob, Setup
 from kernellab.measure.bench_memory import BenchMemory
 from kernellab.measure.bench_worker import LATE, Workbench
+from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.launches import BoundHooks, HookCalls
 from tests.measure.test_stopwatch import Device
 
@@ -131,3 +133,60 @@ def test_a_refused_launch_is_told_from_one_after_which_the_device_is_gone() -> N
     assert bench.rounds(RoundsJob(SETUP, (KERNEL, KERNEL), 2))[0].refusal == "too many threads"
     gpu.fault = "an illegal memory access was encountered"
     assert bench.measure(job()).fault == gpu.fault
+
+
+@dataclass(slots=True)
+class Writer:
+    """Kernels that write what they are told, the n-th launch the n-th value, and then the last one again."""
+
+    gpu: Gpu = field(default_factory=Gpu)
+
+    def bench(self, **values: list[float]) -> Workbench:
+        bench = self.gpu.bench()
+        bench.memory.setup = replace(SETUP, names=("out",))
+        for name, told in values.items():
+            bench._launchers[name, KERNEL.grid] = partial(self._write, bench, told)
+        return bench
+
+    def _write(self, bench: Workbench, told: list[float]) -> None:
+        bench.memory.tensors[0].view(torch.float32).fill_(told[0])
+        del told[: len(told) > 1]
+        self.gpu.kernel()
+
+
+def named(name: str) -> BenchKernel:
+    return replace(KERNEL, digest=name)
+
+
+def test_outputs_of_kernels_are_compared_with_those_of_one_by_a_launch_each() -> None:
+    writer = Writer()
+    bench = writer.bench(a=[1.0], b=[1.0], c=[3.0])
+    found = bench.compare(CompareJob(SETUP, named("a"), (named("b"), named("c"), named("a"))))
+    assert [timing.differing for timing in found] == [(), (OutputDifference("out", 4, 4, 2.0),), ()]
+    assert writer.gpu.launches == 4
+
+
+def test_groups_that_a_comparison_dropped_are_made_again_for_the_next_measurement() -> None:
+    bench = Writer().bench(a=[1.0], b=[3.0], c=[3.0])
+    groups = [bench.measure(MeasureJob(SETUP, named(name), 1, None)).group for name in "ab"]
+    bench.compare(CompareJob(SETUP, named("a"), (named("b"),)))
+    assert len(bench.memory.groups) == 1
+    last = bench.measure(MeasureJob(SETUP, named("c"), 1, None, (named("a"), named("b"))))
+    assert [*groups, last.group] == [0, 1, 1]
+
+
+def test_what_does_not_repeat_itself_or_finds_no_room_is_not_compared() -> None:
+    bench = Writer().bench(a=[1.0], b=[3.0, 4.0, 5.0])
+    groups = [bench.measure(MeasureJob(SETUP, named(name), 1, None)).group for name in "ab"]
+    assert groups == [0, NOT_COMPARED]
+    assert "two launches of one config differ" in bench.note
+    full = Writer().bench(a=[1.0])
+    full.memory.free_bytes = lambda: 0
+    assert full.measure(MeasureJob(SETUP, named("a"), 1, None)).group == NOT_COMPARED
+    assert full.compare(CompareJob(SETUP, named("a"), (named("a"),)))[0].no_room
+
+
+def test_a_fault_while_outputs_are_compared_is_the_last_answer() -> None:
+    gpu = Gpu(fault="CUDA error: an illegal memory access")
+    (answer,) = gpu.bench().compare(CompareJob(SETUP, KERNEL, (KERNEL,)))
+    assert "illegal memory access" in answer.fault

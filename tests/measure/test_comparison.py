@@ -5,7 +5,7 @@ import torch
 
 from kernellab.errors import UsageError
 from kernellab.launch.poison import fill_of
-from kernellab.measure.comparison import Check, Value, agree, compare
+from kernellab.measure.comparison import Check, OutputDifference, Value, agree, compare, difference_of
 from kernellab.measure.reference import check_of, reference_of
 
 
@@ -161,3 +161,15 @@ def test_outputs_of_two_configs_agree_within_a_share_of_the_largest() -> None:
     assert agree(x * (1 + 1e-5), x)
     assert not agree(x + 0.1 * (torch.arange(1000) == 7), x)
     assert not agree(x[:10], x)
+
+
+def test_a_difference_of_two_launches_counts_elements_and_has_the_largest() -> None:
+    want = torch.zeros(8)
+    got = want.clone()
+    assert difference_of("out", got, want) is None
+    got[2:4] = torch.tensor([1.0, -3.0])
+    assert difference_of("out", got, want) == OutputDifference("out", 2, 8, 3.0)
+    got[0] = float("nan")
+    found = difference_of("out", got, want)
+    assert found == OutputDifference("out", 3, 8, None)
+    assert found.text == "out differs in 3 of 8 elements"

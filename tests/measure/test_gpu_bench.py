@@ -180,3 +180,28 @@ def test_launches_of_kernels_with_arguments_of_their_own_share_one_memory(monkey
     setup = memory.setup("test", BenchOptions("copy", 1.0), exported, values, stays=True)
     assert [each.is_mutated for each in setup.memories] == [True, False, False]  # what one calls x, another writes
     assert [view.storage for view in setup.outputs] == [0]
+
+
+def test_named_outputs_alone_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernellab.gpu.ipc.IpcExport._check", lambda self, name, tensor: None)  # these lie on the CPU
+    arguments = {"x": torch.zeros(4), "dx": torch.zeros(4), "scratch": torch.zeros(8)}
+    launch: Any = SimpleNamespace(arguments=arguments)
+    memory = CommonMemory()
+    effects = Effects(tuple(arguments), (site("dx", Access.WRITE), site("scratch", Access.WRITE)))
+    memory.take(candidate_of(config(64), effects=effects), launch, 0)
+    found = []
+    for outputs in (None, frozenset({"dx"})):
+        exported, values = (IpcExport(0, mutated) for mutated in (memory.mutated, frozenset[str]()))
+        options = BenchOptions("copy", 1.0, outputs=outputs)
+        setup = memory.setup("test", options, exported, values, stays=True)
+        found.append((setup.names, setup.left_out))
+    assert found == [(("dx", "scratch"), frozenset()), (("dx", "scratch"), frozenset({1}))]
+
+
+def test_a_worker_that_is_lost_while_outputs_are_compared_is_set_up_anew() -> None:
+    worker = FakeWorker({"compare": WorkerDied("gone")})
+    bench = worker_bench(worker)
+    bench._setup = Setup("one", 0, (), frozenset(), ())
+    with pytest.raises(WorkerDied):
+        bench.compare(CANDIDATE, [CANDIDATE])
+    assert bench._setup is None

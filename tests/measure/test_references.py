@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.errors import CannotRun
+from kernellab.errors import CannotRun, UsageError
 from kernellab.measure.config import Config
 from kernellab.measure.provenance import Device
 from kernellab.measure.reference import check_of
@@ -102,3 +102,61 @@ def test_the_frame_says_how_and_where_it_was_measured(lab: kernellab.Lab) -> Non
     assert attrs["timing"] == "launches, flushed L2"
     assert attrs["check"] is None
     assert {"search", "seed", "closure", "key", "created", "triton", "device"} <= set(attrs)
+
+
+def test_named_outputs_are_passed_on_and_what_was_compared_otherwise_is_measured_again(lab: kernellab.Lab) -> None:
+    asked: list[Any] = []
+
+    def bench(launches: Any, timeout_s: float, device: int | None) -> FakeBench:
+        asked.append(launches.outputs)
+        return FakeBench(TIMES)
+
+    def tune_with(outputs: Any) -> Tuning:
+        environment = Environment(lab.compiler, lab.kernels, DEVICE, bench)
+        return tuned(environment, scale, (3,), (X, OUT, 300), {}, Options(CONFIGS, outputs=outputs))
+
+    assert not tune_with(None).from_cache
+    assert not tune_with(["out_ptr"]).from_cache
+    again = tune_with(("out_ptr",))
+    assert again.from_cache
+    assert again.frame.attrs["agreement"]["outputs"] == ["out_ptr"]
+    assert asked == [None, frozenset({"out_ptr"})]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        (("x_ptr",), "outputs names x_ptr, and scale writes out_ptr"),
+        (("dx", "out_ptr"), "outputs names dx, and scale writes out_ptr"),
+        ("out_ptr", "expected names of arguments"),
+        ((), "expected names of arguments"),
+        ((1,), "expected names of arguments"),
+    ],
+)
+def test_outputs_that_the_kernel_does_not_write_are_refused(lab: kernellab.Lab, outputs: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        lab.tune(scale, (3,), X, OUT, 300, configs=CONFIGS, outputs=outputs)
+
+
+def test_what_was_called_wrong_without_a_reference_is_measured_again(lab: kernellab.Lab) -> None:
+    tune(lab, double, {SMALL: SAYS})
+    again = tune(lab, None)
+    assert not again.from_cache
+    assert list(again.frame.status) == ["ok", "ok"]
+
+
+def test_what_differs_from_most_is_known_and_not_to_a_reference(lab: kernellab.Lab) -> None:
+    configs = [*CONFIGS, triton.Config({"BLOCK": 256})]
+    times = {**TIMES, Config.from_triton(configs[2]): 3.0}
+
+    def tune_three(check: Any = None) -> Tuning:
+        environment = Environment(lab.compiler, lab.kernels, DEVICE, lambda *_: FakeBench(times, groups={SMALL: 1}))
+        return tuned(environment, scale, (3,), (X, OUT, 300), {}, Options(configs, check=check and check_of(check)))
+
+    first, again = tune_three(), tune_three()
+    assert list(first.frame.status) == list(again.frame.status) == ["differs", "ok", "ok"]
+    assert again.from_cache
+    assert tuning_text(again).splitlines()[-1] == tuning_text(first).splitlines()[-1]
+    assert again.frame.attrs["agreement"] == first.frame.attrs["agreement"]
+    assert "is faster" in tuning_text(again).splitlines()[0]
+    assert list(tune_three(double).frame.status) == ["ok", "ok", "ok"]

@@ -69,6 +69,7 @@ def test_the_line_magic_takes_configs_by_name(notebook: Notebook) -> None:
         ("%triton_tune shift[grid](x, out", "is not valid Python: '(' was never closed; write kernel[grid](arguments)"),
         ("%triton_tune", "There is no launch; write kernel[grid](arguments)."),
         ("%triton_tune shift[grid](x, out, 300) --fresh", "options come before the launch"),
+        ("%triton_tune --outputs x_ptr shift[grid](x, out, 300)", "outputs names x_ptr, and shift writes out_ptr"),
     ],
 )
 def test_what_is_no_launch_is_refused(notebook: Notebook, line: str, message: str) -> None:
@@ -136,3 +137,13 @@ def test_kept_kernels_are_completed_by_name_and_version(notebook: Notebook, magi
     names = completed(notebook, f"%triton_{magic} completed_ker")
     assert {"completed_kernel", "completed_kernel@1", "completed_kernel@2"} <= names
     assert completed(notebook, f"%triton_{magic} completed_kernel@2") == {"completed_kernel@2"}
+
+
+def test_the_line_magic_takes_the_outputs_that_count(notebook: Notebook) -> None:
+    notebook.triton(TUNED)
+    assert notebook.run("tuning = %triton_tune --outputs out_ptr shift[grid](x, out, 300)").error is None
+    assert notebook.names["tuning"].frame.attrs["outputs"] == ["out_ptr"]
+    with provisionalcompleter():
+        text = "%triton_tune --ou"
+        found = {completion.text for completion in notebook.shell.Completer.completions(text, len(text))}
+    assert found == {"--outputs"}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
-from kernellab.tune.result import Row, Tuning
+from kernellab.tune.agreement import remark_of
+from kernellab.tune.result import Agreement, Row, Tuning
 
 PROVENANCE = {"device": "NVIDIA H200", "target": "cuda:90", "triton": "3.6.0"}
 
@@ -54,6 +56,22 @@ def untimed_tuning() -> Tuning:
     rows = tuple(row(config, None, Status.NOT_TIMED, "not measured: there is no GPU") for config in configs)
     found = _tuning(rows, 0, ())
     return replace(found, provenance={**PROVENANCE, "device": None}, notes=("There is no GPU, so nothing was timed.",))
+
+
+def divided_tuning(*, has_majority: bool, count: int = 5) -> Tuning:
+    """Return configs in three groups of equal outputs, or more of one each; the fastest differs from most, if any."""
+    rows = [row(Config.of({"BLOCK": 2**i, "num_warps": 4}), 1.0 + i / 4) for i in range(count)]
+    groups = (
+        [[2, 3, 4, *range(5, count)], [0], [1]] if has_majority else [[2, 3], [0], [1], *([i] for i in range(4, count))]
+    )
+    scratch = OutputDifference("scratch", 30, 64, 2.5)
+    tail = OutputDifference("tail", 1, 8, None)
+    pairs = {(0, 1): (scratch,), (0, 2): (scratch, tail), (1, 2): (tail,)}
+    if has_majority:
+        rows[:2] = [replace(each, status=Status.DIFFERS, reason=f"{scratch.text}, from most") for each in rows[:2]]
+    agreement = Agreement(tuple(tuple(rows[i].config for i in group) for group in groups), has_majority, pairs)
+    found = _tuning(tuple(rows), 2 if has_majority else 0, ())
+    return replace(found, agreement=agreement, notes=(remark_of(agreement),))
 
 
 def _tuning(rows: tuple[Row, ...], winner: int, ties: tuple[int, ...]) -> Tuning:

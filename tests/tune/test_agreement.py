@@ -322,9 +322,9 @@ def test_the_remark_says_how_many_agree_which_arguments_differ_and_what_decides(
     assert first is not None
     assert second is not None
     assert remark_of(first) == (
-        "Outputs disagree: 3 of 5 configs agree, and only one of these could win. Between groups, out differs in 3 of "
-        "8 elements, by up to 0.5. Where the others may be right, a reference decides (check=), or naming the "
-        "arguments that count (outputs=)."
+        "Outputs disagree: 3 of 5 configs agree, and what differs from these does not win. Between groups, at most: "
+        "out differs in 3 of 8 elements, by up to 0.5. Where it may be right, a reference decides (check=), or naming "
+        "the arguments that count (outputs=)."
     )
     assert "no more than 2 of 4 configs agree (2 groups of 2), so all of them could win" in remark_of(second)
 

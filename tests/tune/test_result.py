@@ -9,7 +9,7 @@ from kernellab.errors import CannotRun, KernellabError
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import OUTCOME_COLUMNS, Status
 from kernellab.tune.result import Row, Tuning
-from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
+from tests.tune.frames import divided_tuning, large_tuning, small_tuning, untimed_tuning
 
 
 def test_it_shows_as_one_line_where_nothing_draws_it() -> None:
@@ -70,3 +70,18 @@ def test_a_parameter_that_only_some_configs_have_is_missing_in_the_others() -> N
     rows = (Row(Config.of({"A": 1}), Status.NOT_TIMED), Row(Config.of({"B": 2}), Status.NOT_TIMED))
     frame = Tuning("k", rows, (None, None), None, (), 0.0, False).frame
     assert frame["A"].isna().tolist() == [False, True]
+
+
+def test_the_agreement_is_plain_data_with_labels_of_the_index() -> None:
+    frame = divided_tuning(has_majority=True).frame
+    found = frame.attrs["agreement"]
+    assert found["groups"] == [[2, 3, 4], [0], [1]]
+    assert (found["majority"], found["not_compared"], found["outputs"]) == (0, [], None)
+    assert [pair["groups"] for pair in found["pairs"]] == [[0, 1], [0, 2], [1, 2]]
+    scratch = {"argument": "scratch", "differing": 30, "elements": 64, "largest": 2.5}
+    assert found["pairs"][0]["differences"] == [scratch]
+    assert found["pairs"][2]["differences"][0]["largest"] is None
+    assert list(frame["status"]) == ["differs", "differs", "ok", "ok", "ok"]
+    assert list(frame["rank"].fillna(0)) == [0, 0, 1, 2, 3]
+    assert divided_tuning(has_majority=False).frame.attrs["agreement"]["majority"] is None
+    assert small_tuning().frame.attrs["agreement"] is None

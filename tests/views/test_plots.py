@@ -9,10 +9,18 @@ import pytest
 
 from kernellab.errors import UsageError
 from kernellab.tune.result import Tuning
+from kernellab.views.figures.agreement import agreement_figure
 from kernellab.views.figures.tuning import heat_map, parameters_figure, timings_figure, varying
-from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
+from tests.tune.frames import divided_tuning, large_tuning, small_tuning, untimed_tuning
 
-TUNINGS = {"four configs": small_tuning(), "four hundred": large_tuning(), "no GPU": untimed_tuning()}
+TUNINGS = {
+    "four configs": small_tuning(),
+    "four hundred": large_tuning(),
+    "no GPU": untimed_tuning(),
+    "a majority": divided_tuning(has_majority=True),
+    "no majority": divided_tuning(has_majority=False),
+    "many groups": divided_tuning(has_majority=False, count=60),
+}
 
 
 def texts(figure: object) -> list[str]:
@@ -96,3 +104,34 @@ def test_a_plot_needs_the_frame_alone() -> None:
     frame.attrs = {}
     assert varying(frame) == ["BLOCK", "num_warps"]
     timings_figure(frame)
+
+
+def test_configs_that_differ_from_most_follow_those_that_can_win_and_are_told_by_colour() -> None:
+    figure = timings_figure(divided_tuning(has_majority=True).frame)
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == ["BLOCK=4", "BLOCK=8", "BLOCK=16", "BLOCK=1", "BLOCK=2"]
+    assert "outputs differ from most" in texts(figure)
+    assert "outputs differ from most" in texts(timings_figure(divided_tuning(has_majority=True, count=60).frame))
+    assert "outputs differ from most" not in texts(timings_figure(small_tuning().frame))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_groups_of_equal_outputs_have_a_band_each_and_their_differences_in_words(dark: bool) -> None:
+    found = texts(agreement_figure(divided_tuning(has_majority=True).frame, dark=dark))
+    assert {"A: 3 configs", "B: 1 config\nBLOCK=1", "C: 1 config\nBLOCK=2"} <= set(found)
+    assert "A and C: scratch differs in 30 of 64 elements, by up to 2.5; tail differs in 1 of 8 elements" in found
+    assert any("the marked group is more than half" in text for text in found)
+
+
+def test_without_a_majority_no_band_is_marked_and_small_groups_share_one() -> None:
+    found = texts(agreement_figure(divided_tuning(has_majority=False, count=60).frame))
+    assert any("no group is more than half" in text for text in found)
+    assert "51 other groups" in found
+
+
+def test_where_all_agree_or_a_reference_decided_there_is_no_such_figure() -> None:
+    assert agreement_figure(small_tuning().frame) is None
+    one = divided_tuning(has_majority=True)
+    assert one.agreement is not None
+    alike = replace(one, agreement=replace(one.agreement, groups=one.agreement.groups[:1]))
+    assert agreement_figure(alike.frame) is None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kernellab.measure.outcomes import Status
 from kernellab.tune.tuner import SPENT
 from kernellab.views.cards.tuning import tuning_html, tuning_text
-from tests.tune.frames import large_tuning, small_tuning, untimed_tuning
+from tests.tune.frames import divided_tuning, large_tuning, small_tuning, untimed_tuning
 
 
 def test_the_text_begins_with_what_won() -> None:
@@ -69,3 +69,29 @@ def test_without_a_gpu_columns_without_numbers_are_left_out_and_what_cannot_run_
     assert lines[1].split() == ["config", "registers", "spills", "shared", "occupancy", "status"]
     assert [line.split()[-1] for line in lines[2:4]] == ["not_timed", "cannot_run"]
     assert "cannot_run: BLOCK=64, num_warps=4, num_stages=3: it needs too much shared memory" in lines
+
+
+def test_the_first_line_says_that_the_fastest_did_not_win_since_it_differs_from_most() -> None:
+    tuning = divided_tuning(has_majority=True)
+    first = tuning_text(tuning).splitlines()[0]
+    assert "best is BLOCK=4, num_warps=4, num_stages=3 at 1.5 ms; BLOCK=1" in first
+    assert "is faster, at 1 ms, but its outputs differ from most: a reference decides (check=)" in first
+    assert first.replace("'", "&#x27;") in tuning_html(tuning)
+    assert repr(tuning).endswith("is faster and differs>")
+    for other in (divided_tuning(has_majority=False), small_tuning()):
+        assert "faster" not in tuning_text(other).splitlines()[0] + repr(other)
+
+
+def test_configs_that_differ_are_rows_with_times_before_what_failed_and_no_failures() -> None:
+    lines = tuning_text(divided_tuning(has_majority=True)).splitlines()
+    assert [line.split()[-1] for line in lines[2:7]] == ["ok"] * 3 + ["differs"] * 2
+    assert lines[5].split()[:2] == ["BLOCK=1", "1"]
+    assert not [line for line in lines if line.startswith("differs:")]
+
+
+def test_where_outputs_disagree_the_card_has_a_picture_of_who_agrees_and_a_note() -> None:
+    for has_majority in (True, False):
+        html = tuning_html(divided_tuning(has_majority=has_majority))
+        assert "configs whose outputs are equal" in html
+        assert "Outputs disagree" in html
+    assert "configs whose outputs are equal" not in tuning_html(small_tuning())

@@ -8,9 +8,11 @@ from html import escape
 from typing import Any
 
 from kernellab.measure.outcomes import UNMEASURED, Status
+from kernellab.tune.agreement import DECIDES
 from kernellab.tune.result import Tuning
 from kernellab.views import elements
 from kernellab.views.elements import Table, interval, number
+from kernellab.views.figures.agreement import agreement_figure
 from kernellab.views.figures.canvas import device_words, picture
 from kernellab.views.figures.roofline import roofline_figure
 from kernellab.views.figures.tuning import config_text, parameters_figure, timings_figure, varying
@@ -18,7 +20,7 @@ from kernellab.views.wording import plural
 
 _ROWS = 12
 _MOST_FAILURES = 6
-_FINE = {Status.OK, *UNMEASURED}
+_FINE = {Status.OK, Status.DIFFERS, *UNMEASURED}
 _HEAD = ("rank", "config", "ms", "interval", "registers", "spills", "shared", "occupancy", "status")
 
 
@@ -38,6 +40,7 @@ def tuning_html(tuning: Tuning) -> str:
         parts.append(picture(lambda dark: timings_figure(frame, dark=dark), "times of the configs"))
     else:  # a picture would be empty but for its failures, cut short
         parts += [f"<div>{escape(line)}</div>" for line in _failures(tuning)]
+    parts.append(picture(lambda dark: agreement_figure(frame, dark=dark), "configs whose outputs are equal"))
     if parameters_figure(frame) is not None and count > 4:
         parts.append(picture(lambda dark: parameters_figure(frame, dark=dark), "times by parameter"))
     parts.append(picture(lambda dark: roofline_figure(frame, dark=dark), "configs under the roofs of the device"))
@@ -63,8 +66,16 @@ def summary(tuning: Tuning) -> str:
         many = plural(len(tuning.rows), "config")
         return f"{tuning.kernel}: {part}{many} compiled {how}; the first that fits is {row.config.text}"
     ties = f", tied with {len(tuning.ties)}" if tuning.ties else ""
-    best = f"best is {row.config.text} at {row.time_ms:.4g} ms{ties}"
+    best = f"best is {row.config.text} at {row.time_ms:.4g} ms{ties}{_faster(tuning)}"
     return f"{tuning.kernel}: {plural(len(tuning.rows), 'config')} {how}; {best}"
+
+
+def _faster(tuning: Tuning) -> str:
+    """Return that the fastest config did not win, since its outputs differ from most; "" where that is not so."""
+    faster = tuning.outvoted
+    if faster is None:
+        return ""
+    return f"; {faster.config.text} is faster, at {faster.time_ms:.4g} ms, but its outputs differ from most: {DECIDES}"
 
 
 def _order(tuning: Tuning) -> list[int]:

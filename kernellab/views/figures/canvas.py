@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """The colours of a figure; winner, tie, other and failure differ in lightness too, ``series`` by their markers."""
+    """The colours of a figure; winner, tie, other and failure differ in lightness too, ``series`` by their markers.
+
+    ``differs`` is for what ran well and differs from most.
+    """
 
     background: str
     text: str
@@ -28,6 +31,7 @@ class Theme:
     tied: str
     other: str
     failed: str
+    differs: str
     series: tuple[str, ...]
 
 
@@ -39,6 +43,7 @@ LIGHT = Theme(
     "#5aa9e6",
     "#6e7781",
     "#c4432b",
+    "#946200",
     ("#0969da", "#bc4c00", "#0a7d38", "#8250df", "#946200", "#a40e60"),
 )
 DARK = Theme(
@@ -49,6 +54,7 @@ DARK = Theme(
     "#2f81c7",
     "#98a2ad",
     "#ff8a6b",
+    "#d9b23c",
     ("#58a6ff", "#f0883e", "#4cd07d", "#bc8cff", "#d9b23c", "#ff7bbd"),
 )
 # The browser takes the version that the system prefers. Where the notebook's theme is the other one, colours are turned

@@ -12,6 +12,7 @@ from kernellab.views.figures.canvas import (
     LIGHT,
     Theme,
     device_words,
+    frame_legend,
     label,
     new_axes,
     new_figure,
@@ -37,10 +38,11 @@ _LINE = 118  # characters of a failure
 def timings_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure:
     """Return the times of all configs with their intervals, the fastest on top; failures are listed below.
 
-    Up to 40 configs have a line each, with its config; more are a curve over their rank.
+    Configs that cannot win, since their outputs differ from most, follow those that can. Up to 40 configs have a line
+    each, with its config; more are a curve over their rank.
     """
     theme = DARK if dark else LIGHT
-    timed = frame[frame["rank"].notna()].sort_values("rank")
+    timed = _timed(frame)
     failures = _failure_lines(frame)
     has_lines = len(timed) <= _MOST_LABELLED
     lines = len(timed) or min(len(frame), _MOST_UNTIMED)
@@ -119,12 +121,20 @@ def config_text(row: Any, names: Sequence[str]) -> str:
     return " ".join(f"{name}={text}" for name, text in texts.items() if text != "-")
 
 
+def _timed(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Return the rows that were timed: those with a rank, then those that differ from most, by their times."""
+    ranked = frame[frame["rank"].notna()].sort_values("rank")
+    differing = frame[(frame["status"] == "differs") & frame["time_ms"].notna()].sort_values("time_ms")
+    return frame.loc[[*ranked.index, *differing.index]]
+
+
 def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:
     names = varying(frame)
     for place, (index, row) in enumerate(timed.iterrows()):
         colour = _colour(frame, index, theme)
         axes.plot([row["low_ms"], row["high_ms"]], [place, place], color=colour, linewidth=2.2, alpha=0.6)
         axes.plot([row["time_ms"]], [place], marker=_marker(frame, index), color=colour, markersize=5)
+    _tell_differing(axes, timed, theme)
     axes.set_yticks(range(len(timed)), [config_text(row, names) for _, row in timed.iterrows()])
     for tick, index in zip(axes.get_yticklabels(), timed.index, strict=True):
         tick.set_color(_colour(frame, index, theme) if index in _marked(frame) else theme.text)
@@ -134,6 +144,14 @@ def _draw_lines(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, th
         use_logarithm(axes, "x", theme)
     else:
         axes.set_xlim(left=0)
+
+
+def _tell_differing(axes: Axes, timed: pandas.DataFrame, theme: Theme) -> None:
+    """Add a legend for the configs that differ from most, where there are any."""
+    if not timed["status"].eq("differs").any():
+        return
+    axes.plot([], [], "s", color=theme.differs, markersize=5, label="outputs differ from most")
+    frame_legend(axes.legend(fontsize=7.5, labelcolor=theme.text), theme)
 
 
 def _draw_resources(axes: Axes, compiled: pandas.DataFrame, theme: Theme) -> None:
@@ -157,8 +175,11 @@ def _draw_resources(axes: Axes, compiled: pandas.DataFrame, theme: Theme) -> Non
 
 
 def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:
-    axes.vlines(timed["rank"], timed["low_ms"], timed["high_ms"], color=theme.other, alpha=0.5, linewidth=1)
-    axes.plot(timed["rank"], timed["time_ms"], ".", color=theme.other, markersize=3)
+    places = range(1, len(timed) + 1)
+    colours = [_colour(frame, index, theme) if index not in _marked(frame) else theme.other for index in timed.index]
+    axes.vlines(places, timed["low_ms"], timed["high_ms"], color=colours, alpha=0.5, linewidth=1)
+    axes.scatter(places, timed["time_ms"], marker=".", color=colours, s=9)
+    _tell_differing(axes, timed, theme)
     names = varying(frame)
     for index in _marked(frame):
         row = timed.loc[index]
@@ -208,7 +229,7 @@ def _title(frame: pandas.DataFrame, timed: int) -> str:
 
 def _failure_lines(frame: pandas.DataFrame) -> list[str]:
     """Return a line per config that did not run well, or one per status where there are many."""
-    failed = frame[frame["status"] != "ok"]
+    failed = frame[~frame["status"].isin(["ok", "differs"])]
     if frame["rank"].isna().all():
         failed = failed[~failed["status"].isin(["pruned", "not_timed"])]
     if len(failed) <= _MOST_FAILURES:
@@ -232,10 +253,14 @@ def _marked(frame: pandas.DataFrame) -> list[Any]:
 def _colour(frame: pandas.DataFrame, label: Any, theme: Theme) -> str:
     if label == frame.attrs.get("winner"):
         return theme.winner
+    if frame.loc[label, "status"] == "differs":
+        return theme.differs
     return theme.tied if label in frame.attrs.get("tied", ()) else theme.other
 
 
 def _marker(frame: pandas.DataFrame, label: Any) -> str:
+    if frame.loc[label, "status"] == "differs":
+        return "s"
     return "*" if label == frame.attrs.get("winner") else "D" if label in frame.attrs.get("tied", ()) else "o"
 
 
