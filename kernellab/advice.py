@@ -13,7 +13,7 @@ _WRAPPED = re.compile(r"^\w*(?:Error|Impl|Exception)\w*\((['\"])(.*)\1\)\.?$", r
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AdviceRule:
     """``said`` and ``advice`` may refer to the groups of ``pattern``."""
 
     pattern: str
@@ -40,172 +40,172 @@ _STATEMENTS = {
 }
 
 RULES = (
-    Rule(
+    AdviceRule(
         r"arange's range must be a power of 2",
         "",
         "Take the next larger power of two and mask off what is beyond the end.",
     ),
-    Rule(
+    AdviceRule(
         r"arange's arguments must be of type tl\.constexpr",
         "",
         "Block sizes are fixed at compile time: annotate the parameter, as in BLOCK: tl.constexpr.",
     ),
-    Rule(
+    AdviceRule(
         r"incompatible dimensions at index (\d+): (\d+) and (\d+)",
         r"these blocks do not broadcast: dimension \1 has \2 elements in one and \3 in the other.",
         "Give them one shape, or add a dimension with [:, None] or [None, :].",
     ),
-    Rule(
+    AdviceRule(
         r"numel \((\d+)\) exceeds triton maximum tensor numel \((\d+)\)",
         r"a block of \1 elements is too large; Triton's limit is \2.",
         "Use a smaller block and more programs, or a loop.",
     ),
-    Rule(
+    AdviceRule(
         r"Cannot access global variable (\w+) from within",
         r"the global \1 is no constexpr.",
         r"Write \1 = tl.constexpr(...), pass it as an argument, or decorate it with @triton.jit if it is a helper.",
     ),
-    Rule(
+    AdviceRule(
         r"module 'triton\.language' has no attribute '(\w+)'",
         r"triton.language has no function \1.",
         "Check the spelling; what torch or numpy offer is not available inside a kernel.",
     ),
-    Rule(
+    AdviceRule(
         r"^(\w+) is not defined",
         r"\1 is not defined.",
         "Assign it on every path before it is used, define it above the kernel, or pass it as an argument.",
     ),
-    Rule(
+    AdviceRule(
         r"unsupported AST node type: (\w+)",
         r"\1 is not supported inside a kernel.",
         "Use if, for, while and blockwise functions such as tl.where; a mask takes the place of break and continue.",
     ),
-    Rule(
+    AdviceRule(
         r"Unsupported ptr type .*? in `tl\.(\w+)`",
         r"tl.\1 got a number where it needs an address.",
         "Pass a tensor for this argument, or add the offset to a pointer: x_ptr + offset.",
     ),
-    Rule(
+    AdviceRule(
         r"invalid operands of type pointer<(\w+)> and triton\.language\.(\w+)",
         r"a pointer cannot be combined with \2 like this.",
         "Only whole numbers can be added to a pointer; load the value with tl.load to compute with it.",
     ),
-    Rule(
+    AdviceRule(
         r"Input shapes should have M >= (\d+), N >= (\d+) and K >= (\d+)",
         r"tl.dot needs blocks of at least \1 x \3 and \3 x \2.",
         "Use larger blocks, or tl.sum of a product for small ones.",
     ),
-    Rule(
+    AdviceRule(
         r"must have equal reduction dimensions|reduction dimension",
         "the two operands of tl.dot do not fit: the columns of the first must be the rows of the second.",
         "Transpose one with tl.trans, or load it the other way round.",
     ),
-    Rule(
+    AdviceRule(
         r"type (\w+) not supported in this architecture\. The supported fp8 dtypes are (\([^)]*\))",
         r"the target has no \1; of fp8 it has \2.",
         "Use one of those, or a newer target.",
     ),
-    Rule(
+    AdviceRule(
         r"Mismatched type for (\w+) between then block \((.*)\) and else block \((.*)\)",
         r"\1 is \2 after the one branch and \3 after the other.",
         "Give it one type and shape on both paths, or use tl.where.",
     ),
-    Rule(
+    AdviceRule(
         r"Loop-carried variable (\w+) has initial type (\S+) but is re-assigned to (\S+) in loop",
         r"\1 is \2 before the loop and \3 inside it.",
         "Start with the type that the loop computes: 0.0, or tl.zeros(shape, dtype).",
     ),
-    Rule(
+    AdviceRule(
         r"cannot change total number of elements",
         "",
         "The new shape must hold as many elements as the old one.",
     ),
-    Rule(
+    AdviceRule(
         r"invalid axis (-?\d+)\. Expected (-?\d+) <= axis < (\d+)",
         r"axis \1 does not exist: the block has \3 dimensions.",
         "Count axes from 0.",
     ),
-    Rule(
+    AdviceRule(
         r"Boolean value of Tensor with more than one value is ambiguous",
         "a block has no single truth value.",
         "Use tl.where, a mask, or reduce it first, as in tl.sum(block > 0) > 0.",
     ),
-    Rule(
+    AdviceRule(
         r"Did you forget to add @triton\.jit|^'NoneType' object has no attribute 'to_tensor'",
         "this cannot be done with a pointer or a block inside a kernel.",
         "A pointer is not indexed: use tl.load(x_ptr + offsets) and tl.store; compute with triton.language.",
     ),
-    Rule(
+    AdviceRule(
         r"^(\w+)\(\): argument .* must be Tensor, not (?:tensor|Tensor)",
         r"\1 is a function of torch, which cannot take a block of a kernel.",
         "Use triton.language instead, such as tl.exp, tl.where or tl.maximum(x, 0).",
     ),
-    Rule(
+    AdviceRule(
         r"must be real number, not tensor",
         "a function of Python cannot take a block.",
         "Use triton.language instead, such as tl.sqrt, tl.exp or tl.log.",
     ),
-    Rule(
+    AdviceRule(
         r"object of type 'tensor' has no len",
         "a block has no len().",
         "Its size is x.shape[0]; inside a kernel, sizes are those that you gave to tl.arange.",
     ),
-    Rule(
+    AdviceRule(
         r"min requires at least 2 values",
         "min and max compare two or more values inside a kernel.",
         "To reduce a block, use tl.max(x, axis=0) or tl.min(x, axis=0).",
     ),
-    Rule(
+    AdviceRule(
         r"(Value|Mask) argument cannot be block type if pointer argument is not a block",
         "a block goes with one single address.",
         "Add a block of offsets to the pointer, as in out_ptr + offsets, or reduce the block to one number.",
     ),
-    Rule(
+    AdviceRule(
         r"__setitem__ is not supported",
         "elements of a pointer or a block cannot be assigned.",
         "Write to memory with tl.store(out_ptr + offsets, value), and choose within a block with tl.where.",
     ),
-    Rule(
+    AdviceRule(
         r"'torch\.dtype' object has no attribute",
         "this is a dtype of torch, and kernels have those of triton.language.",
         "Write tl.float16 for torch.float16, or take that of a pointer: out_ptr.dtype.element_ty.",
     ),
-    Rule(
+    AdviceRule(
         r"^'tensor' object has no attribute '(\w+)'",
         r"a block has no \1.",
         "It is not a tensor of torch; look for a function of triton.language, such as tl.sum(x, axis=0).",
     ),
-    Rule(
+    AdviceRule(
         r"AST binary operator 'MatMult'|^'MatMult' object",
         "@ is not supported inside a kernel.",
         "Use tl.dot(a, b) for blocks of two dimensions.",
     ),
-    Rule(
+    AdviceRule(
         r"Only `range` and `static_range` iterators|^'\w+' object has no attribute 'func'",
         "a loop inside a kernel runs over range or tl.static_range.",
         "A block is worked on as a whole; loop over numbers, not over its elements.",
     ),
-    Rule(
+    AdviceRule(
         r"is not string$",
         "print needs a text before the values.",
         'Write print("x", x).',
     ),
-    Rule(
+    AdviceRule(
         r"a kernel returns a value",
         "",
         "A launch gives nothing back: pass an output tensor and write to it with tl.store.",
     ),
-    Rule(
+    AdviceRule(
         r"invalid function identifier: (\w+)",
         r"Triton takes no \1 for a name.",
         "Name kernels and helpers with ASCII letters, digits and underscores.",
     ),
-    Rule(
+    AdviceRule(
         r"Insufficient registers",
         "",
         "Raise maxnreg, or use smaller blocks.",
     ),
-    Rule(
+    AdviceRule(
         r"a compiler pass failed",
         "",
         "Look at it with --verbose; a kernel that returns a value, and some options, do this.",

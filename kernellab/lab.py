@@ -24,7 +24,7 @@ from kernellab.launch.device import is_lost_to_fork
 from kernellab.launch.recording import Recorder
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Runtime
-from kernellab.registry import Loaded, Registry, define, keep, remember
+from kernellab.registry import LoadedVersion, Registry, define, keep, remember
 from kernellab.settings import read_settings
 from kernellab.store import Store
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
@@ -382,7 +382,7 @@ class Lab:
 
         return read_measurements(self.kernels.store, Path(path))
 
-    def load(self, kernel: str | int | Path, /, namespace: dict[str, Any], *, name: str | None = None) -> Loaded:
+    def load(self, kernel: str | int | Path, /, namespace: dict[str, Any], *, name: str | None = None) -> LoadedVersion:
         """Define a kept kernel, or that of a bundle (a path that ends with ``.zip``), in a namespace again.
 
         It comes with its decorators, and with those of its helpers whose names are free there.

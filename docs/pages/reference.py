@@ -73,7 +73,7 @@ CHAPTERS = (
         "What `lab.bench` and `lab.ceilings` give.",
         (
             "kernellab.benchmark.result.Benchmark",
-            "kernellab.benchmark.result.Row",
+            "kernellab.benchmark.result.BenchmarkRow",
             "kernellab.benchmark.result.Clocks",
             "kernellab.measure.ceilings.Ceilings",
             "kernellab.views.figures.sweep",

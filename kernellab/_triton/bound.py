@@ -24,7 +24,7 @@ from triton.runtime.jit import JITFunction, compute_cache_key
 
 from kernellab._triton.closure import value_key
 from kernellab._triton.kernel import Bound, BoundJit, Kernel
-from kernellab._triton.launcher.captured import Capture, are_alike, captures_of, reached
+from kernellab._triton.launcher.captured import CapturedValue, are_alike, captures_of, reached
 from kernellab._triton.launcher.chain import MISSING, has_own_text, leaves
 from kernellab._triton.launcher.launcher import Launcher, Switch
 from kernellab._triton.objects import jit_function
@@ -94,7 +94,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
     front: Any
     told: set[str]
     forgotten: int
-    _captures: tuple[Capture, ...] | None
+    _captures: tuple[CapturedValue, ...] | None
 
     def __getitem__(self, grid: Any) -> Any:
         return partial(self.front, grid)
@@ -192,7 +192,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         self.captures()
         return str(super().cache_key)
 
-    def captures(self) -> tuple[Capture, ...]:
+    def captures(self) -> tuple[CapturedValue, ...]:
         """Return what the kernel and its helpers take from outside; if that changed, drop what was compiled with it.
 
         Triton itself refuses to go on where a global changed, and goes on as before where a helper did.

@@ -6,7 +6,7 @@ from collections.abc import Callable, MutableSequence, Sequence
 from typing import Any, Protocol
 
 
-class Parameter(Protocol):
+class JitParameter(Protocol):
     """A parameter of a jit function. ``annotation_type`` is the Triton type that it is annotated with, or ""."""
 
     name: str
@@ -34,7 +34,7 @@ class JitKernel(Kernel, Protocol):
     """A jit function itself: it alone has parameters, and what compiles it."""
 
     __name__: str
-    params: Sequence[Parameter]
+    params: Sequence[JitParameter]
     pre_run_hooks: MutableSequence[Any]
 
 

@@ -82,7 +82,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedSide:
     """One side of a comparison. ``implementation`` is what is launched and timed, from the arguments by name.
 
     ``bounded`` returns the outputs of a function with their bounds. ``arguments`` are those of a version that takes
@@ -159,7 +159,7 @@ def _common_launch(kernels: Registry, first: Version, other: Version | None) -> 
 
 def _kernel_side(
     kernels: Registry, environment: ComparisonEnvironment, version: Version, shared: RecordedLaunch, *, is_edited: bool
-) -> Side:
+) -> ComparedSide:
     """Return a kernel with constexprs and options of its own launches, where it has some."""
     from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
 
@@ -184,7 +184,7 @@ def _kernel_side(
         return Implementation(version.label, launch, environment.runtime.compiler.compile(launch.job))
 
     inputs = made_inputs(own, environment.device) if missing and kept.launch is not None else None
-    return Side(version.label, _text(version), implementation, arguments=inputs)
+    return ComparedSide(version.label, _text(version), implementation, arguments=inputs)
 
 
 def _target(runtime: Runtime) -> Target:
@@ -213,7 +213,7 @@ def _grid(
     return own.grid if found is None else evaluated(found.text, given)
 
 
-def _function_side(function: Any, kernel: Side) -> Side:
+def _function_side(function: Any, kernel: ComparedSide) -> ComparedSide:
     def bounded(arguments: Mapping[str, Any]) -> Mapping[str, Value]:
         def taken(given: Mapping[str, Any]) -> Any:
             return called(function, given, "The function", f"{kernel.name} has")
@@ -227,14 +227,16 @@ def _function_side(function: Any, kernel: Side) -> Side:
         source = ""
     name = "the expression" if name == "<lambda>" else name
     implementation = Implementation(name, function=function)
-    return Side(name, source, lambda arguments: implementation, bounded)
+    return ComparedSide(name, source, lambda arguments: implementation, bounded)
 
 
 def _numbered(result: Any) -> dict[str, Any]:
     return {str(i): value for i, value in enumerate(result if isinstance(result, tuple) else (result,))}
 
 
-def _compared(left: Side, right: Side, arguments: Mapping[str, Any], environment: ComparisonEnvironment) -> Comparison:
+def _compared(
+    left: ComparedSide, right: ComparedSide, arguments: Mapping[str, Any], environment: ComparisonEnvironment
+) -> Comparison:
     names, sources = (left.name, right.name), (left.source, right.source)
     outcomes = _outcome(left, arguments, environment), _outcome(right, arguments, environment)
     pair = outcomes[0].compiled, outcomes[1].compiled
@@ -254,7 +256,7 @@ def _compared(left: Side, right: Side, arguments: Mapping[str, Any], environment
     return Comparison(names, sources, pair, tuple(_effects(pair)), tuple(checks), timing, why, failures, same_inputs)
 
 
-def _outcome(side: Side, shared: Mapping[str, Any], environment: ComparisonEnvironment) -> _Outcome:
+def _outcome(side: ComparedSide, shared: Mapping[str, Any], environment: ComparisonEnvironment) -> _Outcome:
     """Compile and launch one side, on copies that hold a pattern wherever a kernel only writes."""
     if side.bounded is not None:
         return _Outcome()
@@ -270,7 +272,9 @@ def _outcome(side: Side, shared: Mapping[str, Any], environment: ComparisonEnvir
     return _Outcome(compiled, memory_of(copies.arguments), poisoned)
 
 
-def _checks(left: Side, right: Side, outcomes: tuple[_Outcome, _Outcome], arguments: Mapping[str, Any]) -> list[Check]:
+def _checks(
+    left: ComparedSide, right: ComparedSide, outcomes: tuple[_Outcome, _Outcome], arguments: Mapping[str, Any]
+) -> list[Check]:
     """Compare the outputs of both."""
     one, two = outcomes
     mutated = frozenset[str]().union(*(o.compiled.effects.mutated for o in outcomes if o.compiled is not None))
@@ -296,7 +300,9 @@ def _effects(pair: tuple[Compiled | None, Compiled | None]) -> list[str]:
     return found
 
 
-def _timed(left: Side, right: Side, arguments: Mapping[str, Any], runtime: Runtime) -> tuple[Timing | None, str]:
+def _timed(
+    left: ComparedSide, right: ComparedSide, arguments: Mapping[str, Any], runtime: Runtime
+) -> tuple[Timing | None, str]:
     """Time both in turns, so that what slows the device down for a while slows both; or say why that failed."""
     taken = copied(arguments)
     try:

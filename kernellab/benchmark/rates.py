@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from numbers import Real
 from typing import Any, Protocol
 
-from kernellab.benchmark.result import Bound, Row
+from kernellab.benchmark.result import BenchmarkRow, Bound
 from kernellab.benchmark.spec import BenchmarkSpec, Formula
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
@@ -24,7 +24,7 @@ from kernellab.store import Measurement
 class Prepared(Protocol):
     """A row with the launch that it stands for; None of both for a function."""
 
-    row: Row
+    row: BenchmarkRow
     launch: KernelLaunch | None
     compiled: Compiled | None
 
@@ -40,7 +40,7 @@ def with_work(
     available = {**arguments, **case}
     flops = _of_formula(spec.flops, available, "flops") if arguments else None
     moved = _of_formula(spec.bytes, available, "bytes") if arguments else None
-    first: Row | None = None
+    first: BenchmarkRow | None = None
     for state in sorted(states, key=lambda state: state.launch is None):
         if state.launch is not None and state.compiled is not None:
             counted = arithmetic(state.launch, state.compiled)
@@ -49,7 +49,7 @@ def with_work(
             notes += _unknowns(state.row, counted)
             first = first or state.row
         elif state.launch is None:
-            given = first or Row((), "", Status.OK, flops=flops, bytes=moved)
+            given = first or BenchmarkRow((), "", Status.OK, flops=flops, bytes=moved)
             state.row = replace(
                 state.row,
                 flops=given.flops,
@@ -61,7 +61,9 @@ def with_work(
     return notes
 
 
-def rows_of_times(rows: Sequence[Row], times: Sequence[Sequence[float]], *, has_reference: bool) -> list[Row]:
+def rows_of_times(
+    rows: Sequence[BenchmarkRow], times: Sequence[Sequence[float]], *, has_reference: bool
+) -> list[BenchmarkRow]:
     """Return rows with their times and ranks, from 1; where it is the reference, speedups relate to the first."""
     medians = [interval(samples) if samples else None for samples in times]
     known = [i for i, each in enumerate(medians) if each is not None and rows[i].status is Status.OK]
@@ -84,12 +86,12 @@ def rows_of_times(rows: Sequence[Row], times: Sequence[Sequence[float]], *, has_
     return found
 
 
-def rated(rows: Sequence[Row], ceilings: Ceilings | None) -> list[Row]:
+def rated(rows: Sequence[BenchmarkRow], ceilings: Ceilings | None) -> list[BenchmarkRow]:
     """Return rows with their rates, and the share of the nearer ceiling."""
     return [_rated(row, ceilings) for row in rows]
 
 
-def _rated(row: Row, ceilings: Ceilings | None) -> Row:
+def _rated(row: BenchmarkRow, ceilings: Ceilings | None) -> BenchmarkRow:
     if row.time_ms is None:
         return row
     gbps = row.bytes / row.time_ms / 1e6 if row.bytes else None
@@ -106,7 +108,7 @@ def _rated(row: Row, ceilings: Ceilings | None) -> Row:
     return replace(row, gbps=gbps, tflops=tflops, share=shares[bound], bound=bound)
 
 
-def _of_kernel(row: Row, counted: Arithmetic, moved: int | None, flops: int | None) -> Row:
+def _of_kernel(row: BenchmarkRow, counted: Arithmetic, moved: int | None, flops: int | None) -> BenchmarkRow:
     flops = counted.dot_flops if flops is None else flops
     return replace(
         row,
@@ -118,7 +120,7 @@ def _of_kernel(row: Row, counted: Arithmetic, moved: int | None, flops: int | No
     )
 
 
-def _unknowns(row: Row, counted: Arithmetic) -> list[str]:
+def _unknowns(row: BenchmarkRow, counted: Arithmetic) -> list[str]:
     notes = []
     if row.flops is None:
         notes.append(f"What {row.implementation} computes is not known: {counted.why_unknown}; flops= tells it.")
@@ -140,7 +142,9 @@ def _of_formula(formula: Formula, available: Mapping[str, Any], name: str) -> in
 _LEFT_OUT = {"point", "config", "options", "status", "time_ms"}
 
 
-def measurements_of(rows: Sequence[Row], peers: Sequence[str], provenance: Mapping[str, Any]) -> list[Measurement]:
+def measurements_of(
+    rows: Sequence[BenchmarkRow], peers: Sequence[str], provenance: Mapping[str, Any]
+) -> list[Measurement]:
     """Return what the history keeps of the rows of a case; what was not measured is left out.
 
     Those of the kernel itself come last, since the listing of kernels shows the latest.
@@ -159,16 +163,16 @@ def measurements_of(rows: Sequence[Row], peers: Sequence[str], provenance: Mappi
     ]
 
 
-def _key(row: Row, provenance: Mapping[str, Any]) -> str:
+def _key(row: BenchmarkRow, provenance: Mapping[str, Any]) -> str:
     named = {"bench": row.implementation, "point": dict(row.point)}
     return key_of({**named, **{name: provenance.get(name) for name in ("device", "driver", "target", "triton")}})
 
 
-def _config(row: Row) -> dict[str, Any]:
+def _config(row: BenchmarkRow) -> dict[str, Any]:
     parameters = {} if row.config is None else dict(row.config.parameters)
     return {**parameters, **{name: value for name, value in row.options.items() if value is not None}}
 
 
-def _details(row: Row) -> dict[str, Any]:
+def _details(row: BenchmarkRow) -> dict[str, Any]:
     found = {f.name: getattr(row, f.name) for f in fields(row) if f.name not in _LEFT_OUT}
     return {**found, **{f"over.{name}": value for name, value in row.point}}

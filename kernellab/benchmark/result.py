@@ -38,7 +38,7 @@ _NUMBERS = (*NUMBER_COLUMNS, "speedup", "speedup_low", "speedup_high", "intensit
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchmarkRow:
     """One implementation at one point.
 
     ``time_ms`` is the median of launches with a flushed L2, ``low_ms`` and ``high_ms`` bound it. ``bytes`` and
@@ -132,7 +132,7 @@ class Benchmark:
     swept: tuple[str, ...]
     implementations: tuple[str, ...]
     reference: str
-    rows: tuple[Row, ...]
+    rows: tuple[BenchmarkRow, ...]
     seconds: float
     ceilings: Ceilings | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -189,7 +189,7 @@ def _is_whole(column: pandas.Series[Any]) -> bool:
     return len(values) > 0 and all(not isinstance(value, bool | str) and int(value) == value for value in values)
 
 
-def _record(benchmark: Benchmark, row: Row, own: list[str]) -> dict[str, Any]:
+def _record(benchmark: Benchmark, row: BenchmarkRow, own: list[str]) -> dict[str, Any]:
     config = {} if row.config is None else dict(row.config.parameters)
     measured = {f.name: getattr(row, f.name) for f in fields(row) if f.name not in {"point", "config", "options"}}
     origin = {name: benchmark.provenance.get(name) for name in PROVENANCE_COLUMNS if name != "created"}
@@ -233,7 +233,7 @@ def point_words(case: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={shown(value)}" for name, value in case.items())
 
 
-def outcome_words(case: Mapping[str, Any], rows: Sequence[Row]) -> str:
+def outcome_words(case: Mapping[str, Any], rows: Sequence[BenchmarkRow]) -> str:
     """Return the fastest time of each implementation at a point, the fastest first; "" where nothing was timed."""
     best: dict[str, float] = {}
     for row in rows:

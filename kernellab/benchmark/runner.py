@@ -13,9 +13,9 @@ from kernellab.benchmark.rates import measurements_of, rated, rows_of_times, wit
 from kernellab.benchmark.result import (
     Benchmark,
     BenchmarkProgress,
+    BenchmarkRow,
     Clocks,
     Progress,
-    Row,
     Watch,
     outcome_words,
     point_words,
@@ -140,9 +140,9 @@ class _Session:
         for _ in self.environment.compiler.stream(list(jobs.values())) if jobs else ():
             self.tell(compiled=self.so_far.compiled + 1)
 
-    def measured(self) -> list[list[Row]]:
+    def measured(self) -> list[list[BenchmarkRow]]:
         """Measure the cases; an interrupt keeps those so far, if there are any, and marks the rest as not measured."""
-        rows: list[list[Row]] = []
+        rows: list[list[BenchmarkRow]] = []
         try:
             for number, case in enumerate(self.spec.cases):
                 self.tell(stage="points", point=point_words(case))
@@ -164,14 +164,14 @@ class _Session:
         self.tell(stage="done", point="")
         return rows
 
-    def _keep(self, rows: Sequence[Row]) -> None:
+    def _keep(self, rows: Sequence[BenchmarkRow]) -> None:
         """Enter measurements into the store."""
         environment = self.environment
         if environment.history is not None and environment.make_timer is not None:
             kept = measurements_of(rows, list(self.spec.versus), environment.provenance)
             environment.history.add_measurements(environment.version_id, kept)
 
-    def case(self, number: int, case: Mapping[str, Any]) -> list[Row]:
+    def case(self, number: int, case: Mapping[str, Any]) -> list[BenchmarkRow]:
         """Measure one case."""
         self.errors.clear()
         made, states = self.states(number, case)
@@ -253,14 +253,14 @@ def benchmarked(environment: BenchmarkEnvironment, spec: BenchmarkSpec, paramete
     )
 
 
-def _compared(spec: BenchmarkSpec, rows: Sequence[Row]) -> list[str]:
+def _compared(spec: BenchmarkSpec, rows: Sequence[BenchmarkRow]) -> list[str]:
     """Return in words what a check on the CPU came to; what it found wrong, the rows say."""
     if any(row.status is Status.WRONG for row in rows) or not any(row.reason.endswith(AGREE) for row in rows):
         return []
     return [f"The outputs agree with those of {next(iter(spec.versus), 'each other')}, on the CPU."]
 
 
-def _require_some(rows: list[list[Row]], errors: list[KernellabError]) -> None:
+def _require_some(rows: list[list[BenchmarkRow]], errors: list[KernellabError]) -> None:
     """Raise what the first case failed with, where no argument fits at all: a mistake in the call, and no result."""
     if len(rows) == 1 and len(errors) == len(rows[0]) and errors:
         raise errors[0]
@@ -274,14 +274,16 @@ def _first_row(
     asked: ImplementationSpec,
     status: Status = Status.OK,
     reason: str = "",
-) -> Row:
+) -> BenchmarkRow:
     values = {**case, **asked.values}
     point = tuple((name, shown(values.get(name))) for name in spec.over)
     config = asked.values.get("config")
-    return Row(point, asked.name, status, reason, config=None if config is None else Config.from_triton(config))
+    return BenchmarkRow(
+        point, asked.name, status, reason, config=None if config is None else Config.from_triton(config)
+    )
 
 
-def _with_resources(row: Row, compiled: Compiled) -> Row:
+def _with_resources(row: BenchmarkRow, compiled: Compiled) -> BenchmarkRow:
     options = {name: compiled.options.get(name) for name in OPTION_COLUMNS}
     return replace(row, options=options, **resources_of(compiled))
 
@@ -296,7 +298,7 @@ class ImplementationState:
     """An implementation at a case, with what is known of it so far; it takes no part once its row has a status."""
 
     asked: ImplementationSpec
-    row: Row
+    row: BenchmarkRow
     launch: KernelLaunch | None = None
     compiled: Compiled | None = None
     implementation: Implementation | None = None

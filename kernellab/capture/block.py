@@ -42,17 +42,17 @@ class Capture:
     def __enter__(self) -> Program:
         if self._program is not None:
             raise UsageError("This capture was used already; each with statement takes a lab.capture() of its own.")
-        from kernellab.capture.recorder import Recorder  # needs torch
+        from kernellab.capture.recorder import OperationRecorder  # needs torch
         from kernellab.capture.torch_calls import Calls
 
         if self.scope is None:
             frame = sys._getframe(1)
             self.scope = lambda: ChainMap(locals_of(frame), frame.f_globals)
-        recorder = Recorder(self.launches.observers, self.scope, partial(seen, self.kernels))
+        recorder = OperationRecorder(self.launches.observers, self.scope, partial(seen, self.kernels))
         self._program = Program(self.kernels, recorder)
         self._unbound: dict[str, None] = {}
         self._open.enter_context(self.launches.switch.on())
-        self._recorder: Recorder | None = recorder
+        self._recorder: OperationRecorder | None = recorder
         self._open.enter_context(self.launches.observers.added(recorder.launched, recorder.is_here))
         self._open.enter_context(_each_launch(self.launches, recorder, self._unbound))
         self._open.enter_context(recorder)

@@ -22,12 +22,12 @@ from kernellab.capture.tape import (
     WINDOW,
     Addresses,
     KernelUse,
-    Layout,
     Ref,
     Seen,
     Step,
     Tape,
-    Value,
+    TapeValue,
+    TensorLayout,
     members_of,
     window_step,
     with_refs,
@@ -56,7 +56,7 @@ def build_program(recording: Recording, scope: Mapping[str, Any], register: Call
     named = _names(recording, live, kept, wanted)
     samples = {**recording.samples, **memories}
     raw = Tape(
-        values=tuple(Value(named.get(i, ""), v.storage, v.layout) for i, v in enumerate(recording.values)),
+        values=tuple(TapeValue(named.get(i, ""), v.storage, v.layout) for i, v in enumerate(recording.values)),
         storages=tuple(recording.storages),
         steps=tuple(live),
         inputs=tuple(kept),
@@ -129,7 +129,7 @@ def _memory(recording: Recording, storage: int, members: Sequence[int]) -> int:
     begin = min(k.layout.offset * k.layout.itemsize for k in known) // size
     end = max((k.layout.offset + k.layout.span) * k.layout.itemsize for k in known) // size
     dtype = first.dtype if size == first.itemsize else "uint8"
-    layout = Layout(dtype, size, (end - begin,), (1,), begin, first.device)
+    layout = TensorLayout(dtype, size, (end - begin,), (1,), begin, first.device)
     name = next((k.name for k in known if k.name), "input")
     recording.values.append(Known(layout, storage, lambda: None, False, f"{name}_memory"))
     names = " and ".join(k.name or "an input" for k in known)
@@ -262,7 +262,7 @@ class _Rewriter:
         self.storages = list(tape.storages)
         self.steps: list[Step] = []
         self.holders: dict[int, int] = {}
-        self.first: dict[int, Layout] = {}  # how the holder lay in its storage when that came up
+        self.first: dict[int, TensorLayout] = {}  # how the holder lay in its storage when that came up
         self.origin = [value.storage for value in tape.values]
         self.holder_of: dict[int, int] = {}  # which holder a value was made from
         for index in (*tape.inputs, *(index for index, _ in tape.constants)):
@@ -347,9 +347,9 @@ class _Rewriter:
         holder = self.holder_of[index] = self.holders[storage]
         if holder != index:
             value, number = self.values[index], self.values[holder].storage
-            self.values[index] = Value(value.name, number, self._moved(index, holder))
+            self.values[index] = TapeValue(value.name, number, self._moved(index, holder))
 
-    def _moved(self, index: int, holder: int) -> Layout:
+    def _moved(self, index: int, holder: int) -> TensorLayout:
         """Return how a value of the recording lies in the storage of a holder."""
         layout, first = self.layouts[index], self.first[self.origin[index]]
         begin = first.offset * first.itemsize // layout.itemsize
@@ -365,8 +365,8 @@ class _Rewriter:
     def _refs(self, step: Step) -> dict[int, Ref]:
         return {index: Ref(self.now(index)) for index in (*step.taken, *step.mutated)}
 
-    def _value(self, name: str, number: int, layout: Layout, origin: int) -> int:
-        self.values.append(Value(name, number, layout))
+    def _value(self, name: str, number: int, layout: TensorLayout, origin: int) -> int:
+        self.values.append(TapeValue(name, number, layout))
         self.layouts.append(layout)
         self.origin.append(origin)
         index = len(self.values) - 1

@@ -22,10 +22,10 @@ from kernellab.capture.tape import (
     LAUNCH,
     WINDOW,
     Addresses,
-    Descriptor,
     Step,
     Tape,
-    Value,
+    TapeDescriptor,
+    TapeValue,
     mapped,
     with_refs,
 )
@@ -81,7 +81,7 @@ def _called(graph: torch.fx.Graph, nodes: dict[int, Any], table: Any, step: Step
     def part_given(part: Any) -> Any:
         """Return a descriptor or an address as a node of its own, which a graph cannot hold as a value."""
         replaced = with_refs(part, nodes)
-        if isinstance(part, Descriptor):
+        if isinstance(part, TapeDescriptor):
             layout = (part.shape, part.strides, part.block_shape, part.padding)
             return graph.call_function(descriptor, (replaced.base, *layout))
         if isinstance(part, Addresses):
@@ -114,7 +114,7 @@ def operation_named(name: str) -> Any:
     return found
 
 
-def _described(node: torch.fx.Node, value: Value) -> torch.fx.Node:
+def _described(node: torch.fx.Node, value: TapeValue) -> torch.fx.Node:
     layout = value.layout
     node.meta["tensor_meta"] = TensorMetadata(
         torch.Size(layout.shape), getattr(torch, layout.dtype), False, layout.stride, None, False, {}

@@ -44,7 +44,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MemoryPlan:
     """The allocations of a program of ``steps`` steps, in the order in which they are made.
 
     ``unplanned_bytes`` is what its buffers take when all live until the end.
@@ -66,7 +66,7 @@ class Plan:
         return len(self.buffers) - len(self.allocations)
 
 
-def planned(buffers: Sequence[Buffer], steps: int) -> Plan:
+def planned(buffers: Sequence[Buffer], steps: int) -> MemoryPlan:
     """Return the plan for buffers in the order in which they are made.
 
     A buffer takes the memory of a dead one of the same size and kind, the one that died last. It does so only where
@@ -86,7 +86,7 @@ def planned(buffers: Sequence[Buffer], steps: int) -> Plan:
             live[step] += buffer.size_bytes
         memory.append(buffer)
     allocations = tuple(_allocation(memory) for memory in memories)
-    return Plan(steps, tuple(ordered), allocations, sum(buffer.size_bytes for buffer in ordered))
+    return MemoryPlan(steps, tuple(ordered), allocations, sum(buffer.size_bytes for buffer in ordered))
 
 
 def live_bytes(allocations: Sequence[Allocation], steps: int) -> list[int]:
@@ -140,7 +140,7 @@ FILLED_WITH = frozenset({"aten.full.default", "aten.full_like.default", "aten.ne
 COPIED = frozenset({"aten.clone.default", "aten._to_copy.default"})
 
 
-def plan_of(tape: Tape) -> Plan:
+def plan_of(tape: Tape) -> MemoryPlan:
     """Return the plan of a program's buffers."""
     return planned(buffers_of(tape), len(tape.steps))
 

@@ -12,7 +12,7 @@ from kernellab.errors import UsageError, choice_message
 from kernellab.registry import Registry
 
 if TYPE_CHECKING:
-    from kernellab.capture.plan import Plan
+    from kernellab.capture.plan import MemoryPlan
     from kernellab.export.write import Exported
 
 _OPEN = "its block has not ended"
@@ -79,7 +79,7 @@ class Program:
         return self._graph
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> MemoryPlan:
         """Where its buffers lie, and what memory it needs at most."""
         from kernellab.capture.plan import plan_of
 

@@ -17,9 +17,19 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, user_frame
-from kernellab.capture.tape import Addresses, Descriptor, Layout, Ref, Seen, Step, mapped, refs_in, window_step
+from kernellab.capture.tape import (
+    Addresses,
+    Ref,
+    Seen,
+    Step,
+    TapeDescriptor,
+    TensorLayout,
+    mapped,
+    refs_in,
+    window_step,
+)
 from kernellab.capture.torch_calls import (
-    Memory,
+    SeenMemory,
     given_for,
     has_open_shape,
     layout_of,
@@ -45,7 +55,7 @@ class Known:
     ``version`` its counter of writes, as the steps so far left it; None until a view is used, which has that of its
     base only then. torch counts the writes of an operation after a recorder was told of it: ``writes_to_come``."""
 
-    layout: Layout
+    layout: TensorLayout
     storage: int
     tensor: Callable[[], Any]
     made: bool = True
@@ -69,7 +79,7 @@ class Recording:
     problems: dict[str, None] = field(default_factory=dict)
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records what one thread does between ``__enter__`` and ``__exit__``. ``scope`` gives the user's variables,
     ``keep`` what is kept of a launch."""
 
@@ -86,7 +96,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._being_launched: set[int] = set()  # storages: what they hold now is the work of the launch
         self._own = 0
         self._by_id: dict[int, int] = {}
-        self.memory = Memory(self.recording, observers.withheld, self._name_of)
+        self.memory = SeenMemory(self.recording, observers.withheld, self._name_of)
 
     def is_here(self) -> bool:
         """Tell whether this thread records; torch takes the modes of the user's along to the threads of autograd."""
@@ -205,7 +215,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return index
 
     def look_around(self, *, at_end: bool = False) -> None:
-        """Look for memory that was changed since the last step; see `Memory`."""
+        """Look for memory that was changed since the last step; see `SeenMemory`."""
         with self._working():
             self.memory.look_around(at_end=at_end)
 
@@ -219,7 +229,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Keep a remark for the user, once."""
         self.recording.notes[text] = None
 
-    def _other(self, tensor: Any, layout: Layout) -> int:
+    def _other(self, tensor: Any, layout: TensorLayout) -> int:
         """Return the value of a tensor object that is new: in known memory, or an input."""
         storage, is_new = self.memory.number(tensor)
         same = [] if is_new else self.memory.of_storage[storage]
@@ -239,7 +249,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.memory.watch(storage, tensor)
         return index
 
-    def _windowed(self, base: int, tensor: Any, layout: Layout) -> int:
+    def _windowed(self, base: int, tensor: Any, layout: TensorLayout) -> int:
         known = self.recording.values[base]
         index = self._add(tensor, layout, known.storage)
         self._append(window_step(base, known.layout, index, layout))
@@ -263,7 +273,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return Ref(self.value_of(part))
             if hasattr(part, "block_shape") and isinstance(getattr(part, "base", None), torch.Tensor):
                 layout = (tuple(part.shape), tuple(part.strides), tuple(part.block_shape))
-                return Descriptor(Ref(self.value_of(part.base)), *layout, getattr(part, "padding", "zero"))
+                return TapeDescriptor(Ref(self.value_of(part.base)), *layout, getattr(part, "padding", "zero"))
             return part
 
         return mapped(value, taken)
@@ -347,7 +357,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if key in versions and tensor._version != versions[key]:
                 yield self._by_id[key]
 
-    def _add(self, tensor: Any, layout: Layout, storage: int, *, made: bool = True) -> int:
+    def _add(self, tensor: Any, layout: TensorLayout, storage: int, *, made: bool = True) -> int:
         index = len(self.recording.values)
         self.recording.values.append(Known(layout, storage, weakref.ref(tensor), made))
         self._by_id[id(tensor)] = index

@@ -9,18 +9,18 @@ from typing import Any
 
 import torch
 
-from kernellab.capture.plan import COPIED, EMPTY, FILLED, FILLED_WITH, Plan, out_variant
+from kernellab.capture.plan import COPIED, EMPTY, FILLED, FILLED_WITH, MemoryPlan, out_variant
 from kernellab.capture.tape import (
     COPY,
     LAUNCH,
     WINDOW,
     Addresses,
-    Descriptor,
     KernelUse,
-    Layout,
     Ref,
     Step,
     Tape,
+    TapeDescriptor,
+    TensorLayout,
     members_of,
 )
 from kernellab.capture.torch_calls import is_of_torch
@@ -51,7 +51,7 @@ def main_device(tape: Tape) -> str:
     return devices.most_common(1)[0][0] if devices else "cpu"
 
 
-def statements(tape: Tape, plan: Plan, names: Names) -> Iterator[str]:
+def statements(tape: Tape, plan: MemoryPlan, names: Names) -> Iterator[str]:
     """Yield the statements of a program, one or more for each step."""
     writer = _Writer(tape, plan, names)
     for number, step in enumerate(tape.steps):
@@ -60,7 +60,7 @@ def statements(tape: Tape, plan: Plan, names: Names) -> Iterator[str]:
 
 
 class _Writer:
-    def __init__(self, tape: Tape, plan: Plan, names: Names) -> None:
+    def __init__(self, tape: Tape, plan: MemoryPlan, names: Names) -> None:
         self.tape = tape
         self.names = names
         self.buffers = {buffer.name: buffer for buffer in plan.buffers}
@@ -181,7 +181,7 @@ class _Writer:
         """
         if isinstance(value, Ref):
             return named(value) if named else self.tape.values[value.index].name
-        if isinstance(value, Descriptor):
+        if isinstance(value, TapeDescriptor):
             layout = ", ".join(map(repr, map(list, (value.shape, value.strides, value.block_shape))))
             padding = "" if value.padding == "zero" else f", padding={value.padding!r}"
             return f"TensorDescriptor({self._text(value.base, named)}, {layout}{padding})"
@@ -208,11 +208,11 @@ class _Writer:
     def _device(self, device: str) -> str:
         return "device" if device == self.names.device else f'torch.device("{device}")'
 
-    def _layout(self, name: str) -> Layout:
+    def _layout(self, name: str) -> TensorLayout:
         return next(value.layout for value in self.tape.values if value.name == name)
 
 
-def _window(new: str, layout: Layout, old: Layout) -> str:
+def _window(new: str, layout: TensorLayout, old: TensorLayout) -> str:
     offset = layout.offset - old.offset * old.itemsize // layout.itemsize
     kind = "" if layout.dtype == old.dtype else f", torch.{layout.dtype}"
     return f"window({new}, {layout.shape}, {layout.stride}, {offset}{kind})"
@@ -233,4 +233,4 @@ def uses_of(tape: Tape) -> list[KernelUse]:
 
 def takes_descriptors(tape: Tape) -> bool:
     """Tell whether a step takes a tensor descriptor."""
-    return any(isinstance(value, Descriptor) for step in tape.steps for value in members_of(step.kwargs))
+    return any(isinstance(value, TapeDescriptor) for step in tape.steps for value in members_of(step.kwargs))

@@ -25,7 +25,7 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Descriptor:
+class TapeDescriptor:
     """A ``TensorDescriptor`` over a value."""
 
     base: Ref
@@ -47,7 +47,7 @@ class Addresses:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TensorLayout:
     """How a tensor lies in its storage. ``dtype`` is torch's name without ``torch.``; all but bytes counts elements."""
 
     dtype: str
@@ -69,19 +69,19 @@ class Layout:
             return 0
         return 1 + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
 
-    def covers(self, other: Layout) -> bool:
+    def covers(self, other: TensorLayout) -> bool:
         """Tell whether all of ``other``, in the same storage, lies between the first and the last element."""
         begin, end = self.offset * self.itemsize, (self.offset + self.span) * self.itemsize
         return begin <= other.offset * other.itemsize and (other.offset + other.span) * other.itemsize <= end
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class TapeValue:
     """A tensor of the program, in a storage by its number; views of one storage share that number."""
 
     name: str
     storage: int
-    layout: Layout
+    layout: TensorLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Tape:
     ``constants`` are tensors that the block made from Python data, by the index of their value.
     """
 
-    values: tuple[Value, ...]
+    values: tuple[TapeValue, ...]
     storages: tuple[int, ...]
     steps: tuple[Step, ...]
     inputs: tuple[int, ...]
@@ -206,7 +206,7 @@ def refs_in(value: Any) -> Iterator[Ref]:
         match member:
             case Ref():
                 yield member
-            case Descriptor(base):
+            case TapeDescriptor(base):
                 yield base
             case Addresses(table, entries):
                 yield from () if table is None else (table,)
@@ -232,7 +232,7 @@ def with_refs(value: Any, new: Mapping[int, Any]) -> Any:
         match part:
             case Ref(index):
                 return new[index]
-            case Descriptor(base):
+            case TapeDescriptor(base):
                 return replace(part, base=new[base.index])
             case Addresses(table, entries):
                 moved = tuple((position, new[ref.index], offset) for position, ref, offset in entries)
@@ -243,7 +243,7 @@ def with_refs(value: Any, new: Mapping[int, Any]) -> Any:
     return mapped(value, changed)
 
 
-def window_step(base: int, base_layout: Layout, index: int, layout: Layout) -> Step:
+def window_step(base: int, base_layout: TensorLayout, index: int, layout: TensorLayout) -> Step:
     """Return the step that makes a value of the memory of another one."""
     offset = layout.offset - base_layout.offset * base_layout.itemsize // layout.itemsize
     dtype = None if layout.dtype == base_layout.dtype else layout.dtype

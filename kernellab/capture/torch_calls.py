@@ -22,11 +22,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
 from kernellab.capture.naming import is_printing, place_of_user
-from kernellab.capture.tape import Layout, members_of
+from kernellab.capture.tape import TensorLayout, members_of
 from kernellab.errors import UsageError
 
 if TYPE_CHECKING:
-    from kernellab.capture.recorder import Known, Recorder, Recording
+    from kernellab.capture.recorder import Known, OperationRecorder, Recording
 
 _PLAIN = torch.Tensor.__torch_dispatch__
 
@@ -38,7 +38,7 @@ _UNMARKED = {
 }
 
 
-def layout_of(tensor: Any) -> Layout:
+def layout_of(tensor: Any) -> TensorLayout:
     """Return how a tensor lies in its storage.
 
     Raises:
@@ -49,7 +49,7 @@ def layout_of(tensor: Any) -> Layout:
         raise UsageError(f"A {kind} tensor takes part in the block; a program can hold plain strided tensors only.")
     dtype = str(tensor.dtype).removeprefix("torch.")
     layout = tuple(tensor.shape), tuple(tensor.stride())
-    return Layout(dtype, tensor.element_size(), *layout, tensor.storage_offset(), str(tensor.device))
+    return TensorLayout(dtype, tensor.element_size(), *layout, tensor.storage_offset(), str(tensor.device))
 
 
 def tensors_in(value: Any) -> Iterator[Any]:
@@ -131,7 +131,7 @@ class Exposure:
 class Calls(TorchFunctionMode):
     """Tells a recorder of the calls of one thread that are no operations of torch."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: OperationRecorder) -> None:
         super().__init__()
         self.recorder = recorder
 
@@ -149,7 +149,7 @@ class Calls(TorchFunctionMode):
 
 
 @dataclass(slots=True)
-class Memory:
+class SeenMemory:
     """The storages of a recording by number: which values lie in each, and whether only its steps change them.
 
     ``withheld`` is the context of what the lab does for itself, ``name_of`` gives what the user calls a tensor.

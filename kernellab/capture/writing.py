@@ -12,7 +12,7 @@ from typing import Any
 
 from kernellab.capture.graph import addressed, layout_copy, window
 from kernellab.capture.naming import TAKEN
-from kernellab.capture.plan import Plan
+from kernellab.capture.plan import MemoryPlan
 from kernellab.capture.statements import Called, Names, main_device, statements, takes_descriptors, uses_of
 from kernellab.capture.tape import Tape
 from kernellab.errors import KernellabError, UsageError
@@ -27,7 +27,7 @@ Trial = Callable[[], Mapping[str, Any]]
 """Runs a program on generated inputs; returns its outputs by name."""
 
 
-def write(tape: Tape, plan: Plan, trial: Trial, path: Path, name: str) -> Exported:
+def write(tape: Tape, plan: MemoryPlan, trial: Trial, path: Path, name: str) -> Exported:
     """Write a program as a module; return the file.
 
     Raises:
@@ -38,7 +38,7 @@ def write(tape: Tape, plan: Plan, trial: Trial, path: Path, name: str) -> Export
     return Exported(path, name, "program", tape.notes)
 
 
-def module_text(tape: Tape, plan: Plan, trial: Trial, name: str) -> str:
+def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     """Return the source of the module."""
     uses = uses_of(tape)
     closure, index_maps = merged([use.closure for use in uses])
@@ -123,7 +123,7 @@ def require_shape(tensor, shape, what):
         raise ValueError(f"{what} gives the shape {found} for this data; the program was recorded with {shape}.")'''
 
 
-def _run(tape: Tape, plan: Plan, body: list[str]) -> str:
+def _run(tape: Tape, plan: MemoryPlan, body: list[str]) -> str:
     names = [tape.values[index].name for index in tape.inputs]
     changed = [tape.values[index].name for index in tape.mutated_inputs]
     given = ", ".join(names)
@@ -236,7 +236,7 @@ def _rounded(tape: Tape) -> str:
     return f'    if INTERPRETED:\n        sys.exit("{words}")\n'
 
 
-def _provenance(tape: Tape, plan: Plan, name: str) -> str:
+def _provenance(tape: Tape, plan: MemoryPlan, name: str) -> str:
     made = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     kernels = ", ".join(dict.fromkeys(use.kernel for use in uses_of(tape)))
     others = len(tape.steps) - len(tape.launches)

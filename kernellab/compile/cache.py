@@ -33,7 +33,7 @@ from kernellab.source import Closure, portable_type
 from kernellab.target import Target
 from kernellab.workers.forks import lock
 from kernellab.workers.uninterrupted import Stop, held, side_by_side, uninterrupted
-from kernellab.workers.worker import Answer, Handler, Job, Kind, Pool, Request
+from kernellab.workers.worker import Answer, Handler, Job, Pool, Request, WorkerKind
 
 
 class JobQueue:
@@ -64,7 +64,7 @@ class JobQueue:
 
 
 _SHORT_SHARE = 4
-COMPILE_WORKER = Kind("compile", preload=("kernellab.compile.worker", CODE_GENERATOR))
+COMPILE_WORKER = WorkerKind("compile", preload=("kernellab.compile.worker", CODE_GENERATOR))
 
 
 def compile_job(function: Any, target: Target, args: tuple[Any, ...], meta: Mapping[str, Any]) -> CompileJob:

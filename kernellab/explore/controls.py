@@ -199,7 +199,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ControlPlan:
     """The controls of a panel, the arguments and options that stay, and remarks for the user."""
 
     controls: tuple[Control, ...]
@@ -207,7 +207,7 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
-def planned(subject: Subject, ranges: Mapping[str, Any]) -> Plan:
+def planned(subject: Subject, ranges: Mapping[str, Any]) -> ControlPlan:
     """Return the controls for what the user gives; without any, those that the kernel suggests.
 
     Raises:
@@ -221,7 +221,7 @@ def planned(subject: Subject, ranges: Mapping[str, Any]) -> Plan:
         controls = list(_proposed(subject, {**subject.given, **single}))
     names = {control.name for control in controls}
     fixed = {name: value for name, value in {**subject.given, **single}.items() if name not in names}
-    return Plan(tuple(controls), fixed, tuple(_notes(subject, controls)))
+    return ControlPlan(tuple(controls), fixed, tuple(_notes(subject, controls)))
 
 
 def _require_known(subject: Subject, ranges: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
 from kernellab.errors import CompileError, KernellabError, LaunchError, RunError, UsageError, WorkerTimeout
-from kernellab.explore.history import Evaluation, History, Point, failed
+from kernellab.explore.history import Evaluation, Point, PointHistory, failed
 from kernellab.explore.launching import Request, Requests
 from kernellab.explore.on_cpu import Interpreted
 from kernellab.explore.on_gpu import OnGpu
@@ -29,7 +29,7 @@ class Evaluator:
 
     compiler: Compiler
     requests: Requests
-    history: History
+    history: PointHistory
     here: Target | None
     interpreted: Interpreted | None
     on_gpu: OnGpu | None

@@ -87,7 +87,7 @@ class Evaluation:
 
 
 @dataclass(slots=True)
-class History:
+class PointHistory:
     """The evaluations in the order in which they were made, numbered from 1."""
 
     kernel: str

@@ -20,7 +20,7 @@ _KEPT = "kept"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptPoint:
     """A kept point: the label of the version, the row, and the store that it is in."""
 
     label: str
@@ -41,7 +41,7 @@ class Keeper:
     kernel: Kernel
     requests: Requests
 
-    def keep(self, evaluation: Evaluation, device: Device) -> Kept:
+    def keep(self, evaluation: Evaluation, device: Device) -> KeptPoint:
         """Keep a point; committed when this returns. One that was timed is a row that a tuning finds.
 
         Raises:
@@ -62,7 +62,7 @@ class Keeper:
         store.history.add_measurements(version.id, [replace(measurement, details=details)])
         store.tag(version.id, [TAG])
         store.note(version.id, f"kept config: {_described(evaluation, device)}")
-        return Kept(version.label, row, str(store.path or "memory"))
+        return KeptPoint(version.label, row, str(store.path or "memory"))
 
     def earlier(self) -> list[str]:
         """Return the points of this version that were kept before, the latest first, in words."""

@@ -19,7 +19,7 @@ CLOSE_S = 0.3
 REST_S = 0.2
 
 
-class Handle(Protocol):
+class TimerHandle(Protocol):
     """Something that is to happen later."""
 
     def cancel(self) -> object:
@@ -32,7 +32,7 @@ class Pace(Protocol):
     def clock(self) -> float:
         """Return seconds that only grow."""
 
-    def later(self, delay_s: float, call: Callable[[], None]) -> Handle:
+    def later(self, delay_s: float, call: Callable[[], None]) -> TimerHandle:
         """Call a function in the thread of the moves after some seconds."""
 
     def post(self, call: Callable[[], None]) -> None:
@@ -71,7 +71,7 @@ class LatestOnly(Generic[Item]):
     rest_s: float = REST_S
     jobs: int = 0
     _waiting: list[Item] = field(default_factory=list)
-    _timer: Handle | None = None
+    _timer: TimerHandle | None = None
     _running: Future[Any] | None = None
     _superseded: Superseded = field(default_factory=Superseded)
     _last_move_s: float = float("-inf")
@@ -164,7 +164,7 @@ class LoopPace:
         """Return seconds that only grow."""
         return time.monotonic()
 
-    def later(self, delay_s: float, call: Callable[[], None]) -> Handle:
+    def later(self, delay_s: float, call: Callable[[], None]) -> TimerHandle:
         """Let the loop call a function after some seconds."""
         return self.loop.call_later(delay_s, call)
 
@@ -193,7 +193,7 @@ class InlinePace:
         """Return seconds that only grow."""
         return time.monotonic()
 
-    def later(self, delay_s: float, call: Callable[[], None]) -> Handle:
+    def later(self, delay_s: float, call: Callable[[], None]) -> TimerHandle:
         """Call a function at once."""
         call()
         return NoHandle()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.export.launcher import Plan, scalar_text
+from kernellab.export.launcher import LauncherPlan, scalar_text
 from kernellab.measure.tolerance import share_of_largest, unit_named
 from kernellab.registry.recorded_launches import bounds_of, given_arguments, listed_tensor, random_tensor, tensors_among
 from kernellab.source import literal
@@ -51,7 +51,7 @@ def expected_text(expected: Sequence[Expected]) -> Iterator[str]:
     yield inspect.getsource(summary).replace("(tensor: Any) -> tuple[float, list[float]]:", "(tensor):")
 
 
-def check_text(plan: Plan, expected: Sequence[Expected], *, has_dot: bool) -> Iterator[str]:
+def check_text(plan: LauncherPlan, expected: Sequence[Expected], *, has_dot: bool) -> Iterator[str]:
     """Yield the functions ``reference`` (where one is known), ``check``, ``main``, and the call of it.
 
     A kernel that ``has_dot`` multiplies float32 in TF32 on a GPU, which keeps ten bits.
@@ -96,7 +96,7 @@ def arguments_text(given: Sequence[Argument], signature: str, *first: str) -> st
     return "\n\n\n".join([*parts, f'def {signature}:\n    """{doc}"""\n{body}\n'.rstrip()])
 
 
-def launched(plan: Plan) -> str:
+def launched(plan: LauncherPlan) -> str:
     """Return the call of ``launch`` on generated inputs."""
     return "launch(**arguments)" if plan.grid else f"launch(**arguments, grid={plan.launch.grid})"
 
@@ -148,7 +148,7 @@ _COMPARED = '''\
     return "gives what it gave when it was exported"'''
 
 
-def _check(plan: Plan, expected: Sequence[Expected], *, has_dot: bool) -> str:
+def _check(plan: LauncherPlan, expected: Sequence[Expected], *, has_dot: bool) -> str:
     outputs = [held(plan.launch, name)[1].dtype for name in plan.mutated]
     given = [argument.dtype for argument in plan.given if argument.kind == "tensor"]
     # whole numbers are exact, whatever they come from
@@ -178,7 +178,7 @@ def _check(plan: Plan, expected: Sequence[Expected], *, has_dot: bool) -> str:
     return "\n".join(lines)
 
 
-def _main(plan: Plan) -> str:
+def _main(plan: LauncherPlan) -> str:
     rounded = any(a.dtype.startswith(_ROUNDED) for a in plan.given if a.kind == "tensor")
     name = plan.name
     lines = ["def main():", '    """Check the kernel; measure it where there is a GPU."""']

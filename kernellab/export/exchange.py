@@ -171,7 +171,7 @@ def _require_members(archive: zipfile.ZipFile) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class ExchangedKernel:
     """The line of a version: what is entered where the store lacks it. ``digest`` is its name in this file."""
 
     name: str
@@ -180,7 +180,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ExchangedMeasurement:
     """The line of a measurement, of the version with this digest, and when it was made."""
 
     digest: str
@@ -219,7 +219,7 @@ def read_measurements(store: Store, path: Path) -> int:
     entries = {each.digest: each for each in _checked(path, found)}
     rows: dict[str, list[tuple[Measurement, float | None]]] = {digest: [] for digest in entries}
     for each in found:
-        if isinstance(each, Measured):
+        if isinstance(each, ExchangedMeasurement):
             rows[each.digest].append((each.measurement, each.created))
     entered = store.enter(
         [
@@ -280,7 +280,7 @@ def _provenance(key: str) -> dict[str, Any]:
     return {name: fields.get(name) for name in ("driver", "triton")} if isinstance(fields, dict) else {}
 
 
-def _parsed(path: Path, number: int, line: str) -> Kernel | Measured:
+def _parsed(path: Path, number: int, line: str) -> ExchangedKernel | ExchangedMeasurement:
     try:
         with reading("it"):
             value = parsed_json(line)
@@ -291,26 +291,26 @@ def _parsed(path: Path, number: int, line: str) -> Kernel | Measured:
         raise _broken(path, number, str(exc)) from exc
 
 
-def _kernel(value: Mapping[str, Any]) -> Kernel:
+def _kernel(value: Mapping[str, Any]) -> ExchangedKernel:
     require(is_name(value["kernel"]), "the name of the kernel", value["kernel"], "an identifier")
-    return Kernel(value["kernel"], str(value["digest"]), closure_of_json(value["closure"]))
+    return ExchangedKernel(value["kernel"], str(value["digest"]), closure_of_json(value["closure"]))
 
 
-def _measured(value: Mapping[str, Any]) -> Measured:
+def _measured(value: Mapping[str, Any]) -> ExchangedMeasurement:
     for name in ("config", "details"):
         require(isinstance(value[name], dict), name, value[name], "an object")
     measurement = _measurement(value)
     device = parsed_json(measurement.key).get("device", measurement.device)
     require(device == measurement.device, "its device", measurement.device, f"{device!r}: its key names another")
     require_moment(value["created"], "created")
-    return Measured(str(value["digest"]), measurement, float(value["created"]))
+    return ExchangedMeasurement(str(value["digest"]), measurement, float(value["created"]))
 
 
-def _checked(path: Path, found: Sequence[Kernel | Measured]) -> Iterator[Kernel]:
+def _checked(path: Path, found: Sequence[ExchangedKernel | ExchangedMeasurement]) -> Iterator[ExchangedKernel]:
     """Yield the kernels; every measurement stands below its kernel."""
     known: set[str] = set()
     for number, entry in enumerate(found, 1):
-        if isinstance(entry, Kernel):
+        if isinstance(entry, ExchangedKernel):
             known.add(entry.digest)
             yield entry
         elif entry.digest not in known:

@@ -13,7 +13,7 @@ from kernellab.store import Argument, RecordedLaunch, Result
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LauncherPlan:
     """What is known of how a kernel is launched.
 
     ``required`` and ``allocated`` are its parameters that are no constexprs: those that a caller gives, and those that
@@ -42,7 +42,7 @@ def plan_of(
     result: Result | None,
     computed: Sequence[str],
     functions: Mapping[Argument, str],
-) -> Plan:
+) -> LauncherPlan:
     """Return the plan for a kernel that was launched.
 
     ``computed`` are the constexprs that heuristics give, ``functions`` the names of arguments that are functions.
@@ -54,7 +54,7 @@ def plan_of(
     allocated = tuple((a, text) for a in outputs if (text := _allocation(a, inputs, launches)))
     made = {argument.name for argument, _ in allocated}
     meta = {key: text for key, text in meta_of(launch, functions).items() if key not in computed}
-    return Plan(
+    return LauncherPlan(
         name=name,
         launch=launch,
         required=tuple(argument for argument in given if argument.name not in made),
@@ -88,7 +88,7 @@ def scalar_text(argument: Argument) -> str:
     raise UsageError(why_unmade(argument))
 
 
-def launch_text(plan: Plan, configs: str = "META", *, tuned: bool = False) -> str:
+def launch_text(plan: LauncherPlan, configs: str = "META", *, tuned: bool = False) -> str:
     """Return the source of ``launch``; ``configs`` is the expression of the meta-parameters of a call.
 
     A ``tuned`` kernel chooses its config itself, but for the interpreter, which cannot time anything.
@@ -105,13 +105,13 @@ def launch_text(plan: Plan, configs: str = "META", *, tuned: bool = False) -> st
     return _launch(plan, [last], f"{doc}\n    ", opening, [*grid, _call(plan, f"{called}[grid]")]) + "\n"
 
 
-def operator_launch_text(plan: Plan, operator: str) -> str:
+def operator_launch_text(plan: LauncherPlan, operator: str) -> str:
     """Return the source of a ``launch`` that goes through an operator."""
     doc = f"Call the operator, and return {', '.join(plan.mutated) or 'nothing'}."
     return _launch(plan, [], doc, [], [_call(plan, operator)])
 
 
-def _launch(plan: Plan, last: list[str], doc: str, opening: list[str], closing: list[str]) -> str:
+def _launch(plan: LauncherPlan, last: list[str], doc: str, opening: list[str], closing: list[str]) -> str:
     """Return a ``launch``, which allocates between ``opening`` and ``closing`` what it was not given."""
     optional = [*(f"{argument.name}=None" for argument, _ in plan.allocated), *last]
     parameters = [*(argument.name for argument in plan.required), *(["*", *optional] if optional else [])]
@@ -121,12 +121,12 @@ def _launch(plan: Plan, last: list[str], doc: str, opening: list[str], closing: 
     return "\n".join([*lines, *(f"    {line}" for line in (*opening, *allocated, *closing, *returned))])
 
 
-def _call(plan: Plan, called: str) -> str:
+def _call(plan: LauncherPlan, called: str) -> str:
     passed = ", ".join(f"{argument.name}={argument.name}" for argument in plan.given)
     return f"{called}({passed}, **meta)"
 
 
-def _doc(plan: Plan) -> Iterator[str]:
+def _doc(plan: LauncherPlan) -> Iterator[str]:
     yield f"Launch `{plan.name}`" + (f" and return {', '.join(plan.mutated)}." if plan.mutated else ".")
     yield ""
     yield "``meta`` replaces constexprs and options of the kernel; their defaults are those of the recorded launch."

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from kernellab.export.checking import Expected, check_text, inputs_text
 from kernellab.export.flatten import Flat, appended, flattened, moved
-from kernellab.export.launcher import Plan, launch_text, operator_launch_text, plan_of
+from kernellab.export.launcher import LauncherPlan, launch_text, operator_launch_text, plan_of
 from kernellab.registry import RecordedVersion
 from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque, docstring, literal
 from kernellab.store import Argument, RecordedLaunch
@@ -26,7 +26,7 @@ class Parts:
 
     recorded: RecordedVersion
     flat: Flat
-    plan: Plan | None
+    plan: LauncherPlan | None
     tuner: Autotune | None
     heuristics: tuple[tuple[str, Binding], ...]
     functions: Mapping[Argument, str]
@@ -146,7 +146,7 @@ def _config(flat: Flat, config: ConfigText) -> str:
     return f"triton.Config({', '.join([parameters, *options])})"
 
 
-def _meta(parts: Parts, plan: Plan, tuned: Autotune | None) -> Iterator[str]:
+def _meta(parts: Parts, plan: LauncherPlan, tuned: Autotune | None) -> Iterator[str]:
     """Yield the meta-parameters of the last launch, and for a tuned kernel those of each key that was launched."""
     yield f"META = {_dict(plan.meta)}"
     if parts.tuner is None or tuned is not None:
@@ -172,7 +172,7 @@ def _key_values(launch: RecordedLaunch, tuner: Autotune) -> str:
     return f"({', '.join(shown)}{',' if len(shown) == 1 else ''})"
 
 
-def _ending(parts: Parts, plan: Plan, tuned: Autotune | None) -> Iterator[str]:
+def _ending(parts: Parts, plan: LauncherPlan, tuned: Autotune | None) -> Iterator[str]:
     scalars = {argument.name for argument in plan.given if argument.kind == "scalar"}
     if parts.tuner is not None and tuned is None:
         key = [name if name in scalars else "None" for name in parts.tuner.key]
@@ -183,19 +183,19 @@ def _ending(parts: Parts, plan: Plan, tuned: Autotune | None) -> Iterator[str]:
     yield from _checked(parts, plan)
 
 
-def ending(parts: Parts, plan: Plan, operator: str) -> Iterator[str]:
+def ending(parts: Parts, plan: LauncherPlan, operator: str) -> Iterator[str]:
     """Yield what follows an operator: ``launch``, which calls it, generated inputs, the check and ``main``."""
     yield operator_launch_text(plan, operator)
     yield from _checked(parts, plan)
 
 
-def _checked(parts: Parts, plan: Plan) -> Iterator[str]:
+def _checked(parts: Parts, plan: LauncherPlan) -> Iterator[str]:
     yield inputs_text(plan.launch)
     has_dot = any("tl.dot" in text for text in parts.flat.texts.values())
     yield from check_text(plan, parts.expected, has_dot=has_dot)
 
 
-def _without_config(plan: Plan, tuner: Autotune | None) -> Plan:
+def _without_config(plan: LauncherPlan, tuner: Autotune | None) -> LauncherPlan:
     """Return the plan of a kernel that chooses its config itself."""
     assert tuner is not None
     own = {name for config in tuner.configs for name, _ in (*config.parameters, *config.options)}

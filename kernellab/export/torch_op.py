@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from kernellab.errors import UsageError
 from kernellab.export.checking import Expected
-from kernellab.export.launcher import Plan
+from kernellab.export.launcher import LauncherPlan
 from kernellab.export.module import Parts, definitions, ending, finished, head, heuristics_text, parts_of, why_unchecked
 from kernellab.registry import RecordedVersion
 from kernellab.source import literal
@@ -79,14 +79,14 @@ def _base(argument: Argument) -> Argument:
     return dataclasses.replace(argument.members[0], name=argument.name, block=argument.block)
 
 
-def _is_opaque(plan: Plan) -> bool:
+def _is_opaque(plan: LauncherPlan) -> bool:
     """Tell whether the kernel takes tuples, descriptors or functions, which the compilers of PyTorch do not pass on."""
     return any(
         a.kind in ("tuple", "function", "value") or a.block or type(a.value) is tuple for a in plan.launch.arguments
     )
 
 
-def _operator(plan: Plan, parts: Parts) -> str:
+def _operator(plan: LauncherPlan, parts: Parts) -> str:
     """Return the operator: it takes all tensors, mutates the outputs, and returns nothing."""
     names = dict.fromkeys(name.partition("[")[0] for name in plan.mutated)
     mutated = "{" + ", ".join(map(literal, names)) + "}" if names else "()"
@@ -117,7 +117,7 @@ def _operator(plan: Plan, parts: Parts) -> str:
     return "\n".join(lines)
 
 
-def _functional(plan: Plan) -> str:
+def _functional(plan: LauncherPlan) -> str:
     """Return the twin: outputs that are only written are allocated, others cloned; all are returned."""
     made = {argument.name: text for argument, text in plan.allocated}
     kinds = ", ".join("torch.Tensor" for _ in plan.mutated)
@@ -136,7 +136,7 @@ def _functional(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _fakes(plan: Plan) -> str:
+def _fakes(plan: LauncherPlan) -> str:
     """Return the fake implementations for operators that nobody can look into."""
     made = {argument.name: text for argument, text in plan.allocated}
     outputs = ", ".join(made.get(name, f"torch.empty_like({name})") for name in plan.mutated)
@@ -154,7 +154,7 @@ def _fakes(plan: Plan) -> str:
     return "\n".join(["if INTERPRETED:", *(f"    {line}" if line else "" for line in lines)])
 
 
-def _copies(plan: Plan, made: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _copies(plan: LauncherPlan, made: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the arguments that the twin must not touch, each with what it works on instead."""
     for name in dict.fromkeys(name.partition("[")[0] for name in plan.mutated):
         copied = (
@@ -170,7 +170,7 @@ def _passed(argument: Argument) -> str:
     return f"tuple({argument.name})" if argument.kind == "tuple" or type(argument.value) is tuple else argument.name
 
 
-def _checked_op(plan: Plan) -> str:
+def _checked_op(plan: LauncherPlan) -> str:
     lines = [
         "def opcheck(device):",
         '    """Let PyTorch check both operators on generated inputs."""',
@@ -192,7 +192,7 @@ def _signature(name: str, parameters: list[str], result: str) -> Iterator[str]:
         yield f") -> {result}:"
 
 
-def _options(plan: Plan) -> list[str]:
+def _options(plan: LauncherPlan) -> list[str]:
     """Return the meta-parameters that a schema can hold, with their defaults."""
     found = []
     for name, text in plan.meta:
@@ -202,11 +202,11 @@ def _options(plan: Plan) -> list[str]:
     return found
 
 
-def _in_schema(plan: Plan, name: str) -> bool:
+def _in_schema(plan: LauncherPlan, name: str) -> bool:
     return type(_meta_value(plan, name)) in _SCALARS
 
 
-def _meta_value(plan: Plan, name: str) -> object:
+def _meta_value(plan: LauncherPlan, name: str) -> object:
     if name in plan.launch.options:
         return plan.launch.options[name]
     argument = plan.launch.argument(name)

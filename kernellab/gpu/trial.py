@@ -34,7 +34,7 @@ from kernellab.launch.reached import Reached, reached
 from kernellab.launch.trial import TrialRequest, TrialResult
 from kernellab.store import PassedTrial, TrialLog
 from kernellab.workers.forks import lock
-from kernellab.workers.worker import Job, Kind, Worker
+from kernellab.workers.worker import Job, Worker, WorkerKind
 
 _SCHEMA = 1
 
@@ -65,7 +65,7 @@ def is_lasting(outcome: TrialOutcome, compiled: Compiled) -> bool:
     return not depends_on_data(compiled.graph)
 
 
-GPU_WORKER = Kind("gpu", preload=("kernellab.gpu.worker", "torch"))
+GPU_WORKER = WorkerKind("gpu", preload=("kernellab.gpu.worker", "torch"))
 _WARM_S = 120.0
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 

@@ -11,9 +11,9 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
-from kernellab.interpreter.builder import Arithmetic, wrap
+from kernellab.interpreter.builder import ArithmeticBuilder, wrap
 from kernellab.interpreter.device import external_function, register_value
-from kernellab.interpreter.faults import CheckFailed, Unsupported
+from kernellab.interpreter.faults import InterpretedCheckFailed, Unsupported
 from kernellab.interpreter.low_precision import decode, encode, is_low_precision, scaled_operand
 from kernellab.interpreter.memory import CheckedMemory
 from kernellab.interpreter.values import Array, Handle, Wrapped, numpy_dtype, raw_dtype
@@ -41,14 +41,14 @@ class Descriptor:
         """
         itemsize = _itemsize(base)
         if int(base.data.item()) % _ALIGNMENT:
-            raise CheckFailed("the base of a tensor descriptor must be aligned to 16 bytes")
+            raise InterpretedCheckFailed("the base of a tensor descriptor must be aligned to 16 bytes")
         for stride in strides[:-1]:
             if int(stride.data.item()) * itemsize % _ALIGNMENT:
-                raise CheckFailed(
+                raise InterpretedCheckFailed(
                     f"a stride of {int(stride.data.item())} elements in a tensor descriptor is no multiple of 16 bytes"
                 )
         if int(strides[-1].data.item()) != 1:
-            raise CheckFailed("the last stride of a tensor descriptor must be 1")
+            raise InterpretedCheckFailed("the last stride of a tensor descriptor must be 1")
         return cls(base, list(shape), list(strides), [int(size) for size in block_shape], padding)
 
 
@@ -57,7 +57,7 @@ def descriptor_block(descriptor: Descriptor, offsets: list[Handle]) -> tuple[Han
     itemsize = _itemsize(descriptor.base)
     last = int(offsets[-1].data.item()) * itemsize
     if last % _ALIGNMENT:
-        raise CheckFailed(f"the last offset of a descriptor access is {last} bytes, not a multiple of 16")
+        raise InterpretedCheckFailed(f"the last offset of a descriptor access is {last} bytes, not a multiple of 16")
     inside = range(len(descriptor.block_shape))
     return _block(descriptor.base, descriptor.shape, descriptor.strides, offsets, descriptor.block_shape, inside)
 
@@ -111,7 +111,7 @@ _IN_HEXADECIMAL: Any = {"int_kind": hex}
 _REDUCTIONS = frozenset({"ADD", "MIN", "MAX", "AND", "OR", "XOR"})
 
 
-class CheckedBuilder(Arithmetic):
+class CheckedBuilder(ArithmeticBuilder):
     """Interprets operations on the checked memory of the launch that `attach` sets."""
 
     def __init__(self) -> None:

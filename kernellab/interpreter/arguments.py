@@ -14,7 +14,7 @@ from triton.runtime import interpreter as upstream
 from triton.runtime.jit import _normalize_ty
 
 from kernellab.errors import LaunchError
-from kernellab.interpreter.regions import Region
+from kernellab.interpreter.regions import MemoryRegion
 from kernellab.interpreter.values import Handle, numpy_dtype
 from kernellab.launch.arguments import (
     ArgumentSpec,
@@ -29,7 +29,7 @@ from kernellab.launch.arguments import (
 
 
 def kernel_arguments(
-    python: Any, launch: Launch, regions: Mapping[int, Region], constants: Mapping[str, object]
+    python: Any, launch: Launch, regions: Mapping[int, MemoryRegion], constants: Mapping[str, object]
 ) -> dict[str, Any]:
     """Return the arguments of a kernel by name. ``constants`` are values of constexprs, as they are."""
     pointers = {region.name: region for region in regions.values()}
@@ -70,7 +70,7 @@ def _constant(spec: ArgumentSpec) -> Any:
     return _tuple(spec, [_constant(item) for item in spec.items])
 
 
-def _value(name: str, spec: ArgumentSpec, parameter: inspect.Parameter, pointers: Mapping[str, Region]) -> Any:
+def _value(name: str, spec: ArgumentSpec, parameter: inspect.Parameter, pointers: Mapping[str, MemoryRegion]) -> Any:
     if isinstance(spec, TensorSpec):
         return _pointer(spec, pointers[name])
     if isinstance(spec, DescriptorSpec):
@@ -89,7 +89,7 @@ def _tuple(spec: TupleSpec, items: list[Any]) -> Any:
     return namedtuple(spec.type_name, spec.fields)(*items)
 
 
-def _pointer(spec: TensorSpec, region: Region) -> Any:
+def _pointer(spec: TensorSpec, region: MemoryRegion) -> Any:
     dtype = tl.str_to_ty(f"*{spec.dtype}", None)
     return tl.tensor(Handle(np.array([region.start], np.uint64), dtype), dtype)
 
@@ -129,7 +129,7 @@ _TYPES = frozenset(["i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", 
 _SHORT = {"int": "i", "uint": "u", "float": "fp", "bfloat": "bf"}
 
 
-def _descriptor(spec: DescriptorSpec, region: Region) -> Any:
+def _descriptor(spec: DescriptorSpec, region: MemoryRegion) -> Any:
     strides = [scalar(stride) for stride in spec.strides[:-1]]
     descriptor = upstream.interpreter_semantic.make_tensor_descriptor(
         base=_pointer(spec.base, region),

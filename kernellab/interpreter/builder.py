@@ -14,8 +14,8 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
-from kernellab.interpreter.device import Device, Options
-from kernellab.interpreter.faults import CheckFailed, Unsupported, current_line
+from kernellab.interpreter.device import DeviceOptions, InterpretedDevice
+from kernellab.interpreter.faults import InterpretedCheckFailed, Unsupported, current_line
 from kernellab.interpreter.low_precision import decode, encode, is_low_precision, rounded
 from kernellab.interpreter.values import (
     Array,
@@ -45,12 +45,12 @@ def wrap(values: Array, dtype: Any) -> Handle:
     return Handle(values if values.dtype == wanted else values.astype(wanted), dtype)
 
 
-class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
+class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
     """Arithmetic, casts and shape operations. `CheckedBuilder` adds memory."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.options = Options(Device())
+        self.options = DeviceOptions(InterpretedDevice())
         self.low_precision_used: set[str] = set()
         self.asks_the_device = False
 
@@ -285,7 +285,7 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
         """
         if not condition:
             failing = counted_false(condition)
-            raise CheckFailed(
+            raise InterpretedCheckFailed(
                 f"device_assert failed{failing}: {message}" if message else f"device_assert failed{failing}"
             )
 
@@ -296,7 +296,7 @@ class Arithmetic(upstream.InterpreterBuilder):  # type: ignore[misc]
             CheckFailed: a lane is false.
         """
         if not condition:
-            raise CheckFailed(f"tl.assume does not hold{counted_false(condition)}")
+            raise InterpretedCheckFailed(f"tl.assume does not hold{counted_false(condition)}")
 
     def create_grid_dependency_wait(self) -> None:
         """Wait for an earlier kernel: none runs."""

@@ -29,17 +29,17 @@ _CLOCKS = frozenset({"globaltimer", "globaltimer_lo", "clock", "clock64"})
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class InterpretedDevice:
     """What is told of the device. ``warps`` of a program are None where nobody knows."""
 
     warps: int | None = None
     multiprocessors: int = MULTIPROCESSORS
 
 
-class Options(upstream.InterpreterOptions):  # type: ignore[misc]
+class DeviceOptions(upstream.InterpreterOptions):  # type: ignore[misc]
     """The options of a launch, as Triton's language asks the builder for them."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: InterpretedDevice) -> None:
         # device_assert is checked; overflow is found here, at a fraction of the cost of Triton's 64-bit shadow sums.
         super().__init__(debug=True, sanitize_overflow=False, arch="")
         object.__setattr__(self, "device", device)
@@ -51,13 +51,13 @@ class Options(upstream.InterpreterOptions):  # type: ignore[misc]
         Raises:
             Unsupported: the options of the launch are not known.
         """
-        device: Device = self.device
+        device: InterpretedDevice = self.device
         if device.warps is None:
             raise Unsupported("num_warps and num_threads here, where the options of the launch are not known")
         return device.warps
 
 
-def register_value(assembly: str, program: int, device: Device) -> int:
+def register_value(assembly: str, program: int, device: InterpretedDevice) -> int:
     """Return what inline assembly gives that reads a special register, in the program of a number.
 
     Raises:

@@ -15,7 +15,7 @@ import numpy as np
 import triton
 
 from kernellab.errors import Place
-from kernellab.interpreter.regions import Region
+from kernellab.interpreter.regions import MemoryRegion
 from kernellab.interpreter.values import Array
 from kernellab.launch.run import Finding, FindingKind, Severity
 
@@ -137,7 +137,7 @@ class Unsupported(ProgramStopped):
     """The kernel uses what only a GPU can do."""
 
 
-class CheckFailed(ProgramStopped):
+class InterpretedCheckFailed(ProgramStopped):
     """A ``tl.device_assert`` or ``tl.assume`` does not hold."""
 
 
@@ -161,14 +161,14 @@ class AccessFault(ProgramStopped):
 
 
 def fault_of(
-    region: Region,
+    region: MemoryRegion,
     strays: Array,
     access: str,
     active: int,
     program: Program,
     *,
     masked: bool,
-    inside: Region | None = None,
+    inside: MemoryRegion | None = None,
 ) -> AccessFault:
     """Return the fault of an access whose lanes at the addresses ``strays`` leave the memory of an argument.
 

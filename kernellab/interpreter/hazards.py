@@ -9,7 +9,7 @@ import numpy as np
 from triton._C.libtriton import interpreter as native
 
 from kernellab.interpreter.faults import Findings, Program
-from kernellab.interpreter.regions import MANY, Region
+from kernellab.interpreter.regions import MANY, MemoryRegion
 from kernellab.interpreter.values import Array
 from kernellab.launch.run import FindingKind, Severity
 
@@ -70,14 +70,16 @@ class Hazards:
         self.program = program
         self._ordering.begin_program()
 
-    def before_read(self, region: Region, addresses: Array, itemsize: int, *, volatile: bool = False) -> None:
+    def before_read(self, region: MemoryRegion, addresses: Array, itemsize: int, *, volatile: bool = False) -> None:
         """Check a load at the kernel's ``addresses``, of ``itemsize`` bytes each; a volatile one is meant to race."""
         index = _granules(region, addresses, itemsize)
         self._check_read(region, addresses, index, itemsize, volatile=volatile)
         if not volatile:
             self._note_reader(region, index)
 
-    def _check_read(self, region: Region, addresses: Array, index: Array, itemsize: int, *, volatile: bool) -> None:
+    def _check_read(
+        self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int, *, volatile: bool
+    ) -> None:
         shadow = region.storage.shadow
         if shadow.unwritten is not None and (fresh := shadow.unwritten[index]).any():
             each = shadow.per_element(itemsize)
@@ -87,7 +89,7 @@ class Hazards:
         if shadow.writers is not None and not volatile:
             self._check_others(region, addresses, index, itemsize, shadow.writers[index], None)
 
-    def before_write(self, region: Region, addresses: Array, values: Array) -> None:
+    def before_write(self, region: MemoryRegion, addresses: Array, values: Array) -> None:
         """Check a plain store of ``values`` at the kernel's ``addresses``, and note its program as the writer."""
         shadow = region.storage.shadow
         shadow.touched = True
@@ -107,7 +109,7 @@ class Hazards:
             self._find(FindingKind.OVERLAP, Severity.NOTE, region, f"{region.name} and {names} are the same memory", 1)
 
     def before_atomic(
-        self, region: Region, addresses: Array, itemsize: int, *, reads: bool, order: Order | None = None
+        self, region: MemoryRegion, addresses: Array, itemsize: int, *, reads: bool, order: Order | None = None
     ) -> None:
         """Check an atomic access; a scalar one has an ``order``.
 
@@ -126,18 +128,18 @@ class Hazards:
         if shadow.unwritten is not None:
             shadow.unwritten[index] = False
 
-    def colliding_lanes(self, region: Region, addresses: Array, lanes: int) -> None:
+    def colliding_lanes(self, region: MemoryRegion, addresses: Array, lanes: int) -> None:
         """Report a store whose own lanes wrote different values to one element."""
         element = region.element(int(addresses[0]))
         detail = f"lanes of one store write different values to element {element} of {region.name}"
         self._find(FindingKind.RACE, Severity.WARNING, region, detail, lanes)
 
-    def _note_reader(self, region: Region, index: Array) -> None:
+    def _note_reader(self, region: MemoryRegion, index: Array) -> None:
         readers = region.storage.shadow.ensure("readers")
         foreign = self._unordered(readers[index])
         readers[index] = np.where(foreign, MANY, self._me) if foreign.any() else self._me
 
-    def _check_readers(self, region: Region, addresses: Array, index: Array, itemsize: int) -> None:
+    def _check_readers(self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int) -> None:
         """Report a write of what another program has read: on a GPU that might have seen the new value."""
         shadow = region.storage.shadow
         readers = shadow.ensure("readers")
@@ -165,7 +167,7 @@ class Hazards:
         return foreign
 
     def _check_others(
-        self, region: Region, addresses: Array, index: Array, itemsize: int, writers: Array, values: Array | None
+        self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int, writers: Array, values: Array | None
     ) -> None:
         """Compare the last writers of granules with this program; ``values`` is None for a read."""
         if not writers.any():
@@ -188,10 +190,10 @@ class Hazards:
         )
         self._race(region, Severity.NOTE if same else Severity.WARNING, detail, int(lanes.sum()))
 
-    def _race(self, region: Region, severity: Severity, detail: str, lanes: int) -> None:
+    def _race(self, region: MemoryRegion, severity: Severity, detail: str, lanes: int) -> None:
         self._find(FindingKind.RACE, severity, region, f"{detail}; no atomic orders the two", lanes)
 
-    def _check_members(self, region: Region, addresses: Array, index: Array, itemsize: int) -> None:
+    def _check_members(self, region: MemoryRegion, addresses: Array, index: Array, itemsize: int) -> None:
         shadow = region.storage.shadow
         members = shadow.ensure("members")[index]
         others = members & ~np.uint64(1 << region.bit)
@@ -212,15 +214,15 @@ class Hazards:
         x, y, _ = self._grid
         return number % x, number // x % y, number // (x * y)
 
-    def _find(self, kind: FindingKind, severity: Severity, region: Region, detail: str, lanes: int) -> None:
+    def _find(self, kind: FindingKind, severity: Severity, region: MemoryRegion, detail: str, lanes: int) -> None:
         self.findings.add(kind, severity, region.name, self.program, lambda: detail, lanes)
 
 
-def _granules(region: Region, addresses: Array, itemsize: int) -> Array:
+def _granules(region: MemoryRegion, addresses: Array, itemsize: int) -> Array:
     return region.storage.shadow.granules(addresses - np.uint64(region.storage_start), itemsize)
 
 
-def _held(region: Region, addresses: Array, dtype: Any) -> Array:
+def _held(region: MemoryRegion, addresses: Array, dtype: Any) -> Array:
     """Return what the memory holds at the kernel's addresses."""
     lanes = np.ones(addresses.shape, bool)
     held: Array = native.load(addresses + region.delta, lanes, np.zeros(addresses.shape, dtype), dtype)

@@ -15,9 +15,16 @@ from typing import Any
 import numpy as np
 from triton._C.libtriton import interpreter as native
 
-from kernellab.interpreter.faults import CheckFailed, DeadlinePassed, Findings, Program, fault_of, stray_pointer
+from kernellab.interpreter.faults import (
+    DeadlinePassed,
+    Findings,
+    InterpretedCheckFailed,
+    Program,
+    fault_of,
+    stray_pointer,
+)
 from kernellab.interpreter.hazards import Hazards, Order
-from kernellab.interpreter.regions import TAG_SHIFT, Region, regions_of
+from kernellab.interpreter.regions import TAG_SHIFT, MemoryRegion, regions_of
 from kernellab.interpreter.values import Array, Handle
 from kernellab.launch.arguments import Launch
 from kernellab.launch.run import FindingKind, Severity
@@ -25,7 +32,7 @@ from kernellab.launch.run import FindingKind, Severity
 _MOST_STRAYS = 1 << 12
 
 
-class Access(StrEnum):
+class AccessKind(StrEnum):
     """What an access does, in the words of a message."""
 
     LOAD = "load"
@@ -41,7 +48,7 @@ class Located:
     """
 
     addresses: Array
-    parts: tuple[tuple[Region, Array, Array | None], ...]
+    parts: tuple[tuple[MemoryRegion, Array, Array | None], ...]
 
 
 class CheckedMemory:
@@ -105,7 +112,7 @@ class CheckedMemory:
 
     def load(self, pointer: Handle, mask: Array | None, other: Array | None, dtype: Any, *, volatile: bool) -> Array:
         """Return the elements behind the active lanes, ``other`` (or zero) in the rest."""
-        located = self._locate(pointer, mask, dtype.itemsize, Access.LOAD)
+        located = self._locate(pointer, mask, dtype.itemsize, AccessKind.LOAD)
         if other is None:
             other = np.zeros(pointer.data.shape, dtype)
         if located is None:
@@ -118,7 +125,7 @@ class CheckedMemory:
 
     def store(self, pointer: Handle, values: Array, mask: Array | None) -> None:
         """Write ``values`` behind the active lanes."""
-        located = self._locate(pointer, mask, values.dtype.itemsize, Access.STORE)
+        located = self._locate(pointer, mask, values.dtype.itemsize, AccessKind.STORE)
         if located is None:
             return
         active = (values if mask is None else values[mask]).ravel()
@@ -145,7 +152,7 @@ class CheckedMemory:
         self, pointer: Handle, mask: Array | None, itemsize: int, *, acquire: bool, release: bool, reads: bool = True
     ) -> Array | None:
         """Check an atomic access; return the addresses in this process of its lanes, None where none is active."""
-        located = self._locate(pointer, mask, itemsize, Access.ATOMIC)
+        located = self._locate(pointer, mask, itemsize, AccessKind.ATOMIC)
         if located is None:
             return None
         is_scalar = located.addresses.size == 1
@@ -154,7 +161,7 @@ class CheckedMemory:
             self.hazards.before_atomic(region, addresses, itemsize, reads=reads, order=order)
         return located.addresses
 
-    def _locate(self, pointer: Handle, mask: Array | None, itemsize: int, access: Access) -> Located | None:
+    def _locate(self, pointer: Handle, mask: Array | None, itemsize: int, access: AccessKind) -> Located | None:
         data = pointer.data
         active = data if mask is None else data[mask]
         if active.size == 1:
@@ -174,7 +181,9 @@ class CheckedMemory:
             return Located(data + region.delta, ((region, active.ravel(), None),))
         return self._locate_lanes(data, active.ravel(), mask, itemsize, access)
 
-    def _locate_lanes(self, data: Array, active: Array, mask: Array | None, itemsize: int, access: Access) -> Located:
+    def _locate_lanes(
+        self, data: Array, active: Array, mask: Array | None, itemsize: int, access: AccessKind
+    ) -> Located:
         """Sort the active lanes by argument, where they do not all lie within the view of one."""
         deltas = np.zeros(active.shape, np.uint64)
         parts = []
@@ -192,7 +201,7 @@ class CheckedMemory:
         moved[mask] += deltas
         return Located(moved, tuple(parts))
 
-    def _region_of(self, number: int, addresses: Array, access: Access) -> Region:
+    def _region_of(self, number: int, addresses: Array, access: AccessKind) -> MemoryRegion:
         """Return the argument of a number."""
         region = self.regions.get(number)
         if region is not None:
@@ -201,7 +210,7 @@ class CheckedMemory:
         raise stray_pointer(int(addresses[0]), addresses.size, access, self.program)
 
     def _check_extent(
-        self, region: Region, addresses: Array, itemsize: int, access: Access, active: int, mask: Array | None
+        self, region: MemoryRegion, addresses: Array, itemsize: int, access: AccessKind, active: int, mask: Array | None
     ) -> None:
         outside = (addresses < np.uint64(region.start)) | (addresses + np.uint64(itemsize) > np.uint64(region.end))
         if not outside.any():
@@ -224,11 +233,13 @@ class CheckedMemory:
         kind, severity = FindingKind.OUTSIDE_VIEW, Severity.WARNING
         self.findings.add(kind, severity, region.name, self.program, lambda: detail, strays.size)
 
-    def _refuse_misaligned(self, region: Region | None, address: int, itemsize: int, access: Access) -> None:
+    def _refuse_misaligned(self, region: MemoryRegion | None, address: int, itemsize: int, access: AccessKind) -> None:
         where = f"address {address:#x}" if region is None else f"{region.name}, byte {address - region.start},"
-        raise CheckFailed(f"{access} of {where} is not aligned to its {itemsize} bytes, which a GPU does not allow")
+        raise InterpretedCheckFailed(
+            f"{access} of {where} is not aligned to its {itemsize} bytes, which a GPU does not allow"
+        )
 
-    def _report_wrap(self, pointer: Handle, mask: Array | None, access: Access) -> None:
+    def _report_wrap(self, pointer: Handle, mask: Array | None, access: AccessKind) -> None:
         wrapped = pointer.wrapped
         assert wrapped is not None
         lanes = wrapped.lanes if mask is None else wrapped.lanes & mask

@@ -102,11 +102,11 @@ class Storage:
     size_bytes: int
     notebook_address: int
     shadow: Shadow
-    regions: list[Region] = field(default_factory=list)
+    regions: list[MemoryRegion] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Region:
+class MemoryRegion:
     """The view of one argument, in the kernel's addresses: ``start`` to ``end`` spans first to last element.
 
     ``delta`` turns such an address into one of this process (modulo 2**64). ``bit`` is its bit in `Shadow.members`.
@@ -137,11 +137,11 @@ class Region:
         return (address - self.start) // self.spec.itemsize
 
 
-def regions_of(launch: Launch, base_address: int) -> tuple[tuple[Storage, ...], dict[int, Region]]:
+def regions_of(launch: Launch, base_address: int) -> tuple[tuple[Storage, ...], dict[int, MemoryRegion]]:
     """Return the storages of a launch whose block is mapped at ``base_address``, and its regions by their number."""
     tensors = [found for name, spec in launch.arguments for found in tensors_of(name, spec)]
     storages = tuple(_storage(spec, base_address, tensors, i) for i, spec in enumerate(launch.storages))
-    regions: dict[int, Region] = {}
+    regions: dict[int, MemoryRegion] = {}
     for number, (name, spec) in enumerate(tensors, start=1):
         region = _region(number, name, spec, storages[spec.storage])
         region.uninitialised = name in launch.uninitialised or name.split("[")[0] in launch.uninitialised
@@ -159,23 +159,23 @@ def _storage(spec: StorageSpec, base: int, tensors: list[tuple[str, TensorSpec]]
     return Storage(base + spec.offset_bytes, spec.size_bytes, spec.address, Shadow(spec.size_bytes, shift))
 
 
-def _region(number: int, name: str, spec: TensorSpec, storage: Storage) -> Region:
+def _region(number: int, name: str, spec: TensorSpec, storage: Storage) -> MemoryRegion:
     low_bits = (storage.notebook_address + spec.offset_bytes) & _LOW_BITS
     start = (number << TAG_SHIFT) + _MIDDLE + low_bits
     delta = np.uint64((storage.address + spec.offset_bytes - start) % _ADDRESS_SPACE)
-    return Region(name, spec, storage, start, start + spec.span_bytes, len(storage.regions), delta)
+    return MemoryRegion(name, spec, storage, start, start + spec.span_bytes, len(storage.regions), delta)
 
 
-def _offsets(region: Region) -> tuple[int, int]:
+def _offsets(region: MemoryRegion) -> tuple[int, int]:
     return region.spec.offset_bytes, region.spec.offset_bytes + region.spec.span_bytes
 
 
-def _overlap(one: Region, other: Region) -> bool:
+def _overlap(one: MemoryRegion, other: MemoryRegion) -> bool:
     (a, b), (c, d) = _offsets(one), _offsets(other)
     return a < d and c < b
 
 
-def _same_view(one: Region, other: Region) -> bool:
+def _same_view(one: MemoryRegion, other: MemoryRegion) -> bool:
     a, b = one.spec, other.spec
     return (a.offset_bytes, a.shape, a.strides, a.itemsize) == (b.offset_bytes, b.shape, b.strides, b.itemsize)
 

@@ -12,13 +12,13 @@ from kernellab.errors import Place, WorkerTimeout
 from kernellab.ir.effects import Effects
 from kernellab.launch.device import multiprocessors
 from kernellab.launch.reached import apart, reached, tensors_at
-from kernellab.launch.run import Finding, InterpretJob, Outcome, Run
+from kernellab.launch.run import Finding, InterpretJob, Run, RunOutcome
 from kernellab.launch.shared_memory import in_shared_memory
 from kernellab.source import Closure
 from kernellab.workers.uninterrupted import uninterrupted
-from kernellab.workers.worker import Failure, Job, Kind, Worker
+from kernellab.workers.worker import Failure, Job, Worker, WorkerKind
 
-INTERPRET_WORKER = Kind(
+INTERPRET_WORKER = WorkerKind(
     "interpret",
     preload=("kernellab.interpreter.worker:start",),
     environment=(("TRITON_INTERPRET", "1"),),
@@ -112,7 +112,7 @@ def _stays_constant(function: Any, name: str, value: object) -> bool:
     return (parameter is not None and parameter.is_constexpr) or objects.is_jit_function(value)
 
 
-def _shown(outcome: Outcome, failure: Failure, closure: Closure) -> Failure:
+def _shown(outcome: RunOutcome, failure: Failure, closure: Closure) -> Failure:
     """Return a failure as the user knows its source; what else was found and printed goes into the detail."""
     findings = [_shown_finding(finding, closure) for finding in outcome.findings]
     lines = [f"{found.kind} ({found.severity}), {found.file}, line {found.line}: {found.detail}" for found in findings]

@@ -17,7 +17,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as upstream
 
-from kernellab.interpreter.faults import CheckFailed
+from kernellab.interpreter.faults import InterpretedCheckFailed
 from kernellab.interpreter.values import Handle, numpy_dtype
 
 _PREFIX = "_kernellab_"
@@ -102,7 +102,7 @@ def static_assert(condition: Any, message: Any = "") -> None:
     """Check what is known when a kernel is compiled."""
     if not plain(condition):
         said = plain(message)
-        raise CheckFailed(f"static assertion failed: {said}" if said else "static assertion failed")
+        raise InterpretedCheckFailed(f"static assertion failed: {said}" if said else "static assertion failed")
 
 
 def printed(*values: Any) -> None:

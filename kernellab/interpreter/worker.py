@@ -22,11 +22,11 @@ from kernellab._triton.kernel import Kernel
 from kernellab._triton.loading import Loaded, _register_sources, load
 from kernellab.errors import KernellabError, Place
 from kernellab.interpreter.arguments import kernel_arguments
-from kernellab.interpreter.device import Device, Options
+from kernellab.interpreter.device import DeviceOptions, InterpretedDevice
 from kernellab.interpreter.faults import (
     AccessFault,
-    CheckFailed,
     DeadlinePassed,
+    InterpretedCheckFailed,
     Program,
     Unsupported,
     counted,
@@ -37,7 +37,7 @@ from kernellab.interpreter.language import checked_builder, prepare
 from kernellab.interpreter.memory import CheckedMemory
 from kernellab.interpreter.syntax import plain
 from kernellab.launch.arguments import Launch
-from kernellab.launch.run import FindingKind, InterpretJob, Outcome, Severity
+from kernellab.launch.run import FindingKind, InterpretJob, RunOutcome, Severity
 from kernellab.source import Closure
 from kernellab.workers.worker import Failure, failure_of
 
@@ -82,8 +82,8 @@ def execute(
     progress: Progress | None = None,
     *,
     constants: Mapping[str, object] | None = None,
-    device: Device = Device(),  # noqa: B008 - frozen
-) -> Outcome:
+    device: InterpretedDevice = InterpretedDevice(),  # noqa: B008 - frozen
+) -> RunOutcome:
     """Run an interpreted kernel on a launch.
 
     ``kernel`` is what ``triton.jit`` gives in a process started with ``TRITON_INTERPRET=1``, or an autotuner around
@@ -98,7 +98,7 @@ def execute(
     builder = checked_builder()
     output = _Output()
     builder.print_line = output.add
-    builder.options = Options(device)
+    builder.options = DeviceOptions(device)
     builder.low_precision_used.clear()
     builder.asks_the_device = False
     with _mapped(launch) as address, np.errstate(all="ignore"):
@@ -114,7 +114,7 @@ def execute(
             _set_alarm(0)
             builder.memory = None
         seconds = time.perf_counter() - started
-    return Outcome(
+    return RunOutcome(
         seconds=seconds,
         findings=memory.findings.finished(),
         output=output.text(),
@@ -226,7 +226,7 @@ def _failure(exc: Exception, kernel: str, program: Program) -> Failure:
     detail = "".join(traceback.format_exception(exc))
     if isinstance(exc, Unsupported):
         message = f"{kernel}: the CPU interpreter cannot run {exc}. It runs on a GPU."
-    elif isinstance(exc, CheckFailed):
+    elif isinstance(exc, InterpretedCheckFailed):
         message = f"{kernel}: {exc}, in program {program}."
     else:
         message = f"{kernel}: {_said(exc)}, in program {program}."
@@ -266,13 +266,13 @@ def start() -> None:
     checked_builder()
 
 
-def interpret(job: InterpretJob, progress: Any) -> Outcome:
+def interpret(job: InterpretJob, progress: Any) -> RunOutcome:
     """Run a launch. ``progress`` is called with (programs done, programs of the launch)."""
     loaded = _loaded(_Source(job.closure.compile_digest, job.closure))
     _register_sources(job.closure)  # another version of a cell may have taken its file name in between
     constants = {name: plain(value) for name, value in loaded.arguments(job.constants).items()}
     report: Progress | None = None if progress is None else lambda done, total: progress((done, total))
-    device = Device(job.warps, job.multiprocessors)
+    device = InterpretedDevice(job.warps, job.multiprocessors)
     return execute(loaded.kernel, job.launch, report, constants=constants, device=device)
 
 

@@ -20,7 +20,7 @@ from kernellab.ir.provenance import (
     UNDEFINED,
     Alternative,
     Alternatives,
-    Opaque,
+    OpaqueAddress,
     address_of,
     arguments_of,
     mixed,
@@ -224,12 +224,12 @@ class Frame:
 
     def _memory(self, operation: Operation, operands: list[Alternatives]) -> None:
         masked = self._masked(operation)
-        targets = operands[0] or frozenset({Opaque(operation.index, "it is undefined")})
+        targets = operands[0] or frozenset({OpaqueAddress(operation.index, "it is undefined")})
         if masked is not None:
             self._touch(operation, MEMORY[operation.name].access, targets, masked)
         for result in operation.results:
             is_pointer = self.analysis.graph.values[result].is_pointer
-            loaded = Opaque(operation.index, f"{operation.name} takes it from memory")
+            loaded = OpaqueAddress(operation.index, f"{operation.name} takes it from memory")
             self.state[result] = frozenset({loaded}) if is_pointer else NUMBER
 
     def _masked(self, operation: Operation) -> bool | None:
@@ -260,7 +260,7 @@ class Frame:
 
     def _unknown(self, operation: Operation, operands: list[Alternatives]) -> None:
         arguments = arguments_of(operands)
-        value = Opaque(operation.index, f"{operation.name} is not in the tables of operations", arguments)
+        value = OpaqueAddress(operation.index, f"{operation.name} is not in the tables of operations", arguments)
         self._touch(operation, None, [value], masked=False)
         self.state.update((result, frozenset({value})) for result in operation.results)
         for region in operation.regions:

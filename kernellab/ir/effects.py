@@ -10,7 +10,7 @@ from kernellab.ir.control import refuse_recursion
 from kernellab.ir.dataflow import Analysis, Touch
 from kernellab.ir.graph import Graph, Location
 from kernellab.ir.operations import Access
-from kernellab.ir.provenance import Alternative, Opaque, Origin, Origins, argument_in, arguments_of
+from kernellab.ir.provenance import Alternative, OpaqueAddress, Origin, Origins, argument_in, arguments_of
 
 __all__ = [
     "NO_EFFECTS",
@@ -181,7 +181,7 @@ def _origins(graph: Graph, touches: Sequence[Touch]) -> dict[int, Origin]:
 
 
 def _is_number(target: Alternative) -> bool:
-    return not target.arguments if isinstance(target, Opaque) else target == ()
+    return not target.arguments if isinstance(target, OpaqueAddress) else target == ()
 
 
 def _sites(graph: Graph, touches: Sequence[Touch], origins: dict[int, Origin]) -> tuple[Site, ...]:
@@ -237,9 +237,9 @@ def _reason(graph: Graph, touch: Touch, through: frozenset[str]) -> str:
     target = touch.target
     if through:
         return f"the address is an integer that derives from no argument: {REACHED}{', '.join(sorted(through))}"
-    if touch.access is None and isinstance(target, Opaque):
+    if touch.access is None and isinstance(target, OpaqueAddress):
         return target.reason
-    if isinstance(target, Opaque):
+    if isinstance(target, OpaqueAddress):
         line = graph.operations[target.operation].location.line
         return f"the address cannot be traced: {target.reason}" + (f" (line {line})" if line else "")
     if target == ():

@@ -15,7 +15,7 @@ from kernellab.ir.provenance import (
     Alternative,
     Alternatives,
     Linear,
-    Opaque,
+    OpaqueAddress,
     combine,
     mixed,
     scaled_sum,
@@ -111,7 +111,7 @@ def _scaled(operation: Operation, left: Alternatives, right: Alternatives, facto
 def _one_of(one: Linear, other: Linear, operation: int) -> Alternative:
     """Return the only address of two forms; bits of two addresses cannot be told apart."""
     if one and other:
-        return Opaque(operation, "it has the bits of two addresses", frozenset(arg for arg, _ in one + other))
+        return OpaqueAddress(operation, "it has the bits of two addresses", frozenset(arg for arg, _ in one + other))
     return one or other
 
 

@@ -12,7 +12,7 @@ from kernellab.ir.graph import Location
 from kernellab.ir.lines import Frame, Hint, StageLine, located, place_of
 
 
-class Kind(StrEnum):
+class InstructionKind(StrEnum):
     """What an instruction is notable for; the word that a user reads for it."""
 
     LOAD = "loads"
@@ -36,7 +36,7 @@ class Instruction:
     """
 
     mnemonic: str
-    kind: Kind = Kind.OTHER
+    kind: InstructionKind = InstructionKind.OTHER
     bytes: int = 0
     unit: str = ""
 
@@ -48,11 +48,11 @@ class LineProfile:
     instructions: int
     notable: tuple[tuple[Instruction, int], ...]
 
-    def of(self, kind: Kind) -> tuple[tuple[Instruction, int], ...]:
+    def of(self, kind: InstructionKind) -> tuple[tuple[Instruction, int], ...]:
         """Return the notable instructions of a kind, each with its count."""
         return tuple((instruction, count) for instruction, count in self.notable if instruction.kind is kind)
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: InstructionKind) -> int:
         """Return how many instructions of a kind there are."""
         return sum(count for _, count in self.of(kind))
 
@@ -82,24 +82,30 @@ _MATRIX_OF_SASS = {
 _MATRIX_OF_PTX = {"wgmma.mma_async": "wgmma", "mma.sync": "mma", "mma.sp": "mma", "wmma.mma": "wmma"}
 _PTX_SPACES = frozenset({"global", "local", "param", "const", "shared", "shared::cta", "shared::cluster"})
 _SASS_KINDS = {
-    **dict.fromkeys(("LDG", "LD"), Kind.LOAD),
-    **dict.fromkeys(("STG", "ST"), Kind.STORE),
-    "LDGSTS": Kind.ASYNC_COPY,
-    **dict.fromkeys(("UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED"), Kind.BULK_COPY),
-    **dict.fromkeys(("ATOM", "ATOMG", "ATOMS", "RED", "REDG", "REDAS"), Kind.ATOMIC),
-    **dict.fromkeys(("BAR", "B2R", "BARRIER"), Kind.BARRIER),
-    **dict.fromkeys(("LDS", "STS", "LDSM", "STSM"), Kind.SHARED),
-    **dict.fromkeys(("LDL", "STL"), Kind.SPILL),
+    **dict.fromkeys(("LDG", "LD"), InstructionKind.LOAD),
+    **dict.fromkeys(("STG", "ST"), InstructionKind.STORE),
+    "LDGSTS": InstructionKind.ASYNC_COPY,
+    **dict.fromkeys(("UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED"), InstructionKind.BULK_COPY),
+    **dict.fromkeys(("ATOM", "ATOMG", "ATOMS", "RED", "REDG", "REDAS"), InstructionKind.ATOMIC),
+    **dict.fromkeys(("BAR", "B2R", "BARRIER"), InstructionKind.BARRIER),
+    **dict.fromkeys(("LDS", "STS", "LDSM", "STSM"), InstructionKind.SHARED),
+    **dict.fromkeys(("LDL", "STL"), InstructionKind.SPILL),
 }
 _SASS_BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 _MLIR_KINDS = {
-    **dict.fromkeys(("tt.load", "tt.descriptor_load", "tt.descriptor_gather", "amdg.buffer_load"), Kind.LOAD),
-    **dict.fromkeys(("tt.store", "tt.descriptor_store", "tt.descriptor_scatter", "amdg.buffer_store"), Kind.STORE),
-    **dict.fromkeys(("ttg.async_copy_global_to_local", "amdg.buffer_load_to_local"), Kind.ASYNC_COPY),
-    **dict.fromkeys(("ttng.async_tma_copy_global_to_local", "ttng.async_tma_copy_local_to_global"), Kind.BULK_COPY),
-    **dict.fromkeys(("tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce"), Kind.ATOMIC),
-    **dict.fromkeys(("ttg.barrier", "gpu.barrier", "ttg.local_barrier"), Kind.BARRIER),
-    **dict.fromkeys(("ttg.local_load", "ttg.local_store"), Kind.SHARED),
+    **dict.fromkeys(
+        ("tt.load", "tt.descriptor_load", "tt.descriptor_gather", "amdg.buffer_load"), InstructionKind.LOAD
+    ),
+    **dict.fromkeys(
+        ("tt.store", "tt.descriptor_store", "tt.descriptor_scatter", "amdg.buffer_store"), InstructionKind.STORE
+    ),
+    **dict.fromkeys(("ttg.async_copy_global_to_local", "amdg.buffer_load_to_local"), InstructionKind.ASYNC_COPY),
+    **dict.fromkeys(
+        ("ttng.async_tma_copy_global_to_local", "ttng.async_tma_copy_local_to_global"), InstructionKind.BULK_COPY
+    ),
+    **dict.fromkeys(("tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce"), InstructionKind.ATOMIC),
+    **dict.fromkeys(("ttg.barrier", "gpu.barrier", "ttg.local_barrier"), InstructionKind.BARRIER),
+    **dict.fromkeys(("ttg.local_load", "ttg.local_store"), InstructionKind.SHARED),
 }
 _MATRIX_OF_MLIR = {"ttng.warp_group_dot": "wgmma", "ttng.tc_gen5_mma": "tcgen05", "ttng.tc_gen5_mma_scaled": "tcgen05"}
 
@@ -120,7 +126,7 @@ def profiles_of(stage: str, lines: Iterable[StageLine]) -> Mapping[SourceKey, Li
         if instruction is not None:
             key = (line.place.file, line.place.line)
             totals[key] += 1
-            if instruction.kind is not Kind.OTHER:
+            if instruction.kind is not InstructionKind.OTHER:
                 notable.setdefault(key, Counter())[instruction] += 1
     return {key: LineProfile(count, tuple(notable.get(key, {}).items())) for key, count in totals.items()}
 
@@ -145,25 +151,25 @@ def _ptx(mnemonic: str, operands: str) -> Instruction:
         return _ptx_copy(mnemonic, operands)
     unit = "tcgen05" if mnemonic.startswith("tcgen05.mma") else _MATRIX_OF_PTX.get(".".join(parts[:2]), "")
     if unit:
-        return Instruction(mnemonic, Kind.TENSOR, unit=unit)
+        return Instruction(mnemonic, InstructionKind.TENSOR, unit=unit)
     if base in {"atom", "red", "multimem"}:
-        return Instruction(mnemonic, Kind.ATOMIC)
+        return Instruction(mnemonic, InstructionKind.ATOMIC)
     if base in {"bar", "barrier"} or mnemonic.startswith(("mbarrier.try_wait", "mbarrier.test_wait")):
-        return Instruction(mnemonic, Kind.BARRIER)
-    return Instruction(mnemonic, Kind.SHARED if base in {"ldmatrix", "stmatrix"} else Kind.OTHER)
+        return Instruction(mnemonic, InstructionKind.BARRIER)
+    return Instruction(mnemonic, InstructionKind.SHARED if base in {"ldmatrix", "stmatrix"} else InstructionKind.OTHER)
 
 
 def _ptx_memory(mnemonic: str, parts: list[str]) -> Instruction:
     space = next((part.partition("::")[0] for part in parts if part in _PTX_SPACES), "global")
     if space == "local":
-        return Instruction(mnemonic, Kind.SPILL)
+        return Instruction(mnemonic, InstructionKind.SPILL)
     if space == "shared":
-        return Instruction(mnemonic, Kind.SHARED)
+        return Instruction(mnemonic, InstructionKind.SHARED)
     if space != "global":
         return Instruction(mnemonic)
     lanes = next((int(part[1]) for part in parts if part in {"v2", "v4", "v8"}), 1)
     bits = _BITS.match(parts[-1])
-    kind = Kind.LOAD if parts[0] == "ld" else Kind.STORE
+    kind = InstructionKind.LOAD if parts[0] == "ld" else InstructionKind.STORE
     return Instruction(mnemonic, kind, lanes * int(bits[1]) // 8 if bits else 0)
 
 
@@ -171,10 +177,10 @@ def _ptx_copy(mnemonic: str, operands: str) -> Instruction:
     if mnemonic.startswith(("cp.async.bulk.commit", "cp.async.bulk.wait")):
         return Instruction(mnemonic)
     if mnemonic.startswith(("cp.async.bulk", "cp.reduce.async.bulk")):
-        return Instruction(mnemonic, Kind.BULK_COPY)
+        return Instruction(mnemonic, InstructionKind.BULK_COPY)
     if mnemonic.startswith(("cp.async.ca", "cp.async.cg")):
         sizes = _COPIED.findall(operands)
-        return Instruction(mnemonic, Kind.ASYNC_COPY, int(sizes[0], 0) if sizes else 0)
+        return Instruction(mnemonic, InstructionKind.ASYNC_COPY, int(sizes[0], 0) if sizes else 0)
     return Instruction(mnemonic)
 
 
@@ -185,12 +191,12 @@ def _of_sass(line: str) -> Instruction | None:
     mnemonic = match[1]
     base, *modifiers = mnemonic.split(".")
     if base in _MATRIX_OF_SASS:
-        return Instruction(mnemonic, Kind.TENSOR, unit=_MATRIX_OF_SASS[base])
-    kind = _SASS_KINDS.get(base, Kind.OTHER)
-    if kind in {Kind.LOAD, Kind.STORE, Kind.ASYNC_COPY}:
+        return Instruction(mnemonic, InstructionKind.TENSOR, unit=_MATRIX_OF_SASS[base])
+    kind = _SASS_KINDS.get(base, InstructionKind.OTHER)
+    if kind in {InstructionKind.LOAD, InstructionKind.STORE, InstructionKind.ASYNC_COPY}:
         return Instruction(mnemonic, kind, next((_SASS_BYTES[part] for part in modifiers if part in _SASS_BYTES), 4))
     if mnemonic.startswith("SYNCS.PHASECHK"):
-        kind = Kind.BARRIER
+        kind = InstructionKind.BARRIER
     return Instruction(mnemonic, kind)
 
 
@@ -200,15 +206,15 @@ def _of_amd(line: str) -> Instruction | None:
         return None
     mnemonic, family = match[1], match[1].partition("_")[0]
     if family == "scratch" or "Folded" in match[2]:
-        return Instruction(mnemonic, Kind.SPILL)
+        return Instruction(mnemonic, InstructionKind.SPILL)
     if "mfma" in mnemonic or "smfmac" in mnemonic or "wmma" in mnemonic:
-        return Instruction(mnemonic, Kind.TENSOR, unit="wmma" if "wmma" in mnemonic else "mfma")
+        return Instruction(mnemonic, InstructionKind.TENSOR, unit="wmma" if "wmma" in mnemonic else "mfma")
     if "_atomic_" in mnemonic:
-        return Instruction(mnemonic, Kind.ATOMIC)
+        return Instruction(mnemonic, InstructionKind.ATOMIC)
     if mnemonic.startswith("s_barrier"):
-        return Instruction(mnemonic, Kind.BARRIER)
+        return Instruction(mnemonic, InstructionKind.BARRIER)
     if family == "ds":
-        return Instruction(mnemonic, Kind.SHARED)
+        return Instruction(mnemonic, InstructionKind.SHARED)
     if family in {"global", "buffer", "flat"} and ("_load" in mnemonic or "_store" in mnemonic):
         return _amd_memory(mnemonic, match[2])
     return Instruction(mnemonic)
@@ -216,7 +222,13 @@ def _of_amd(line: str) -> Instruction | None:
 
 def _amd_memory(mnemonic: str, operands: str) -> Instruction:
     to_shared = "_lds_" in mnemonic or operands.rstrip().endswith(" lds")
-    kind = Kind.ASYNC_COPY if to_shared else Kind.LOAD if "_load" in mnemonic else Kind.STORE
+    kind = (
+        InstructionKind.ASYNC_COPY
+        if to_shared
+        else InstructionKind.LOAD
+        if "_load" in mnemonic
+        else InstructionKind.STORE
+    )
     width = _AMD_WIDTH.search(mnemonic.partition("load" if "_load" in mnemonic else "store")[2])
     if width is None:
         return Instruction(mnemonic, kind, 4)
@@ -233,8 +245,12 @@ def _of_llvm(line: str) -> Instruction | None:
     if name == "call":
         return _llvm_call(rest)
     if name in {"load", "store"} and "addrspace(1)" in rest:
-        return Instruction(name, Kind.LOAD if name == "load" else Kind.STORE, _llvm_bytes(name + rest))
-    return Instruction(name, Kind.SHARED if name in {"load", "store"} and "addrspace(3)" in rest else Kind.OTHER)
+        return Instruction(
+            name, InstructionKind.LOAD if name == "load" else InstructionKind.STORE, _llvm_bytes(name + rest)
+        )
+    return Instruction(
+        name, InstructionKind.SHARED if name in {"load", "store"} and "addrspace(3)" in rest else InstructionKind.OTHER
+    )
 
 
 def _llvm_bytes(text: str) -> int:
@@ -249,16 +265,18 @@ def _llvm_call(rest: str) -> Instruction:
     assembly = _ASM.search(rest)
     if assembly:
         found = [_ptx(each[1], each[2]) for part in _ASM_END.split(assembly[1]) if (each := _ASM_PART.match(part))]
-        return next((each for each in found if each.kind is not Kind.OTHER), Instruction("asm"))
+        return next((each for each in found if each.kind is not InstructionKind.OTHER), Instruction("asm"))
     name = rest.partition("@")[2].partition("(")[0]
     buffer = _AMD_BUFFER.search(name)
     if buffer:
-        kind = Kind.LOAD if buffer[1] == "load" else Kind.STORE
+        kind = InstructionKind.LOAD if buffer[1] == "load" else InstructionKind.STORE
         return Instruction(name, kind, int(buffer[2] or 1) * int(buffer[3]) // 8)
     if ".barrier" in name:
-        return Instruction(name, Kind.BARRIER)
+        return Instruction(name, InstructionKind.BARRIER)
     unit = next((unit for unit in ("mfma", "wmma", "wgmma.mma", "mma.m") if f".{unit}" in name), "")
-    return Instruction(name, Kind.TENSOR, unit=unit.partition(".")[0]) if unit else Instruction(name or "call")
+    return (
+        Instruction(name, InstructionKind.TENSOR, unit=unit.partition(".")[0]) if unit else Instruction(name or "call")
+    )
 
 
 def _of_mlir(line: str) -> Instruction | None:
@@ -267,10 +285,10 @@ def _of_mlir(line: str) -> Instruction | None:
         return None
     name = match[1]
     if name in _MATRIX_OF_MLIR:
-        return Instruction(name, Kind.TENSOR, unit=_MATRIX_OF_MLIR[name])
+        return Instruction(name, InstructionKind.TENSOR, unit=_MATRIX_OF_MLIR[name])
     if name == "tt.dot" and ("#mma" in match[2] or "parent = #mma" in match[2]):
-        return Instruction(name, Kind.TENSOR, unit="mma")
-    return Instruction(name, _MLIR_KINDS.get(name, Kind.OTHER))
+        return Instruction(name, InstructionKind.TENSOR, unit="mma")
+    return Instruction(name, _MLIR_KINDS.get(name, InstructionKind.OTHER))
 
 
 _READERS: Mapping[str, _Reader] = {
@@ -284,8 +302,17 @@ _READERS: Mapping[str, _Reader] = {
 
 
 # What ptxas neither makes by itself nor turns into something else.
-_TRACED = frozenset({Kind.LOAD, Kind.STORE, Kind.ASYNC_COPY, Kind.BULK_COPY, Kind.TENSOR, Kind.ATOMIC})
-_Key = tuple[Frame | None, Kind | None]  # None stands for all
+_TRACED = frozenset(
+    {
+        InstructionKind.LOAD,
+        InstructionKind.STORE,
+        InstructionKind.ASYNC_COPY,
+        InstructionKind.BULK_COPY,
+        InstructionKind.TENSOR,
+        InstructionKind.ATOMIC,
+    }
+)
+_Key = tuple[Frame | None, InstructionKind | None]  # None stands for all
 
 
 def hint_of_ptx(text: str) -> Hint:
@@ -303,7 +330,7 @@ def hint_of_ptx(text: str) -> Hint:
 
     def hint(frame: Frame, line: str) -> Location | None:
         instruction = instruction_of("sass", line)
-        kind = instruction.kind if instruction else Kind.OTHER
+        kind = instruction.kind if instruction else InstructionKind.OTHER
         if kind in _TRACED:
             return certain.get((frame, kind) if (frame, kind) in found else (None, kind))
         return certain.get((frame, None)) or certain.get((frame, kind))
@@ -311,7 +338,7 @@ def hint_of_ptx(text: str) -> Hint:
     return hint
 
 
-def _instructions(text: str) -> Iterator[tuple[Frame, Kind, Location]]:
+def _instructions(text: str) -> Iterator[tuple[Frame, InstructionKind, Location]]:
     for line, named, true in located(text):
         instruction = instruction_of("ptx", line) if named.line is not None else None
         if instruction is not None:

@@ -4,7 +4,7 @@ A value is a set of alternatives, the values that it may have in some run. An al
 
 - a linear form over the addresses of the kernel's arguments, whose constant part is not kept: ``x`` is
   ``((0, 1),)``, and a plain number ``()``; so that ``y + (x - y)`` is an address in ``x``, and nothing else;
-- or `Opaque`: a value that derives from addresses, or from memory, in a way that cannot be followed.
+- or `OpaqueAddress`: a value that derives from addresses, or from memory, in a way that cannot be followed.
 
 An offset keeps an address inside the memory of its argument; no other assumption is made.
 """
@@ -29,7 +29,7 @@ Linear = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Opaque:
+class OpaqueAddress:
     """A value that cannot be followed: made by ``operation`` for ``reason``, from the addresses of ``arguments``.
 
     One that ``absorbs`` stands for more alternatives than are kept, and takes in whatever is joined to it.
@@ -41,7 +41,7 @@ class Opaque:
     absorbs: bool = False
 
 
-Alternative = Linear | Opaque
+Alternative = Linear | OpaqueAddress
 Alternatives = frozenset[Alternative]
 
 NUMBER: Alternatives = frozenset({()})
@@ -68,7 +68,7 @@ def arguments_of(values: Iterable[Alternatives]) -> frozenset[int]:
     found: set[int] = set()
     for value in values:
         for each in value:
-            found.update(each.arguments if isinstance(each, Opaque) else (argument for argument, _ in each))
+            found.update(each.arguments if isinstance(each, OpaqueAddress) else (argument for argument, _ in each))
     return frozenset(found)
 
 
@@ -83,12 +83,12 @@ def union(values: Iterable[Alternatives], operation: int) -> Alternatives:
     ``operation`` is named as the place where the bound was passed.
     """
     joined: Alternatives = frozenset().union(*values)
-    absorbing = [each for each in joined if isinstance(each, Opaque) and each.absorbs]
+    absorbing = [each for each in joined if isinstance(each, OpaqueAddress) and each.absorbs]
     if len(joined) <= MAX_ALTERNATIVES and not absorbing:
         return joined
     reason = f"it may be more than {MAX_ALTERNATIVES} different addresses"
     first = min((each.operation for each in absorbing), default=operation)
-    return frozenset({Opaque(first, reason, arguments_of([joined]), absorbs=True)})
+    return frozenset({OpaqueAddress(first, reason, arguments_of([joined]), absorbs=True)})
 
 
 def combine(
@@ -102,9 +102,9 @@ def combine(
         return NUMBER
     found: set[Alternative] = set()
     for one, other in product(left, right):
-        if isinstance(one, Opaque):
+        if isinstance(one, OpaqueAddress):
             found.add(one)
-        elif isinstance(other, Opaque):
+        elif isinstance(other, OpaqueAddress):
             found.add(other)
         else:
             found.add(rule(one, other))
@@ -119,7 +119,7 @@ def scaled_sum(left: Linear, right: Linear, factor: int, operation: int) -> Alte
     for argument, coefficient in right:
         total[argument] = total.get(argument, 0) + factor * coefficient
     if any(abs(coefficient) > MAX_COEFFICIENT for coefficient in total.values()):
-        return Opaque(operation, "it is a multiple of an address", frozenset(total))
+        return OpaqueAddress(operation, "it is a multiple of an address", frozenset(total))
     return tuple(sorted((argument, coefficient) for argument, coefficient in total.items() if coefficient))
 
 
@@ -131,11 +131,11 @@ def mixed(values: Iterable[Alternatives], operation: int, reason: str) -> Altern
     operands = list(values)
     if any(not value for value in operands):
         return UNDEFINED
-    opaque = {each for value in operands for each in value if isinstance(each, Opaque)}
-    linear = [frozenset(each for each in value if not isinstance(each, Opaque)) for value in operands]
+    opaque = {each for value in operands for each in value if isinstance(each, OpaqueAddress)}
+    linear = [frozenset(each for each in value if not isinstance(each, OpaqueAddress)) for value in operands]
     found: Alternatives = frozenset(opaque)
     if any(carries_address(value) for value in linear):
-        found |= frozenset({Opaque(operation, reason, arguments_of(linear))})
+        found |= frozenset({OpaqueAddress(operation, reason, arguments_of(linear))})
     if all(() in value for value in operands):
         found |= NUMBER
     return found

@@ -40,7 +40,7 @@ TRITON_DTYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SharedBlock:
     """Memory that two processes map: a path that both can open, and its size in bytes."""
 
     path: str
@@ -126,7 +126,7 @@ class Launch:
 
     grid: tuple[int, int, int]
     arguments: tuple[tuple[str, ArgumentSpec], ...]
-    block: Block
+    block: SharedBlock
     storages: tuple[StorageSpec, ...]
     uninitialised: frozenset[str] = frozenset()
 

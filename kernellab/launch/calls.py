@@ -29,7 +29,7 @@ _LONGEST_S = 1_000_000  # poll(2) counts milliseconds in 32 bits
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CallRule:
     """What an option may hold: ``allows`` tells, ``expected`` says it in words."""
 
     expected: str
@@ -65,45 +65,47 @@ def _has_numbers(value: object) -> bool:
     return isinstance(value, list | tuple | range) and all(type(number) is int for number in value)
 
 
-_FLAG = Rule("True or False", lambda value: isinstance(value, bool))
-_TARGET = Rule("a target, such as 'cuda:90'", lambda value: isinstance(value, str | Target))
-_FORMULA = Rule("a number or a function", lambda value: is_number(value) or callable(value))
-_CONDITION = Rule("an expression or a function", lambda value: isinstance(value, str) or callable(value))
-_SECONDS = Rule(
+_FLAG = CallRule("True or False", lambda value: isinstance(value, bool))
+_TARGET = CallRule("a target, such as 'cuda:90'", lambda value: isinstance(value, str | Target))
+_FORMULA = CallRule("a number or a function", lambda value: is_number(value) or callable(value))
+_CONDITION = CallRule("an expression or a function", lambda value: isinstance(value, str) or callable(value))
+_SECONDS = CallRule(
     f"a positive number of seconds, {_LONGEST_S:,} at most", lambda value: is_number(value) and 0 < value <= _LONGEST_S
 )
-_COUNT = Rule("a positive number (an integer)", _is_count)
-_PATH = Rule("the path of a file or folder", _is_path)
-_KEPT = Rule("a name, name@version or id", lambda value: isinstance(value, str | int) and not isinstance(value, bool))
-_TEXT = Rule("a text", lambda value: isinstance(value, str))
+_COUNT = CallRule("a positive number (an integer)", _is_count)
+_PATH = CallRule("the path of a file or folder", _is_path)
+_KEPT = CallRule(
+    "a name, name@version or id", lambda value: isinstance(value, str | int) and not isinstance(value, bool)
+)
+_TEXT = CallRule("a text", lambda value: isinstance(value, str))
 _RULES = {
     "budget_configs": _COUNT,
     "budget_s": _SECONDS,
     "bytes": _FORMULA,
     "argument": _TEXT,
-    "check": Rule(_CONDITION.expected, lambda value: _CONDITION.allows(value) or hasattr(value, "require")),
-    "configs": Rule("a list of triton.Config, or a Space: Space(BLOCK=[64, 128])", _has_configs),
-    "devices": Rule("a list of GPU numbers, such as [0, 1]", _has_numbers),
-    "effects": Rule("what lab.effects returns", lambda value: hasattr(value, "sites")),
-    "executor": Rule("a concurrent.futures.Executor", lambda value: callable(getattr(value, "submit", None))),
+    "check": CallRule(_CONDITION.expected, lambda value: _CONDITION.allows(value) or hasattr(value, "require")),
+    "configs": CallRule("a list of triton.Config, or a Space: Space(BLOCK=[64, 128])", _has_configs),
+    "devices": CallRule("a list of GPU numbers, such as [0, 1]", _has_numbers),
+    "effects": CallRule("what lab.effects returns", lambda value: hasattr(value, "sites")),
+    "executor": CallRule("a concurrent.futures.Executor", lambda value: callable(getattr(value, "submit", None))),
     "flops": _FORMULA,
-    "found": Rule("a DataFrame", lambda value: hasattr(value, "to_csv") and hasattr(value, "columns")),
-    "inputs": Rule("a function of swept names: lambda n: dict(x=torch.rand(n), n=n)", callable),
+    "found": CallRule("a DataFrame", lambda value: hasattr(value, "to_csv") and hasattr(value, "columns")),
+    "inputs": CallRule("a function of swept names: lambda n: dict(x=torch.rand(n), n=n)", callable),
     "kind": _TEXT,
     "left": _KEPT,
     "name": _TEXT,
-    "namespace": Rule("a dict, such as globals()", lambda value: isinstance(value, dict)),
+    "namespace": CallRule("a dict, such as globals()", lambda value: isinstance(value, dict)),
     "opened": _TEXT,
     "path": _PATH,
-    "right": Rule(f"{_KEPT.expected}, or a function", lambda value: _KEPT.allows(value) or callable(value)),
+    "right": CallRule(f"{_KEPT.expected}, or a function", lambda value: _KEPT.allows(value) or callable(value)),
     "rounds": _COUNT,
-    "search": Rule("a name, or an object with ask and tell", lambda v: isinstance(v, str) or hasattr(v, "ask")),
+    "search": CallRule("a name, or an object with ask and tell", lambda v: isinstance(v, str) or hasattr(v, "ask")),
     "store": _PATH,
     "table": _TEXT,
     "target": _TARGET,
     "timeout_s": _SECONDS,
     "to": _PATH,
-    "uninitialised": Rule("a list of names, such as ['out_ptr']", _has_names),
+    "uninitialised": CallRule("a list of names, such as ['out_ptr']", _has_names),
     "view": _TEXT,
     "where": _CONDITION,
 }  # fmt: skip
@@ -147,11 +149,11 @@ def verb(function: _Verb) -> _Verb:
     return cast(_Verb, checked)
 
 
-def _rule_of(parameter: inspect.Parameter) -> Rule | None:
+def _rule_of(parameter: inspect.Parameter) -> CallRule | None:
     rule = _FLAG if isinstance(parameter.default, bool) else _RULES.get(parameter.name)
     if rule is None or parameter.default is not None:
         return rule
-    return Rule(rule.expected, lambda value: value is None or rule.allows(value))
+    return CallRule(rule.expected, lambda value: value is None or rule.allows(value))
 
 
 def _label_of(function: Callable[..., Any]) -> str:

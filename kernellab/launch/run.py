@@ -65,7 +65,7 @@ class InterpretJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """What came of a launch in a worker.
 
     ``written`` are the indices of the storages that were stored to. With a ``failure`` the memory counts for nothing;

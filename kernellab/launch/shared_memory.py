@@ -22,17 +22,17 @@ from kernellab.errors import LaunchError
 from kernellab.launch.arguments import (
     TRITON_DTYPES,
     ArgumentSpec,
-    Block,
     DescriptorSpec,
     DtypeSpec,
     Launch,
     ScalarSpec,
+    SharedBlock,
     StorageSpec,
     TensorSpec,
     TupleSpec,
     tensors_of,
 )
-from kernellab.launch.run import Outcome
+from kernellab.launch.run import RunOutcome
 from kernellab.workers.forks import is_fork
 
 # Storages keep their alignment up to this many bytes, and lie at least that far apart.
@@ -49,7 +49,7 @@ class SharedArguments:
     _mapping: mmap.mmap
     _file: IO[bytes]
 
-    def take_back(self, outcome: Outcome) -> dict[str, int]:
+    def take_back(self, outcome: RunOutcome) -> dict[str, int]:
         """Copy what a clean run changed into the user's tensors.
 
         Returns the number of changed elements per argument that holds memory; elements count as changed when their
@@ -128,7 +128,7 @@ def in_shared_memory(
     _check_names(uninitialised, specs)
     storages, size_bytes = maker.storages()
     file, path, mapping = _block(max(size_bytes, 1))
-    launch = Launch(grid, specs, Block(path, len(mapping)), storages, uninitialised)
+    launch = Launch(grid, specs, SharedBlock(path, len(mapping)), storages, uninitialised)
     result = SharedArguments(launch, arguments, mapping, file)
     try:
         result._fill()

@@ -15,7 +15,7 @@ from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.measure.ceilings import Ceilings
-from kernellab.registry import Listing, Loaded
+from kernellab.registry import Listing, LoadedVersion
 from kernellab.tune.result import Tuning
 from kernellab.views.cards import results
 from kernellab.views.cards.benchmark import benchmark_html, benchmark_text, ceilings_text
@@ -60,7 +60,7 @@ _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     Benchmark: _bundle(benchmark_text, benchmark_html),
     Ceilings: lambda ceilings: {"text/plain": ceilings_text(ceilings)},
     Listing: _bundle(listing_text, listing_html),
-    Loaded: _bundle(loaded_text, loaded_html),
+    LoadedVersion: _bundle(loaded_text, loaded_html),
     Exported: lambda exported: {"text/plain": results.exported_text(exported)},
     Comparison: _bundle(comparison_text, comparison_html),
     Program: _bundle(program_text, program_html),

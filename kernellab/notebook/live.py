@@ -32,7 +32,7 @@ Report = Callable[[tuple[int, int]], None]
 NOTHING = Shown("", "")
 
 
-class Handle(Protocol):
+class DisplayHandle(Protocol):
     """A display that is there."""
 
     def update(self, shown: Shown, /) -> None:
@@ -42,7 +42,7 @@ class Handle(Protocol):
         """Leave the last state, or nothing."""
 
 
-Show = Callable[[Shown], Handle]
+Show = Callable[[Shown], DisplayHandle]
 Render = Callable[[float], Shown]
 Ticking = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
@@ -58,7 +58,7 @@ class Board:
     clock: Callable[[], float]
     delay_s: float
     begin_s: float = field(init=False)
-    handle: Handle | None = None
+    handle: DisplayHandle | None = None
     _lock: threading.RLock = field(default_factory=rlock)
 
     def __post_init__(self) -> None:
@@ -285,7 +285,7 @@ class NotebookDisplay:
         """The last state stays."""
 
 
-def in_notebook(shown: Shown) -> Handle:
+def in_notebook(shown: Shown) -> DisplayHandle:
     """Show in the output of the cell that runs."""
     from IPython.display import display  # only in a shell
 
@@ -295,7 +295,7 @@ def in_notebook(shown: Shown) -> Handle:
 def on_terminal(stream: IO[str]) -> Show:
     """Return what shows on a line of a terminal."""
 
-    def show(shown: Shown) -> Handle:
+    def show(shown: Shown) -> DisplayHandle:
         line = TerminalLine(stream)
         line.update(shown)
         return line

@@ -20,7 +20,7 @@ from kernellab.lab import Lab
 from kernellab.measure.reference import check_in
 from kernellab.notebook.cell import CellOptions, require_checks, run_cell
 from kernellab.notebook.expressions import evaluated, expression, launch_of_text, launch_or_kernel, named, parsed
-from kernellab.registry import Listing, Loaded
+from kernellab.registry import Listing, LoadedVersion
 from kernellab.registry.listing import key_of, labelled, remove, search, tag
 from kernellab.tune.result import Tuning
 from kernellab.tune.search import SEARCHES
@@ -153,7 +153,7 @@ class StoreMagics(_LabMagics):
     @argument("kernel", help="A name, name@version or id; or a bundle that %%triton_export wrote.")
     @argument("--as", dest="name", help="Define it under this name.")
     @line_magic
-    def triton_load(self, line: str) -> Loaded:
+    def triton_load(self, line: str) -> LoadedVersion:
         """Define a kept kernel in this namespace again, with its helpers: %triton_load softmax@2."""
         given = parsed(self.triton_load, "%triton_load", line)
         return self.lab.load(given.kernel, self.shell.user_ns, name=given.name)

@@ -2,7 +2,7 @@
 
 from kernellab.registry.kernels import Registry, version_digest
 from kernellab.registry.launch_log import argument_of, keep, launch_of, launched_version, remember, result_of
-from kernellab.registry.listing import Listing, Loaded, VersionRow, config_words, define, texts_of
+from kernellab.registry.listing import Listing, LoadedVersion, VersionRow, config_words, define, texts_of
 from kernellab.registry.recorded_launches import (
     RecordedVersion,
     grid_text,

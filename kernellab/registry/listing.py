@@ -64,7 +64,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedVersion:
     """A version that was brought back: the names it was given in the namespace, and what of it could not be."""
 
     row: VersionRow
@@ -140,7 +140,7 @@ def labelled(kernels: Registry, key: str) -> Listing:
     return listing(kernels.store, time.time(), only=(kernels.version(key_of(key)).id,))
 
 
-def define(kernels: Registry, key: str, namespace: dict[str, Any], name: str | None = None) -> Loaded:
+def define(kernels: Registry, key: str, namespace: dict[str, Any], name: str | None = None) -> LoadedVersion:
     """Define a kept kernel in a namespace, and those of its helpers whose names are free there.
 
     Raises:
@@ -158,7 +158,7 @@ def define(kernels: Registry, key: str, namespace: dict[str, Any], name: str | N
             namespace[helper] = function
             defined.append(helper)
     (row,) = listing(kernels.store, time.time(), only=(version.id,)).rows
-    return Loaded(row, source_text(version), tuple(defined), tuple(_missing(version.closure)))
+    return LoadedVersion(row, source_text(version), tuple(defined), tuple(_missing(version.closure)))
 
 
 def remove(kernels: Registry, keys: Sequence[str], *, all_versions: bool = False) -> Listing:

@@ -42,20 +42,20 @@ _SUCH_AS = ", such as client.get_executor() of dask, or client.load_balanced_vie
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class RemoteBuilt:
     """A compiled kernel as files, under the digest that its worker gives the job."""
 
     digest: str
     files: Mapping[str, bytes]
 
 
-def built(job: CompileJob) -> Built | Failure:
+def built(job: CompileJob) -> RemoteBuilt | Failure:
     """Compile a job in this process, which runs for an executor; an error of the kernel comes back as data."""
     try:
         own = replace(job)  # the digest depends on the Triton and the TRITON_* variables of this process
         with _one_at_a_time(), Scratch() as folder:
             compile_kernel(BuildRequest(own, folder), lambda progress: None)
-            return Built(own.digest, {path.name: path.read_bytes() for path in folder.iterdir()})
+            return RemoteBuilt(own.digest, {path.name: path.read_bytes() for path in folder.iterdir()})
     except StoreError as exc:
         if not isinstance(exc.__cause__, OSError):
             return failure_of(exc)
@@ -125,7 +125,7 @@ class ExecutorPool:
             result = self._result(job, request.job, timeout_s, asked)
         if isinstance(result, Failure):
             raise result.exception()
-        if not isinstance(result, Built):
+        if not isinstance(result, RemoteBuilt):
             raise self._failed(
                 UsageError(
                     f"The executor returned a {type(result).__name__} for a compile; expected one result. A direct "

@@ -60,7 +60,7 @@ def _answer(call: Call, channel: Channel) -> tuple[str, object]:
         return "failure", failure_of(exc, detail=traceback.format_exc())
 
 
-class ForkServer:
+class ServerLoop:
     """Forks a worker for each request, holds it by a lifeline, and tells over that how it ended.
 
     A worker whose lifeline is shut at the other end is killed. Only processes that were forked here and not waited for
@@ -220,4 +220,4 @@ def main(arguments: Sequence[str], path: Sequence[str]) -> None:
     if mode == "worker":
         serve(Channel(connected))
     else:
-        ForkServer(connected, int(parent)).run()
+        ServerLoop(connected, int(parent)).run()

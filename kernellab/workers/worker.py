@@ -60,7 +60,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class WorkerKind:
     """How the processes of one kind are started: what they import first, variables they find in the environment.
 
     ``preload`` names modules; of ``module:function``, the function is called as well, once, before the first job.
@@ -112,7 +112,7 @@ class Worker:
     All that touches the process happens in threads that no interrupt reaches.
     """
 
-    kind: Kind
+    kind: WorkerKind
     server: ForkServer | None = None
     _process: WorkerProcess | None = None
     _at_work: AtWork = field(default_factory=AtWork)
@@ -244,7 +244,7 @@ class _Killed(Exception):
 class Pool:
     """Workers of one kind, forked from a server that has imported everything once; each job takes a free one."""
 
-    def __init__(self, kind: Kind, size: int) -> None:
+    def __init__(self, kind: WorkerKind, size: int) -> None:
         if size < 1:
             raise UsageError(f"A pool has {size} workers; expected at least 1.")
         self.server = ForkServer(kind.preload, kind.variables)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernellab.benchmark.rates import rated
-from kernellab.benchmark.result import Benchmark, Row
+from kernellab.benchmark.result import Benchmark, BenchmarkRow
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
@@ -17,9 +17,9 @@ CEILINGS = Ceilings("NVIDIA H200", "580.1", 4200.0, {"fp16": 740.0, "bf16": 750.
 PROVENANCE = {"device": "NVIDIA H200", "driver": "580.1", "target": "cuda:90", "triton": "3.6.0", "torch": "2.11.0"}
 
 
-def row(point: dict[str, Any], name: str, time_ms: float | None, **more: Any) -> Row:
+def row(point: dict[str, Any], name: str, time_ms: float | None, **more: Any) -> BenchmarkRow:
     status = more.pop("status", Status.OK if time_ms is not None else Status.FAULT)
-    found = Row(tuple(point.items()), name, status, created=1.7e9, **more)
+    found = BenchmarkRow(tuple(point.items()), name, status, created=1.7e9, **more)
     if time_ms is None:
         return found
     return replace(
@@ -107,13 +107,15 @@ def dtypes() -> Benchmark:
 def untimed() -> Benchmark:
     """Return what a machine without a GPU gives."""
     rows = [
-        Row((("n", n),), name, Status.NOT_TIMED, "not measured: there is no GPU", bytes=12 * n, flops=0, fp_ops=n,
-            registers=24 if name == "add" else None, created=1.7e9)
+        BenchmarkRow((("n", n),), name, Status.NOT_TIMED, "not measured: there is no GPU", bytes=12 * n, flops=0,
+            fp_ops=n, registers=24 if name == "add" else None, created=1.7e9)
         for n in (1000, 2000) for name in ("add", "torch")
     ]  # fmt: skip
     found = made("add", ("n",), ("add", "torch"), "torch", rows)
     return replace(found, ceilings=None, provenance={**PROVENANCE, "device": None, "driver": None})
 
 
-def made(kernel: str, swept: tuple[str, ...], names: tuple[str, ...], reference: str, rows: list[Row]) -> Benchmark:
+def made(
+    kernel: str, swept: tuple[str, ...], names: tuple[str, ...], reference: str, rows: list[BenchmarkRow]
+) -> Benchmark:
     return Benchmark(kernel, swept, names, reference, tuple(rated(rows, CEILINGS)), 4.2, CEILINGS, PROVENANCE)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernellab
-from kernellab.capture.plan import Allocation, Buffer, Plan, buffers_of, live_bytes, out_variant, planned
+from kernellab.capture.plan import Allocation, Buffer, MemoryPlan, buffers_of, live_bytes, out_variant, planned
 from kernellab.capture.program import Program
 from kernellab.capture.statements import Names, statements
 from kernellab.capture.tape import Tape
@@ -111,7 +111,7 @@ def followed(recipe: list[tuple[str, int, int, bool]], x: Any, y: Any) -> Any:
     return live[-1] + live[len(live) // 2]
 
 
-def executed(tape: Tape, plan: Plan, inputs: dict[str, Any]) -> dict[str, Any]:
+def executed(tape: Tape, plan: MemoryPlan, inputs: dict[str, Any]) -> dict[str, Any]:
     """Run the statements that an exported module would hold; return its outputs."""
     from kernellab.capture.graph import layout_copy, window
 

@@ -7,7 +7,7 @@ import re
 
 from kernellab.errors import CompileError
 from kernellab.explore.controls import Control
-from kernellab.explore.history import Evaluation, History, Point, Verdict, failed
+from kernellab.explore.history import Evaluation, Point, PointHistory, Verdict, failed
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Interval
@@ -31,8 +31,8 @@ def evaluation(block: int, time_ms: float, against: Interval | None = None, best
     return Evaluation(Point((("BLOCK", block),), ""), "cuda:90", row, against=against, best=best)
 
 
-def history(*evaluations: Evaluation) -> History:
-    found = History("softmax")
+def history(*evaluations: Evaluation) -> PointHistory:
+    found = PointHistory("softmax")
     for each in evaluations:
         found.add(each)
     return found
@@ -99,7 +99,7 @@ def test_a_failure_shows_beside_the_last_good_figures() -> None:
 
 
 def test_without_a_good_point_there_is_only_the_reason() -> None:
-    points = History("softmax")
+    points = PointHistory("softmax")
     bad = points.add(
         failed(Point((), ""), "cuda:90", Config(), Status.CANNOT_RUN, CompileError("too much shared memory"))
     )

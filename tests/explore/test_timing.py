@@ -13,7 +13,7 @@ import triton
 import kernellab
 from kernellab.errors import RunError, WorkerTimeout
 from kernellab.explore.evaluator import Evaluator
-from kernellab.explore.history import Evaluation, History, Point
+from kernellab.explore.history import Evaluation, Point, PointHistory
 from kernellab.explore.launching import Requests
 from kernellab.explore.on_gpu import OnGpu, rounds_for
 from kernellab.explore.schedule import Superseded
@@ -76,7 +76,7 @@ def evaluations(lab: kernellab.Lab) -> Evaluations:
         frozenset({"BLOCK"}),
     )
     on_gpu = OnGpu(lab.launches, lambda launches: bench, fixed, Verdicts(None), NO_DEVICE, 1.0)
-    evaluator = Evaluator(lab.compiler, requests, History("add_kernel"), parse_target("cuda:90"), None, on_gpu)
+    evaluator = Evaluator(lab.compiler, requests, PointHistory("add_kernel"), parse_target("cuda:90"), None, on_gpu)
     return Evaluations(evaluator, bench)
 
 

@@ -14,7 +14,7 @@ from kernellab.ir.provenance import (
     Alternative,
     Alternatives,
     Linear,
-    Opaque,
+    OpaqueAddress,
     address_of,
     argument_in,
     combine,
@@ -37,7 +37,7 @@ FORMS = COEFFICIENTS.map(lambda each: tuple(sorted(each.items())))
         (((0, 2),), None),
         (((0, 1), (1, 1)), None),
         (((0, -1),), None),
-        (Opaque(3, ""), None),
+        (OpaqueAddress(3, ""), None),
     ],
 )
 def test_only_a_single_address_points_into_an_argument(alternative: Alternative, expected: int | None) -> None:
@@ -64,7 +64,7 @@ def test_addition_commutes(left: Linear, right: Linear) -> None:
 
 def test_large_multiples_are_opaque() -> None:
     result = scaled_sum((), X, MAX_COEFFICIENT + 1, 5)
-    assert isinstance(result, Opaque)
+    assert isinstance(result, OpaqueAddress)
     assert (result.operation, result.arguments) == (5, {0})
 
 
@@ -72,7 +72,7 @@ def test_too_many_alternatives_become_one_that_absorbs() -> None:
     many = [address_of(each) for each in range(MAX_ALTERNATIVES + 1)]
     collapsed = union(many, 7)
     (single,) = collapsed
-    assert isinstance(single, Opaque)
+    assert isinstance(single, OpaqueAddress)
     assert len(single.arguments) == MAX_ALTERNATIVES + 1
     assert union([collapsed, address_of(3)], 9) == collapsed
 
@@ -84,12 +84,12 @@ def test_union_has_every_alternative(values: list[Alternatives]) -> None:
 
 def test_mixing_numbers_gives_a_number_and_mixing_an_address_does_not() -> None:
     assert mixed([NUMBER, NUMBER], 4, "why") == NUMBER
-    assert mixed([NUMBER, address_of(2)], 4, "why") == {Opaque(4, "why", frozenset({2}))}
-    assert mixed([NUMBER, NUMBER | address_of(2)], 4, "why") == {(), Opaque(4, "why", frozenset({2}))}
+    assert mixed([NUMBER, address_of(2)], 4, "why") == {OpaqueAddress(4, "why", frozenset({2}))}
+    assert mixed([NUMBER, NUMBER | address_of(2)], 4, "why") == {(), OpaqueAddress(4, "why", frozenset({2}))}
 
 
 def test_opaque_values_keep_the_operation_where_the_trace_was_lost() -> None:
-    lost = Opaque(2, "first", frozenset({1}))
+    lost = OpaqueAddress(2, "first", frozenset({1}))
     assert mixed([frozenset({lost}), NUMBER], 9, "second") == {lost}
     assert combine(frozenset({lost}), address_of(0), lambda one, other: scaled_sum(one, other, 1, 9), 9) == {lost}
 

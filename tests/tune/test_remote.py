@@ -22,7 +22,7 @@ import kernellab
 from kernellab.compile.cache import Compiler, compile_job
 from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import UsageError, WorkerDied, WorkerError, WorkerTimeout
-from kernellab.tune.remote import Built, ExecutorPool
+from kernellab.tune.remote import ExecutorPool, RemoteBuilt
 from kernellab.workers.worker import Job
 
 X, OUT = torch.zeros(300), torch.zeros(300)
@@ -120,7 +120,7 @@ class Client:
         (Answering(BrokenExecutor("a child died")), r"The executor broke .*a child died"),
         (Answering(ModuleNotFoundError("No module named 'kernellab'")), "install kernellab there"),
         (Answering(RemoteError("[0:apply] No module named 'kernellab'")), "install kernellab there"),
-        (Answering(Built("another digest", {})), "another Triton"),
+        (Answering(RemoteBuilt("another digest", {})), "another Triton"),
         (Dropping(), "dropped a compile: its cluster was closed"),
         (Closed(), r"takes no compiles \(RuntimeError: cannot schedule new futures after shutdown\); is it closed\?"),
     ],
@@ -144,7 +144,7 @@ def test_what_is_no_executor_is_refused(lab: kernellab.Lab) -> None:
 @pytest.mark.parametrize(
     ("executor", "message"),
     [
-        (Answering([Built("", {}), Built("", {})]), r"returned a list .*load_balanced_view\(\)\.executor"),
+        (Answering([RemoteBuilt("", {}), RemoteBuilt("", {})]), r"returned a list .*load_balanced_view\(\)\.executor"),
         (Client(), r"returned a object; .* client\.get_executor\(\) of dask"),
     ],
 )

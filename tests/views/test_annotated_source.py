@@ -3,13 +3,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernellab.ir.effects import Access
-from kernellab.views.cards.annotated_source import SourceLine, annotated
+from kernellab.views.cards.annotated_source import AnnotatedLine, annotated
 from kernellab.views.report import KernelReport
 
 Reports = Callable[..., KernelReport]
 
 
-def line_with(lines: tuple[SourceLine, ...], text: str) -> SourceLine:
+def line_with(lines: tuple[AnnotatedLine, ...], text: str) -> AnnotatedLine:
     return next(line for line in lines if text in line.text)
 
 

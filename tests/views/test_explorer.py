@@ -13,7 +13,7 @@ import torch
 import kernellab
 from kernellab.compile.types import Compiled
 from kernellab.ir.graph import Location
-from kernellab.ir.instructions import Kind
+from kernellab.ir.instructions import InstructionKind
 from kernellab.ir.lines import StageLine
 from kernellab.views.explorers.exploration import Badge, Stage, badges_of, explore
 from kernellab.views.explorers.explorer import STAGE_BYTES_AT_MOST, explorer_html, explorer_page, fitted
@@ -103,7 +103,7 @@ def test_loads_of_several_registers_stay_on_their_line_down_to_sass(lab: kernell
     loads = {first + at for at, text in enumerate(source) if "tl.load" in text}
     for stage in explore(compiled).stages:
         if stage.name in {"ptx", "sass"}:
-            found = {key[1]: profile.of(Kind.LOAD) for key, profile in stage.profiles.items() if key}
+            found = {key[1]: profile.of(InstructionKind.LOAD) for key, profile in stage.profiles.items() if key}
             widths = {line: {instruction.bytes for instruction, _ in wide} for line, wide in found.items() if wide}
             assert widths == {line: {16} for line in loads}, stage.name
 

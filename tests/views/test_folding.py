@@ -7,7 +7,7 @@ import pytest
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.views.graph import diagram_of, svg
-from kernellab.views.graphs.diagram import Cluster, Diagram, Edge, Flow, Kind, Node, fitting, folded
+from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Cluster, Diagram, Edge, Node, fitting, folded
 
 Kernels = Callable[[str], Compiled]
 
@@ -15,13 +15,15 @@ Kernels = Callable[[str], Compiled]
 def diagram() -> Diagram:
     """Two frames, one in the other, between a box above and one below."""
     nodes = (
-        Node("a", ("a",), Kind.ARGUMENT, ""),
-        Node("b", ("b",), Kind.READ, "", "outer", 3),
-        Node("c", ("c",), Kind.COMPUTE, "", "inner", 4, operations=(7,)),
-        Node("d", ("d",), Kind.WRITE, "", "inner", 5, operations=(8,)),
-        Node("e", ("e",), Kind.COMPUTE, ""),
+        Node("a", ("a",), BoxKind.ARGUMENT, ""),
+        Node("b", ("b",), BoxKind.READ, "", "outer", 3),
+        Node("c", ("c",), BoxKind.COMPUTE, "", "inner", 4, operations=(7,)),
+        Node("d", ("d",), BoxKind.WRITE, "", "inner", 5, operations=(8,)),
+        Node("e", ("e",), BoxKind.COMPUTE, ""),
     )
-    edges = tuple(Edge(tail, head, Flow.VALUE, f"{tail}{head}") for tail, head in ("ab", "bc", "cd", "ac", "de", "ce"))
+    edges = tuple(
+        Edge(tail, head, ArrowKind.VALUE, f"{tail}{head}") for tail, head in ("ab", "bc", "cd", "ac", "de", "ce")
+    )
     return Diagram("t", nodes, edges, (Cluster("outer", "loop"), Cluster("inner", "if", "outer")), (("b", "d"),))
 
 
@@ -29,7 +31,7 @@ def test_a_folded_frame_is_one_box_with_what_it_holds() -> None:
     result = folded(diagram(), {"inner"})
     assert [node.id for node in result.nodes] == ["a", "b", "inner", "e"]
     box = result.nodes[2]
-    assert (box.folds, box.cluster, box.kind, box.operations, box.source_line) == (2, "outer", Kind.WRITE, (7, 8), 4)
+    assert (box.folds, box.cluster, box.kind, box.operations, box.source_line) == (2, "outer", BoxKind.WRITE, (7, 8), 4)
     assert box.lines == ("▸ if", "2 boxes, 1 store")
     assert [cluster.id for cluster in result.clusters] == ["outer"]
 

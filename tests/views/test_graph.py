@@ -13,7 +13,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.graph import Graph
 from kernellab.views.graph import diagram_of, svg
-from kernellab.views.graphs.diagram import Diagram, Edge, Flow, Kind, Node
+from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Diagram, Edge, Node
 from kernellab.views.graphs.drawing import draw_tree, picture, to_dot
 from kernellab.views.graphs.graphviz import MISSING, lay_out, program_engine, wasm_engine
 from tests.views.reports import launches
@@ -22,7 +22,7 @@ Kernels = Callable[[str], Compiled]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def nodes_of(diagram: Diagram, kind: Kind) -> list[str]:
+def nodes_of(diagram: Diagram, kind: BoxKind) -> list[str]:
     return [node.lines[0] for node in diagram.nodes if node.kind is kind]
 
 
@@ -62,14 +62,14 @@ def test_pictures_of_one_page_share_no_ids(compiled: Kernels) -> None:
 
 def test_loads_and_stores_name_their_argument_and_have_kinds_of_their_own(compiled: Kernels) -> None:
     diagram = diagram_of(compiled("add").graph, compiled("add").effects, view="operations")
-    assert sorted(nodes_of(diagram, Kind.READ)) == ["load x_ptr", "load y_ptr"]
-    assert nodes_of(diagram, Kind.WRITE) == ["store out_ptr"]
+    assert sorted(nodes_of(diagram, BoxKind.READ)) == ["load x_ptr", "load y_ptr"]
+    assert nodes_of(diagram, BoxKind.WRITE) == ["store out_ptr"]
 
 
 def test_an_atomic_is_told_from_a_store(compiled: Kernels) -> None:
     diagram = diagram_of(compiled("histogram").graph, compiled("histogram").effects, view="operations")
-    assert nodes_of(diagram, Kind.WRITE) == []
-    assert [title.split()[-1] for title in nodes_of(diagram, Kind.ATOMIC)] == ["counts_ptr"]
+    assert nodes_of(diagram, BoxKind.WRITE) == []
+    assert [title.split()[-1] for title in nodes_of(diagram, BoxKind.ATOMIC)] == ["counts_ptr"]
 
 
 def test_kinds_differ_in_shape_not_only_in_colour(compiled: Kernels) -> None:
@@ -86,8 +86,8 @@ def test_kinds_differ_in_shape_not_only_in_colour(compiled: Kernels) -> None:
 
 def test_without_effects_the_operation_alone_marks_memory_accesses(compiled: Kernels) -> None:
     diagram = diagram_of(compiled("add").graph, view="operations")
-    assert nodes_of(diagram, Kind.READ) == ["load", "load"]
-    assert nodes_of(diagram, Kind.WRITE) == ["store"]
+    assert nodes_of(diagram, BoxKind.READ) == ["load", "load"]
+    assert nodes_of(diagram, BoxKind.WRITE) == ["store"]
 
 
 def test_a_store_through_an_unknown_pointer_is_marked_unsure(compiled: Kernels) -> None:
@@ -107,7 +107,7 @@ def test_source_view_has_one_box_per_line_and_frame(compiled: Kernels, name: str
 def test_source_view_shows_source_text_of_helpers_and_names_what_a_line_reads(compiled: Kernels) -> None:
     diagram = diagram_of(compiled("backward").graph, compiled("backward").effects, view="source")
     load = node_with(diagram, "do = tl.load(do_ptr + base")
-    assert load.kind is Kind.READ
+    assert load.kind is BoxKind.READ
     assert "reads do_ptr" in load.lines[1]
     assert load.cluster is not None
 
@@ -120,7 +120,7 @@ def test_library_code_counts_as_the_line_that_calls_it(compiled: Kernels) -> Non
 def test_given_text_wins_over_the_file(compiled: Kernels) -> None:
     load = next(op for op in compiled("add").graph.operations if op.name == "tt.load")
     diagram = diagram_of(compiled("add").graph, view="source", text={load.location.line or 0: "x = marvellous(x_ptr)"})
-    assert node_with(diagram, "marvellous").kind is Kind.READ
+    assert node_with(diagram, "marvellous").kind is BoxKind.READ
 
 
 def test_a_value_carried_by_a_loop_leads_back_into_it(compiled: Kernels) -> None:
@@ -145,7 +145,7 @@ def test_a_condition_leads_to_what_it_decides(compiled: Kernels) -> None:
     diagram = diagram_of(compiled("branches").graph, compiled("branches").effects, view="source")
     edge = edge_between(diagram, node_with(diagram, "if flag > 0"), node_with(diagram, "x = x * 2.0"))
     assert edge is not None
-    assert edge.flow is Flow.CONTROL
+    assert edge.flow is ArrowKind.CONTROL
     early = edge_between(diagram, node_with(diagram, "if n == 0"), node_with(diagram, "tl.load(x_ptr"))
     assert early is not None
 

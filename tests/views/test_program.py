@@ -12,7 +12,7 @@ import torch
 import kernellab
 from kernellab.capture.program import Program
 from kernellab.views.cards.program import AT_MOST, program_diagram, program_html, program_svg, program_text
-from kernellab.views.graphs.diagram import Diagram, Flow, Kind
+from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Diagram
 from tests import samples
 from tests.capture import kernels
 from tests.labs import shared_lab
@@ -34,28 +34,28 @@ def attention(lab: kernellab.Lab) -> Program:
     return program
 
 
-def titles(diagram: Diagram, kind: Kind) -> list[str]:
+def titles(diagram: Diagram, kind: BoxKind) -> list[str]:
     return [box.lines[0] for box in diagram.nodes if box.kind is kind]
 
 
 def leads(diagram: Diagram, tail: str, head: str) -> list[bool]:
     """Return the arrows between boxes of these titles: whether each is a change."""
     named = {box.id: box.lines[0] for box in diagram.nodes}
-    return [a.flow is Flow.CHANGE for a in diagram.edges if (named[a.tail], named[a.head]) == (tail, head)]
+    return [a.flow is ArrowKind.CHANGE for a in diagram.edges if (named[a.tail], named[a.head]) == (tail, head)]
 
 
 def test_kernels_tensors_and_changes_are_drawn(attention: Program) -> None:
     diagram = program_diagram(attention.tape)
-    assert titles(diagram, Kind.ARGUMENT) == ["q", "k", "v", "weight", "bias"]
-    assert titles(diagram, Kind.OUTPUT) == ["out"]
-    assert titles(diagram, Kind.KERNEL)[:2] == ["scores_kernel@1", "row_max_kernel@1"]
+    assert titles(diagram, BoxKind.ARGUMENT) == ["q", "k", "v", "weight", "bias"]
+    assert titles(diagram, BoxKind.OUTPUT) == ["out"]
+    assert titles(diagram, BoxKind.KERNEL)[:2] == ["scores_kernel@1", "row_max_kernel@1"]
     assert leads(diagram, "scores_kernel@1", "scores") == [True]
     assert leads(diagram, "scores", "row_max_kernel@1") == [False]
     assert leads(diagram, "weights", "values_kernel@1") == [False]
     assert leads(diagram, "add_bias_kernel@1", "out") == [True]
     shapes = {box.lines for box in diagram.nodes}
     assert ("scores", "f32[3, 48, 40]") in shapes
-    assert not any("empty" in title for title in titles(diagram, Kind.COMPUTE))
+    assert not any("empty" in title for title in titles(diagram, BoxKind.COMPUTE))
 
 
 def test_a_tensor_that_changes_is_drawn_after_each_change(lab: kernellab.Lab) -> None:
@@ -69,7 +69,7 @@ def test_a_tensor_that_changes_is_drawn_after_each_change(lab: kernellab.Lab) ->
     assert before != after
     diagram = program_diagram(program.tape)
     boxes = [box for box in diagram.nodes if box.lines[0] == "x"]
-    assert [box.kind for box in boxes] == [Kind.ARGUMENT, Kind.OUTPUT]
+    assert [box.kind for box in boxes] == [BoxKind.ARGUMENT, BoxKind.OUTPUT]
     tails = {arrow.head: arrow.tail for arrow in diagram.edges}
     (view,) = [box.id for box in diagram.nodes if box.lines[0] == "row"]
     assert tails[view] == boxes[1].id, "the view is one of what the kernel wrote"
@@ -87,8 +87,8 @@ def test_the_picture_is_well_formed_and_has_no_colour_of_a_theme(attention: Prog
 
 def test_a_functional_program_has_no_changes(attention: Program) -> None:
     diagram = program_diagram(attention.functionalise().tape)
-    assert not any(arrow.flow is Flow.CHANGE for arrow in diagram.edges)
-    assert titles(diagram, Kind.OUTPUT) == ["out"]
+    assert not any(arrow.flow is ArrowKind.CHANGE for arrow in diagram.edges)
+    assert titles(diagram, BoxKind.OUTPUT) == ["out"]
 
 
 def test_the_text_lists_steps_memory_and_what_changes(attention: Program) -> None:

@@ -9,7 +9,7 @@ import pytest
 from kernellab.ir.effects import effects_of
 from kernellab.ir.graph import Graph
 from kernellab.views.graph import View, diagram_of
-from kernellab.views.graphs.diagram import Kind
+from kernellab.views.graphs.diagram import BoxKind
 from kernellab.views.graphs.drawing import draw, to_dot
 from kernellab.views.graphs.graphviz import lay_out
 from tests.ir.conftest import graphs_of_case
@@ -17,7 +17,7 @@ from tests.ir.expected import Case, all_cases
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*make_block_ptr is deprecated.*:UserWarning")
 
-MARKED = {Kind.READ, Kind.WRITE, Kind.ATOMIC, Kind.UNKNOWN}
+MARKED = {BoxKind.READ, BoxKind.WRITE, BoxKind.ATOMIC, BoxKind.UNKNOWN}
 
 
 @pytest.mark.slow

@@ -27,12 +27,12 @@ from kernellab.gpu.trial import GpuTrials
 from kernellab.launch.runtime import Runtime
 from kernellab.store.database import Database
 from kernellab.workers import forks
-from kernellab.workers.worker import Kind, Pool, Worker
+from kernellab.workers.worker import Pool, Worker, WorkerKind
 from tests.workers.test_worker import count, echo, job
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")]
 FORK = multiprocessing.get_context("fork")
-KIND = Kind("test", preload=())
+KIND = WorkerKind("test", preload=())
 FACTORS = range(2, 8)
 
 

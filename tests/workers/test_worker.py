@@ -19,9 +19,9 @@ from kernellab.errors import CompileError, KernellabError, Place, UsageError, Wo
 from kernellab.workers.channel import Channel, Closed, Expired, limit_of, packed
 from kernellab.workers.process import ForkServer, WorkerProcess
 from kernellab.workers.uninterrupted import Stop
-from kernellab.workers.worker import Job, Kind, Pool, Worker
+from kernellab.workers.worker import Job, Pool, Worker, WorkerKind
 
-KIND = Kind("test", preload=())
+KIND = WorkerKind("test", preload=())
 
 
 def echo(payload: Any, progress: Callable[[Any], None]) -> Any:
@@ -394,7 +394,7 @@ def littered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("preload", [("kernellab.compile.worker", CODE_GENERATOR), ("torch",)])
 def test_files_of_the_current_folder_stand_in_for_no_module(littered: Path, preload: tuple[str, ...]) -> None:
-    pool, worker = Pool(Kind("test", preload), 1), Worker(Kind("test", preload))
+    pool, worker = Pool(WorkerKind("test", preload), 1), Worker(WorkerKind("test", preload))
     assert [each.run(job(echo, 1), 60) for each in (pool, worker)] == [1, 1]
     pool.close()
     worker.close()
@@ -425,7 +425,7 @@ def test_a_deleted_current_folder_keeps_no_worker_from_starting(
 
 
 def test_a_pool_whose_processes_end_while_they_start_is_an_error_that_blames_no_disk(tmp_path: Path) -> None:
-    pool = Pool(Kind("test", ("no_such_module",)), 1)
+    pool = Pool(WorkerKind("test", ("no_such_module",)), 1)
     with pytest.raises(WorkerDied, match=r"got no worker: ModuleNotFoundError"):
         pool.run(job(echo, 1), 30)
     pool.close()

@@ -21,7 +21,7 @@ _BY_NAME = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"}
 _BY_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
 
 
-class Capture(NamedTuple):
+class CapturedValue(NamedTuple):
     """A name, the scope that holds it (what has ``get``, as dictionaries do), and what it stands for there."""
 
     name: str
@@ -51,9 +51,9 @@ class _FreeVariable:
             return default
 
 
-def captures_of(function: Any) -> tuple[Capture, ...]:
+def captures_of(function: Any) -> tuple[CapturedValue, ...]:
     """Return what a jit function and the helpers that it reaches take from outside, those of the function first."""
-    found: list[Capture] = []
+    found: list[CapturedValue] = []
     pending, entered = [function], {id(function)}
     for current in pending:
         for capture in _taken_by(current.fn):
@@ -67,13 +67,13 @@ def captures_of(function: Any) -> tuple[Capture, ...]:
     return tuple(found)
 
 
-def reached(function: Any, captures: Sequence[Capture]) -> list[Any]:
+def reached(function: Any, captures: Sequence[CapturedValue]) -> list[Any]:
     """Return a jit function and the jit functions among its captures, each once."""
     helpers = (capture.value for capture in captures if isinstance(capture.value, JITFunction))
     return list({id(each): each for each in (function, *helpers)}.values())
 
 
-def are_alike(held: Sequence[Capture], fresh: Sequence[Capture]) -> bool:
+def are_alike(held: Sequence[CapturedValue], fresh: Sequence[CapturedValue]) -> bool:
     """Tell whether a kernel compiles alike for both: each name stands for the same object, or for an equal constant."""
     pairs = zip(held, fresh, strict=False)
     return len(held) == len(fresh) and all(a.name == b.name and _same(a.value, b.value) for a, b in pairs)
@@ -85,7 +85,7 @@ def _same(one: Any, other: Any) -> bool:
     return is_plain(one) and is_plain(other) and bool(constant_feature(one) == constant_feature(other))
 
 
-def _taken_by(python: FunctionType) -> Iterator[Capture]:
+def _taken_by(python: FunctionType) -> Iterator[CapturedValue]:
     cells = dict(zip(python.__code__.co_freevars, python.__closure__ or (), strict=False))
     named: dict[str, set[str]] = {}
     for name, attribute in _names(python.__code__, cells):
@@ -96,11 +96,11 @@ def _taken_by(python: FunctionType) -> Iterator[Capture]:
             yield from _captured(name, scope, attributes)
 
 
-def _captured(name: str, scope: Any, attributes: set[str]) -> Iterator[Capture]:
+def _captured(name: str, scope: Any, attributes: set[str]) -> Iterator[CapturedValue]:
     value = scope.get(name, MISSING)
     if isinstance(value, ModuleType) and is_installed(value.__name__):
         return
-    yield Capture(name, scope, value)
+    yield CapturedValue(name, scope, value)
     if isinstance(value, tl.constexpr):
         yield from _captured("value", vars(value), set())
     elif isinstance(value, ModuleType | type):

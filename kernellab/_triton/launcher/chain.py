@@ -16,7 +16,7 @@ from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab._triton.kernel import Kernel
-from kernellab._triton.launcher.code import Kind, Slot
+from kernellab._triton.launcher.code import ArgumentKind, Slot
 
 
 class Missing:
@@ -105,12 +105,12 @@ def tuning_key(chain: Chain, args: tuple[Any, ...], meta: Mapping[str, Any]) -> 
     return (*key, *(str(value.dtype) for value in known.values() if hasattr(value, "dtype")))
 
 
-def supplied_by(chain: Chain) -> dict[str, Kind]:
+def supplied_by(chain: Chain) -> dict[str, ArgumentKind]:
     """Return the parameters that the decorators supply."""
-    found = {name: Kind.HEURISTIC for name, _ in chain.heuristics}
-    found.update({name: Kind.INNER_HEURISTIC for name, _ in chain.inner_heuristics})
+    found = {name: ArgumentKind.HEURISTIC for name, _ in chain.heuristics}
+    found.update({name: ArgumentKind.INNER_HEURISTIC for name, _ in chain.inner_heuristics})
     if chain.tuner is not None:
-        found.update(dict.fromkeys(chain.tuner.configs[0].kwargs, Kind.CONFIG))
+        found.update(dict.fromkeys(chain.tuner.configs[0].kwargs, ArgumentKind.CONFIG))
     return found
 
 
@@ -130,25 +130,30 @@ def slots_of(chain: Chain, values: tuple[Any, ...]) -> tuple[Slot, ...] | None:
     slots = []
     for parameter, value in zip(chain.function.params, values, strict=True):
         kind = _kind(chain, parameter, value)
-        if kind is None or (parameter.name in keys and kind in {Kind.TENSOR, Kind.NATIVE}):
+        if kind is None or (parameter.name in keys and kind in {ArgumentKind.TENSOR, ArgumentKind.NATIVE}):
             return None
         slots.append(Slot(parameter.name, kind, parameter.has_default, parameter.name in keys))
     return tuple(slots)
 
 
-def _kind(chain: Chain, parameter: Any, value: Any) -> Kind | None:
+def _kind(chain: Chain, parameter: Any, value: Any) -> ArgumentKind | None:
     import torch
 
     supplied = supplied_by(chain)
     if parameter.name in supplied:
         return supplied[parameter.name]
     if parameter.is_constexpr:
-        return Kind.CONSTANT if type(value) in _PLAIN else Kind.RICH_CONSTANT
+        return ArgumentKind.CONSTANT if type(value) in _PLAIN else ArgumentKind.RICH_CONSTANT
     if layout_type(value) is torch.Tensor:
         target = chain.function.device_caches[drivers.active.get_current_device()][2]
-        return Kind.TENSOR if target.backend == "cuda" else Kind.NATIVE
-    kinds = {int: Kind.INTEGER, float: Kind.TYPED, bool: Kind.TYPED, type(None): Kind.TYPED}
-    native = {tuple: Kind.NATIVE, TensorDescriptor: Kind.NATIVE}
+        return ArgumentKind.TENSOR if target.backend == "cuda" else ArgumentKind.NATIVE
+    kinds = {
+        int: ArgumentKind.INTEGER,
+        float: ArgumentKind.TYPED,
+        bool: ArgumentKind.TYPED,
+        type(None): ArgumentKind.TYPED,
+    }
+    native = {tuple: ArgumentKind.NATIVE, TensorDescriptor: ArgumentKind.NATIVE}
     return kinds.get(type(value)) or native.get(type(value))
 
 

@@ -57,7 +57,7 @@ def direct_launch(run: Any) -> Direct:
     return Direct(run.launch, run.launch_cooperative_grid, run.launch_pdl, annotations, signature)
 
 
-class Kind(Enum):
+class ArgumentKind(Enum):
     """How an argument of one type takes part in the key.
 
     Triton knows a tensor by its dtype and whether its address is divisible by 16, an integer by its width, divisibility
@@ -79,7 +79,7 @@ _COMPILED = (
     "_kl_handle, _kl_run, _kl_function, _kl_packed, "
     "_kl_launch, _kl_cooperative, _kl_dependent, _kl_annotations, _kl_signature"
 )
-SUPPLIED = frozenset({Kind.CONFIG, Kind.HEURISTIC, Kind.INNER_HEURISTIC})
+SUPPLIED = frozenset({ArgumentKind.CONFIG, ArgumentKind.HEURISTIC, ArgumentKind.INNER_HEURISTIC})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +87,13 @@ class Slot:
     """One parameter: its name, its kind, whether it has a default, whether tuning goes by its value."""
 
     name: str
-    kind: Kind
+    kind: ArgumentKind
     has_default: bool = False
     is_tuning_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ArgumentLayout:
     """All that the text depends on.
 
     ``heuristics`` and ``inner_heuristics`` are the parameters computed before and after the config is chosen, in order.
@@ -111,11 +111,11 @@ class Layout:
     knobs: tuple[str, ...]
     style: Style = Style.UNKNOWN
 
-    def names(self, *kinds: Kind) -> list[str]:
+    def names(self, *kinds: ArgumentKind) -> list[str]:
         return [slot.name for slot in self.slots if slot.kind in kinds]
 
 
-def launch_source(layout: Layout) -> str:
+def launch_source(layout: ArgumentLayout) -> str:
     """Return the source of the launch function, which has the name of the kernel.
 
     It takes the grid, then the parameters of the kernel by position or name, then options by name.
@@ -134,7 +134,7 @@ def launch_source(layout: Layout) -> str:
     return "\n".join([head, *(f"    {line}" for line in body), ""])
 
 
-def _guards(layout: Layout) -> list[str]:
+def _guards(layout: ArgumentLayout) -> list[str]:
     doubts = [
         "_kl_switch.slow",
         "_kl_rest",
@@ -157,7 +157,7 @@ def _guards(layout: Layout) -> list[str]:
 
 def _type_doubt(slot: Slot) -> str:
     exact = f"_kl_type({slot.name}) is not _kl_type_{slot.name}"
-    return f"({exact} and _kl_type({slot.name}) not in _kl_tensors)" if slot.kind is Kind.TENSOR else exact
+    return f"({exact} and _kl_type({slot.name}) not in _kl_tensors)" if slot.kind is ArgumentKind.TENSOR else exact
 
 
 def _heuristics(names: tuple[str, ...], prefix: str, arguments: str) -> list[str]:
@@ -169,8 +169,8 @@ def _heuristics(names: tuple[str, ...], prefix: str, arguments: str) -> list[str
     return lines
 
 
-def _key(layout: Layout) -> list[str]:
-    tensors, integers = layout.names(Kind.TENSOR), layout.names(Kind.INTEGER)
+def _key(layout: ArgumentLayout) -> list[str]:
+    tensors, integers = layout.names(ArgumentKind.TENSOR), layout.names(ArgumentKind.INTEGER)
     parts = ["_kl_device()", "_kl_kernel.debug", *layout.knobs]
     lines = ["try:"]
     if tensors:
@@ -201,24 +201,24 @@ def _key(layout: Layout) -> list[str]:
 
 def _more(slot: Slot) -> list[str]:
     match slot.kind:
-        case Kind.CONSTANT:
+        case ArgumentKind.CONSTANT:
             return [slot.name]
-        case Kind.NATIVE:
+        case ArgumentKind.NATIVE:
             return [f"_kl_feature({slot.name})"]
-        case Kind.RICH_CONSTANT | Kind.HEURISTIC:
+        case ArgumentKind.RICH_CONSTANT | ArgumentKind.HEURISTIC:
             return [f"_kl_constant({slot.name})"]
-        case Kind.INTEGER if slot.is_tuning_key:
+        case ArgumentKind.INTEGER if slot.is_tuning_key:
             return [slot.name]
-        case Kind.TYPED if slot.is_tuning_key:
+        case ArgumentKind.TYPED if slot.is_tuning_key:
             return [f"_kl_constant({slot.name})"]
     return []
 
 
-def _entry(layout: Layout) -> list[str]:
+def _entry(layout: ArgumentLayout) -> list[str]:
     """Take the entry apart; for an autotuned kernel, see that its tuner would still choose that config."""
     if not layout.configs:
         return [f"{_COMPILED} = _kl_entry"]
-    chosen = "".join(f"{name}, " for name in layout.names(Kind.CONFIG))
+    chosen = "".join(f"{name}, " for name in layout.names(ArgumentKind.CONFIG))
     entry = "_kl_inner" if layout.inner_heuristics else _COMPILED
     cached = "_kl_tuner.cache.get(_kl_tuned)" if layout.configs > 1 else "_kl_tuner.configs[0]"
     doubt = f"_kl_len(_kl_tuner.configs) != {layout.configs} or {cached} is not _kl_choice"
@@ -229,7 +229,7 @@ def _entry(layout: Layout) -> list[str]:
     ]
 
 
-def _inner(layout: Layout) -> list[str]:
+def _inner(layout: ArgumentLayout) -> list[str]:
     if not layout.inner_heuristics:
         return []
     arguments = _named(layout, "**_kl_options", "**_kl_choice.all_kwargs()")
@@ -245,7 +245,7 @@ def _inner(layout: Layout) -> list[str]:
     ]
 
 
-def _grid(layout: Layout) -> list[str]:
+def _grid(layout: ArgumentLayout) -> list[str]:
     bound = ", ".join(f"{slot.name!r}: {slot.name}" for slot in layout.slots)
     good = " and ".join(f"_kl_type({extent}) is _kl_int and {extent} > 0" for extent in ("_kl_x", "_kl_y", "_kl_z"))
     return [
@@ -261,7 +261,7 @@ def _grid(layout: Layout) -> list[str]:
     ]
 
 
-def _call(layout: Layout) -> list[str]:
+def _call(layout: ArgumentLayout) -> list[str]:
     arguments = "".join(f", {slot.name}" for slot in layout.slots)
     idle = (
         "_kl_enter is _kl_enter_chain and not _kl_enter.calls and _kl_leave is _kl_leave_chain and not _kl_leave.calls"
@@ -283,16 +283,16 @@ def _call(layout: Layout) -> list[str]:
     ]
 
 
-def _direct(layout: Layout) -> str:
+def _direct(layout: ArgumentLayout) -> str:
     """Return the call of the function under the launcher, with the addresses of tensors."""
-    passed = "".join(f"_kl_at_{s.name}, " if s.kind is Kind.TENSOR else f"{s.name}, " for s in layout.slots)
+    passed = "".join(f"_kl_at_{s.name}, " if s.kind is ArgumentKind.TENSOR else f"{s.name}, " for s in layout.slots)
     head = "_kl_launch(_kl_x, _kl_y, _kl_z, _kl_stream, _kl_function, _kl_cooperative, _kl_dependent, "
     if layout.style is Style.FLAT:
         return f"{head}None, None, _kl_packed, None, None, None, {passed})"
     return f"{head}_kl_packed, None, None, None, None, None, _kl_annotations, _kl_signature, ({passed}))"
 
 
-def _named(layout: Layout, *more: str) -> str:
+def _named(layout: ArgumentLayout, *more: str) -> str:
     """Return the dictionary that Triton hands to a heuristic."""
     given = [f"{slot.name!r}: {slot.name}" for slot in layout.slots if slot.kind not in SUPPLIED]
     outer = [f"{name!r}: {name}" for name in layout.heuristics] if "**_kl_choice.all_kwargs()" in more else []
@@ -300,7 +300,7 @@ def _named(layout: Layout, *more: str) -> str:
 
 
 def _miss(
-    layout: Layout, key: str = "None", *, values: str = "None", error: str = "None", as_given: bool = False
+    layout: ArgumentLayout, key: str = "None", *, values: str = "None", error: str = "None", as_given: bool = False
 ) -> str:
     """Return the statement that leaves for the slow path with what the user gave.
 

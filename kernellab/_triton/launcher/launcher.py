@@ -18,7 +18,7 @@ from triton.knobs import HookChain
 from triton.runtime.driver import driver as drivers
 
 from kernellab._triton.kernel import Bound
-from kernellab._triton.launcher.captured import Capture
+from kernellab._triton.launcher.captured import CapturedValue
 from kernellab._triton.launcher.chain import (
     MISSING,
     Chain,
@@ -33,7 +33,7 @@ from kernellab._triton.launcher.chain import (
     values_of,
     values_with_defaults,
 )
-from kernellab._triton.launcher.code import Layout, Slot, direct_launch, launch_source, style_of
+from kernellab._triton.launcher.code import ArgumentLayout, Slot, direct_launch, launch_source, style_of
 from kernellab._triton.objects import by_position
 
 
@@ -42,7 +42,7 @@ class Context:
     """What a launch function was made under: the driver, and what the kernel takes from outside itself."""
 
     driver: Any
-    captures: tuple[Capture, ...]
+    captures: tuple[CapturedValue, ...]
 
     def is_now(self, other: Context) -> bool:
         """Tell whether another context is the same; a kernel holds on to its captures as long as none changes."""
@@ -238,7 +238,7 @@ class Launcher:
     def _function(self, chain: Chain, slots: tuple[Slot, ...], values: tuple[Any, ...]) -> Any:
         assert self._context is not None
         present = [name for name in _READ_BY_TRITON if hasattr(knobs.compilation, name)]
-        layout = Layout(
+        layout = ArgumentLayout(
             name=chain.function.__name__,
             slots=slots,
             heuristics=tuple(name for name, _ in chain.heuristics),

@@ -13,7 +13,7 @@ from kernellab.ir.graph import Graph, Operation
 from kernellab.ir.lines import place_of
 from kernellab.ir.slices import access_bytes, main_file
 from kernellab.views.elements import badge
-from kernellab.views.graphs.dataflow import YIELDS, Touch, merged, touches
+from kernellab.views.graphs.dataflow import YIELDS, MemoryTouch, merged, touches
 from kernellab.views.report import KernelReport
 from kernellab.views.wording import bytes_words
 
@@ -26,7 +26,7 @@ _FREE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLine:
+class AnnotatedLine:
     """One line of a kernel or of a helper that it uses.
 
     ``operations`` is the number of TTIR operations that it became, ``heat`` its share of the estimated work from 0 to
@@ -38,12 +38,12 @@ class SourceLine:
     text: str
     operations: int
     heat: float
-    touch: Touch | None
+    touch: MemoryTouch | None
     bytes: int
     ttir: str
 
 
-def annotated(report: KernelReport) -> tuple[SourceLine, ...]:
+def annotated(report: KernelReport) -> tuple[AnnotatedLine, ...]:
     """Return the kernel's lines in order, then the lines of helpers that became operations."""
     graph = report.compiled.graph
     touched = touches(graph, report.compiled.effects)
@@ -57,7 +57,7 @@ def annotated(report: KernelReport) -> tuple[SourceLine, ...]:
     work = {key: sum(_work(graph, operation) for operation in group) for key, group in groups.items()}
     most = max(work.values(), default=0.0)
     return tuple(
-        SourceLine(
+        AnnotatedLine(
             name,
             number,
             own.get(number, "")
@@ -119,21 +119,21 @@ def _name(graph: Graph, value: int) -> str:
 _DARKEST = 0.42
 
 
-def source_table(lines: tuple[SourceLine, ...]) -> str:
+def source_table(lines: tuple[AnnotatedLine, ...]) -> str:
     """Return the table; hovering over a line shows the operations that it became."""
     rows = "\n".join(_row(line, gap=gap) for line, gap in _with_gaps(lines))
     return f'<div class="kl-scroll"><table class="kl-source"><tbody>\n{rows}\n</tbody></table></div>'
 
 
-def _with_gaps(lines: tuple[SourceLine, ...]) -> Iterator[tuple[SourceLine, bool]]:
+def _with_gaps(lines: tuple[AnnotatedLine, ...]) -> Iterator[tuple[AnnotatedLine, bool]]:
     """Yield each line, and whether lines that are not shown, or another file, lie before it."""
-    before: SourceLine | None = None
+    before: AnnotatedLine | None = None
     for line in lines:
         yield line, before is not None and (line.file != before.file or line.number != before.number + 1)
         before = line
 
 
-def _row(line: SourceLine, *, gap: bool) -> str:
+def _row(line: AnnotatedLine, *, gap: bool) -> str:
     title = f' title="{escape(line.ttir)}"' if line.ttir else ""
     heat = f' style="background:rgba(224,108,18,{line.heat * _DARKEST:.2f})"' if line.operations else ""
     count = str(line.operations) if line.operations else ""
@@ -145,7 +145,7 @@ def _row(line: SourceLine, *, gap: bool) -> str:
     return f"{above}<tr{title}>{cells}</tr>"
 
 
-def _badges(touch: Touch | None, moved: int) -> str:
+def _badges(touch: MemoryTouch | None, moved: int) -> str:
     if touch is None:
         return ""
     parts = [badge(kind, ", ".join(touch.arguments[kind])) for kind in Access if kind in touch.arguments]

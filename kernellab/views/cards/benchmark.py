@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernellab.benchmark.result import Benchmark, Row
+from kernellab.benchmark.result import Benchmark, BenchmarkRow
 from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
 from kernellab.measure.ceilings import Ceilings
@@ -77,9 +77,9 @@ def _range_text(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _fastest(rows: Sequence[Row]) -> list[Row]:
+def _fastest(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:
     """Return the fastest row of each case, whatever its config."""
-    found: dict[tuple[Any, ...], Row] = {}
+    found: dict[tuple[Any, ...], BenchmarkRow] = {}
     for row in sorted(rows, key=lambda row: row.time_ms or 0.0):
         found.setdefault(tuple(pair for pair in row.point if pair[0] not in VARIANTS), row)
     return list(found.values())
@@ -92,7 +92,7 @@ def ceilings_text(ceilings: Ceilings) -> str:
     return "\n".join(lines)
 
 
-def _table(benchmark: Benchmark, rows: Sequence[Row]) -> Table:
+def _table(benchmark: Benchmark, rows: Sequence[BenchmarkRow]) -> Table:
     """Return a row per point and implementation, without the columns that say nothing."""
     has_times = any(row.time_ms is not None for row in benchmark.rows)
     names, cells = (_MEASURED, _measured) if has_times else (_COMPILED, _compiled)
@@ -111,18 +111,18 @@ def _table(benchmark: Benchmark, rows: Sequence[Row]) -> Table:
     return Table(head, lines, [row.reason for row in rows]).filled()
 
 
-def _config_text(row: Row, names: Sequence[str]) -> str:
+def _config_text(row: BenchmarkRow, names: Sequence[str]) -> str:
     values = {} if row.config is None else dict(row.config.parameters)
     return ", ".join(f"{name}={values[name]}" for name in names if name in values)
 
 
-def _told_by_configs(rows: Sequence[Row]) -> list[str]:
+def _told_by_configs(rows: Sequence[BenchmarkRow]) -> list[str]:
     """Return the config parameters that no swept column tells."""
     configs = [row.config for row in rows if row.config is not None and "config" not in dict(row.point)]
     return list(dict.fromkeys(name for config in configs for name, _ in config.parameters))
 
 
-def _measured(row: Row) -> list[str]:
+def _measured(row: BenchmarkRow) -> list[str]:
     share = "" if row.share is None else f"{row.share:.0%} {row.bound}"
     return [
         number(row.time_ms, ".4g"),
@@ -134,7 +134,7 @@ def _measured(row: Row) -> list[str]:
     ]
 
 
-def _compiled(row: Row) -> list[str]:
+def _compiled(row: BenchmarkRow) -> list[str]:
     return [
         number(row.registers, "d"),
         number(row.spill_bytes, "d"),
@@ -148,7 +148,7 @@ def _compiled(row: Row) -> list[str]:
 
 def _failures(benchmark: Benchmark) -> list[str]:
     """Return a line for each way in which rows failed, with how many and the first of them."""
-    failed: dict[tuple[str, str, str], list[Row]] = {}
+    failed: dict[tuple[str, str, str], list[BenchmarkRow]] = {}
     for row in benchmark.rows:
         if row.status not in {Status.OK, Status.NOT_TIMED}:
             failed.setdefault((row.status, row.implementation, row.reason), []).append(row)

@@ -9,9 +9,9 @@ from html import escape
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message
-from kernellab.ir.instructions import Instruction, Kind, profiles_of
+from kernellab.ir.instructions import Instruction, InstructionKind, profiles_of
 from kernellab.ir.lines import stage_lines
-from kernellab.views.cards.diff_rows import Change, Row, Side, changed_words, diff_rows
+from kernellab.views.cards.diff_rows import Change, DiffRow, DiffSide, changed_words, diff_rows
 from kernellab.views.elements import style
 from kernellab.views.explorers.exploration import STAGE_NAMES, explore, stage_text
 from kernellab.views.wording import option_words, plural, resource_facts
@@ -89,7 +89,7 @@ def _differing(left: Compiled, right: Compiled) -> Iterator[FactPair]:
     return (pair for pair in fact_pairs(left, right) if pair.differs)
 
 
-def _stage_rows(left: Compiled, right: Compiled, stage: str, sources: Pair | None) -> tuple[Row, ...]:
+def _stage_rows(left: Compiled, right: Compiled, stage: str, sources: Pair | None) -> tuple[DiffRow, ...]:
     if stage == "source":
         texts = sources or ("", "")
         return diff_rows(stage, _source(left, texts[0]), _source(right, texts[1]))
@@ -107,7 +107,7 @@ def _lines(compiled: Compiled, stage: str) -> list[str]:
     return [line.text for line in stage_lines(stage, stage_text(compiled, stage))]
 
 
-def _summary(stage: str, rows: Sequence[Row]) -> str:
+def _summary(stage: str, rows: Sequence[DiffRow]) -> str:
     title = stage if stage == "source" else stage.upper()
     removed = sum(row.change in {Change.REMOVED, Change.CHANGED} for row in rows)
     added = sum(row.change in {Change.ADDED, Change.CHANGED} for row in rows)
@@ -116,7 +116,7 @@ def _summary(stage: str, rows: Sequence[Row]) -> str:
     return f"{title}: {plural(removed, 'line')} removed, {plural(added, 'line')} added"
 
 
-def _unified(rows: Sequence[Row]) -> Iterator[str]:
+def _unified(rows: Sequence[DiffRow]) -> Iterator[str]:
     held: list[str] = []
     for row in rows:
         if row.change is Change.CHANGED and row.left and row.right:
@@ -138,7 +138,7 @@ def _fact(pair: FactPair) -> str:
     return f"<tr{style}><th>{escape(pair.name)}</th><td>{escape(pair.left)}</td><td>{escape(pair.right)}</td></tr>"
 
 
-def _row(row: Row) -> str:
+def _row(row: DiffRow) -> str:
     if row.change is Change.SKIPPED:
         return f'<tr class="kd-skipped"><td></td><td colspan="3">{plural(row.skipped, "equal line")}</td></tr>'
     left, right = _texts(row)
@@ -149,7 +149,7 @@ def _row(row: Row) -> str:
     return f'<tr class="kd-{row.change}">{sides}</tr>'
 
 
-def _texts(row: Row) -> Pair:
+def _texts(row: DiffRow) -> Pair:
     plain = _plain(row.left), _plain(row.right)
     if row.change is not Change.CHANGED or row.left is None or row.right is None:
         return plain
@@ -160,7 +160,7 @@ def _texts(row: Row) -> Pair:
     return _marked(first), _marked(second)
 
 
-def _plain(side: Side | None) -> str:
+def _plain(side: DiffSide | None) -> str:
     return escape(side.text) if side else ""
 
 
@@ -169,7 +169,16 @@ def _marked(pieces: Sequence[tuple[str, bool]]) -> str:
 
 
 _OPTIONS = ("num_ctas", "maxnreg", "enable_fp_fusion", "waves_per_eu", "matrix_instr_nonkdim")
-_SHOWN = (Kind.LOAD, Kind.STORE, Kind.ASYNC_COPY, Kind.BULK_COPY, Kind.TENSOR, Kind.ATOMIC, Kind.BARRIER, Kind.SPILL)
+_SHOWN = (
+    InstructionKind.LOAD,
+    InstructionKind.STORE,
+    InstructionKind.ASYNC_COPY,
+    InstructionKind.BULK_COPY,
+    InstructionKind.TENSOR,
+    InstructionKind.ATOMIC,
+    InstructionKind.BARRIER,
+    InstructionKind.SPILL,
+)
 
 
 @dataclass(frozen=True, slots=True)

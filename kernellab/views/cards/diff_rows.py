@@ -26,7 +26,7 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class DiffSide:
     """A line of one of the two texts; ``number`` counts from 1."""
 
     number: int
@@ -34,12 +34,12 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DiffRow:
     """Lines that stand beside each other. A row that stands for ``skipped`` equal ones has no sides."""
 
     change: Change
-    left: Side | None = None
-    right: Side | None = None
+    left: DiffSide | None = None
+    right: DiffSide | None = None
     skipped: int = 0
 
 
@@ -54,7 +54,7 @@ _NUMBERED = {
 }
 
 
-def diff_rows(name: str, left: Sequence[str], right: Sequence[str]) -> tuple[Row, ...]:
+def diff_rows(name: str, left: Sequence[str], right: Sequence[str]) -> tuple[DiffRow, ...]:
     """Return the rows of two texts of the stage ``name``, with `CONTEXT_LINES` equal ones around each difference."""
     return tuple(_with_context(list(_rows(left, right, _bare(name, left), _bare(name, right)))))
 
@@ -66,7 +66,7 @@ def _bare(name: str, lines: Sequence[str]) -> list[str]:
     return [" ".join(pattern.sub("%", line).split()) for line in lines]
 
 
-def _rows(left: Sequence[str], right: Sequence[str], bare: Sequence[str], other: Sequence[str]) -> Iterator[Row]:
+def _rows(left: Sequence[str], right: Sequence[str], bare: Sequence[str], other: Sequence[str]) -> Iterator[DiffRow]:
     """Compare runs of equal lines: assembly repeats some lines thousands of times, which difflib takes for junk."""
     one, two = _runs(bare), _runs(other)
     names, names_of_other = [bare[run[0]] for run in one], [other[run[0]] for run in two]
@@ -77,9 +77,9 @@ def _rows(left: Sequence[str], right: Sequence[str], bare: Sequence[str], other:
             pairs = list(zip(one[i:i_end], two[j:j_end], strict=True))
         for lines, others in pairs:
             for at, to in zip_longest(lines, others):
-                first = Side(at + 1, left[at]) if at is not None else None
-                second = Side(to + 1, right[to]) if to is not None else None
-                yield Row(_change(tag, first, second), first, second)
+                first = DiffSide(at + 1, left[at]) if at is not None else None
+                second = DiffSide(to + 1, right[to]) if to is not None else None
+                yield DiffRow(_change(tag, first, second), first, second)
 
 
 def _runs(lines: Sequence[str]) -> list[range]:
@@ -97,7 +97,7 @@ def _meetings(left: Sequence[str], right: Sequence[str]) -> int:
     return sum(count * two[line] for line, count in one.items())
 
 
-def _change(tag: str, left: Side | None, right: Side | None) -> Change:
+def _change(tag: str, left: DiffSide | None, right: DiffSide | None) -> Change:
     if left is None:
         return Change.ADDED
     if right is None:
@@ -107,20 +107,20 @@ def _change(tag: str, left: Side | None, right: Side | None) -> Change:
     return Change.CHANGED
 
 
-def _with_context(rows: Sequence[Row]) -> Iterator[Row]:
+def _with_context(rows: Sequence[DiffRow]) -> Iterator[DiffRow]:
     differing = [at for at, row in enumerate(rows) if row.change not in {Change.SAME, Change.RENAMED}]
     near = {at for spot in differing for at in range(spot - CONTEXT_LINES, spot + CONTEXT_LINES + 1)}
     skipped = 0
     for at, row in enumerate(rows):
         if at in near:
             if skipped:
-                yield Row(Change.SKIPPED, skipped=skipped)
+                yield DiffRow(Change.SKIPPED, skipped=skipped)
             skipped = 0
             yield row
         else:
             skipped += 1
     if skipped:
-        yield Row(Change.SKIPPED, skipped=skipped)
+        yield DiffRow(Change.SKIPPED, skipped=skipped)
 
 
 def changed_words(left: str, right: str) -> tuple[list[tuple[str, bool]], list[tuple[str, bool]]]:

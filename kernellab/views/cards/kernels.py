@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from kernellab.compile.types import Compiled
-from kernellab.registry import Listing, Loaded, RecordedVersion, VersionRow, config_words, texts_of
+from kernellab.registry import Listing, LoadedVersion, RecordedVersion, VersionRow, config_words, texts_of
 from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
 from kernellab.views import elements, wording
 from kernellab.views.cards.results import compiled_html
@@ -40,14 +40,14 @@ def listing_text(listing: Listing) -> str:
     return "\n".join(lines)
 
 
-def loaded_html(loaded: Loaded) -> str:
+def loaded_html(loaded: LoadedVersion) -> str:
     """Return what was defined, then the source."""
     messages = [elements.warning(words) for words in _missing(loaded)]
     source = f"<pre>{escape(loaded.source)}</pre>"
     return elements.framed(elements.section(elements.header(loaded.row.label, _facts(loaded)), *messages, source))
 
 
-def loaded_text(loaded: Loaded) -> str:
+def loaded_text(loaded: LoadedVersion) -> str:
     """Return the same as text."""
     return "\n".join([f"{loaded.row.label}  {'; '.join(_facts(loaded))}", *_missing(loaded), "", loaded.source])
 
@@ -108,7 +108,7 @@ def _html_row(row: VersionRow, now: float) -> str:
     return f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>{notes}'
 
 
-def _facts(loaded: Loaded) -> list[str]:
+def _facts(loaded: LoadedVersion) -> list[str]:
     kernel, *helpers = loaded.names
     facts = [f"defined as {kernel}"]
     if helpers:
@@ -120,7 +120,7 @@ def _facts(loaded: Loaded) -> list[str]:
     return facts
 
 
-def _missing(loaded: Loaded) -> list[str]:
+def _missing(loaded: LoadedVersion) -> list[str]:
     return [f"{name} could not be kept and is left out" for name in loaded.missing]
 
 

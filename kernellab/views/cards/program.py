@@ -9,10 +9,10 @@ from html import escape
 from typing import Any
 
 from kernellab.capture.program import Program
-from kernellab.capture.tape import COPY, LAUNCH, WINDOW, KernelUse, Layout, Step, Tape, refs_in
+from kernellab.capture.tape import COPY, LAUNCH, WINDOW, KernelUse, Step, Tape, TensorLayout, refs_in
 from kernellab.views import elements, wording
 from kernellab.views.cards.card import scrolling
-from kernellab.views.graphs.diagram import Diagram, Edge, Flow, Kind, Node
+from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Diagram, Edge, Node
 from kernellab.views.graphs.drawing import picture
 
 _LINES_AT_MOST = 200
@@ -117,7 +117,7 @@ def program_diagram(tape: Tape) -> Diagram:
     return whole if len(whole.nodes) <= AT_MOST else _contracted(whole)
 
 
-def shape_words(layout: Layout) -> str:
+def shape_words(layout: TensorLayout) -> str:
     """Return dtype and shape: ``f32[4, 100, 32]``."""
     short = layout.dtype.replace("float", "f").replace("uint", "u").replace("bf", "bf").replace("int", "i")
     return f"{short}[{', '.join(map(str, layout.shape))}]"
@@ -136,7 +136,7 @@ class _Drawn:
 
     def __post_init__(self) -> None:
         for index in (*self.tape.inputs, *(index for index, _ in self.tape.constants)):
-            kind = Kind.ARGUMENT if index in self.tape.inputs else Kind.TENSOR
+            kind = BoxKind.ARGUMENT if index in self.tape.inputs else BoxKind.TENSOR
             self._tensor(index, f"v{index}", kind)
 
     def add(self, number: int, step: Step) -> None:
@@ -148,23 +148,23 @@ class _Drawn:
             for index in made:
                 name = self.tape.values[index].name
                 words = _name(step) if name.strip("_").startswith(_name(step)) else f"{name} = {_name(step)}"
-                self._tensor(index, f"v{index}", Kind.TENSOR, words)
-                self.arrows += [Edge(self._source(i), f"v{index}", Flow.VALUE, "") for i in read]
+                self._tensor(index, f"v{index}", BoxKind.TENSOR, words)
+                self.arrows += [Edge(self._source(i), f"v{index}", ArrowKind.VALUE, "") for i in read]
                 self.made[index] = number
             return
         box = f"s{number}"
         self.boxes.append(_step_box(box, step))
-        self.arrows += [Edge(self._source(index), box, Flow.VALUE, "") for index in read]
+        self.arrows += [Edge(self._source(index), box, ArrowKind.VALUE, "") for index in read]
         changed = () if step.functional else step.mutated
         for index in made:
-            self._tensor(index, f"v{index}", Kind.TENSOR)
+            self._tensor(index, f"v{index}", BoxKind.TENSOR)
             self.made[index] = number
-            self.arrows.append(Edge(box, f"v{index}", Flow.VALUE, ""))
+            self.arrows.append(Edge(box, f"v{index}", ArrowKind.VALUE, ""))
         for index in changed:
             label = f"v{index}.{number}"
-            self._tensor(index, label, Kind.TENSOR)
+            self._tensor(index, label, BoxKind.TENSOR)
             self.newest[self.tape.values[index].storage] = (number, label)
-            self.arrows.append(Edge(box, label, Flow.CHANGE, ""))
+            self.arrows.append(Edge(box, label, ArrowKind.CHANGE, ""))
 
     def finished(self) -> Diagram:
         """Return the picture, with the boxes that hold the outputs marked."""
@@ -172,8 +172,8 @@ class _Drawn:
             self._source(index): name for name, index in zip(self.tape.output_names, self.tape.outputs, strict=True)
         }
         boxes = [
-            replace(box, kind=Kind.OUTPUT, lines=(ends[box.id], *box.lines[1:]))
-            if box.id in ends and box.kind is Kind.TENSOR
+            replace(box, kind=BoxKind.OUTPUT, lines=(ends[box.id], *box.lines[1:]))
+            if box.id in ends and box.kind is BoxKind.TENSOR
             else box
             for box in self.boxes
         ]
@@ -184,7 +184,7 @@ class _Drawn:
         number, label = self.newest.get(self.tape.values[index].storage, (-1, ""))
         return label if number > self.made.get(index, -1) or index not in self.of else self.of[index]
 
-    def _tensor(self, index: int, box: str, kind: Kind, words: str = "") -> None:
+    def _tensor(self, index: int, box: str, kind: BoxKind, words: str = "") -> None:
         value = self.tape.values[index]
         name = words or value.name
         tip = f"{value.name}: {value.layout.dtype}, shape {value.layout.shape}, strides {value.layout.stride}, "
@@ -226,13 +226,13 @@ def _name(step: Step) -> str:
 def _step_box(box: str, step: Step) -> Node:
     use = step.use
     if use is None:
-        return Node(box, (_name(step),), Kind.COMPUTE, f"{step.operation}\n{step.place}".strip())
+        return Node(box, (_name(step),), BoxKind.COMPUTE, f"{step.operation}\n{step.place}".strip())
     grid = f"grid {' x '.join(map(str, use.grid))}"
     constants = ", ".join(f"{n}={v!r}" for n, v in use.options)
     ids = f"kernel {use.kernel_id}, constants {use.constants_id}, launch {use.launch_id}"
     changed = f"changes {', '.join(sorted(use.mutated)) or 'nothing'}"
     tip = "\n".join(part for part in (f"{use.kernel}, {grid}", ids, changed, constants, step.place) if part)
-    return Node(box, (use.kernel, grid), Kind.KERNEL, tip)
+    return Node(box, (use.kernel, grid), BoxKind.KERNEL, tip)
 
 
 def _pruned(diagram: Diagram) -> Diagram:
@@ -240,7 +240,7 @@ def _pruned(diagram: Diagram) -> Diagram:
     boxes, arrows = diagram.nodes, diagram.edges
     while True:
         tails = {arrow.tail for arrow in arrows}
-        kept = tuple(b for b in boxes if b.id in tails or b.kind in (Kind.KERNEL, Kind.OUTPUT, Kind.ARGUMENT))
+        kept = tuple(b for b in boxes if b.id in tails or b.kind in (BoxKind.KERNEL, BoxKind.OUTPUT, BoxKind.ARGUMENT))
         if len(kept) == len(boxes):
             return Diagram(diagram.title, boxes, arrows)
         ids = {box.id for box in kept}
@@ -249,7 +249,7 @@ def _pruned(diagram: Diagram) -> Diagram:
 
 def _contracted(diagram: Diagram) -> Diagram:
     """Return the kernels, inputs and outputs of a diagram, with an arrow where something leads from one to another."""
-    kept = {box.id for box in diagram.nodes if box.kind in (Kind.KERNEL, Kind.ARGUMENT, Kind.OUTPUT)}
+    kept = {box.id for box in diagram.nodes if box.kind in (BoxKind.KERNEL, BoxKind.ARGUMENT, BoxKind.OUTPUT)}
     following = defaultdict(list)
     for arrow in diagram.edges:
         following[arrow.tail].append(arrow.head)
@@ -261,7 +261,7 @@ def _contracted(diagram: Diagram) -> Diagram:
             if box not in seen:
                 seen.add(box)
                 if box in kept:
-                    arrows.append(Edge(start, box, Flow.VALUE, ""))
+                    arrows.append(Edge(start, box, ArrowKind.VALUE, ""))
                 else:
                     todo += following[box]
     nodes = tuple(box for box in diagram.nodes if box.id in kept)

@@ -12,7 +12,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.effects import Access
 from kernellab.ir.graph import Location
-from kernellab.ir.instructions import Instruction, Kind, LineProfile, hint_of_ptx, profiles_of
+from kernellab.ir.instructions import Instruction, InstructionKind, LineProfile, hint_of_ptx, profiles_of
 from kernellab.ir.lines import StageLine, calls_of, place_of, short_file, stage_lines
 from kernellab.ir.slices import access_bytes, main_file
 from kernellab.views.graphs.labels import SourceText
@@ -196,8 +196,12 @@ def _span_of(line: int, spans: Iterable[tuple[int, int]]) -> tuple[int, int]:
 
 
 WIDEST_BYTES = 16  # of one instruction of one thread, https://docs.nvidia.com/cuda/cuda-c-programming-guide/
-_WIDTHS = {Kind.LOAD: MARKS[Access.READ], Kind.STORE: MARKS[Access.WRITE], Kind.ASYNC_COPY: "cp.async"}
-_VERBS = {Kind.LOAD: "loads", Kind.STORE: "stores", Kind.ASYNC_COPY: "copies"}
+_WIDTHS = {
+    InstructionKind.LOAD: MARKS[Access.READ],
+    InstructionKind.STORE: MARKS[Access.WRITE],
+    InstructionKind.ASYNC_COPY: "cp.async",
+}
+_VERBS = {InstructionKind.LOAD: "loads", InstructionKind.STORE: "stores", InstructionKind.ASYNC_COPY: "copies"}
 _CONDITION = "if neighbours lay in one thread, at addresses known to be contiguous and aligned, under one mask"
 _DOTS = frozenset({"tt.dot", "tt.dot_scaled"})
 
@@ -251,30 +255,30 @@ def _widths(profile: LineProfile, possible: int) -> Iterator[Badge]:
 
 
 def _units(profile: LineProfile, *, is_slow_dot: bool) -> Iterator[Badge]:
-    for unit in dict.fromkeys(instruction.unit for instruction, _ in profile.of(Kind.TENSOR)):
-        yield Badge(unit, f"on the tensor cores: {_listed(profile, Kind.TENSOR)}")
+    for unit in dict.fromkeys(instruction.unit for instruction, _ in profile.of(InstructionKind.TENSOR)):
+        yield Badge(unit, f"on the tensor cores: {_listed(profile, InstructionKind.TENSOR)}")
     if is_slow_dot:
         tip = "this dot did not reach the tensor cores: it is computed by ordinary multiplications and additions"
         yield Badge("no tensor cores", tip, alarm=True)
 
 
 def _others(profile: LineProfile, binary: LineProfile, spill_bytes: int | None) -> Iterator[Badge]:
-    if profile.count(Kind.BULK_COPY):
-        yield Badge("TMA", f"copied by the tensor memory accelerator: {_listed(profile, Kind.BULK_COPY)}")
-    if profile.count(Kind.ATOMIC):
-        yield Badge(MARKS[Access.ATOMIC], f"atomic: {_listed(profile, Kind.ATOMIC)}")
-    if profile.count(Kind.BARRIER):
-        yield Badge("bar", f"waits at a barrier: {_listed(profile, Kind.BARRIER)}")
+    if profile.count(InstructionKind.BULK_COPY):
+        yield Badge("TMA", f"copied by the tensor memory accelerator: {_listed(profile, InstructionKind.BULK_COPY)}")
+    if profile.count(InstructionKind.ATOMIC):
+        yield Badge(MARKS[Access.ATOMIC], f"atomic: {_listed(profile, InstructionKind.ATOMIC)}")
+    if profile.count(InstructionKind.BARRIER):
+        yield Badge("bar", f"waits at a barrier: {_listed(profile, InstructionKind.BARRIER)}")
     spilling = binary if binary.instructions else profile
-    spills = spilling.count(Kind.SPILL)
+    spills = spilling.count(InstructionKind.SPILL)
     if spills and spill_bytes == 0:
-        yield Badge(f"stack {spills}", f"on the stack, in local memory: {_listed(spilling, Kind.SPILL)}")
+        yield Badge(f"stack {spills}", f"on the stack, in local memory: {_listed(spilling, InstructionKind.SPILL)}")
     elif spills:
         tip = f"{plural(spills, 'instruction')} for spilled registers or a stack, in local memory: "
-        yield Badge(f"spill {spills}", tip + _listed(spilling, Kind.SPILL), alarm=True)
+        yield Badge(f"spill {spills}", tip + _listed(spilling, InstructionKind.SPILL), alarm=True)
 
 
-def _listed(profile: LineProfile, kind: Kind) -> str:
+def _listed(profile: LineProfile, kind: InstructionKind) -> str:
     return ", ".join(_times(instruction, count) for instruction, count in profile.of(kind))
 
 
@@ -299,5 +303,5 @@ def _slow_dots(exploration: Exploration, machine: Stage) -> frozenset[LineKey]:
     """Return the lines of dots without an instruction of the tensor cores; none where such stand on other lines."""
     operations = exploration.compiled.graph.operations
     dots = {key_of(place_of(operation.location)) for operation in operations if operation.name in _DOTS}
-    fast = {key for key, profile in machine.profiles.items() if profile.count(Kind.TENSOR)}
+    fast = {key for key, profile in machine.profiles.items() if profile.count(InstructionKind.TENSOR)}
     return frozenset(key for key in dots - fast if key is not None) if fast <= dots else frozenset()

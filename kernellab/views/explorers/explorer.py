@@ -255,7 +255,7 @@ _SASS_GAP = re.compile(r"^\s*(/\*[0-9a-f]{4,}\*/)\s+")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LineRun:
     """Successive lines that come from one source line, ``key``, inlined where ``calls`` tell, from the inside out."""
 
     lines: tuple[str, ...]
@@ -263,7 +263,7 @@ class Run:
     calls: tuple[LineKey, ...]
 
 
-def fitted(stage: Stage) -> tuple[Run, ...]:
+def fitted(stage: Stage) -> tuple[LineRun, ...]:
     """Return the runs of a stage, folded so far that they stay below `STAGE_BYTES_AT_MOST`, if that is possible.
 
     Every run keeps its first lines, so that every source line can still be followed to what it became.
@@ -273,10 +273,10 @@ def fitted(stage: Stage) -> tuple[Run, ...]:
     return tuple(_fold(stage.name, run, kept) for run in runs)
 
 
-def _runs(stage: Stage) -> Iterator[Run]:
+def _runs(stage: Stage) -> Iterator[LineRun]:
     places = {name: (key_of(place), _calls(place)) for name, place in stage.places.items()}
     for (key, calls), group in groupby(stage.lines, key=lambda line: places[id(line.place)]):
-        yield Run(tuple(_shortened(stage.name, line.text) for line in group), key, calls)
+        yield LineRun(tuple(_shortened(stage.name, line.text) for line in group), key, calls)
 
 
 def _calls(place: Location) -> tuple[LineKey, ...]:
@@ -284,11 +284,11 @@ def _calls(place: Location) -> tuple[LineKey, ...]:
     return tuple(dict.fromkeys(key for key in keys if key is not None))
 
 
-def _run_size(run: Run, kept: int | None) -> int:
+def _run_size(run: LineRun, kept: int | None) -> int:
     return _RUN_BYTES + sum(map(len, run.lines[:kept])) + len(run.lines[:kept])
 
 
-def _fold(name: str, run: Run, kept: int | None) -> Run:
+def _fold(name: str, run: LineRun, kept: int | None) -> LineRun:
     if kept is None or len(run.lines) <= kept + 2:
         return run
     return replace(run, lines=(*run.lines[:kept], f"    … {_folded(name, run.lines[kept:])}"))

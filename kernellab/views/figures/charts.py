@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from math import floor, inf, log10
 
-from kernellab.explore.history import Evaluation, History
+from kernellab.explore.history import Evaluation, PointHistory
 from kernellab.views.wording import plural
 
 Tip = Callable[[Evaluation], str]
@@ -38,7 +38,7 @@ class _Scale:
         return self.base - (at - low) / ((high - low) or 1.0) * (self.base - self.top)
 
 
-def history_svg(history: History, best: Evaluation | None, current: Evaluation | None, tip: Tip) -> str:
+def history_svg(history: PointHistory, best: Evaluation | None, current: Evaluation | None, tip: Tip) -> str:
     """Return the history as inline SVG in the colours of the page; points that failed stand on the axis as crosses.
 
     ``tip`` gives what hovering over a point tells. The points have their times with intervals; where none was timed,

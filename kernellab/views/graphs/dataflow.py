@@ -10,7 +10,7 @@ from kernellab.ir.effects import Access, Effects
 from kernellab.ir.graph import Block, Graph, Operation, Value
 from kernellab.ir.operations import MEMORY, TERMINATORS
 from kernellab.ir.uses import joins
-from kernellab.views.graphs.diagram import Kind
+from kernellab.views.graphs.diagram import BoxKind
 
 BRANCHES = frozenset({"cf.br", "cf.cond_br"})
 YIELDS = TERMINATORS - BRANCHES - {"ub.unreachable"}  # what a region hands on: it has no box of its own
@@ -120,22 +120,22 @@ def _terminator(graph: Graph, block: Block) -> Operation:
 
 
 VERBS = {Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates atomically"}
-KINDS = {Access.READ: Kind.READ, Access.WRITE: Kind.WRITE, Access.ATOMIC: Kind.ATOMIC}
+KINDS = {Access.READ: BoxKind.READ, Access.WRITE: BoxKind.WRITE, Access.ATOMIC: BoxKind.ATOMIC}
 _STRENGTH = (Access.READ, Access.WRITE, Access.ATOMIC)
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class MemoryTouch:
     """What one operation does to memory: per kind of access the arguments, () where the effects do not name them."""
 
     arguments: Mapping[Access, tuple[str, ...]]
     unknown: str = ""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> BoxKind:
         """The kind of box: the strongest access decides."""
         done = [access for access in _STRENGTH if access in self.arguments]
-        return KINDS[done[-1]] if done else Kind.UNKNOWN
+        return KINDS[done[-1]] if done else BoxKind.UNKNOWN
 
     def words(self) -> str:
         """Return for instance ``reads x_ptr · writes out_ptr``."""
@@ -147,7 +147,7 @@ class Touch:
         return " · ".join([*parts, *(["unknown memory"] if self.unknown else [])])
 
 
-def touches(graph: Graph, effects: Effects | None) -> Mapping[int, Touch]:
+def touches(graph: Graph, effects: Effects | None) -> Mapping[int, MemoryTouch]:
     """Return what each operation does, by its index.
 
     Without effects, or for an operation that they do not list, its name tells the kind of access, not the argument.
@@ -164,12 +164,14 @@ def touches(graph: Graph, effects: Effects | None) -> Mapping[int, Touch]:
         if operation.name in MEMORY and operation.index not in arguments:
             _ = arguments[operation.index][MEMORY[operation.name].access]
     return {
-        index: Touch({kind: tuple(names) for kind, names in arguments.get(index, {}).items()}, unknown.get(index, ""))
+        index: MemoryTouch(
+            {kind: tuple(names) for kind, names in arguments.get(index, {}).items()}, unknown.get(index, "")
+        )
         for index in sorted({*arguments, *unknown})
     }
 
 
-def merged(parts: Iterable[Touch]) -> Touch | None:
+def merged(parts: Iterable[MemoryTouch]) -> MemoryTouch | None:
     """Return what several operations do together, or None where they touch nothing."""
     together: dict[Access, dict[str, None]] = defaultdict(dict)
     reasons: dict[str, None] = {}
@@ -182,4 +184,4 @@ def merged(parts: Iterable[Touch]) -> Touch | None:
             reasons[touch.unknown] = None
     if not some:
         return None
-    return Touch({kind: tuple(names) for kind, names in together.items()}, "; ".join(reasons))
+    return MemoryTouch({kind: tuple(names) for kind, names in together.items()}, "; ".join(reasons))

@@ -13,7 +13,7 @@ from kernellab.ir.slices import Slice, argument_slice, operation_slice, value_sl
 from kernellab.views.wording import plural
 
 
-class Kind(StrEnum):
+class BoxKind(StrEnum):
     """What a box stands for. Each kind has a shape of its own beside its colour; a tensor is text on an arrow."""
 
     ARGUMENT = "argument"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
     OUTPUT = "output"
 
 
-class Flow(StrEnum):
+class ArrowKind(StrEnum):
     """What an arrow carries: data, an address, a mask, only the order of control, or a change of what was there."""
 
     VALUE = "value"
@@ -50,7 +50,7 @@ class Node:
 
     id: str
     lines: tuple[str, ...]
-    kind: Kind
+    kind: BoxKind
     tip: str
     cluster: str | None = None
     source_line: int | None = None
@@ -66,7 +66,7 @@ class Edge:
 
     tail: str
     head: str
-    flow: Flow
+    flow: ArrowKind
     tip: str
     back: bool = False
 
@@ -102,7 +102,7 @@ def merged_edges(edges: Iterable[Edge]) -> tuple[Edge, ...]:
     for edge in edges:
         if edge.tail != edge.head:
             groups[edge.tail, edge.head, edge.back].append(edge)
-    order = list(Flow)
+    order = list(ArrowKind)
     return tuple(
         replace(
             group[0],
@@ -138,8 +138,8 @@ def occupied(clusters: Iterable[Cluster], nodes: Iterable[Node]) -> tuple[Cluste
     return tuple(cluster for cluster in clusters if cluster.id in used)
 
 
-_STRENGTH = (Kind.UNKNOWN, Kind.ATOMIC, Kind.WRITE, Kind.READ)
-_WORDS = {Kind.READ: "load", Kind.WRITE: "store", Kind.ATOMIC: "atomic"}
+_STRENGTH = (BoxKind.UNKNOWN, BoxKind.ATOMIC, BoxKind.WRITE, BoxKind.READ)
+_WORDS = {BoxKind.READ: "load", BoxKind.WRITE: "store", BoxKind.ATOMIC: "atomic"}
 _TOLD = 10  # boxes that a tooltip lists
 
 
@@ -220,7 +220,7 @@ def _box(frame: Cluster, members: list[Node]) -> Node:
     return Node(
         frame.id,
         (f"▸ {frame.label}", ", ".join([plural(len(members), "box"), *counts])),
-        next((kind for kind in _STRENGTH if kinds[kind]), Kind.CONTROL),
+        next((kind for kind in _STRENGTH if kinds[kind]), BoxKind.CONTROL),
         "\n".join([f"{frame.label}, folded:", *titles[:_TOLD], *rest]),
         frame.parent,
         first.source_line,

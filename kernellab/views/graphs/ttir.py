@@ -15,7 +15,7 @@ from kernellab.views.graphs.dataflow import (
     FOLDED,
     YIELDS,
     Inflow,
-    Touch,
+    MemoryTouch,
     controlled,
     direct_operands,
     inflows,
@@ -24,7 +24,7 @@ from kernellab.views.graphs.dataflow import (
     origins,
     touches,
 )
-from kernellab.views.graphs.diagram import Cluster, Diagram, Edge, Flow, Kind, Node, merged_edges, occupied
+from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Cluster, Diagram, Edge, Node, merged_edges, occupied
 from kernellab.views.graphs.labels import (
     SourceText,
     constants,
@@ -38,11 +38,11 @@ from kernellab.views.graphs.labels import (
 from kernellab.views.wording import shortened
 
 
-def flow_of(value: Value) -> Flow:
+def flow_of(value: Value) -> ArrowKind:
     """Return what an arrow from this value carries."""
     if value.is_pointer:
-        return Flow.ADDRESS
-    return Flow.MASK if value.element == "i1" else Flow.VALUE
+        return ArrowKind.ADDRESS
+    return ArrowKind.MASK if value.element == "i1" else ArrowKind.VALUE
 
 
 def frame_label(operation: Operation, region: int, source: SourceText) -> str:
@@ -60,7 +60,7 @@ class _TtirView:
     def __init__(self, graph: Graph, effects: Effects | None, source: SourceText) -> None:
         self.graph = graph
         self.source = source
-        self.touches: Mapping[int, Touch] = touches(graph, effects)
+        self.touches: Mapping[int, MemoryTouch] = touches(graph, effects)
         self.constants = constants(graph)
         self.joins = inflows(graph)
 
@@ -76,7 +76,7 @@ class _TtirView:
         merged = merged_edges(edges)
         touched = {edge.tail for edge in merged} | {edge.head for edge in merged}
         shown = tuple(
-            node for node in (*self._arguments(), *nodes) if node.kind is not Kind.SCALAR or node.id in touched
+            node for node in (*self._arguments(), *nodes) if node.kind is not BoxKind.SCALAR or node.id in touched
         )
         return Diagram(title, shown, merged, occupied((*self._helpers(), *clusters), shown), tuple(order))
 
@@ -90,7 +90,7 @@ class _TtirView:
             cluster = None if function.is_kernel else f"r{function.region}"
             for value, name in zip(function.arguments, function.parameters, strict=False):
                 known = self.graph.values[value]
-                kind = Kind.ARGUMENT if known.is_pointer else Kind.SCALAR
+                kind = BoxKind.ARGUMENT if known.is_pointer else BoxKind.SCALAR
                 yield Node(f"v{value}", (name, short_type(known)), kind, f"argument {name}\n{known.type}", cluster)
 
     def _into(
@@ -169,7 +169,7 @@ class OperationView(_TtirView):
                 yield Node(
                     f"v{value}",
                     lines,
-                    Kind.CONTROL,
+                    BoxKind.CONTROL,
                     f"carried value\n{value_words(known)}",
                     self.cluster_of(block) or cluster,
                 )
@@ -182,17 +182,17 @@ class OperationView(_TtirView):
     def _operation(self, operation: Operation) -> Node:
         touch = self.touches.get(operation.index)
         place = place_of(operation.location)
-        kind = touch.kind if touch else Kind.COMPUTE
+        kind = touch.kind if touch else BoxKind.COMPUTE
         cluster = self.cluster_of(operation.block)
         title = operation_title(self.graph, operation, self.constants, touch)
         details = self._details(operation, touch)
         if operation.name == "scf.for":
-            kind, cluster = Kind.CONTROL, f"r{operation.regions[0]}"
+            kind, cluster = BoxKind.CONTROL, f"r{operation.regions[0]}"
             title, details = self._loop_words(operation)
         elif operation.regions and operation.name not in FOLDED:
-            kind, details = Kind.CONTROL, []
+            kind, details = BoxKind.CONTROL, []
         elif operation.name in BRANCHES:
-            kind = Kind.CONTROL
+            kind = BoxKind.CONTROL
         tip = operation_tip(self.graph, operation, touch, self.source)
         unsure = touch is not None and bool(touch.unknown)
         made_of = tuple(self._inside(operation)) if operation.name in FOLDED else (operation.index,)
@@ -216,7 +216,7 @@ class OperationView(_TtirView):
                 for index in self.graph.blocks[block].operations:
                     yield from self._inside(self.graph.operations[index])
 
-    def _details(self, operation: Operation, touch: Touch | None) -> list[str]:
+    def _details(self, operation: Operation, touch: MemoryTouch | None) -> list[str]:
         """Return the name and type of the result; of what is stored, where there is no result."""
         shown = operation.results[:1] or (operation.operands[1:2] if touch else ())
         return [self._value_words(self.graph.values[index]) for index in shown]
@@ -244,7 +244,7 @@ class OperationView(_TtirView):
                 for operand in direct_operands(self.graph, operation):
                     yield from self._into(f"o{operation.index}", operation, Inflow(operand, back=False), *ends)
                 for first in controlled(self.graph, operation):
-                    yield Edge(f"o{operation.index}", f"o{first.index}", Flow.CONTROL, "")
+                    yield Edge(f"o{operation.index}", f"o{first.index}", ArrowKind.CONTROL, "")
         for value, sources in self.joins.items():
             known = self.graph.values[value]
             if known.operation is None and value not in self.heads and not is_folded(self.graph, known.block):
@@ -348,9 +348,9 @@ class SourceView(_TtirView):
         number = self.source.words(line.place).removeprefix("line ")
         title = f"{number}  {shortened(text or self._summary(line), _TEXT_LIMIT)}".strip()
         details = [part for part in (touch.words() if touch else "", self._result(line)) if part]
-        kind = touch.kind if touch else Kind.COMPUTE
+        kind = touch.kind if touch else BoxKind.COMPUTE
         if touch is None and any(op.regions and op.name not in FOLDED for op in line.operations):
-            kind, details = Kind.CONTROL, []
+            kind, details = BoxKind.CONTROL, []
         lines = (title, " · ".join(details)) if details else (title,)
         unsure = touch is not None and bool(touch.unknown)
         return Node(
@@ -383,7 +383,7 @@ class SourceView(_TtirView):
                 return short_type(known) if known.shape else ""
         return ""
 
-    def _tip(self, line: _Line, text: str, touch: Touch | None) -> str:
+    def _tip(self, line: _Line, text: str, touch: MemoryTouch | None) -> str:
         where = self.source.words(line.place)
         counted: dict[str, int] = defaultdict(int)
         for operation in line.operations:
@@ -402,7 +402,7 @@ class SourceView(_TtirView):
                 flow = Inflow(operand, back=False)
                 yield from self._into(head, operation, flow, self.heads.__contains__, self._box_of)
             for first in controlled(self.graph, operation):
-                yield Edge(head, self.line_of[first.index], Flow.CONTROL, "")
+                yield Edge(head, self.line_of[first.index], ArrowKind.CONTROL, "")
 
     def order(self) -> Iterator[tuple[str, str]]:
         """Yield pairs of boxes of which the first goes above: what follows a loop, and one load after another."""

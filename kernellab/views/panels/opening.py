@@ -12,7 +12,7 @@ from kernellab._triton.kernel import Kernel
 from kernellab.errors import UsageError
 from kernellab.explore.controls import OPTIONS, Subject, planned
 from kernellab.explore.evaluator import Evaluator
-from kernellab.explore.history import History
+from kernellab.explore.history import PointHistory
 from kernellab.explore.kept_points import Keeper
 from kernellab.explore.launching import Requests
 from kernellab.explore.on_cpu import BYTES_AT_MOST, Interpreted
@@ -106,7 +106,7 @@ def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdi
         interpreted = Interpreted(runtime.interpret, held, verdicts, tuple(stated.reset_to_zero))
     else:
         on_gpu = _on_gpu(runtime, inputs, verdicts)
-    evaluator = Evaluator(runtime.compiler, requests, History(closure.name), here, interpreted, on_gpu)
+    evaluator = Evaluator(runtime.compiler, requests, PointHistory(closure.name), here, interpreted, on_gpu)
     entry = closure.functions[0]
     source = SourceText.of(entry.text, entry.first_line, closure.label(entry.file))
     panel = Panel(evaluator, plan, Keeper(kernels, kernel, requests), source, str(target))

@@ -16,10 +16,10 @@ from IPython import get_ipython
 from IPython.display import display
 
 from kernellab.errors import KernellabError, UnknownTarget, UsageError, choice_message
-from kernellab.explore.controls import Control, Plan, label_of, values_text
+from kernellab.explore.controls import Control, ControlPlan, label_of, values_text
 from kernellab.explore.evaluator import Evaluator
-from kernellab.explore.history import Evaluation, History, Point
-from kernellab.explore.kept_points import Keeper, Kept, earlier_words
+from kernellab.explore.history import Evaluation, Point, PointHistory
+from kernellab.explore.kept_points import Keeper, KeptPoint, earlier_words
 from kernellab.explore.schedule import LatestOnly, Superseded, pace_here
 from kernellab.measure.provenance import device_of
 from kernellab.target import Target, known_targets, parse_target
@@ -39,7 +39,9 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
     A saved notebook keeps a picture of the point that was current.
     """
 
-    def __init__(self, evaluator: Evaluator, plan: Plan, keeper: Keeper, source: SourceText, target: str) -> None:
+    def __init__(
+        self, evaluator: Evaluator, plan: ControlPlan, keeper: Keeper, source: SourceText, target: str
+    ) -> None:
         self._evaluator, self._keeper, self._source = evaluator, keeper, source
         self._notes = plan.notes
         self._kept = earlier_words(keeper.earlier())
@@ -81,7 +83,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         return {name: slider.value for name, slider in self._sliders.items()}
 
     @property
-    def evaluations(self) -> History:
+    def evaluations(self) -> PointHistory:
         """What was found at each point, in turn."""
         return self._evaluator.history
 
@@ -130,7 +132,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         assert self._latest is not None, "something was shown"
         return self._latest
 
-    def keep(self) -> Kept:
+    def keep(self) -> KeptPoint:
         """Keep the current point as a config of the kernel, in the store of the lab.
 
         Raises:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from kernellab.explore.controls import Control, label_of
-from kernellab.explore.history import Evaluation, History
+from kernellab.explore.history import Evaluation, PointHistory
 from kernellab.launch.run import Severity
 from kernellab.measure.statistics import Interval
 from kernellab.views.elements import minified, style_sheet
@@ -22,7 +22,7 @@ class Shown:
 
     kernel: str
     controls: tuple[Control, ...]
-    history: History
+    history: PointHistory
     latest: Evaluation | None = None
     notes: tuple[str, ...] = ()
     kept: str = ""
@@ -81,7 +81,7 @@ def time_words(evaluation: Evaluation) -> str:
     return f"{row.time_ms:.4g} ms ({row.low_ms:.4g} to {row.high_ms:.4g})"
 
 
-def against_words(evaluation: Evaluation, history: History) -> str:
+def against_words(evaluation: Evaluation, history: PointHistory) -> str:
     """Return how a point compares with the best before it."""
     if evaluation.row.time_ms is None:
         return ""
@@ -120,7 +120,7 @@ def run_words(evaluation: Evaluation) -> str:
     return f"the interpreter ran {plural(programs, 'program')}, {found}"
 
 
-def facts(evaluation: Evaluation, history: History) -> list[Fact]:
+def facts(evaluation: Evaluation, history: PointHistory) -> list[Fact]:
     """Return the figures of a point, the most wanted first."""
     found = []
     row = evaluation.row
@@ -138,7 +138,7 @@ def facts(evaluation: Evaluation, history: History) -> list[Fact]:
     return found
 
 
-def _against_fact(evaluation: Evaluation, history: History) -> tuple[str, str]:
+def _against_fact(evaluation: Evaluation, history: PointHistory) -> tuple[str, str]:
     best = next((each for each in history if each.number == evaluation.best), None)
     if best is None or evaluation.against is None:
         return "first", "nothing to compare with yet"
