@@ -14,7 +14,7 @@ from triton.runtime.autotuner import Autotuner
 
 import kernellab
 from kernellab.errors import UnknownName, UsageError
-from kernellab.registry import Listing, Loaded
+from kernellab.registry import Listing, LoadedVersion
 from kernellab.store import Measurement
 from kernellab.views.cards.kernels import age_words, listing_html, listing_text, loaded_html, loaded_text
 from kernellab.views.cards.results import exported_text
@@ -127,7 +127,7 @@ def test_measurements_give_the_best_config_and_time(value: Callable[[str], Any])
 def test_a_kernel_is_defined_again_with_its_helpers(shell: InteractiveShell, value: Callable[[str], Any]) -> None:
     del shell.user_ns["scale_kernel"], shell.user_ns["scaled"]
     loaded = value("%triton_load scale_kernel@1")
-    assert isinstance(loaded, Loaded)
+    assert isinstance(loaded, LoadedVersion)
     assert loaded.names == ("scale_kernel", "scaled")
     assert isinstance(shell.user_ns["scale_kernel"], Autotuner)
     assert "@triton.autotune" in loaded_text(loaded)
