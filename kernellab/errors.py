@@ -46,6 +46,7 @@ class Place:
     text: str | None = None
 
     def source_line(self) -> str:
+        """The text of the line: as it was when it was noted, else as it is now."""
         return self.text if self.text is not None else linecache.getline(self.file, self.line).rstrip("\n")
 
 

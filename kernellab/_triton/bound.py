@@ -100,10 +100,12 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         return partial(self.front, grid)
 
     def add_pre_run_hook(self, hook: Any) -> None:
+        """Add a hook that Triton calls before each launch, with what the user gave by position and by name."""
         super().add_pre_run_hook(hook)
         self.launcher.restart()  # hooks see what the user gave by position and what by name
 
     def create_binder(self) -> Any:
+        """Return what Triton keeps per device, with the compile function and the keys of a bound kernel."""
         kernels, _, *others = super().create_binder()
         self.compile = self._compile
         return kernels, _Keys(), *others
@@ -115,6 +117,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         )
 
     def run(self, *args: Any, grid: Any, warmup: bool, **meta: Any) -> Any:
+        """Launch through the runtime of the lab; returns what `JITFunction.run` returns."""
         __tracebackhide__ = True
         return self.runtime.launch(self, args, meta, grid, warmup)
 
@@ -189,6 +192,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
 
     @property
     def cache_key(self) -> str:
+        """The hash of the kernel's text and of what it reaches, with the globals as they are now."""
         self.captures()
         return str(super().cache_key)
 
@@ -227,6 +231,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
         return partial(self.front, grid)
 
     def run(self, *args: Any, **meta: Any) -> Any:
+        """Launch with the config that the lab tuned for these arguments; returns what `Autotuner.run` returns."""
         with _entered(self):
             return self._run(*args, **meta)
 
@@ -298,6 +303,7 @@ class BoundHeuristics(Heuristics):  # type: ignore[misc]
         return partial(self.front, grid)
 
     def run(self, *args: Any, **meta: Any) -> Any:
+        """Launch with what the heuristics give; returns what `Heuristics.run` returns."""
         __tracebackhide__ = True
         with _entered(self):
             return super().run(*args, **meta)

@@ -72,6 +72,7 @@ def values_of(chain: Chain, args: tuple[Any, ...], meta: Mapping[str, Any]) -> t
 
 
 def values_with_defaults(chain: Chain, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the value of each parameter: given, else its default; None where a decorator supplies it."""
     supplied = supplied_by(chain)
     found = []
     for parameter, value in zip(chain.function.params, values, strict=True):

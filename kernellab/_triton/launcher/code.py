@@ -112,6 +112,7 @@ class ArgumentLayout:
     style: Style = Style.UNKNOWN
 
     def names(self, *kinds: ArgumentKind) -> list[str]:
+        """Return the parameters of some kinds."""
         return [slot.name for slot in self.slots if slot.kind in kinds]
 
 

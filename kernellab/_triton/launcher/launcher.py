@@ -50,10 +50,12 @@ class Context:
 
 
 def context_of(function: Any) -> Context:
+    """Return the circumstances that a launch function holds under: the driver, and what the kernel takes from outside."""
     return Context(drivers._active, function.captures())
 
 
 def scope_of(chain: Chain, **own: Any) -> dict[str, Any]:
+    """Return the globals of a launch function, under names that no parameter has."""
     import torch  # a launch needs it anyway
 
     active = drivers.active
@@ -87,6 +89,7 @@ def scope_of(chain: Chain, **own: Any) -> dict[str, Any]:
 
 
 def by_slot(chain: Chain, slots: tuple[Slot, ...], values: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the globals that stand for parameters: the type that each was given, and its default."""
     scope: dict[str, Any] = {}
     for slot, value, parameter in zip(slots, values, chain.function.params, strict=True):
         scope[f"_kl_type_{slot.name}"] = layout_type(value)
@@ -96,6 +99,7 @@ def by_slot(chain: Chain, slots: tuple[Slot, ...], values: tuple[Any, ...]) -> d
 
 
 def by_context(context: Context) -> dict[str, Any]:
+    """Return the globals that circumstances are compared with."""
     scope = {"_kl_driver": context.driver}
     for i, capture in enumerate(context.captures):
         scope[f"_kl_scope{i}"], scope[f"_kl_global{i}"] = capture.scope, capture.value
