@@ -100,7 +100,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         return partial(self.front, grid)
 
     def add_pre_run_hook(self, hook: Any) -> None:
-        """Add a hook that Triton calls before each launch, with what the user gave by position and by name."""
+        """Add a hook that Triton calls before each launch, with arguments as the user gave them."""
         super().add_pre_run_hook(hook)
         self.launcher.restart()  # hooks see what the user gave by position and what by name
 

@@ -50,7 +50,7 @@ class Context:
 
 
 def context_of(function: Any) -> Context:
-    """Return the circumstances that a launch function holds under: the driver, and what the kernel takes from outside."""
+    """Return what a launch function holds under: the driver, and what the kernel takes from outside."""
     return Context(drivers._active, function.captures())
 
 
