@@ -93,6 +93,7 @@ class Workbench:
             found.append(BenchTiming(bad_hook=str(exc)))
         except LAUNCH_ERRORS as exc:
             found.append(self._failed(exc))
+        self.memory.groups.clear()  # the one that is there has no number
         damages = () if found and found[-1].fault else self.memory.damages()
         return [BenchTiming(damages=damages)] if damages else found
 

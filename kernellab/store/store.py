@@ -91,9 +91,10 @@ class History:
         return self.database.readable("measurements", rows, _measurement_row)
 
     def best(self, version_id: int) -> Measurement | None:
-        """Return the fastest good measurement of the newest key, or None."""
-        rows = [row for row in self.measurements(version_id) if row.measurement.time_ms is not None]
-        good = [row.measurement for row in rows if row.measurement.status == "ok"]
+        """Return the fastest good measurement of the newest key, or None; a later one may say that it is not good."""
+        found = [(_identity(row.measurement), row.measurement) for row in self.measurements(version_id)]
+        last = {identity: measurement.status for identity, measurement in found}
+        good = [m for identity, m in found if m.status == last[identity] == "ok" and m.time_ms is not None]
         latest = [m for m in good if m.key == good[-1].key]
         return min(latest, key=lambda m: m.time_ms or 0.0, default=None)
 
@@ -114,6 +115,11 @@ class History:
         values = [self.database.rows(f"PRAGMA {name}")[0][0] for name in ("page_count", "freelist_count", "page_size")]
         pages, free, page_bytes = (int(str(value)) for value in values)
         return (pages - free) * page_bytes
+
+
+def _identity(measurement: Measurement) -> tuple[str, str]:
+    """Return what later measurements of the same are known by."""
+    return measurement.key, json.dumps(measurement.config, sort_keys=True)
 
 
 def _delete_oldest(cursor: sqlite3.Cursor, table: str, order: str) -> int:

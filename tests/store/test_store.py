@@ -132,6 +132,16 @@ def test_the_best_measurement_is_the_fastest_good_one_of_the_newest_key() -> Non
     assert [row.measurement.status for row in store.history.measurements(key="new")] == ["ok", "ok", "wrong", "fault"]
 
 
+def test_what_turned_out_to_differ_from_most_is_not_the_best() -> None:
+    store = Store(None)
+    version = store.add(ADD, "a", "k")
+    rows = [(64, "ok", 1.0), (128, "ok", 2.0), (256, "ok", 3.0), (64, "differs", 1.0), (256, "ok", 3.5)]
+    store.history.add_measurements(version.id, [Measurement("key", {"BLOCK": b}, "gpu", s, ms) for b, s, ms in rows])
+    best = store.history.best(version.id)
+    assert best is not None
+    assert best.config == {"BLOCK": 128}
+
+
 def test_derived_rows_are_trimmed_oldest_first_and_kernels_never() -> None:
     store = Store(None)
     version = store.add(ADD, "a", "k")
