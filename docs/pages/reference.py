@@ -59,12 +59,14 @@ CHAPTERS = (
         "What `lab.tune` takes and gives.",
         (
             "kernellab.tune.result.Tuning",
+            "kernellab.tune.result.Agreement",
             "kernellab.tune.result.Row",
             "kernellab.tune.result.Status",
             "kernellab.measure.config.Config",
             "kernellab.measure.config.Space",
             "kernellab.tune.search",
             "kernellab.views.figures.tuning",
+            "kernellab.views.figures.agreement",
         ),
     ),
     Chapter(

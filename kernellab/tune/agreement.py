@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
+from kernellab.source import Malformed, parsed_json, reading, require, require_type
 from kernellab.tune.result import Agreement, Row
 
 NOT_REPEATED = "-"
@@ -56,12 +57,19 @@ class Outputs:
         return largest if 2 * len(largest) > len(self.groups) else []
 
     def outvoted(self) -> list[Config]:
-        """Return the configs that differ from most."""
-        majority = set(self.majority())
+        """Return the configs that are known to differ from most."""
+        majority = self.majority()
         if not majority:
             return []
-        apart = (config for config, group in self.groups.items() if group != NOT_REPEATED and config not in majority)
-        return [config for config in apart if config not in self.trusted]
+        leader = self.groups[majority[0]]
+        apart = {group for group in set(self.groups.values()) if self._differ(group, leader)}
+        return [config for config, group in self.groups.items() if group in apart and config not in self.trusted]
+
+    def _differ(self, group: str, other: str) -> bool:
+        """Tell whether two groups are known to differ: somebody compared them, or a bench that told them apart."""
+        if NOT_REPEATED in {group, other} or group == other:
+            return False
+        return bool(self.pairs.get(frozenset((group, other)))) or _told_apart((group, other))
 
     def agreement(self) -> Agreement:
         """Return what a tuning tells of it."""
@@ -75,6 +83,7 @@ class Outputs:
         return Agreement(
             groups=tuple(map(tuple, members.values())),
             has_majority=bool(self.majority()),
+            disagrees=bool(differences) or _told_apart(members),
             differences=dict(sorted(differences.items())),
             not_compared=tuple(config for config, group in self.groups.items() if group == NOT_REPEATED),
         )
@@ -158,6 +167,21 @@ class Outputs:
         return leader
 
 
+def bench_group(bench: str, number: int) -> str:
+    """Return the group of a row by its number on a bench, which keeps the first few; a negative one is like none."""
+    return f"{bench}.{number}"
+
+
+def _told_apart(groups: Iterable[str]) -> bool:
+    """Tell whether a bench told some of these groups apart: it compares each with those that it keeps."""
+    found: dict[str, list[int]] = {}
+    for group in groups:
+        bench, _, number = group.rpartition(".")
+        if bench and number.lstrip("-").isdecimal():
+            found.setdefault(bench, []).append(int(number))
+    return any(len(numbers) > 1 and max(numbers) >= 0 for numbers in found.values())
+
+
 def _part(waiting: Mapping[str, int], lead: int) -> list[str]:
     """Return the next groups, at least one, that together weigh no more than the leader is ahead."""
     found: list[str] = []
@@ -174,9 +198,23 @@ def outputs_of(rows: Mapping[Config, Row], fresh: Collection[Config] = ()) -> Ou
     ran = {c: r for c, r in rows.items() if r.status in {Status.OK, Status.DIFFERS} and r.time_ms is not None}
     found = Outputs({config: _group(row) for config, row in ran.items()}, {}, fresh, {c for c in ran if ran[c].checked})
     for row in ran.values():
-        for other, differing in json.loads(row.apart or "{}").items():
-            found.pairs[frozenset((_group(row), other))] = tuple(OutputDifference(*each) for each in differing)
+        for other, differing in _differences(row.apart).items() if row.apart else ():
+            found.pairs[frozenset((_group(row), other))] = differing
     return found
+
+
+def _differences(text: str) -> dict[str, tuple[OutputDifference, ...]]:
+    """Return how a row differs from other groups; nothing for a text that is not what a row keeps."""
+    try:
+        with reading("how outputs differ"):
+            read = parsed_json(text).items()
+            found = {group: tuple(OutputDifference(*each) for each in differing) for group, differing in read}
+            for differing in found.values():
+                require_type(differing, tuple[OutputDifference, ...], "the differences")
+                require(bool(differing), "the differences", differing, "one at least")
+            return found
+    except Malformed:
+        return {}
 
 
 def judged(rows: Mapping[Config, Row], outputs: Outputs) -> dict[Config, Row]:

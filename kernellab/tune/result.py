@@ -77,19 +77,16 @@ class Agreement:
     """Which configs that ran left equal outputs, where no reference says which are right.
 
     ``groups`` are configs that agree, the largest group first; it holds more than half of those that ran where it
-    ``has_majority``. ``differences`` are those of the outputs of two of the largest groups, by their places.
-    ``not_compared`` configs are in no group: two of their launches differ, or nothing could be kept.
+    ``has_majority``. It ``disagrees`` where two groups are known to differ; not all need have met. ``differences`` are
+    those of the outputs of two of the largest groups, by their places. ``not_compared`` configs are in no group: two of
+    their launches differ, or nothing could be kept.
     """
 
     groups: tuple[tuple[Config, ...], ...]
     has_majority: bool
+    disagrees: bool
     differences: Mapping[tuple[int, int], tuple[OutputDifference, ...]] = field(default_factory=dict)
     not_compared: tuple[Config, ...] = ()
-
-    @property
-    def disagrees(self) -> bool:
-        """Whether any two configs left different outputs."""
-        return len(self.groups) > 1
 
     @property
     def arguments(self) -> tuple[OutputDifference, ...]:
@@ -218,6 +215,7 @@ def _plain(tuning: Tuning) -> dict[str, Any] | None:
     ]
     return {
         "groups": [[labels[config] for config in group] for group in found.groups],
+        "disagrees": found.disagrees,
         "majority": 0 if found.has_majority else None,
         "not_compared": [labels[config] for config in found.not_compared],
         "outputs": tuning.provenance.get("outputs"),
@@ -286,13 +284,20 @@ class Records:
             self.history.add_measurements(self.version_id, kept)
 
     def known(self) -> dict[Config, Row]:
-        """Return the latest row of every config that was measured under this key."""
+        """Return the latest row of every config that was measured under this key, with what is known of its outputs."""
         found: dict[str, Row] = {}
         for entry in self.history.measurements(key=self.key):
             row = row_of(entry.measurement)
             if row is not None:
-                found[row.config.key] = row
+                found[row.config.key] = _with_group(row, found.get(row.config.key))
         return {row.config: row for row in found.values()}
+
+
+def _with_group(row: Row, before: Row | None) -> Row:
+    """Return a row with the group of outputs of an earlier one, if it was made where nobody compared these."""
+    if row.group or before is None:
+        return row
+    return replace(row, group=before.group, apart=before.apart, outputs=row.outputs or before.outputs)
 
 
 def measurement_of(row: Row, key: str, device: str) -> Measurement:

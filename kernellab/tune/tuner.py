@@ -15,7 +15,7 @@ from kernellab.measure.config import Config
 from kernellab.measure.implementations import Implementation, Measured
 from kernellab.measure.outcomes import NO_GPU, Status, reason_of, status_of
 from kernellab.measure.statistics import interval
-from kernellab.tune.agreement import NOT_REPEATED, judged, outputs_of
+from kernellab.tune.agreement import NOT_REPEATED, bench_group, judged, outputs_of
 from kernellab.tune.device_pool import DevicePool, Taken
 from kernellab.tune.finals import EarlyFinals, Final, Policy, qualified, settle
 from kernellab.tune.progress import Counts, Stage, Watch, unwatched
@@ -270,9 +270,9 @@ class Tuner:
         if measured.group == NOT_COMPARED or self.pool is None:
             return NOT_REPEATED
         if measured.group == NO_GROUP:
-            return f"{self.name}.like none.{taken.candidate.index}"
+            return bench_group(f"{self.name}.{taken.place}", -1 - taken.candidate.index)
         place, group = self.pool.group_of(taken.place, measured.group)
-        return f"{self.name}.{place}.{group}"
+        return bench_group(f"{self.name}.{place}", group)
 
     def _device(self, place: int) -> int | None:
         return None if self.pool is None else self.pool.devices[place]

@@ -69,7 +69,7 @@ def divided_tuning(*, has_majority: bool, count: int = 5) -> Tuning:
     pairs = {(0, 1): (scratch,), (0, 2): (scratch, tail), (1, 2): (tail,)}
     if has_majority:
         rows[:2] = [replace(each, status=Status.DIFFERS, reason=f"{scratch.text}, from most") for each in rows[:2]]
-    agreement = Agreement(tuple(tuple(rows[i].config for i in group) for group in groups), has_majority, pairs)
+    agreement = Agreement(tuple(tuple(rows[i].config for i in group) for group in groups), has_majority, True, pairs)
     found = _tuning(tuple(rows), 2 if has_majority else 0, ())
     return replace(found, agreement=agreement, notes=(remark_of(agreement),))
 

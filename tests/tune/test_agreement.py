@@ -307,6 +307,47 @@ def test_rows_keep_how_groups_differ_as_json() -> None:
     assert list(json.loads(row.apart).values()) == [[["out", 3, 8, 0.5]]]
 
 
+@pytest.mark.parametrize(
+    "text", ["[", "[]", "7", '{"a": 7}', '{"a": []}', '{"a": [["out", "3", 8, 0.5]]}', '{"a": [[1]]}']
+)
+def test_what_no_row_keeps_is_no_difference(text: str) -> None:
+    store = Store()
+    store.tune([0, 0, 1], bench_of([0, 0, 1]))
+    store.rows = {each: replace(row, apart=text) for each, row in store.rows.items()}
+    outcome = store.tune([0, 0, 1], FakeBench({}))
+    assert list(statuses(outcome).values()) == [Status.OK, Status.OK, Status.DIFFERS]
+    assert outcome.agreement is not None
+    assert outcome.agreement.differences == {}
+
+
+def test_what_nobody_compared_is_not_said_to_differ() -> None:
+    groups = [0, 0, 0, 0]
+    store = Store()
+    store.tune(groups, bench_of(groups), count=3)
+    bench = bench_of(groups)
+    bench.times_ms = {**bench.times_ms, configs_of(groups)[3]: 0.9, config(7): KeyboardInterrupt()}
+    outcome = tune([*configs_of(groups), config(7)], bench, known=dict(store.rows), record=store.add)
+    assert outcome.interrupted
+    assert list(statuses(outcome).values())[:4] == [Status.OK] * 4
+    later = bench_of(groups)
+    again = store.tune(groups, later)
+    assert later.measured == later.compared == []
+    assert again.agreement is not None
+    assert not again.agreement.disagrees
+    assert remark_of(again.agreement) == ""
+
+
+def test_rows_checked_by_different_references_are_not_said_to_differ() -> None:
+    store, groups = Store(), [0, 0, 0]
+    store.tune(groups, bench_of(groups))
+    rows = enumerate(store.rows.items())
+    store.rows = {each: replace(row, group="", checked=f"reference {i}") for i, (each, row) in rows}
+    outcome = store.tune(groups, FakeBench({}))
+    assert set(statuses(outcome).values()) == {Status.OK}
+    assert outcome.agreement is not None
+    assert not outcome.agreement.disagrees
+
+
 def test_who_does_not_repeat_itself_is_in_no_group_and_may_win() -> None:
     store = Store()
     groups = [RANDOM, 0, 0, 1]

@@ -133,5 +133,5 @@ def test_where_all_agree_or_a_reference_decided_there_is_no_such_figure() -> Non
     assert agreement_figure(small_tuning().frame) is None
     one = divided_tuning(has_majority=True)
     assert one.agreement is not None
-    alike = replace(one, agreement=replace(one.agreement, groups=one.agreement.groups[:1]))
+    alike = replace(one, agreement=replace(one.agreement, groups=one.agreement.groups[:1], disagrees=False))
     assert agreement_figure(alike.frame) is None

@@ -29,7 +29,7 @@ def agreement_figure(frame: pandas.DataFrame, *, dark: bool = False) -> Figure |
     groups differ is said below.
     """
     found = frame.attrs.get("agreement")
-    if not found or len(found["groups"]) < 2:
+    if not found or not found["disagrees"]:
         return None
     theme = DARK if dark else LIGHT
     bands, names = _bands(frame, found), _pair_lines(found)
