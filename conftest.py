@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import linecache
 import os
+import signal
 import tempfile
+import threading
 
 import pytest
 
@@ -15,6 +17,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Live progress shows on slow machines only, so cells whose output is compared go without it.
     """
+    _hear_interrupts()
     if _runs_notebooks(config):
         os.environ.setdefault("KERNELLAB_PROGRESS", "0")
     if "KERNELLAB_STORE" not in os.environ:
@@ -50,3 +53,9 @@ def _has_gpu() -> bool:
     import torch  # takes a second, which only GPU tests should pay for
 
     return torch.cuda.is_available()
+
+
+def _hear_interrupts() -> None:
+    """Let tests interrupt themselves also in a job that a shell put into the background, where SIGINT is ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
