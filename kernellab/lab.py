@@ -20,9 +20,8 @@ from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.launch.calls import addresses_of, named_arguments, require_grid, require_kernel, variants_of, verbs
-from kernellab.launch.device import is_lost_to_fork
 from kernellab.launch.recording import Recorder
-from kernellab.launch.run import Run
+from kernellab.launch.run import Run, is_lost_to_fork
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import LoadedVersion, Registry, define, keep, remember
 from kernellab.settings import read_settings

@@ -24,8 +24,15 @@ from triton.runtime.jit import JITFunction, compute_cache_key
 
 from kernellab._triton.closure import value_key
 from kernellab._triton.kernel import Bound, BoundJit, Kernel
-from kernellab._triton.launcher.captured import CapturedValue, are_alike, captures_of, reached
-from kernellab._triton.launcher.chain import MISSING, has_own_text, leaves
+from kernellab._triton.launcher.chain import (
+    MISSING,
+    CapturedValue,
+    are_alike,
+    captures_of,
+    has_own_text,
+    leaves,
+    reached,
+)
 from kernellab._triton.launcher.launcher import Launcher, Switch
 from kernellab._triton.objects import jit_function
 from kernellab._triton.specialize import run_keywords

@@ -13,8 +13,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from kernellab._triton.classes import ClassText, class_text
-from kernellab._triton.definitions import decorators_text, definition, global_names, scope_of
+from kernellab._triton.definitions import ClassText, class_text, decorators_text, definition, global_names, scope_of
 from kernellab._triton.kernel import Kernel
 from kernellab.errors import LaunchError, SourceError
 from kernellab.source import (

@@ -22,8 +22,7 @@ from typing import Any
 
 from kernellab._triton import CODE_GENERATOR
 from kernellab._triton.closure import closure_of, plain_bindings, require_taken
-from kernellab.compile.resources import resources_of
-from kernellab.compile.types import Compiled, CompileJob, parameters_of
+from kernellab.compile.types import Compiled, CompileJob, parameters_of, resources_of
 from kernellab.compile.worker import GRAPH, SUMMARY, BuildRequest, compile_kernel, graph_of_job, unwritable
 from kernellab.errors import KernellabError, Place, StoreError
 from kernellab.ir.effects import Effects, effects_of

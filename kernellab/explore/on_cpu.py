@@ -9,8 +9,7 @@ from typing import Any
 
 from kernellab.compile.types import Compiled
 from kernellab.explore.history import Verdict
-from kernellab.explore.launching import Request
-from kernellab.explore.verdicts import Verdicts, outputs_of
+from kernellab.explore.launching import Request, Verdicts, outputs_of
 from kernellab.launch.grid import Grid3
 from kernellab.launch.memory import size_bytes
 from kernellab.launch.poison import poison

@@ -8,8 +8,7 @@ from typing import Any
 
 from kernellab.compile.types import Compiled
 from kernellab.explore.history import Evaluation, Verdict
-from kernellab.explore.launching import Request
-from kernellab.explore.verdicts import Verdicts, agreement, first_verdict, outputs_of
+from kernellab.explore.launching import Request, Verdicts, agreement, first_verdict, outputs_of
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.implementations import Bench, implementation_of, launched_on_copies
 from kernellab.measure.launches import KernelLaunch, Launches, arithmetic, moved_bytes

@@ -28,9 +28,9 @@ from kernellab.gpu.worker import try_launch, warm_up
 from kernellab.ir.effects import Access, Site
 from kernellab.ir.provenance import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec
-from kernellab.launch.device import device_name, driver_version
 from kernellab.launch.grid import MAX_GRID, Grid3
 from kernellab.launch.reached import Reached, reached
+from kernellab.launch.run import device_name, driver_version
 from kernellab.launch.trial import TrialRequest, TrialResult
 from kernellab.store import PassedTrial, TrialLog
 from kernellab.workers.forks import lock

@@ -10,9 +10,8 @@ from typing import Any
 from kernellab._triton.closure import closure_of, require_taken
 from kernellab.errors import Place, WorkerTimeout
 from kernellab.ir.effects import Effects
-from kernellab.launch.device import multiprocessors
 from kernellab.launch.reached import apart, reached, tensors_at
-from kernellab.launch.run import Finding, InterpretJob, Run, RunOutcome
+from kernellab.launch.run import Finding, InterpretJob, Run, RunOutcome, multiprocessors
 from kernellab.launch.shared_memory import in_shared_memory
 from kernellab.source import Closure
 from kernellab.workers.uninterrupted import uninterrupted

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kernellab.ir.control import refuse_recursion
-from kernellab.ir.dataflow import Analysis, Touch
+from kernellab.ir.dataflow import Analysis, Touch, refuse_recursion
 from kernellab.ir.graph import Graph, Location
 from kernellab.ir.operations import Access
 from kernellab.ir.provenance import Alternative, OpaqueAddress, Origin, Origins, argument_in, arguments_of

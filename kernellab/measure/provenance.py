@@ -11,9 +11,9 @@ from typing import Any
 
 from kernellab._triton.closure import value_key
 from kernellab.errors import UsageError
-from kernellab.launch.device import device_name, driver_version
 from kernellab.launch.grid import checked_grid
 from kernellab.launch.memory import memory_of
+from kernellab.launch.run import device_name, driver_version
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.ceilings import Ceilings, keep_ceilings, kept_ceilings, measured_ceilings
 from kernellab.measure.config import Config

@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel
-from kernellab.launch.device import device_name
 from kernellab.launch.recording import LaunchRecord
-from kernellab.launch.run import Run
+from kernellab.launch.run import Run, device_name
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.implementations import Bench
 from kernellab.measure.launches import Launches

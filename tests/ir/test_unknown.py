@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kernellab.errors import EffectsError
-from kernellab.ir.control import STRUCTURED
+from kernellab.ir.dataflow import STRUCTURED
 from kernellab.ir.effects import Access, effects_of
 from kernellab.ir.graph import Graph
 from kernellab.ir.operations import FLOWS, FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, flow_of, foreign_accesses

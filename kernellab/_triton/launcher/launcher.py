@@ -18,9 +18,9 @@ from triton.knobs import HookChain
 from triton.runtime.driver import driver as drivers
 
 from kernellab._triton.kernel import Bound
-from kernellab._triton.launcher.captured import CapturedValue
 from kernellab._triton.launcher.chain import (
     MISSING,
+    CapturedValue,
     Chain,
     argument_feature,
     chain_of,

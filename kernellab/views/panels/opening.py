@@ -14,10 +14,9 @@ from kernellab.explore.controls import OPTIONS, Subject, planned
 from kernellab.explore.evaluator import Evaluator
 from kernellab.explore.history import PointHistory
 from kernellab.explore.kept_points import Keeper
-from kernellab.explore.launching import Requests
+from kernellab.explore.launching import Requests, Verdicts
 from kernellab.explore.on_cpu import BYTES_AT_MOST, Interpreted
 from kernellab.explore.on_gpu import OnGpu
-from kernellab.explore.verdicts import Verdicts
 from kernellab.launch.grid import checked_grid
 from kernellab.launch.memory import copied, memory_of, size_bytes
 from kernellab.launch.reached import with_tensors
