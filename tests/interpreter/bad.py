@@ -128,7 +128,7 @@ def bad_launches() -> dict[str, Bad]:
         "endless loop": Bad(planted.endless, (1,), (torch.zeros(1),), "did not finish", timeout_s=1.0),
         "failed assert": Bad(planted.asserting, (1,), (torch.zeros(8), 8), "x must be positive", {"BLOCK": 8}),
         "too much shared memory": Bad(
-            large_product, (1,), (block(256, 256),) * 3, "shared", {"N": 256, "num_stages": 5}
+            large_product, (1,), (block(128, 128),) * 3, "shared", {"N": 128, "num_stages": 4}
         ),
         "negative grid": Bad(double, (-1,), (x, x, 64), "negative", {"BLOCK": 64}),
         "grid of four": Bad(double, (1, 1, 1, 1), (x, x, 64), "one to three", {"BLOCK": 64}),
