@@ -18,6 +18,8 @@ from kernellab.launch.run import Run
 from kernellab.notebook.extension import MAGICS
 from kernellab.tune.result import Tuning
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:

@@ -70,6 +70,7 @@ def test_every_kernel_of_the_suite_runs_alone_and_gives_what_it_gave(lab: kernel
     assert result.stdout.count("gives what it gave when it was exported") == len(CASES)
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_fails_the_check_of_its_file(lab: kernellab.Lab, tmp_path: Path) -> None:
     text = export_case(lab, CASES["softmax-float32"], tmp_path / "k.py")
     (tmp_path / "k.py").write_text(text.replace("numerator / tl.sum", "numerator * tl.sum"))

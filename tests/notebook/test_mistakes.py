@@ -8,6 +8,8 @@ import torch
 from kernellab import errors
 from tests.notebook.conftest import Notebook
 
+pytestmark = pytest.mark.slow
+
 LAUNCH = "{name}[(2,)](x, out, 100, BLOCK=64)"
 
 

@@ -17,6 +17,8 @@ from tests import samples
 from tests.capture import kernels
 from tests.labs import shared_lab
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[kernellab.Lab]:
