@@ -96,7 +96,7 @@ class IpcExport:
         if isinstance(value, tuple):
             return TupleSpec(tuple(self._spec(f"{name}[{i}]", item) for i, item in enumerate(value)))
         if all(hasattr(value, field) for field in ("base", "block_shape", "strides", "padding")):
-            return self._descriptor(name, value)
+            return DescriptorSpec.of(value, self._tensor(name, value.base))
         if hasattr(value, "data_ptr"):
             return self._tensor(name, value)
         if isinstance(value, bool) or value is None:
@@ -106,16 +106,6 @@ class IpcExport:
         if isinstance(value, numbers.Real):
             return ScalarSpec(float(value))
         return ScalarSpec(None)  # a compile-time argument, which the compiled kernel does not look at
-
-    def _descriptor(self, name: str, value: Any) -> DescriptorSpec:
-        return DescriptorSpec(
-            base=self._tensor(name, value.base),
-            shape=tuple(map(int, value.shape)),
-            strides=tuple(map(int, value.strides)),
-            block_shape=tuple(map(int, value.block_shape)),
-            padding=str(value.padding),
-            round_f32_to_tf32=bool(getattr(value, "round_f32_to_tf32", False)),
-        )
 
     def _tensor(self, name: str, value: Any) -> TensorSpec:
         import torch

@@ -90,6 +90,18 @@ class DescriptorSpec:
     padding: str = "zero"
     round_f32_to_tf32: bool = False
 
+    @staticmethod
+    def of(value: Any, base: TensorSpec) -> DescriptorSpec:
+        """Return a descriptor of Triton's as data, over a tensor that is data already."""
+        return DescriptorSpec(
+            base=base,
+            shape=tuple(map(int, value.shape)),
+            strides=tuple(map(int, value.strides)),
+            block_shape=tuple(map(int, value.block_shape)),
+            padding=str(value.padding),
+            round_f32_to_tf32=bool(getattr(value, "round_f32_to_tf32", False)),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TupleSpec:

@@ -188,7 +188,7 @@ class _SpecMaker:
             items = tuple(self.spec(f"{name}[{i}]", item) for i, item in enumerate(value))
             return TupleSpec(items, type(value).__name__, getattr(value, "_fields", None))
         if _is_descriptor(value):
-            return self._descriptor(name, value)
+            return DescriptorSpec.of(value, self._tensor(name, value.base))
         if hasattr(value, "data_ptr"):
             return self._tensor(name, value)
         return _other(name, value)
@@ -214,16 +214,6 @@ class _SpecMaker:
         if spec.span_bytes and tensor.storage_offset() * spec.itemsize + spec.span_bytes > storage.nbytes():
             raise LaunchError(f"{name} has no memory of its own: its storage was resized or freed.")
         return spec
-
-    def _descriptor(self, name: str, value: Any) -> DescriptorSpec:
-        return DescriptorSpec(
-            base=self._tensor(name, value.base),
-            shape=tuple(map(int, value.shape)),
-            strides=tuple(map(int, value.strides)),
-            block_shape=tuple(map(int, value.block_shape)),
-            padding=str(value.padding),
-            round_f32_to_tf32=bool(getattr(value, "round_f32_to_tf32", False)),
-        )
 
 
 def _plain(value: Any) -> bool | int | float | str | None:
