@@ -7,10 +7,10 @@ launches brought and how long it took: once for the first session of a process, 
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,49 +59,51 @@ def matmul(a_ptr, b_ptr, c_ptr, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl
     tl.store(c_ptr + rows[:, None] * n + columns[None, :], accumulator.to(tl.float16))
 
 
-def launches() -> dict[str, Callable[[], Any]]:
+def launches() -> dict[str, tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, int]]]:
+    """Return the kernel, the grid, the arguments and the meta-parameters of each launch."""
     x, out = torch.rand(1 << 27, device="cuda"), torch.empty(1 << 22, device="cuda")
     rows = torch.rand(8192, 4096, device="cuda")
     a, b, c = (torch.rand(4096, 4096, device="cuda").half() for _ in range(3))
     sides = (4096, 4096, 4096)
+    options = {"num_warps": 8}
     return {
-        "strided_copy": lambda: strided_copy[(1 << 12,)](x, out, 1 << 22, 32, BLOCK=1024),
-        "softmax": lambda: softmax[(8192,)](rows, torch.empty_like(rows), 4096, 4096, BLOCK=4096, num_warps=8),
-        "matmul": lambda: matmul[(32, 32)](a, b, c, *sides, M=128, N=128, K=64, num_warps=8, num_stages=3),
+        "strided_copy": (strided_copy, (1 << 12,), (x, out, 1 << 22, 32), {"BLOCK": 1024}),
+        "softmax": (softmax, (8192,), (rows, torch.empty_like(rows), 4096, 4096), {"BLOCK": 4096, **options}),
+        "matmul": (matmul, (32, 32), (a, b, c, *sides), {"M": 128, "N": 128, "K": 64, "num_stages": 3, **options}),
     }
 
 
 def record(name: str, folder: Path) -> None:
-    """Sample one kernel in this process: CUPTI has one client at a time, and starts more than once."""
+    """Sample one kernel in this process; it is loaded in the first session, which is when Proton takes its lines."""
     import triton.profiler as proton
 
-    launch = launches()[name]
-    handle = launch()
-    torch.cuda.synchronize()
+    kernel, grid, arguments, meta = launches()[name]
+    handle = kernel.warmup(*arguments, grid=grid, **meta)
     (folder / f"{name}.sass").write_text(_relative(handle.asm["sass"]), encoding="utf-8")
     for count in _SESSIONS:
         path = folder / name
         start = time.perf_counter()
         session = proton.start(str(path), hook="triton", backend="cupti", mode="pcsampling")
         for _ in range(count):
-            launch()
+            kernel[grid](*arguments, **meta)
         torch.cuda.synchronize()
         proton.finalize(session)
         seconds = time.perf_counter() - start
         text = _relative(path.with_suffix(".hatchet").read_text(encoding="utf-8"))
         path.with_suffix(".hatchet").write_text(text, encoding="utf-8")
-        samples = sum(_samples(text))
-        print(f"{name:<14} {count:>4} launches {samples:>10,} samples {seconds:6.2f} s", flush=True)
+        found = _samples(text)
+        lines = sum(samples for frame, samples in found if "@" in frame)
+        words = f"{sum(samples for _, samples in found):>10,} samples, {lines:>10,} of them with a line"
+        print(f"{name:<14} {count:>4} launches {words} {seconds:6.2f} s", flush=True)
 
 
-def _samples(text: str) -> list[int]:
-    import json
-
-    found: list[int] = []
+def _samples(text: str) -> list[tuple[str, int]]:
+    """Return the frames of a file with their samples."""
+    found: list[tuple[str, int]] = []
     nodes = [node for node in json.loads(text) if "frame" in node]
     while nodes:
         node = nodes.pop()
-        found.append(int(node["metrics"].get("num_samples", 0)))
+        found.append((node["frame"]["name"], int(node["metrics"].get("num_samples", 0))))
         nodes += node["children"]
     return found
 
