@@ -1,12 +1,14 @@
 """Records samples of a GPU as files for the tests: what Proton writes of three kernels, with their machine code.
 
 Usage: python -m benchmarks.record_samples [FOLDER]. Needs a CUDA GPU whose counters this user may read. It writes
-NAME.hatchet and NAME.sass into FOLDER (tests/profile/recorded), and prints how many samples a session of so many
-launches brought and how long it took: once for the first session of a process, and for the ones after it.
+NAME.hatchet and NAME.sass into FOLDER (tests/profile/recorded), the samples by source line, and NAME.numbered.hatchet,
+those of the binary that numbers its instructions. It prints how many samples a session of so many launches brought and
+how long it took, for the first session of a process and for the ones after it; then what a profile says.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -78,8 +80,6 @@ def record(name: str, folder: Path) -> None:
     import triton.profiler as proton
 
     kernel, grid, arguments, meta = launches()[name]
-    handle = kernel.warmup(*arguments, grid=grid, **meta)
-    (folder / f"{name}.sass").write_text(_relative(handle.asm["sass"]), encoding="utf-8")
     for count in _SESSIONS:
         path = folder / name
         start = time.perf_counter()
@@ -95,6 +95,28 @@ def record(name: str, folder: Path) -> None:
         lines = sum(samples for frame, samples in found if "@" in frame)
         words = f"{sum(samples for _, samples in found):>10,} samples, {lines:>10,} of them with a line"
         print(f"{name:<14} {count:>4} launches {words} {seconds:6.2f} s", flush=True)
+
+
+def profile(name: str, folder: Path) -> None:
+    """Profile one kernel as the lab does, and keep what the first session of the numbered binary brings."""
+    import kernellab
+    from kernellab.profile.launching import Call
+    from kernellab.profile.sampling import Sampler, numbered
+    from kernellab.views.cards.profile import profile_text
+
+    kernel, grid, arguments, meta = launches()[name]
+    with kernellab.Lab(store=":memory:") as lab:
+        call = Call(lab.launches, lab.kernels, lab.bind, lambda launches: None, kernel, grid, arguments, meta)
+        implementation = call.implementation()
+        (folder / f"{name}.sass").write_text(_relative(implementation.kernel.sass), encoding="utf-8")
+        with numbered(implementation.kernel) as (binary, is_numbered):
+            print(f"numbered: {is_numbered}", flush=True)
+            once = dataclasses.replace(implementation, compiled=binary)
+            with Sampler(0, 60.0).session_of(once, name) as sample:
+                text = _relative(sample(5))
+        (folder / f"{name}.numbered.hatchet").write_text(text, encoding="utf-8")
+        found = lab.profile(kernel, grid, *arguments, **meta, counters=True)
+        print(profile_text(found), f"{found.sessions} sessions", found.frame.head(40).to_string(), sep="\n", flush=True)
 
 
 def _samples(text: str) -> list[tuple[str, int]]:
@@ -115,14 +137,15 @@ def _relative(text: str) -> str:
 
 def main() -> None:
     if len(sys.argv) > 2:
-        record(sys.argv[1], Path(sys.argv[2]))
+        {"record": record, "profile": profile}[sys.argv[3]](sys.argv[1], Path(sys.argv[2]))
         return
     folder = Path(sys.argv[1]) if len(sys.argv) == 2 else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     print(f"{torch.cuda.get_device_name()}, triton {triton.__version__}, torch {torch.__version__}", flush=True)
     for name in ("strided_copy", "softmax", "matmul"):
-        command = [sys.executable, "-m", "benchmarks.record_samples", name, str(folder)]
-        subprocess.run(command, check=False)
+        for step in ("record", "profile"):
+            command = [sys.executable, "-m", "benchmarks.record_samples", name, str(folder), step]
+            subprocess.run(command, check=False)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from kernellab.export.write import Exported
     from kernellab.measure.ceilings import Ceilings
     from kernellab.measure.config import Space
+    from kernellab.profile.launching import Call
+    from kernellab.profile.result import Profile
     from kernellab.tune.result import Tuning
     from kernellab.tune.search import Search, Searching
     from kernellab.views.panels.panel import Panel
@@ -311,6 +313,22 @@ class Lab:
         best = partial(best_of, self.launches, self.kernels)
         return benchmark(self.launches, self.kernels, self.bind, best, spec)
 
+    def profile(
+        self, kernel: Kernel, grid: Any, /, *args: Any, counters: bool = False, timeout_s: float = 60.0, **meta: Any
+    ) -> Profile:
+        """Sample where the time of a launch goes, by source line and instruction, on copies of its arguments.
+
+        With ``counters``, Nsight Compute counts what it uses of DRAM, L2 and the tensor cores. Where nothing can be
+        sampled, `Profile.refused` says why, and what to do about it.
+
+        Raises:
+            UsageError, LaunchError: the call does not fit the kernel.
+            KernellabError: it does not compile, or fails while it runs.
+        """
+        from kernellab.profile.profiling import profiled
+
+        return profiled(self._call(kernel, grid, args, meta), timeout_s, counters=counters)
+
     def ceilings(self, *, fresh: bool = False) -> Ceilings:
         """Return what the GPU can do at best; measured once per device and driver, or again if ``fresh``."""
         from kernellab.measure.provenance import ceilings_here
@@ -418,6 +436,12 @@ class Lab:
             yield
         finally:
             self.launches.use(before)
+
+    def _call(self, *call: Any) -> Call:
+        from kernellab.profile.launching import Call
+        from kernellab.tune.autotune import best_of
+
+        return Call(self.launches, self.kernels, self.bind, partial(best_of, self.launches, self.kernels), *call)
 
     def _best_config(self, *launch: Any) -> Any:
         from kernellab.tune.autotune import best_config

@@ -15,6 +15,7 @@ from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.measure.ceilings import Ceilings
+from kernellab.profile.result import Profile
 from kernellab.registry import Listing, LoadedVersion
 from kernellab.tune.result import Tuning
 from kernellab.views.cards import results
@@ -22,6 +23,7 @@ from kernellab.views.cards.benchmark import benchmark_html, benchmark_text, ceil
 from kernellab.views.cards.card import card_html, card_text
 from kernellab.views.cards.comparison import comparison_html, comparison_text
 from kernellab.views.cards.kernels import listing_html, listing_text, loaded_html, loaded_text
+from kernellab.views.cards.profile import profile_html, profile_text
 from kernellab.views.cards.program import program_html, program_text
 from kernellab.views.cards.tuning import tuning_html, tuning_text
 from kernellab.views.report import CellReport, summary
@@ -63,6 +65,7 @@ _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     LoadedVersion: _bundle(loaded_text, loaded_html),
     Exported: lambda exported: {"text/plain": results.exported_text(exported)},
     Comparison: _bundle(comparison_text, comparison_html),
+    Profile: _bundle(profile_text, profile_html),
     Program: _bundle(program_text, program_html),
 }
 

@@ -27,6 +27,7 @@ from kernellab.views.explorers.exploration import (
     explore,
     key_of,
 )
+from kernellab.views.explorers.heat import Heat
 from kernellab.views.graph import GraphPictures, View, graph_pane, graph_script
 from kernellab.views.graphs.diagram import Node
 from kernellab.views.graphs.labels import SourceText
@@ -41,14 +42,16 @@ def explorer_html(
     sass: bool = True,
     uid: str = "",
     graph: bool = False,
+    heat: Heat | None = None,
 ) -> str:
     """Return the explorer of a compiled kernel as one ``<div>`` with its style sheet.
 
     ``text`` is that of the kernel; without it the file is read. ``opened``
     is the stage that shows first. ``uid`` has to differ between the explorers of one page. With ``graph``, the graph by
-    source line stands below, and its boxes are lit with their lines.
+    source line stands below, and its boxes are lit with their lines. ``heat`` is where the time goes, for a column
+    beside the source and one beside SASS.
     """
-    explorer = Explored(explore(compiled, text, sass=sass), opened, uid)
+    explorer = Explored(explore(compiled, text, sass=sass), opened, uid, heat)
     if not graph:
         return explorer.html()
     pictures = explorer.pictures()
@@ -63,8 +66,9 @@ _CHOSEN = "background:var(--kx-on);box-shadow:inset 3px 0 var(--kx-mark);stroke:
 class Explored:
     """One rendering. Source lines are numbered in the order in which they show; classes and ids use these numbers."""
 
-    def __init__(self, exploration: Exploration, opened: str | None, uid: str) -> None:
+    def __init__(self, exploration: Exploration, opened: str | None, uid: str, heat: Heat | None = None) -> None:
         self.exploration = exploration
+        self.heat = heat
         digest = hashlib.sha256(f"{exploration.compiled.digest} {uid}".encode()).hexdigest()
         self.uid = f"x{digest[:6]}"
         self.numbers: dict[LineKey, int] = {key: number for number, key in enumerate(exploration.keys())}
@@ -147,8 +151,9 @@ class Explored:
             button = f'<input type="radio" name="{self.uid}" class="r{number}" id="{self.uid}-s{number}">'
         marks = f"<s>{''.join(map(_badge, badges))}</s>" if badges else ""
         other = "" if line.key[0] == self.home else f' data-file="{escape(line.key[0])}"'
+        heat = "" if self.heat is None else self.heat.cell(line.key)
         return (
-            f'<div class="s k{number}"{other}><i>{line.key[1]}</i><u>{button}{counts}</u>'
+            f'<div class="s k{number}"{other}><i>{line.key[1]}</i><u>{button}{counts}</u>{heat}'
             f"<code>{marks}{escape(line.text) or ' '}</code></div>"
         )
 
@@ -156,7 +161,8 @@ class Explored:
         seen: set[int] = set()
         runs = []
         for run in fitted(stage):
-            text = escape("\n".join(run.lines))
+            lines = run.lines if self.heat is None or stage.name != "sass" else map(self.heat.marked, run.lines)
+            text = escape("\n".join(lines))
             if run.key is None or run.key not in self.numbers:
                 runs.append(f"<span>{text}</span>")
                 continue

@@ -1,0 +1,145 @@
+"""The line table of a binary in which every instruction is a line of its own.
+
+Proton reports samples of the program counter by file and line, as the line table of the binary has them, and keeps
+neither the address nor the calls that were inlined. In a binary whose table numbers its instructions, the line of a
+sample is its instruction. The code is untouched, so what is sampled is what is launched otherwise.
+
+A cubin is a little-endian ELF file, its table DWARF 2, with the address of each function as a relocation.
+https://dwarfstd.org/doc/DWARF4.pdf, section 6.2
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+INSTRUCTION_BYTES = 16
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_RELOCATION = struct.Struct("<QQq")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SET_ADDRESS = b"\x00\x09\x02"
+_COPY, _ADVANCE_PC, _ADVANCE_LINE = b"\x01", b"\x02", b"\x03"
+_SET_FIRST_FILE = b"\x04\x01"
+_END = b"\x00\x01\x01"
+_UNIT_BYTES = 10  # length, version and length of the prologue
+
+
+class NoLineTable(ValueError):
+    """The binary has no line table of the form that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A section: where its header lies in the file, and what that says."""
+
+    at: int
+    name: str
+    offset: int
+    size: int
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Opcodes:
+    """What a special opcode of a line program stands for."""
+
+    line_base: int
+    line_range: int
+    opcode_base: int
+    unit: int
+
+    def next_instruction(self) -> bytes:
+        """Return the bytes that go on by one instruction and one line, and enter a row."""
+        opcode = 1 - self.line_base + self.line_range * (INSTRUCTION_BYTES // self.unit) + self.opcode_base
+        if 0 < 1 - self.line_base < self.line_range and opcode < 256:
+            return bytes([opcode])
+        advance = _ADVANCE_PC + _unsigned(INSTRUCTION_BYTES // self.unit)
+        return _ADVANCE_LINE + b"\x01" + advance + _COPY
+
+
+def numbered_instructions(cubin: bytes) -> bytes:
+    """Return a binary with the same code, in whose line table instruction ``n`` of each function is line ``n + 1``.
+
+    Raises:
+        NoLineTable: it has none, or one of another form.
+    """
+    try:
+        return _numbered(cubin)
+    except (struct.error, IndexError, UnicodeDecodeError) as exc:
+        raise NoLineTable(f"the binary cannot be read: {exc}") from exc
+
+
+def instruction_address(line: int) -> int:
+    """Return where the instruction lies in its function, in bytes, that a numbered line stands for."""
+    return (line - 1) * INSTRUCTION_BYTES
+
+
+def _numbered(cubin: bytes) -> bytes:
+    if cubin[:6] != b"\x7fELF\x02\x01":
+        raise NoLineTable("the binary is no ELF file of 64 bits")
+    sections = {section.name: section for section in _sections(cubin)}
+    table, moved = sections.get(".debug_line"), sections.get(".rela.debug_line")
+    if table is None or moved is None:
+        raise NoLineTable("the binary was compiled without line information")
+    old = cubin[table.offset : table.offset + table.size]
+    opcodes, prologue = _prologue(old)
+    new, file = bytearray(prologue), bytearray(cubin)
+    count = moved.size // _RELOCATION.size
+    for place in (moved.offset + index * _RELOCATION.size for index in range(count)):
+        at, info, addend = _RELOCATION.unpack_from(cubin, place)
+        if old[at - 3 : at] != _SET_ADDRESS:
+            raise NoLineTable("the line table addresses functions in another way")
+        _RELOCATION.pack_into(file, place, len(new) + len(_SET_ADDRESS), info, addend)
+        new += _function(opcodes, _size_of_symbol(cubin, sections, info >> 32))
+    struct.pack_into("<I", new, 0, len(new) - 4)
+    file += bytes(-len(file) % 8)
+    struct.pack_into("<QQ", file, table.at + 24, len(file), len(new))
+    return bytes(file + new)
+
+
+def _sections(cubin: bytes) -> Iterator[_Section]:
+    (start,) = struct.unpack_from("<Q", cubin, 40)
+    size, count, names = struct.unpack_from("<HHH", cubin, 58)
+    headers = [_SECTION.unpack_from(cubin, start + index * size) for index in range(count)]
+    texts = headers[names][4]
+    for index, header in enumerate(headers):
+        name = _text(cubin, texts + header[0])
+        yield _Section(start + index * size, name, header[4], header[5], header[6])
+
+
+def _text(cubin: bytes, at: int) -> str:
+    return cubin[at : cubin.index(b"\0", at)].decode()
+
+
+def _prologue(table: bytes) -> tuple[_Opcodes, bytes]:
+    """Return what comes before the line program of the only unit, and what its opcodes stand for."""
+    length, version, prologue_bytes = struct.unpack_from("<IHI", table, 0)
+    if version not in {2, 3} or length + 4 > len(table):
+        raise NoLineTable(f"the line table is of version {version}")
+    unit, _, line_base, line_range, opcode_base = struct.unpack_from("<BBbBB", table, _UNIT_BYTES)
+    end = _UNIT_BYTES + prologue_bytes
+    return _Opcodes(line_base, line_range, opcode_base, unit), table[:end]
+
+
+def _function(opcodes: _Opcodes, size_bytes: int) -> bytes:
+    """Return the line program of one function, a row per instruction."""
+    count = max(size_bytes // INSTRUCTION_BYTES, 1)
+    rows = _COPY + opcodes.next_instruction() * (count - 1)
+    end = _ADVANCE_PC + _unsigned(INSTRUCTION_BYTES // opcodes.unit) + _END
+    return _SET_ADDRESS + bytes(8) + _SET_FIRST_FILE + rows + end
+
+
+def _size_of_symbol(cubin: bytes, sections: dict[str, _Section], index: int) -> int:
+    _, _, _, _, _, size = _SYMBOL.unpack_from(cubin, sections[".symtab"].offset + index * _SYMBOL.size)
+    return int(size)
+
+
+def _unsigned(value: int) -> bytes:
+    """Return a number as LEB128."""
+    found = bytearray()
+    while True:
+        value, low = value >> 7, value & 0x7F
+        found.append(low | (0x80 if value else 0))
+        if not value:
+            return bytes(found)

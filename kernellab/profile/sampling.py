@@ -1,0 +1,179 @@
+"""Sampling a launch: sessions in a worker of its own, until it is clear which lines take the time."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernellab.compile.types import Compiled
+from kernellab.errors import KernellabError, WorkerDied
+from kernellab.gpu.ipc import CannotExport
+from kernellab.gpu.trial import GpuTrials
+from kernellab.ir.instructions import hint_of_ptx
+from kernellab.ir.lines import StageLine, stage_lines
+from kernellab.measure.gpu_bench import WorkerBench
+from kernellab.measure.implementations import Bench, BenchOptions, Implementation
+from kernellab.profile import sampling_worker
+from kernellab.profile.line_table import NoLineTable, numbered_instructions
+from kernellab.profile.result import Profile, Session, joined
+from kernellab.profile.samples import are_apart, samples_of
+from kernellab.workers.worker import Job
+
+_START_S = 120.0
+_LEAST_SESSIONS, _MOST_SESSIONS = 2, 6
+_ROUNDS = 10
+_MOST_ROUNDS = 400
+_ENOUGH_SAMPLES = 20_000
+_WANTED_S = 3.0
+
+
+class Refused(Exception):
+    """Samples cannot be had; the text is a sentence that says why, with the remedy."""
+
+
+Sample = Callable[[int], str]
+"""Launches so often in a session, and returns what the profiler wrote of it."""
+
+
+@dataclass(slots=True)
+class Sampler:
+    """A worker of its own that samples on one device: CUPTI has one client a process, and may end it."""
+
+    device: int
+    timeout_s: float
+
+    @contextmanager
+    def session_of(self, implementation: Implementation, name: str) -> Iterator[Sample]:
+        """Return what samples the launches of an implementation; the worker ends with the with statement.
+
+        The kernel is loaded anew in every session, since the profiler takes its lines when it is.
+        """
+        trials = GpuTrials(self.timeout_s)
+        worker = trials.worker(self.device)
+
+        def sample(rounds: int) -> str:
+            opened = worker.run(Job(sampling_worker.open_session, None, "Starting the profiler"), _START_S)
+            if opened.refused:
+                raise Refused(remedy(opened.refused))
+            bench: Bench = WorkerBench(BenchOptions(name, self.timeout_s, compares=False), trials)
+            try:
+                bench.interleave([implementation], rounds)
+            finally:
+                bench.close()
+            return worker.run(Job(sampling_worker.close_session, opened, f"Reading the samples of {name}"), _START_S)
+
+        try:
+            yield sample
+        except CannotExport as exc:
+            raise Refused(f"{name} cannot be sampled: {exc}.") from exc
+        except WorkerDied as exc:
+            if "CUPTI" not in (text := f"{exc.message} {exc.detail}") and "PROTON" not in text:
+                raise
+            raise Refused(remedy(text)) from exc
+        finally:
+            trials.close()
+
+
+def profile_of(
+    implementation: Implementation, sampler: Sampler, device: str, clock: Callable[[], float] = time.monotonic
+) -> Profile:
+    """Sample a launch of a compiled kernel; where that is refused, the profile says so.
+
+    Raises:
+        KernellabError: the launch fails.
+    """
+    compiled, launch = implementation.kernel, implementation.launch
+    assert launch is not None, "a function of the user has no source lines"
+    empty = Profile(compiled.kernel, str(compiled.target), device, launch.grid, compiled=compiled)
+    start_s = clock()
+    try:
+        with numbered(compiled) as (binary, by_instruction):
+            sampled = replace(implementation, compiled=binary)
+            with sampler.session_of(sampled, compiled.kernel) as sample:
+                found = _sampled(empty, sample, sass_of(compiled), clock, by_instruction=by_instruction)
+        if found.samples and by_instruction and not found.instructions:  # CUPTI made nothing of the numbers
+            with sampler.session_of(implementation, compiled.kernel) as sample:
+                found = _sampled(empty, sample, (), clock, by_instruction=False)
+    except Refused as exc:
+        return replace(empty, refused=str(exc))
+    return replace(found, seconds=clock() - start_s)
+
+
+def _sampled(
+    empty: Profile, sample: Sample, sass: tuple[StageLine, ...], clock: Callable[[], float], *, by_instruction: bool
+) -> Profile:
+    """Return what sessions bring until the leading lines are apart, or until the time is up."""
+    sessions: list[Session] = []
+    launches, rounds, found = 0, _ROUNDS, empty
+    start_s = clock()
+    for number in range(1, _MOST_SESSIONS + 1):
+        sessions.append(Session(samples_of(sample(rounds), empty.kernel)))
+        launches += rounds
+        lines, instructions = joined(sessions, sass, empty.kernel, by_instruction=by_instruction)
+        found = replace(empty, lines=lines, instructions=instructions, launches=launches, sessions=number)
+        if number >= _LEAST_SESSIONS and are_apart([line.share for line in lines]):
+            break
+        if number >= _LEAST_SESSIONS and clock() - start_s > _WANTED_S:
+            break
+        if found.samples < _ENOUGH_SAMPLES * number:
+            rounds = min(_MOST_ROUNDS, rounds * 4)
+    return found if found.samples else replace(found, refused=_NO_SAMPLES)
+
+
+_NO_SAMPLES = "No sample fell on the kernel: it is too short; profile a larger launch, or look at what explain says."
+
+
+@contextmanager
+def numbered(compiled: Compiled) -> Iterator[tuple[Compiled, bool]]:
+    """Return a kernel whose binary numbers its instructions, for the time of a with statement, and whether it does."""
+    try:
+        binary = numbered_instructions(compiled.binary)
+    except NoLineTable:
+        yield compiled, False
+        return
+    folder = Path(tempfile.mkdtemp(prefix="kernellab-numbered-"))
+    try:
+        shutil.copytree(compiled.folder, folder, dirs_exist_ok=True)
+        (folder / compiled.binary_path.name).write_bytes(binary)
+        yield replace(compiled, folder=folder), True
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def sass_of(compiled: Compiled) -> tuple[StageLine, ...]:
+    """Return the machine code of a kernel, each line with its place; nothing where it cannot be disassembled."""
+    try:
+        text = compiled.sass
+    except KernellabError:
+        return ()
+    return stage_lines("sass", text, hint_of_ptx(compiled.stages["ptx"]))
+
+
+_RESTRICTED = (
+    "The driver lets only administrators read its counters; load it with NVreg_RestrictProfilingToAdminUsers=0 "
+    "(developer.nvidia.com/ERR_NVGPUCTRPERM), or run in a container with CAP_SYS_ADMIN."
+)
+_TAKEN = "Another profiler has CUPTI in this process or on this GPU; end it (nsys, ncu, torch.profiler) and try again."
+_MISSING = "This Triton finds no CUPTI; install one built with Proton, or set TRITON_CUPTI_LIB_PATH to its folder."
+_TOO_OLD = "CUPTI cannot sample on this GPU with this driver; take a Triton whose CUPTI is as new as the driver."
+_REMEDIES = (
+    (("INSUFFICIENT_PRIVILEGES", "error 35", "VIRTUALIZED_DEVICE_INSUFFICIENT"), _RESTRICTED),
+    (("MULTIPLE_SUBSCRIBERS", "error 39"), _TAKEN),
+    (("libcupti", "cannot open shared object", "No module named", "cannot import"), _MISSING),
+    (("NOT_SUPPORTED", "error 27", "NOT_COMPATIBLE", "not compatible"), _TOO_OLD),
+    (("TRITON_PROTON_DISABLE",), "Proton is switched off; unset TRITON_PROTON_DISABLE."),
+)
+
+
+def remedy(words: str) -> str:
+    """Return a sentence on why samples were refused, from CUPTI's words, with what to do about it."""
+    for signs, sentence in _REMEDIES:
+        if any(sign in words for sign in signs):
+            return sentence
+    line = next((line.strip() for line in words.splitlines() if "PROTON" in line or "CUPTI" in line), words.strip())
+    return f"The profiler refused: {line.rstrip('.')}; explain says what is known without samples."

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+import kernellab
+from kernellab.errors import WorkerDied
+from kernellab.profile.launching import Call, reproducer_text
+from kernellab.profile.sampling import Refused, Sampler, profile_of, remedy
+from tests.kernels.cases import all_cases
+from tests.profile.test_samples import frame, hatchet
+
+
+class RecordedSampler(Sampler):
+    """A sampler whose sessions bring the next of some texts, and which keeps how many launches each had."""
+
+    def __init__(self, *texts: str | Exception) -> None:
+        super().__init__(0, 1.0)
+        self.texts, self.rounds = iter(texts), []
+
+    @contextmanager
+    def session_of(self, implementation: Any, name: str) -> Iterator[Any]:
+        def sample(rounds: int) -> str:
+            self.rounds.append(rounds)
+            text = next(self.texts)
+            if isinstance(text, Exception):
+                raise text
+            return text
+
+        yield sample
+
+
+@pytest.fixture(scope="module")
+def call(lab: kernellab.Lab) -> Call:
+    case = next(iter(all_cases().values()))
+    arguments = {**case.fresh_arguments(), **case.meta}
+    return Call(lab.launches, lab.kernels, lab.bind, lambda launches: None, case.kernel, case.grid, (), arguments)
+
+
+def text_of(kernel: str, **lines: int) -> str:
+    frames = [frame(f"f.py:{name[1:]}@{kernel}", long_scoreboard=count) for name, count in lines.items()]
+    return hatchet(frame(kernel, *frames))
+
+
+def test_sessions_end_once_the_leading_lines_are_apart(call: Call) -> None:
+    found = call.implementation()
+    clear = text_of(found.kernel.kernel, n1=90_000, n2=10_000)
+    sampler = RecordedSampler(clear, clear, clear)
+    profile = profile_of(found, sampler, "GPU", clock=itertools.count().__next__)
+    assert (profile.sessions, len(sampler.rounds), profile.refused) == (2, 2, "")
+    assert profile.instructions[0].address == 0
+
+
+def test_few_samples_ask_for_more_launches(call: Call) -> None:
+    found = call.implementation()
+    close = text_of(found.kernel.kernel, n1=30, n2=29, n3=28)
+    sampler = RecordedSampler(*[close] * 6)
+    profile_of(found, sampler, "GPU", clock=lambda: 0.0)
+    assert sampler.rounds == sorted(sampler.rounds)
+    assert sampler.rounds[-1] > 10 * sampler.rounds[0]
+
+
+def test_time_ends_sessions_that_tell_nothing(call: Call) -> None:
+    found = call.implementation()
+    close = text_of(found.kernel.kernel, n1=30, n2=29, n3=28)
+    profile = profile_of(found, RecordedSampler(*[close] * 6), "GPU", clock=itertools.count(step=5).__next__)
+    assert profile.sessions == 2
+
+
+def test_where_the_numbers_are_lost_the_lines_are_sampled(call: Call) -> None:
+    found = call.implementation()
+    name = found.kernel.kernel
+    lost = hatchet(frame(name, long_scoreboard=50_000))
+    plain = text_of(name, n7=90_000, n8=9_000)
+    profile = profile_of(found, RecordedSampler(lost, lost, plain, plain), "GPU", clock=lambda: 0.0)
+    assert [line.line for line in profile.lines] == [7, 8]
+    assert profile.instructions == ()
+
+
+def test_a_refusal_is_a_sentence_and_no_error(call: Call) -> None:
+    profile = profile_of(call.implementation(), RecordedSampler(Refused("Not here.")), "GPU")
+    assert (profile.refused, profile.samples) == ("Not here.", 0)
+
+
+def test_no_sample_at_all_is_said(call: Call) -> None:
+    found = call.implementation()
+    texts = [hatchet(frame("something_else", wait=3))] * 6
+    profile = profile_of(found, RecordedSampler(*texts), "GPU", clock=lambda: 0.0)
+    assert profile.refused.startswith("No sample fell on the kernel")
+
+
+def test_a_worker_that_dies_of_the_kernel_is_an_error(call: Call) -> None:
+    with pytest.raises(WorkerDied):
+        profile_of(call.implementation(), RecordedSampler(WorkerDied("The kernel ended its worker.")), "GPU")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("Failed to execute cuptiPCSamplingEnable with error 35: ...", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES", "CAP_SYS_ADMIN"),
+        ("cuptiSubscribe failed with error 39", "Another profiler"),
+        ("dlopen: libcupti.so: cannot open shared object file", "TRITON_CUPTI_LIB_PATH"),
+        ("Proton is switched off; unset TRITON_PROTON_DISABLE", "unset TRITON_PROTON_DISABLE"),
+        ("[PROTON] something new", "The profiler refused: [PROTON] something new;"),
+    ],
+)
+def test_each_refusal_comes_with_its_remedy(words: str, says: str) -> None:
+    assert says in remedy(words)
+
+
+def test_without_a_gpu_the_profile_says_so(lab: kernellab.Lab) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    case = next(iter(all_cases().values()))
+    profile = lab.profile(case.kernel, case.grid, **case.fresh_arguments(), **case.meta)
+    assert "no GPU" in profile.refused
+    assert len(profile.frame) == 0
+
+
+def test_the_reproducer_makes_the_launch_again(call: Call) -> None:
+    found = call.implementation()
+    text = reproducer_text(call.kernels, call.kernel, found)
+    assert f"def {found.kernel.kernel}(" in text
+    compile(text, "reproducer.py", "exec")
+
+
+@pytest.mark.gpu
+def test_a_launch_is_sampled_by_instruction_on_a_gpu() -> None:
+    case = next(iter(all_cases().values()))
+    arguments = {
+        name: value.cuda() if isinstance(value, torch.Tensor) else value
+        for name, value in case.fresh_arguments().items()
+    }
+    with kernellab.Lab(store=":memory:") as lab:
+        profile = lab.profile(case.kernel, case.grid, **arguments, **case.meta)
+    assert profile.refused == "" or profile.refused.endswith(".")
+    if not profile.refused:
+        assert profile.instructions
+        assert profile.instructions[0].text
