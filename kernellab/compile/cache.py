@@ -12,9 +12,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any
 
 from kernellab._triton import CODE_GENERATOR
 from kernellab._triton.closure import closure_of, plain_bindings, require_taken
+from kernellab.compile.job_queue import JobQueue, JobSource
 from kernellab.compile.types import Compiled, CompileJob, parameters_of, resources_of
 from kernellab.compile.worker import GRAPH, SUMMARY, BuildRequest, compile_kernel, graph_of_job, unwritable
 from kernellab.errors import KernellabError, Place, StoreError
@@ -33,34 +32,6 @@ from kernellab.target import Target
 from kernellab.workers.forks import lock
 from kernellab.workers.uninterrupted import Stop, held, side_by_side, uninterrupted
 from kernellab.workers.worker import Answer, Handler, Job, Pool, Request, WorkerKind
-
-
-class JobQueue:
-    """The indices of jobs. Who takes one takes the last that is left while fewer than ``shortest`` such are held, else
-    the first.
-
-    With the longest jobs in front, nobody waits for a long one alone at the end; and as some workers take the shortest,
-    jobs that take almost forever do not keep all of them from the rest. With 0, it is a queue.
-    """
-
-    def __init__(self, count: int, shortest: int) -> None:
-        self._left = deque(range(count))
-        self._free = shortest
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def taken(self) -> Iterator[int]:
-        """Take the next job, which is held inside the with statement; there must be one left."""
-        with self._lock:
-            is_short = self._free > 0
-            index = self._left.pop() if is_short else self._left.popleft()
-            self._free -= is_short
-        try:
-            yield index
-        finally:
-            with self._lock:
-                self._free += is_short
-
 
 _SHORT_SHARE = 4
 COMPILE_WORKER = WorkerKind("compile", preload=("kernellab.compile.worker", CODE_GENERATOR))
@@ -156,7 +127,7 @@ class Compiler:
 
     def stream(
         self,
-        jobs: Sequence[CompileJob],
+        jobs: Sequence[JobSource],
         timeout_s: float | None = None,
         *,
         from_both_ends: bool = False,
@@ -165,11 +136,12 @@ class Compiler:
         """Compile jobs side by side; yield index and result, or error, of each as it comes.
 
         They are taken in their order; with ``from_both_ends``, a quarter of the workers, one at least, takes the last
-        that is left. ``idle`` is called while there is nothing to yield, again and again as long as it returns True.
-        Leaving the loop early, or an interrupt, stops what is under way.
+        that is left. A function that makes a job is called in this thread, shortly before a worker takes it. ``idle``
+        is called while there is nothing to yield, again and again as long as it returns True. Leaving the loop early,
+        or an interrupt, stops what is under way.
         """
-        count = len(self.pool.workers)
-        line = JobQueue(len(jobs), max(1, count // _SHORT_SHARE) if from_both_ends else 0)
+        count = min(len(self.pool.workers), len(jobs))
+        line = JobQueue(jobs, max(1, count // _SHORT_SHARE) if from_both_ends else 0, count)
         tickets: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in jobs:
             tickets.put(None)
@@ -180,10 +152,15 @@ class Compiler:
                     tickets.get_nowait()
                 except queue.Empty:
                     return
-                with line.taken() as index:
-                    yield index, self._result(jobs[index], timeout_s, stop)
+                with line.taken(stop) as (index, job):
+                    yield index, job if isinstance(job, KernellabError) else self._result(job, timeout_s, stop)
 
-        yield from side_by_side([work] * min(count, len(jobs)), idle)
+        def make_or_idle() -> bool:
+            return line.advance() or (idle is not None and idle())
+
+        for found in side_by_side([work] * count, make_or_idle):
+            yield found
+            line.advance()
 
     def _result(self, job: CompileJob, timeout_s: float | None, stop: Stop) -> Compiled | KernellabError:
         try:

@@ -7,7 +7,7 @@ that differ from most are told from the others, and only a reference can say whi
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -147,17 +147,15 @@ class Outputs:
         each group once, with the weight of its configs. As many as cannot depose the leader are compared at once.
         """
         members = self.members()
-        waiting = {group: len(configs) for group, configs in members.items()}
+        waiting = deque((group, len(configs)) for group, configs in members.items())
         leader, lead = "", 0
         while waiting:
             if not lead:
-                leader = next(iter(waiting))
-                lead = waiting.pop(leader)
+                leader, lead = waiting.popleft()
                 continue
             part = _part(waiting, lead)
-            self._ask(leader, part, members, compare)
-            for group in part:
-                own = waiting.pop(group)
+            self._ask(leader, [group for group, _ in part], members, compare)
+            for group, own in part:
                 if not self.pairs[frozenset((group, leader))]:
                     lead += own
                 elif own <= lead:
@@ -182,14 +180,12 @@ def _told_apart(groups: Iterable[str]) -> bool:
     return any(len(numbers) > 1 and max(numbers) >= 0 for numbers in found.values())
 
 
-def _part(waiting: Mapping[str, int], lead: int) -> list[str]:
-    """Return the next groups, at least one, that together weigh no more than the leader is ahead."""
-    found: list[str] = []
-    for group, own in waiting.items():
-        lead -= own
-        if found and lead < 0:
-            break
-        found.append(group)
+def _part(waiting: deque[tuple[str, int]], lead: int) -> list[tuple[str, int]]:
+    """Take the next groups, at least one, that together weigh no more than the leader is ahead."""
+    found: list[tuple[str, int]] = []
+    while waiting and (not found or waiting[0][1] <= lead):
+        found.append(waiting.popleft())
+        lead -= found[-1][1]
     return found
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
+from kernellab.compile.job_queue import JobSource
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError, WorkerError
 from kernellab.measure.bench_jobs import NO_GROUP, NOT_COMPARED
@@ -39,8 +41,8 @@ def _weight(config: Config) -> float:
 
 _EARLY_SHARE = 0.75  # of the configs that compile side by side: so many are through before a final begins early
 _EARLY_EACH = 64  # who meets in an early final is looked up anew after one config in so many
-_FIRST_PART = 256
 _COMPARED_AT_ONCE = 16
+_TELLING = 4  # configs that have ended before their pace tells anything
 # As such, and not of a class of their own: no memory for the bench, a worker that cannot start.
 _NOT_OF_A_CONFIG = frozenset({KernellabError, WorkerError})
 SPENT = "not measured: the budget was spent"
@@ -48,11 +50,11 @@ STOPPED = "not measured: the tuning was interrupted"
 
 
 class Stream(Protocol):
-    """Compiles jobs side by side: index and result of each as it comes. See `Compiler.stream`."""
+    """Makes and compiles jobs side by side: index and result of each as it comes. See `Compiler.stream`."""
 
     def __call__(
         self,
-        jobs: Sequence[CompileJob],
+        jobs: Sequence[JobSource],
         *,
         from_both_ends: bool = False,
         idle: Callable[[], bool] | None = None,
@@ -106,7 +108,10 @@ class Tuner:
     _early: EarlyFinals = field(init=False)
     _next_early: int = 0
     _submitted: int = 0
+    _refused: dict[Config, KernellabError] = field(default_factory=dict)  # those that no job could be made for
+    _is_ready: bool = False
     _start_s: float = 0.0
+    _first_s: float | None = None  # when the first config ended
 
     def __post_init__(self) -> None:
         self._early = EarlyFinals(self.policy, self.clock)
@@ -154,41 +159,26 @@ class Tuner:
                 if config in self.known:
                     self._adopt(config)
             self._tell("screening")
-            for part in self._parts([config for config in asked if config not in self.known]):
-                self._screen(part)
-                if self._is_spent():
-                    break
+            self._screen([config for config in asked if config not in self.known])
             for config in asked:
                 self.search.tell(config, self._rows[config].time_ms)
             if self._is_spent():
                 return
 
-    def _parts(self, configs: list[Config]) -> Iterator[list[Config]]:
-        """Yield configs in parts, each twice as large as the one before, where a budget may leave most of them out."""
-        if self.policy.budget_s is None and self.policy.budget_configs is None:
-            yield configs
-            return
-        begin, size = 0, _FIRST_PART
-        while begin < len(configs):
-            yield configs[begin : begin + size]
-            begin, size = begin + size, 2 * size
-
     def _adopt(self, config: Config) -> None:
         row = self._rows[config] = replace(self.known[config], config=config)
-        self._counts.known += 1
-        self._counts.add(row)
+        self._counts.add_known(row)
 
     def _screen(self, configs: list[Config]) -> None:
-        """Compile configs, and measure each as it comes; what was begun before a budget was spent is finished."""
-        jobs = self._prepared(configs)
-        order = longest_first(jobs) if self.policy.longest_first else list(jobs)
-        if jobs and self.pool is not None and not self._submitted:
-            self.pool.get_ready()
+        """Compile configs, and measure each as it comes; what was begun before a budget was spent is finished.
+
+        Raises:
+            LaunchError: the arguments fit none of them.
+        """
+        order = longest_first(configs) if self.policy.longest_first else configs
         self._next_early = self._counts.compiled + math.ceil(len(order) * _EARLY_SHARE)
-        both_ends, waiting = self.policy.longest_first, [jobs[config] for config in order]
-        for index, result in self.stream(waiting, from_both_ends=both_ends, idle=self._measure_early) if jobs else ():
-            self._counts.compiled += 1
-            self._take(order[index], result)
+        for config, result in self._compiled(order, idle=self._measure_early):
+            self._take(config, result)
             for taken in self.pool.finished() if self.pool else ():
                 self._enter(taken)
             self._tell("screening")
@@ -197,24 +187,37 @@ class Tuner:
         for taken in self.pool.rest() if self.pool else ():
             self._enter(taken)
             self._tell("screening")
+        first = min(self._refused, key=self._places.__getitem__, default=None)
+        if first is not None and not self._counts.compiled and isinstance(self._refused[first], LaunchError):
+            raise self._refused[first]
 
-    def _prepared(self, configs: list[Config]) -> dict[Config, CompileJob]:
-        jobs: dict[Config, CompileJob] = {}
-        problems: list[KernellabError] = []
-        for config in configs:
-            try:
-                jobs[config] = self.prepare(config)
-            except KernellabError as exc:
-                problems.append(exc)
-                self._rows[config] = Row(config, Status.COMPILE_ERROR, exc.message)
-            if jobs and self._is_spent():
-                break
-        if problems and not jobs and not self._counts.compiled and isinstance(problems[0], LaunchError):
-            raise problems[0]
-        return jobs
+    def _compiled(
+        self, order: Sequence[Config], idle: Callable[[], bool] | None = None
+    ) -> Iterator[tuple[Config, Compiled | KernellabError]]:
+        """Yield each config with what came of compiling it, as it comes; jobs are made on the way, not all before."""
+        jobs = [partial(self._job, config) for config in order]
+        both_ends = self.policy.longest_first and idle is not None
+        for index, result in self.stream(jobs, from_both_ends=both_ends, idle=idle) if jobs else ():
+            yield order[index], result
+
+    def _job(self, config: Config) -> CompileJob:
+        try:
+            job = self.prepare(config)
+        except KernellabError as exc:
+            self._refused[config] = exc
+            raise
+        if self.pool is not None and not self._is_ready:
+            self._is_ready = True
+            self.pool.get_ready()
+        return job
 
     def _take(self, config: Config, result: Compiled | KernellabError) -> None:
         """Enter what became of a config that was compiled, or let it be measured if it can run."""
+        if config in self._refused:
+            row = self._rows[config] = Row(config, Status.COMPILE_ERROR, self._refused[config].message)
+            self._counts.add(row)
+            return
+        self._counts.compiled += 1
         if not isinstance(result, KernellabError) and not self._candidates:
             self.require(config, result)
         self._rows[config] = row = row_before(config, result, self.policy.max_spill_bytes)
@@ -278,7 +281,19 @@ class Tuner:
         return None if self.pool is None else self.pool.devices[place]
 
     def _tell(self, stage: Stage) -> None:
-        self.watch(self._counts.progress(self.kernel, stage, len(self._rows)))
+        left_s = self._left_s() if stage == "screening" else None
+        self.watch(self._counts.progress(self.kernel, stage, len(self._rows), left_s))
+
+    def _left_s(self) -> float | None:
+        """Return about how long the rest takes, from the pace since the first config ended; None before that tells."""
+        now_s, ended = self.clock(), self._counts.ended
+        if ended == 1 and self._first_s is None:
+            self._first_s = now_s
+        bounds = [] if self.policy.budget_s is None else [self._start_s + self.policy.budget_s - now_s]
+        if self._first_s is not None and ended >= _TELLING:
+            rest = len(self._rows) - self._counts.known - ended
+            bounds.append((now_s - self._first_s) / (ended - 1) * rest)
+        return max(0.0, min(bounds)) if bounds else None
 
     def _judge(self, *, launches: bool) -> None:
         """Find out whose outputs are equal, and tell the configs that differ from most; a reference has told by itself.
@@ -307,6 +322,8 @@ class Tuner:
             raise KernellabError(f"{'' if lost is None else lost.text} cannot be compiled now")
         found: list[tuple[OutputDifference, ...]] = []
         for begin in range(0, len(others), _COMPARED_AT_ONCE):
+            if self.policy.budget_s is not None and self._seconds() > self.policy.budget_s + self.policy.finals_s:
+                raise KernellabError("the budget was spent")
             part = [self._candidates[each] for each in others[begin : begin + _COMPARED_AT_ONCE]]
             found += self.pool.reference.compare(self._candidates[config], part)
         return found
@@ -386,10 +403,7 @@ class Tuner:
 
     def _compile_adopted(self, configs: list[Config]) -> None:
         """Compile the configs that earlier rows let in: the final launches them."""
-        jobs = self._prepared([config for config in configs if config not in self._candidates])
-        order = list(jobs)
-        for index, result in self.stream(list(jobs.values())) if jobs else ():
-            config = order[index]
+        for config, result in self._compiled([config for config in configs if config not in self._candidates]):
             if not isinstance(result, KernellabError) and result.resources.fits:
                 self._candidates[config] = self.implementation(config, result, self._places[config])
 
@@ -404,4 +418,7 @@ class Tuner:
         done = self._counts.compiled if self.pool is None else self._submitted
         if policy.budget_configs is not None and done >= policy.budget_configs:
             return True
-        return policy.budget_s is not None and self.clock() - self._start_s >= policy.budget_s
+        return policy.budget_s is not None and self._seconds() >= policy.budget_s
+
+    def _seconds(self) -> float:
+        return self.clock() - self._start_s

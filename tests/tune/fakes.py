@@ -135,13 +135,23 @@ class FakeCompiler:
             raise self.refusal
         return wanted  # type: ignore[return-value]  # a job stands for its config
 
+    def _made(self, source: Any) -> Any:
+        try:
+            return source()
+        except KernellabError as exc:
+            return exc
+
     def stream(
         self, jobs: Sequence[Any], *, from_both_ends: bool = False, idle: Callable[[], bool] | None = None
     ) -> Iterator[tuple[int, Compiled | KernellabError]]:
         try:
-            for index, job in enumerate(jobs):
+            for index, source in enumerate(jobs):
                 while self.dawdles and idle is not None and idle():
                     self.early_batches += 1
+                job = self._made(source)
+                if isinstance(job, KernellabError):
+                    yield index, job
+                    continue
                 self.compiled.append(job)
                 result = self.results.get(job) or compiled()
                 if isinstance(result, KeyboardInterrupt):

@@ -290,14 +290,14 @@ class Refusing:
 
     def stream(
         self,
-        jobs: Sequence[CompileJob],
+        jobs: Sequence[Callable[[], CompileJob]],
         *,
         from_both_ends: bool = False,
         idle: Callable[[], bool] | None = None,
     ) -> Iterator[tuple[int, KernellabError]]:
         self.from_both_ends = from_both_ends
-        for index, job in enumerate(jobs):
-            self.blocks += [binding.value for _, binding in job.constants if isinstance(binding, Constant)]
+        for index, make in enumerate(jobs):
+            self.blocks += [binding.value for _, binding in make().constants if isinstance(binding, Constant)]
             yield index, CompileError("It does not compile.")
 
 

@@ -44,6 +44,14 @@ def test_configs_that_a_budget_left_out_are_told_from_those_that_were_compiled()
     assert "the budget was spent" in tuning_html(cut).split("</table>")[1]
 
 
+def test_of_a_long_list_the_html_has_the_first_rows_and_says_so() -> None:
+    html = tuning_html(large_tuning())
+    assert html.count("<tr") == 201
+    assert "400 configs" in html
+    assert "the first 200 by rank; all are in .frame" in html
+    assert "all are in .frame" not in tuning_html(small_tuning())
+
+
 def test_where_nothing_compiles_the_html_has_the_reasons_in_full_and_no_empty_picture() -> None:
     reason = "it does not compile: " + "because of this " * 20
     rows = tuple(

@@ -19,6 +19,7 @@ from kernellab.views.figures.tuning import config_text, parameters_figure, timin
 from kernellab.views.wording import plural
 
 _ROWS = 12
+_MOST_ROWS = 200
 _MOST_FAILURES = 6
 _FINE = {Status.OK, Status.DIFFERS, *UNMEASURED}
 _HEAD = ("rank", "config", "ms", "interval", "registers", "spills", "shared", "occupancy", "status")
@@ -44,8 +45,9 @@ def tuning_html(tuning: Tuning) -> str:
     if parameters_figure(frame) is not None and count > 4:
         parts.append(picture(lambda dark: parameters_figure(frame, dark=dark), "times by parameter"))
     parts.append(picture(lambda dark: roofline_figure(frame, dark=dark), "configs under the roofs of the device"))
-    table = _table(tuning, _order(tuning)).html({"config": "left", "status": "left"})
-    parts.append(elements.details(f"{count} configs", table, is_open=count <= _ROWS))
+    table = _table(tuning, _order(tuning)[:_MOST_ROWS]).html({"config": "left", "status": "left"})
+    part = f"the first {_MOST_ROWS} by rank; all are in .frame" if count > _MOST_ROWS else ""
+    parts.append(elements.details(plural(count, "config"), table, part, is_open=count <= _ROWS))
     parts += [elements.message("kl-note", note) for note in (*_left_out(tuning), *tuning.notes)]
     how = "from the store" if tuning.from_cache else f"{tuning.seconds:.2f} s"
     heading = elements.header(tuning.kernel, [plural(count, "config"), device_words(tuning.provenance), how])

@@ -176,7 +176,7 @@ def _draw_resources(axes: Axes, compiled: pandas.DataFrame, theme: Theme) -> Non
 
 def _draw_curve(axes: Axes, frame: pandas.DataFrame, timed: pandas.DataFrame, theme: Theme) -> None:
     places = range(1, len(timed) + 1)
-    colours = [_colour(frame, index, theme) if index not in _marked(frame) else theme.other for index in timed.index]
+    colours = [theme.differs if status == "differs" else theme.other for status in timed["status"]]
     axes.vlines(places, timed["low_ms"], timed["high_ms"], color=colours, alpha=0.5, linewidth=1)
     axes.scatter(places, timed["time_ms"], marker=".", color=colours, s=9)
     _tell_differing(axes, timed, theme)
