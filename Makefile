@@ -46,7 +46,7 @@ notebooks: $(VENV)/.installed-test  ## execute the notebooks and compare what th
 	$(PY) $(PYTEST) --dist loadfile -p nbval --nbval-lax --nbval-current-env --nbval-cell-timeout 300 notebooks
 
 browser: $(VENV)/.installed-test  ## the notebooks in JupyterLab in Chromium (skips without one)
-	$(PY) -m pytest -m browser tests/browser
+	$(PY) $(PYTEST) --dist loadfile -m browser tests/browser
 
 test-gpu: $(VENV)/.installed-test  ## tests that need a CUDA GPU (skip without one)
 	$(PY) -m pytest -m gpu tests

@@ -12,10 +12,10 @@ import keyword
 import re
 import types
 import unicodedata
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from kernellab.source.model import (
@@ -130,26 +130,54 @@ def require_type(value: Any, hint: Any, where: str) -> None:
 
     Numbers are finite and fit 64 bits, texts can be encoded.
     """
+    _check_of(hint)(value, where)
+
+
+@cache
+def _check_of(hint: Any) -> Callable[[Any, str], None]:
+    """Return what checks a value against an annotation; it is told the value and what to call it."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is Any or hint is object:
-        return
+        return lambda value, where: None
     if origin in (Union, types.UnionType):
-        _require_one_of(value, args, where)
-    elif origin is Literal:
-        require(value in args, where, value, f"one of {', '.join(map(str, args))}")
-    elif origin is tuple:
-        _require_members(value, args, where)
-    elif origin is not None and issubclass(origin, Mapping):
-        require(isinstance(value, dict), where, value, "an object")
-        for key, member in value.items():
-            require_type(key, args[0], f"a name in {where}")
-            require_type(member, args[1], f"{where}[{key!r}]")
-    elif is_dataclass(hint):
-        require(type(value) is hint, where, value, f"a {getattr(hint, '__name__', hint)}")
-        for name, member in _hints(type(value)).items():  # type: ignore[arg-type]
-            require_type(getattr(value, name), member, f"{where}.{name}")
-    else:
-        _require_scalar(value, hint, where)
+        return partial(_require_one_of, {get_origin(each) or each: each for each in reversed(args)})
+    if origin is Literal:
+        return lambda value, where: require(value in args, where, value, f"one of {', '.join(map(str, args))}")
+    if origin is tuple:
+        return partial(_require_members, args)
+    if origin is not None and issubclass(origin, Mapping):
+        return partial(_require_entries, args)
+    return partial(_require_fields if is_dataclass(hint) else _require_scalar, hint)
+
+
+def _require_one_of(hints: Mapping[Any, Any], value: Any, where: str) -> None:
+    kind = float if type(value) is int and int not in hints else type(value)
+    if kind not in hints:
+        expected = " or ".join("nothing" if each is types.NoneType else each.__name__ for each in reversed(hints))
+        raise Malformed(f"{where} is {str(value)[:60]!r}; expected {expected}")
+    _check_of(hints[kind])(value, where)
+
+
+def _require_members(hints: tuple[Any, ...], value: Any, where: str) -> None:
+    require(isinstance(value, tuple), where, value, "a list")
+    if hints[-1] is Ellipsis:
+        hints = (hints[0],) * len(value)
+    require(len(value) == len(hints), where, value, f"{len(hints)} members")
+    for index, (member, hint) in enumerate(zip(value, hints, strict=True)):
+        _check_of(hint)(member, f"{where}[{index}]")
+
+
+def _require_entries(hints: tuple[Any, ...], value: Any, where: str) -> None:
+    require(isinstance(value, dict), where, value, "an object")
+    for key, member in value.items():
+        _check_of(hints[0])(key, f"a name in {where}")
+        _check_of(hints[1])(member, f"{where}[{key!r}]")
+
+
+def _require_fields(cls: Any, value: Any, where: str) -> None:
+    require(type(value) is cls, where, value, f"a {cls.__name__}")
+    for name, hint in _hints(cls).items():
+        _check_of(hint)(getattr(value, name), f"{where}.{name}")
 
 
 @cache
@@ -157,30 +185,13 @@ def _hints(cls: Hashable) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def _require_one_of(value: Any, hints: tuple[Any, ...], where: str) -> None:
-    for hint in hints:
-        if type(value) is (get_origin(hint) or hint) or (hint is float and type(value) is int):
-            return require_type(value, hint, where)
-    expected = " or ".join("nothing" if hint is types.NoneType else getattr(hint, "__name__", "") for hint in hints)
-    raise Malformed(f"{where} is {str(value)[:60]!r}; expected {expected}")
-
-
-def _require_members(value: Any, hints: tuple[Any, ...], where: str) -> None:
-    require(isinstance(value, tuple), where, value, "a list")
-    if hints[-1] is Ellipsis:
-        hints = (hints[0],) * len(value)
-    require(len(value) == len(hints), where, value, f"{len(hints)} members")
-    for index, (member, hint) in enumerate(zip(value, hints, strict=True)):
-        require_type(member, hint, f"{where}[{index}]")
-
-
-def _require_scalar(value: Any, hint: Any, where: str) -> None:
+def _require_scalar(hint: Any, value: Any, where: str) -> None:
     if hint is float:
         require(type(value) in (int, float), where, value, "a number")
         require(-1e300 < value < 1e300, where, value, "a finite number")
-        return
-    require(type(value) is hint, where, value, f"a value of the type {getattr(hint, '__name__', hint)}")
-    if hint is int:
+    elif type(value) is not hint:
+        require(False, where, value, f"a value of the type {getattr(hint, '__name__', hint)}")
+    elif hint is int:
         require(-_INTEGERS <= value < _INTEGERS, where, value, "a number of 64 bits")
     elif hint is str:
         require("\0" not in value and not _has_surrogates(value), where, value, "a text that can be encoded")

@@ -15,6 +15,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,12 @@ def jupyterlab(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.fixture
 def run_notebook(jupyterlab: str, chromium: Any, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
     """Open a notebook in a page, run all of it, and return the page; every page leaves a screenshot in tmp_path."""
+    with notebooks_run(jupyterlab, chromium, tmp_path) as run:
+        yield run
+
+
+@contextmanager
+def notebooks_run(jupyterlab: str, chromium: Any, folder: Path) -> Iterator[Callable[[str], Any]]:
     pages = []
 
     def run(name: str) -> Any:
@@ -118,7 +125,7 @@ def run_notebook(jupyterlab: str, chromium: Any, tmp_path: Path) -> Iterator[Cal
 
     yield run
     for number, page in enumerate(pages):
-        page.screenshot(path=str(tmp_path / f"page-{number}.png"))
+        page.screenshot(path=str(folder / f"page-{number}.png"))
         page.close()
 
 

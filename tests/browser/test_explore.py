@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+
+from tests.browser.conftest import notebooks_run
 
 pytestmark = pytest.mark.browser
 
@@ -35,16 +37,27 @@ SETTLED = """jobs => {
 }"""
 
 
-@pytest.fixture
-def panel(run_notebook: Callable[[str], Any], jupyterlab: str) -> Any:
-    """Return a page that shows a panel at its first point."""
+@pytest.fixture(scope="module")
+def opened(jupyterlab: str, chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Return a page that shows a panel at its first point; a notebook and its kernel take seconds to start."""
     cells = [nbformat.v4.new_code_cell(text) for text in (SETUP, KERNEL, PANEL)]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     put_notebook(jupyterlab, "explore.ipynb", nbformat.v4.new_notebook(cells=cells, metadata=kernel))
-    page = run_notebook("explore.ipynb")
-    page.wait_for_function(SETTLED, arg=1)
-    page.locator(".kl-explore").scroll_into_view_if_needed()
-    return page
+    with notebooks_run(jupyterlab, chromium, tmp_path_factory.mktemp("explore")) as run:
+        page = run("explore.ipynb")
+        page.wait_for_function(SETTLED, arg=1)
+        page.locator(".kl-explore").scroll_into_view_if_needed()
+        yield page
+
+
+@pytest.fixture
+def panel(opened: Any) -> Any:
+    """Return the page, with its panel back at the first point."""
+    for name in ("BLOCK", "num_warps"):
+        handle(opened, name).focus()
+        opened.keyboard.press("Home")
+    settle(opened, "BLOCK=64, num_warps=1")
+    return opened
 
 
 def put_notebook(address: str, name: str, notebook: Any) -> None:

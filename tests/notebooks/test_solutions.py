@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
@@ -12,6 +14,13 @@ from nbclient import NotebookClient
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 SOLUTION = re.compile(r"<details>.*?```python\n(.*?)```.*?</details>", re.DOTALL)
 BEFORE = ("hide", "load", "setup")
+# A kernel takes seconds to start. So all share one, with the names, folder and environment that a new one would have.
+ANEW = f"""%reset -f
+%cd -q {NOTEBOOKS}
+import os
+os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+os.environ.update({dict(os.environ)!r})
+%reload_ext kernellab"""
 
 
 def _solutions(path: Path) -> list[str]:
@@ -22,15 +31,24 @@ def _solutions(path: Path) -> list[str]:
 WITH_EXERCISES = [path for path in sorted(NOTEBOOKS.glob("*.ipynb")) if _solutions(path)]
 
 
+@pytest.fixture(scope="module")
+def client() -> Iterator[NotebookClient]:
+    """Return a client of a kernel that is running."""
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    client = NotebookClient(
+        nbformat.v4.new_notebook(metadata=metadata), timeout=120, resources={"metadata": {"path": str(NOTEBOOKS)}}
+    )
+    with client.setup_kernel():
+        yield client
+
+
 @pytest.mark.parametrize("path", WITH_EXERCISES, ids=lambda path: path.stem)
-def test_every_solution_runs(path: Path) -> None:
+def test_every_solution_runs(client: NotebookClient, path: Path) -> None:
     cells = nbformat.read(path, as_version=4).cells
     before = [cell.source for cell in cells if cell.cell_type == "code" and cell.id in BEFORE]
-    notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(text) for text in [*before, *_solutions(path)]],
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-    )
-    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
+    for text in [ANEW, *before, *_solutions(path)]:
+        client.nb.cells.append(nbformat.v4.new_code_cell(text))
+        client.execute_cell(client.nb.cells[-1], len(client.nb.cells) - 1)
 
 
 def test_the_notebooks_have_exercises() -> None:

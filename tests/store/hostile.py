@@ -118,23 +118,21 @@ def paths_of(value: Json, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
 
 
 def replaced(value: Json, path: tuple[Any, ...], new: Json) -> Json:
-    """Return a copy of some JSON with another value at one place."""
+    """Return some JSON with another value at one place; what is not on the way there is shared."""
     if not path:
         return new
-    found = copy.deepcopy(value)
-    inner = found
-    for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = new
+    found = copy.copy(value)
+    found[path[0]] = replaced(found[path[0]], path[1:], new)
     return found
 
 
 def removed(value: Json, path: tuple[Any, ...]) -> Json:
-    found = copy.deepcopy(value)
-    inner = found
-    for key in path[:-1]:
-        inner = inner[key]
-    del inner[path[-1]]
+    """Return some JSON without the value at one place."""
+    found = copy.copy(value)
+    if path[1:]:
+        found[path[0]] = removed(found[path[0]], path[1:])
+    else:
+        del found[path[0]]
     return found
 
 

@@ -79,11 +79,13 @@ def outcome(read: Callable[[bytes], None], content: bytes, store: Store, folder:
 
 
 def outcomes(found: Iterable[tuple[str, bytes]], folder: Path) -> dict[str, str]:
-    results = {}
+    results, store = {}, Store(None)
     for label, content in found:
-        store = Store(None)
         results[label] = outcome(hostile.enter(store, folder), content, store, folder)
-        store.close()
+        if results[label] != "refused":  # which leaves the store as it was: empty
+            store.close()
+            store = Store(None)
+    store.close()
     return results
 
 
@@ -445,9 +447,7 @@ def test_malformed_tables_are_refused(tmp_path: Path) -> None:
 def test_a_table_that_unpacks_to_much_is_refused(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     arrow = pytest.importorskip("pyarrow")
-    parquet.write_table(
-        arrow.table({"x": arrow.array([0]).take(arrow.array([0] * 60_000_000))}), tmp_path / "x.parquet"
-    )
+    parquet.write_table(arrow.table({"x": arrow.nulls(60_000_000, arrow.int64())}), tmp_path / "x.parquet")
     assert (tmp_path / "x.parquet").stat().st_size < 2**20
     with pytest.raises(UsageError, match="number of its cells"):
         read_frame(tmp_path / "x.parquet")
