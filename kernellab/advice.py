@@ -238,6 +238,13 @@ def in_plain_words(message: str) -> str:
     return _sentence(text)
 
 
+def advice_in(message: str) -> str:
+    """Return the advice that `in_plain_words` gave a message at its end; "" where it has none."""
+    patterns = (re.sub(r"\\\\\d", ".+?", re.escape(rule.advice)) for rule in RULES if rule.advice)
+    found = (re.search(f"{pattern}$", message) for pattern in patterns)
+    return next((match[0] for match in found if match), "")
+
+
 def _unwrapped(message: str) -> str:
     """Return what an exception said where its representation was passed on."""
     match = _WRAPPED.match(message.strip())

@@ -1,52 +1,123 @@
-"""The command line: ``kernellab demo`` and ``kernellab ls``."""
+"""The command line: parse, call, print. Text is made for a terminal, ``--json`` for programs; no traceback shows."""
 
 from __future__ import annotations
 
-import argparse
+import json
+import os
 import sys
-import time
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import KernellabError
+from kernellab import __version__
+from kernellab.commands import json_form
+from kernellab.commands.kernel_file import trail_of
+from kernellab.commands.parser import parser
+from kernellab.commands.terminal import answers_alone, shown
+from kernellab.errors import KernellabError, LaunchError, UsageError
+
+if TYPE_CHECKING:
+    from kernellab.commands.verbs import Answer
+    from kernellab.lab import Lab
+
+FAILED, WRONG_CALL, INTERRUPTED = 1, 2, 130
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status: 0, or 1 where it failed with a message."""
-    parser = argparse.ArgumentParser(prog="kernellab", description="A lab for Triton kernels.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    demo = commands.add_parser("demo", help="execute the quickstart notebook and write it as an HTML page")
-    demo.add_argument("notebook", nargs="?", type=Path, default=Path("notebooks/01_quickstart.ipynb"))
-    demo.add_argument("--page", type=Path, default=Path("build/quickstart.html"))
-    demo.set_defaults(command=_demo)
-    listing = commands.add_parser("ls", help="list the kernels in the store")
-    listing.add_argument("search", nargs="?", default="", help="a part of name, tags, notes or source")
-    listing.set_defaults(command=_ls)
-    given = parser.parse_args(arguments)
+def main(arguments: Sequence[str] | None = None, open_lab: Callable[..., Lab] | None = None) -> int:
+    """Run a command; returns the exit status: 0, 1 (the kernel's fault), 2 (a wrong call), 130 (interrupted).
+
+    ``open_lab`` makes the lab from ``target`` and ``store``; it is `kernellab.Lab` if left out.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    wants_json = "--json" in words
     try:
-        status: int = given.command(given)
+        given = parser().parse_args(words)
+        if given.command == "demo":
+            return _demo(given)
+        answer = _answer(given, open_lab)
+        return _print(answer, given)
     except KernellabError as exc:
-        print("\n".join(exc.lines(verbose=True)), file=sys.stderr)
-        return 1
-    return status
+        return _print_error(exc, words, wants_json=wants_json)
+    except KeyboardInterrupt:
+        return _print_interrupted(words, wants_json=wants_json)
+    except BrokenPipeError:  # whoever read the output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except SystemExit as exc:  # --help and --version
+        return exc.code if isinstance(exc.code, int) else 0
+    except Exception as exc:  # noqa: BLE001 - a fault of the lab itself is an error in a sentence, too
+        return _print_error(_own_fault(exc), words, wants_json=wants_json)
 
 
-def _demo(given: argparse.Namespace) -> int:
+def status_of(error: KernellabError) -> int:
+    """Return the exit status of an error: 2 for what the call asks, 1 for what the kernel or its file does."""
+    is_call = isinstance(error, UsageError) and not isinstance(error, LaunchError)
+    return WRONG_CALL if is_call else FAILED
+
+
+def _answer(given: Namespace, open_lab: Callable[..., Lab] | None) -> Answer:
+    from kernellab.commands.verbs import COMMANDS  # --version needs nothing of it
+    from kernellab.lab import Lab
+
+    with answers_alone(), (open_lab or Lab)(target=getattr(given, "target", None), store=given.store) as lab:
+        if given.command != "ls":
+            _report_progress(lab)
+        return COMMANDS[given.command](lab, given)
+
+
+def _report_progress(lab: Lab) -> None:
+    """Show on standard error how far what takes its time has come, if that is a terminal."""
+    from kernellab.notebook.live import LiveProgress, on_terminal
+
+    if sys.stderr.isatty() and lab.settings.progress:
+        lab.launches.report_to(LiveProgress(on_terminal(sys.stderr)))
+
+
+def _print(answer: Answer, given: Namespace) -> int:
+    if given.json:
+        _print_json(given.command, answer.data)
+    else:
+        print(shown(answer.text(), sys.stdout))
+    sys.stdout.flush()
+    return answer.status
+
+
+def _print_json(command: str | None, data: Any) -> None:
+    head = {"schema": json_form.SCHEMA, "kernellab": __version__, "command": command}
+    print(json.dumps({**head, **data}, indent=2 if sys.stdout.isatty() else None))
+
+
+def _print_error(error: KernellabError, words: Sequence[str], *, wants_json: bool) -> int:
+    if wants_json:
+        _print_json(_command(words), {"error": json_form.error_data(error)})
+    else:
+        print(shown("\n".join(error.lines(verbose="--verbose" in words)), sys.stderr), file=sys.stderr)
+    return status_of(error)
+
+
+def _print_interrupted(words: Sequence[str], *, wants_json: bool) -> int:
+    if wants_json:
+        message = {"type": "Interrupted", "message": "It was interrupted.", "kernel": None, "place": None}
+        _print_json(_command(words), {"error": {**message, "advice": "Call it again.", "detail": None}})
+    else:
+        print("Interrupted.", file=sys.stderr)
+    return INTERRUPTED
+
+
+def _command(words: Sequence[str]) -> str | None:
+    return next((word for word in words if not word.startswith("-")), None)
+
+
+def _own_fault(exc: Exception) -> KernellabError:
+    message = f"kernellab itself failed: {type(exc).__name__}: {exc}. --verbose shows where; please report it."
+    return KernellabError(message, detail=trail_of(exc))
+
+
+def _demo(given: Namespace) -> int:
     from kernellab.notebook.demo import demonstrate, summary_text  # each command loads what it needs
 
-    print(summary_text(demonstrate(given.notebook, given.page, sys.stdout)))
-    return 0
-
-
-def _ls(given: argparse.Namespace) -> int:
-    from kernellab.registry.listing import listing
-    from kernellab.settings import read_settings
-    from kernellab.store import Store
-    from kernellab.views.cards.kernels import listing_text
-
-    store = Store(read_settings().store)
-    print(listing_text(listing(store, time.time(), given.search)))
-    store.close()
+    print(summary_text(demonstrate(Path(given.notebook), Path(given.page), sys.stdout)))
     return 0
 
 

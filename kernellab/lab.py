@@ -188,21 +188,24 @@ class Lab:
         timeout_s: float = 60.0,
         interpret: bool = False,
         uninitialised: Iterable[str] = (),
+        check: Any = None,
         **meta: Any,
     ) -> Run:
         """Launch a kernel once and return what it did.
 
         Without a GPU, and with ``interpret``, it runs on the CPU, where every access is checked and the contents of the
-        arguments that ``uninitialised`` names count as never written.
+        arguments that ``uninitialised`` names count as never written. ``check`` is a reference, as for `tune`.
 
         Raises:
+            CheckFailed: an output differs from what ``check`` gives for the arguments as they were before the launch.
             KernellabError: it does not compile, cannot run on the target, or fails while it runs.
         """
+        from kernellab.measure.checked_run import launched_once  # keeps `import kernellab` light
+
         bound = self.bind(kernel)
         require_grid(grid, "lab.run")
-        unwritten = frozenset(uninitialised)
-        with self.launches.recording(timeout_s=timeout_s, interpret=interpret, uninitialised=unwritten) as recorder:
-            bound.launcher.first(grid, *args, **meta)
+        options = {"timeout_s": timeout_s, "interpret": interpret, "uninitialised": frozenset(uninitialised)}
+        recorder = launched_once(self.launches, bound, grid, args, meta, check, **options)
         for record in recorder.records.values():
             remember(self.kernels, kernel, record, by="run")
         return recorder.last_run(bound)

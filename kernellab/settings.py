@@ -79,6 +79,12 @@ def child_environment(**extra: str) -> dict[str, str]:
     return {**os.environ, **extra}
 
 
+def wants_colour(environ: Mapping[str, str] | None = None) -> bool:
+    """Tell whether a terminal takes colour: not a dumb one, and not where ``NO_COLOR`` is set (https://no-color.org)."""
+    environ = os.environ if environ is None else environ
+    return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
 def _reaches_the_compiler(name: str) -> bool:
     return name.startswith(_COMPILER_PREFIXES) and name != "TRITON_INTERPRET"  # which decides at import
 

@@ -63,7 +63,7 @@ def test_a_failing_cell_fails_the_demo(tmp_path: Path) -> None:
 def test_a_missing_notebook_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match=r"There is no notebook .*nothing\.ipynb"):
         demonstrate(tmp_path / "nothing.ipynb", tmp_path / "page.html", io.StringIO())
-    assert cli.main(["demo", str(tmp_path / "nothing.ipynb")]) == 1
+    assert cli.main(["demo", str(tmp_path / "nothing.ipynb")]) == cli.WRONG_CALL
     assert capsys.readouterr().err.startswith("UsageError: There is no notebook")
 
 
@@ -78,5 +78,5 @@ def test_ls_lists_the_kernels_of_the_store(
 
 def test_a_bad_setting_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("KERNELLAB_WORKERS", "many")
-    assert cli.main(["ls"]) == 1
+    assert cli.main(["ls"]) == cli.WRONG_CALL
     assert capsys.readouterr().err == "UsageError: KERNELLAB_WORKERS is 'many'; expected a positive number.\n"

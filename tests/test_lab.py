@@ -16,7 +16,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 import kernellab
-from kernellab.errors import LaunchError, OutOfBounds, UnknownTarget, UsageError, WorkerTimeout
+from kernellab.errors import CheckFailed, LaunchError, OutOfBounds, UnknownTarget, UsageError, WorkerTimeout
 from kernellab.ir.effects import Access
 from tests import samples
 
@@ -307,3 +307,14 @@ def test_an_array_of_another_library_is_named(lab: kernellab.Lab) -> None:
     x, y, out = tensors()
     with pytest.raises(LaunchError, match=r"x_ptr is a numpy\.ndarray\. Pass tensors"):
         lab.bind(samples.add_kernel)[(3,)](x.numpy(), y, out, N, BLOCK=128)
+
+
+def test_a_run_is_compared_with_a_reference_of_the_arguments_as_they_were(lab: kernellab.Lab) -> None:
+    x, out = torch.arange(8.0), torch.zeros(8)
+    given = (samples.scale_kernel, (1,), x, out, 8)
+    assert lab.run(*given, BLOCK=8, check=lambda x_ptr: 3 * x_ptr + 3).changed["out_ptr"] == 8
+    assert lab.run(*given, BLOCK=8, check="out_ptr").changed["out_ptr"] == 0, "what it held before is what it holds"
+    with pytest.raises(CheckFailed, match=r"out_ptr of scale_kernel differs from 2 \* x_ptr: 8 of 8 elements"):
+        lab.run(*given, BLOCK=8, check="2 * x_ptr")
+    with pytest.raises(UsageError, match="check takes y_ptr"):
+        lab.run(*given, BLOCK=8, check="y_ptr")

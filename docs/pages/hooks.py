@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 if str(ROOT) not in sys.path:  # mkdocs loads this file by its path
     sys.path.insert(0, str(ROOT))
 
-from docs.pages import errors, magics, notebooks, reference, settings  # noqa: E402
+from docs.pages import commands, errors, magics, notebooks, reference, settings  # noqa: E402
 
 EXPLANATIONS = ROOT / "docs"
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
@@ -24,6 +24,7 @@ def generated_pages() -> dict[str, str]:
         **notebooks.pages(),
         **reference.pages(),
         "errors.md": errors.page(),
+        "commands.md": commands.page(),
         "settings.md": settings.page(),
         "changelog.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
     }
@@ -38,7 +39,7 @@ def navigation(pages: dict[str, str]) -> list[Any]:
         {"Notebooks": _under(pages, "notebooks/")},
         {"Magics": _under(pages, "magics/")},
         {"Errors": "errors.md"},
-        {"Reference": [*_under(pages, "reference/"), {"Settings": "settings.md"}]},
+        {"Reference": [*_under(pages, "reference/"), {"Command line": "commands.md"}, {"Settings": "settings.md"}]},
         {"How to": how_to},
         {"Explanations": [*explanations, {"Changelog": "changelog.md"}]},
     ]

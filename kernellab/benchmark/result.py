@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.benchmark.spec import shown
@@ -153,6 +153,18 @@ class Benchmark:
         ``clocks``: point, entry, ratio, low, high and rounds of each reference entry.
         """
         return frame_of(self)
+
+
+def joined(benchmarks: Sequence[Benchmark]) -> Benchmark:
+    """Return benchmarks of one kernel over other cases as one, with the rows of all; there is one at least."""
+    first = benchmarks[0]
+    return replace(
+        first,
+        rows=tuple(row for each in benchmarks for row in each.rows),
+        seconds=sum(each.seconds for each in benchmarks),
+        notes=tuple(dict.fromkeys(note for each in benchmarks for note in each.notes)),
+        clocks=tuple(clocks for each in benchmarks for clocks in each.clocks),
+    )
 
 
 def frame_of(benchmark: Benchmark) -> pandas.DataFrame:

@@ -16,13 +16,13 @@ from kernellab._triton.definitions import fix_signature
 from kernellab._triton.kernel import Kernel
 from kernellab.advice import remark_on
 from kernellab.compile.types import Compiled
-from kernellab.errors import CheckFailed, Place, UsageError
+from kernellab.errors import Place, UsageError
 from kernellab.lab import Lab
 from kernellab.launch.arguments import from_annotations, mock_arguments
 from kernellab.launch.memory import memory_of
-from kernellab.launch.poison import fill_of, key_of
 from kernellab.launch.recording import LaunchRecord, Recorder
-from kernellab.measure.comparison import Check, compare
+from kernellab.measure.checked_run import checks_of, require_equal
+from kernellab.measure.comparison import Check
 from kernellab.measure.reference import ReferenceFunction, check_in, expression_in, no_python, reference_of
 from kernellab.registry import launched_version, remember
 from kernellab.registry.symbolic_arguments import symbolic_expression
@@ -299,26 +299,8 @@ def _launchable(cell: _Cell) -> dict[str, Any]:
 def require_checks(report: CellReport) -> None:
     """Raise `CheckFailed` for the first output of a cell that differs from its reference."""
     for kernel in report.kernels:
-        check = kernel.check
-        if check is not None and not check.equal:
-            first = "".join(f" {difference}." for difference in check.differences)
-            cause = f" {check.cause}" if check.cause else ""
-            raise CheckFailed(
-                f"{check.argument} of {kernel.compiled.kernel} differs from {check.expression}: "
-                f"{check.mismatched:,} of {check.elements:,} elements{_how(check)}{first}{cause}",
-                kernel=kernel.compiled.kernel,
-            )
-
-
-def _how(check: Check) -> str:
-    if check.never_written == check.mismatched:
-        return " were never written."
-    missing = f" {check.never_written:,} of them were never written." if check.never_written else ""
-    worst = check.worst
-    if worst is None:
-        return f".{missing}"
-    off = abs(worst.got - worst.expected)
-    return f". {worst.place} is off by {off:.3g} where {worst.allowed:.3g} is allowed.{missing}"
+        if kernel.check is not None:
+            require_equal(kernel.check, kernel.compiled.kernel)
 
 
 def _checked(cell: _Cell, recorder: Recorder, options: CellOptions) -> Mapping[int, tuple[Check, ...]]:
@@ -328,11 +310,8 @@ def _checked(cell: _Cell, recorder: Recorder, options: CellOptions) -> Mapping[i
     if not launched:
         raise UsageError(f"--check {options.check!r}: the cell launches no kernel.")
     record = launched[-1]
-    outputs = {name: t for name, t in memory_of(record.arguments).items() if name in record.compiled.effects.mutated}
-    masks = {name: recorder.unwritten.get(key_of(tensor)) for name, tensor in outputs.items()}
-    fills = {name: fill_of(outputs[name][mask]) for name, mask in masks.items() if mask is not None}
-    values = reference_of(_reference(cell, options.check), record.arguments).of(outputs)
-    return {id(record): tuple(compare(options.check, values, outputs, masks, fills))}
+    reference = reference_of(_reference(cell, options.check), record.arguments)
+    return {id(record): checks_of(reference, record, recorder.unwritten)}
 
 
 def _reference(cell: _Cell, expression: str) -> ReferenceFunction:

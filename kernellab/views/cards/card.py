@@ -20,7 +20,7 @@ from kernellab.views.report import ArgumentReport, CellReport, KernelReport
 from kernellab.views.wording import shortened
 
 _OPEN_OPERATIONS_AT_MOST = 24
-_PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
+PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
 _MOST_CHANGED = 3
 _CELL_PX = 7
 _LEAST_OPACITY = 0.25  # a single wrong element among many must still be seen
@@ -301,7 +301,7 @@ def _run_words(report: KernelReport) -> list[str]:
     """Return how the kernel ran: where, how long, the grid and the number of launches."""
     words = []
     if report.run is not None:
-        place = _PLACES.get(report.run.where, f"on {report.run.where}")
+        place = PLACES.get(report.run.where, f"on {report.run.where}")
         words.append(f"ran {place} in {wording.seconds_words(report.run.seconds)}")
     grid = report.grid or (report.run.grid if report.run else None)
     if grid is not None:

@@ -9,6 +9,7 @@ from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.ir.slices import main_file
+from kernellab.launch.run import Run
 from kernellab.views import wording
 from kernellab.views.cards import card
 from kernellab.views.cards.card import kernel_text
@@ -101,6 +102,31 @@ def graph_text(graph: Graph) -> str:
     """Return the default view of a graph as an indented list."""
     diagram = diagram_of(graph)
     return f"{diagram.title}\n{tree_text(diagram)}"
+
+
+def run_text(run: Run, reference: str | None = None) -> str:
+    """Return what a launch did: where it ran, what it changed, what was suspicious.
+
+    ``reference`` names what its outputs were compared with and equal, None where they were not.
+    """
+    place = card.PLACES.get(run.where, f"on {run.where}")
+    lines = [f"{run.kernel}  ran {place} in {wording.seconds_words(run.seconds)}  grid {wording.grid_words(run.grid)}"]
+    width = max(map(len, run.changed), default=0) + 2
+    for name, count in run.changed.items():
+        lines.append(
+            f"  {name.ljust(width)}{wording.plural(count, 'element')} changed"
+            if count
+            else f"  {name.ljust(width)}unchanged"
+        )
+    lines += [f"  equals {reference}"] if reference is not None else []
+    lines += [f"  {each.severity}: {wording.finding_words(each)}" for each in run.findings]
+    lines += [f"  note: {note}" for note in run.notes]
+    lines += (
+        ["  printed by the kernel:", *(f"    {line}" for line in run.output.rstrip().splitlines())]
+        if run.output
+        else []
+    )
+    return "\n".join(lines)
 
 
 def exported_text(exported: Exported) -> str:

@@ -1,0 +1,165 @@
+"""The schema of ``--json``: every field of every answer, with its type and meaning; the site's page is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class JsonField:
+    """A field of a JSON object; ``type`` as JSON names it, with ``or null`` where it may be missing."""
+
+    name: str
+    type: str
+    meaning: str
+
+
+def _fields(*rows: tuple[str, str, str]) -> tuple[JsonField, ...]:
+    return tuple(JsonField(*row) for row in rows)
+
+
+HEAD = _fields(
+    ("schema", "integer", "1; it is raised when a field is renamed, removed, or means something else"),
+    ("kernellab", "string", "the version of kernellab"),
+    ("command", "string or null", "the command; null where the call names none"),
+)
+_OF_FILE = _fields(
+    ("kernel", "string", "the name of the kernel"),
+    ("file", "string", "the file, as it was given"),
+    ("target", "string", "what it was compiled for: `cuda:90`"),
+)
+_MEASURED = _fields(
+    ("seconds", "number", "the wall time of all of it"),
+    (
+        "provenance",
+        "object",
+        "`device`, `driver`, `target`, `triton` and `torch` that the numbers come from, each a string or null",
+    ),
+    ("notes", "array of strings", "remarks"),
+)
+EFFECTS = _fields(
+    ("arguments", "array of strings", "all arguments that name memory, touched or not; `outs[1]` for a member"),
+    ("reads", "array of strings", "arguments that a load may read"),
+    ("writes", "array of strings", "arguments that a store may write"),
+    ("atomics", "array of strings", "arguments that an atomic operation may change"),
+    ("mutated", "array of strings", "those written or changed atomically"),
+    ("aliases", "array of arrays of strings", "groups of arguments that are the same tensor"),
+    (
+        "sites",
+        "array of objects",
+        (
+            "one operation on one argument: `argument`, `kind` (`read`, `write`, `atomic`), `operation`, `file`, "
+            "`line`, `masked`, `conditional`"
+        ),
+    ),
+    (
+        "unknown",
+        "array of objects",
+        (
+            "what could not be worked out: `kind`, `operation`, `file`, `line`, `reason`, `arguments`; empty where the "
+            "answer is complete"
+        ),
+    ),
+)
+ERROR = _fields(
+    ("type", "string", "the class: `CompileError`, `LaunchError`, `OutOfBounds`, ..., or `Interrupted`"),
+    ("message", "string", "what failed, on which value, and what was expected"),
+    ("kernel", "string or null", "the kernel, where known"),
+    (
+        "place",
+        "object or null",
+        "the line responsible: `file`, `line` (from 1), `column` (from 0, or null), `text` (or null)",
+    ),
+    ("advice", "string", "what to do about it"),
+    ("detail", "string or null", "the whole message of the compiler, or where the user's Python failed"),
+)
+
+ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
+    "compile": (
+        *_OF_FILE,
+        *_fields(
+            ("parameters", "array of objects", "each parameter: `name`, `type`, `specialization`"),
+            ("options", "object", "the options of the backend"),
+            (
+                "resources",
+                "object",
+                (
+                    "`registers`, `spill_bytes`, `stack_bytes`, `shared_bytes`, `static_shared_bytes`, `threads`, "
+                    "`occupancy` (0 to 1), `limiter`, `fits`, `why_not`; null where the tools cannot tell"
+                ),
+            ),
+            ("effects", "object", "as `effects` answers"),
+            ("stages", "array of strings", "the stages there are, which `--stage` prints"),
+            ("seconds", "number", "of the compile, or of the earlier one"),
+            ("stage_seconds", "object", "seconds by stage"),
+            ("from_cache", "boolean", "whether it was compiled earlier"),
+            ("digest", "string", "the hash that names the result"),
+        ),
+    ),
+    "effects": (*_OF_FILE, *EFFECTS),
+    "run": (
+        *_OF_FILE,
+        *_fields(
+            ("grid", "array of 3 integers", "how many programs ran along each axis"),
+            ("seconds", "number", "of the launch alone"),
+            ("where", "string", "`gpu`, `interpreter`, or `nowhere` for an empty grid"),
+            ("changed", "object", "how many elements changed, by argument"),
+            (
+                "findings",
+                "array of objects",
+                (
+                    "what was suspicious: `kind`, `severity` (`warning`, `note`), `argument`, `file`, `line`, "
+                    "`program`, `detail`"
+                ),
+            ),
+            ("output", "string", "what the kernel printed"),
+            ("notes", "array of strings", "remarks on how it was run"),
+            (
+                "equals",
+                "string or null",
+                "the reference that the outputs equal; null where nothing was compared. One that differs is an error",
+            ),
+        ),
+    ),
+    "tune": (
+        *_OF_FILE,
+        *_fields(
+            ("best", "object or null", "parameters and options of the winner; without a GPU, of the first that fits"),
+            ("winner", "integer or null", "its index in `rows`"),
+            ("tied", "array of integers", "the rows that cannot be told from it"),
+            ("rows", "array of objects", "a row per config, with the columns of `Tuning.frame`"),
+            ("from_cache", "boolean", "whether every outcome was known before"),
+        ),
+        *_MEASURED,
+    ),
+    "bench": (
+        *_OF_FILE,
+        *_fields(
+            ("swept", "array of strings", "the columns that were swept"),
+            ("implementations", "array of strings", "what was measured, the kernel first"),
+            ("reference", "string", 'what `speedup` relates to, `""` for none'),
+            ("rows", "array of objects", "a row per point and implementation, with the columns of `Benchmark.frame`"),
+            ("ceilings", "object or null", "what the device does at best; null without a GPU"),
+        ),
+        *_MEASURED,
+    ),
+    "ls": _fields(
+        ("search", "string", "what was searched for"),
+        (
+            "rows",
+            "array of objects",
+            (
+                "the versions: `id`, `label`, `cell` (or file), `created`, `last_launch` (seconds since 1970, or "
+                "null), `launches`, `runs`, `config`, `best_ms`, `where`, `tags`, `notes`"
+            ),
+        ),
+    ),
+    "export": _fields(
+        ("path", "string", "the file"),
+        ("label", "string", "the version that was written: `name@2`"),
+        ("kind", "string", "`module`, `torch-op`, `autotune`, `report` or `bundle`"),
+        ("notes", "array of strings", "remarks"),
+    ),
+}
+"""By command, what follows the head. ``compile --stage`` adds ``text``, the text of the stage."""

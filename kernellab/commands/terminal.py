@@ -1,0 +1,89 @@
+"""What stands on a terminal: text in its width and in colour, and nothing but the answer on standard output."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import TextIO
+
+from kernellab.settings import wants_colour
+
+_BOLD, _RED, _YELLOW, _GREEN = "1", "31", "33", "32"
+_STYLES = (
+    (re.compile(r"^\s*(?:error|wrong|fault|timeout|cannot run|compile_error|cannot_run|\w+Error):"), _RED),
+    (re.compile(r"^\s*(?:OutOfBounds|CheckFailed|CannotRun|Unknown\w+|Worker\w+):"), _RED),
+    (re.compile(r"^\s*(?:warning|unknown|differs):"), _YELLOW),
+    (re.compile(r"^\s*equals "), _GREEN),
+)
+_LEAST_WIDTH = 40
+
+
+def shown(text: str, stream: TextIO) -> str:
+    """Return a text as a stream shows it: as it is, or on a terminal in its width, and in colour where wanted."""
+    if not stream.isatty():
+        return text
+    lines = fitted(text, shutil.get_terminal_size().columns).splitlines()
+    if wants_colour():
+        lines = [_styled(line, is_first=not at) for at, line in enumerate(lines)]
+    return "\n".join(lines)
+
+
+def fitted(text: str, width: int) -> str:
+    """Return a text whose lines are broken between words where they are longer than ``width`` characters."""
+    width = max(width, _LEAST_WIDTH)
+    return "\n".join(
+        part for line in text.splitlines() for part in ([line] if len(line) <= width else _broken(line, width))
+    )
+
+
+def _broken(line: str, width: int) -> list[str]:
+    indent = line[: len(line) - len(line.lstrip())] + "    "
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=indent,
+        replace_whitespace=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _styled(line: str, *, is_first: bool) -> str:
+    style = next((style for pattern, style in _STYLES if pattern.match(line)), _BOLD if is_first else "")
+    return f"\x1b[{style}m{line}\x1b[0m" if style and line.strip() else line
+
+
+@contextmanager
+def answers_alone() -> Iterator[None]:
+    """Send to standard error what is printed inside a with statement, by the user's file or by a kernel.
+
+    Where standard output is the process's own, its file descriptor is exchanged: CUDA prints past Python.
+    """
+    with redirect_stdout(sys.stderr), _descriptor_exchanged():
+        yield
+
+
+@contextmanager
+def _descriptor_exchanged() -> Iterator[None]:
+    if not _is_own(sys.__stdout__, 1) or not _is_own(sys.__stderr__, 2):
+        yield
+        return
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _is_own(stream: TextIO | None, descriptor: int) -> bool:
+    try:
+        return stream is not None and stream.fileno() == descriptor
+    except (OSError, ValueError):
+        return False

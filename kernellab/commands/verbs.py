@@ -1,0 +1,153 @@
+"""The commands: each takes a lab and the options, calls a method of the lab, and returns an answer."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernellab.commands import json_form
+from kernellab.commands.kernel_file import KernelFile, device_of, file_launch, kernel_file
+from kernellab.commands.parser import assigned, listed
+from kernellab.measure.outcomes import UNMEASURED, Status
+from kernellab.views.cards import results
+
+if TYPE_CHECKING:
+    from kernellab.lab import Lab
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command gives: data for JSON, a function that makes the text, and the exit status."""
+
+    data: Mapping[str, Any]
+    text: Callable[[], str]
+    status: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A kernel of a file with its launch, as the options ask for it."""
+
+    file: KernelFile
+    grid: Any
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What every answer on a kernel begins with."""
+        return {"kernel": self.file.name, "file": str(self.file.path)}
+
+
+def asked(lab: Lab, given: Namespace) -> Asked:
+    """Return the kernel and the launch that the options name.
+
+    Raises:
+        KernellabError: there is no such kernel, or its file does not say how it is launched.
+    """
+    file = kernel_file(given.kernel)
+    launch = file_launch(file, assigned(given.size, "--size"), device_of(lab))
+    return Asked(file, launch.grid, launch.args, {**launch.named, **assigned(given.meta, "--meta")})
+
+
+def compile_command(lab: Lab, given: Namespace) -> Answer:
+    """Compile a kernel; show the card, or the text of one stage."""
+    it = asked(lab, given)
+    compiled = lab.compile(it.file.kernel, *it.args, **it.named)
+    data = {**it.about, "target": str(compiled.target), **json_form.compiled_data(compiled)}
+    if given.stage is None:
+        return Answer(data, lambda: results.compiled_text(compiled))
+    text: str = getattr(compiled, given.stage)
+    return Answer({**data, "text": text}, lambda: text)
+
+
+def effects_command(lab: Lab, given: Namespace) -> Answer:
+    """Tell what a kernel does to its arguments."""
+    it = asked(lab, given)
+    effects = lab.effects(it.file.kernel, *it.args, **it.named)
+    data = {**it.about, "target": str(lab.target), **json_form.effects_data(effects)}
+    return Answer(data, lambda: results.effects_text(effects))
+
+
+def run_command(lab: Lab, given: Namespace) -> Answer:
+    """Launch a kernel once, compare it with a reference, and keep it."""
+    it = asked(lab, given)
+    lab.kernels.add(it.file.kernel)
+    check, named = _reference(it.file, given)
+    options = {"timeout_s": given.timeout, "interpret": given.interpret, "check": check}
+    run = lab.run(it.file.kernel, it.grid, *it.args, **options, **it.named)
+    data = {**it.about, "target": str(lab.target), **json_form.run_data(run, named)}
+    return Answer(data, lambda: results.run_text(run, named))
+
+
+def tune_command(lab: Lab, given: Namespace) -> Answer:
+    """Find the fastest config of a kernel."""
+    from kernellab.tune import Space
+    from kernellab.views.cards.tuning import tuning_text  # loads matplotlib
+
+    it = asked(lab, given)
+    values = listed(given.space, "--space")
+    configs = Space(where=given.where, **values) if values else None
+    named = {name: value for name, value in it.named.items() if name not in values}
+    options = {"search": given.search, "budget_s": given.budget, "fresh": given.fresh, "timeout_s": given.timeout}
+    check = _reference(it.file, given)[0]
+    tuning = lab.tune(it.file.kernel, it.grid, *it.args, configs=configs, check=check, **options, **named)
+    data = {**it.about, "target": str(lab.target), **json_form.tuning_data(tuning)}
+    return Answer(data, lambda: tuning_text(tuning), status=int(tuning.winner is None))
+
+
+def bench_command(lab: Lab, given: Namespace) -> Answer:
+    """Time a kernel over a sweep."""
+    from kernellab.commands.sweep import swept_benchmark
+    from kernellab.views.cards.benchmark import benchmark_text  # loads matplotlib
+
+    file = kernel_file(given.kernel)
+    benchmark = swept_benchmark(lab, file, given)
+    own = [row for row in benchmark.rows if row.implementation == benchmark.implementations[0]]
+    failed = not any(row.status in {Status.OK, *UNMEASURED} for row in own)
+    data = {"kernel": file.name, "file": str(file.path), "target": str(lab.target)}
+    data |= json_form.benchmark_data(benchmark)
+    return Answer(data, lambda: benchmark_text(benchmark), status=int(failed))
+
+
+def ls_command(lab: Lab, given: Namespace) -> Answer:
+    """List the kept kernels."""
+    from kernellab.registry.listing import search
+    from kernellab.views.cards.kernels import listing_text
+
+    found = search(lab.kernels, given.search)
+    return Answer(json_form.listing_data(found), lambda: listing_text(found))
+
+
+def export_command(lab: Lab, given: Namespace) -> Answer:
+    """Write a kernel as a file: a kept one, or one of a file, which is launched once for it."""
+    from kernellab.registry.listing import key_of
+
+    key: str | int = key_of(given.kernel)
+    if isinstance(key, str) and ("::" in key or key.endswith(".py")):
+        it = asked(lab, given)
+        key = lab.kernels.add(it.file.kernel).id
+        lab.run(it.file.kernel, it.grid, *it.args, **it.named)
+    exported = lab.export(key, given.output, kind=given.kind)
+    return Answer(json_form.exported_data(exported), lambda: results.exported_text(exported))
+
+
+def _reference(file: KernelFile, given: Namespace) -> tuple[Any, str | None]:
+    """Return what outputs are compared with, and its name: the option's expression, or the file's function."""
+    if given.check is not None:
+        return given.check, given.check
+    function = None if given.no_check else file.reference
+    return function, None if function is None else "reference"
+
+
+COMMANDS: Mapping[str, Callable[[Lab, Namespace], Answer]] = {
+    "compile": compile_command,
+    "effects": effects_command,
+    "run": run_command,
+    "tune": tune_command,
+    "bench": bench_command,
+    "ls": ls_command,
+    "export": export_command,
+}

@@ -1,0 +1,110 @@
+"""Each command, as text and as JSON; the fields are those of the schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernellab.commands.schema import ANSWERS, EFFECTS, HEAD
+from tests.commands.conftest import Call
+
+CALLS = {
+    "compile": ("compile", "add.py::add_kernel"),
+    "effects": ("effects", "add.py"),
+    "run": ("run", "add.py"),
+    "tune": ("tune", "add.py", "--space", "BLOCK=128,256", "--space", "num_warps=2,4", "--where", "BLOCK > 128"),
+    "bench": ("bench", "add.py", "--over", "n=500,1000", "--versus", "reference"),
+    "ls": ("ls",),
+    "export": ("export", "add.py", "--as", "bundle", "-o", "add.zip"),
+}
+
+
+@pytest.mark.parametrize("command", ANSWERS)
+def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab: Call, command: str) -> None:
+    called = kernellab(*CALLS[command], "--json")
+    assert called.status == 0
+    assert list(called.json) == [field.name for field in (*HEAD, *ANSWERS[command])]
+    assert called.json["schema"] == 1
+    assert called.json["command"] == command
+    assert ("imported" in called.err) is (command != "ls")
+
+
+def test_compile_tells_resources_effects_and_stages_of_a_target(kernellab: Call) -> None:
+    found = kernellab("compile", "add.py::add_kernel", "--target", "cuda:80", "--json").json
+    assert found["target"] == "cuda:80"
+    assert found["resources"]["registers"] > 0
+    assert found["resources"]["fits"] is True
+    assert found["effects"]["writes"] == ["out_ptr"]
+    assert list(found["effects"]) == [field.name for field in EFFECTS]
+    assert found["stages"] == ["ttir", "ttgir", "llir", "ptx", "sass"]
+    assert found["seconds"] > 0
+
+
+def test_compile_prints_a_card_or_a_stage(kernellab: Call) -> None:
+    assert kernellab("compile", "add.py").out.startswith("add_kernel  cuda:90  compiled ")
+    assert "tt.func public @add_kernel" in kernellab("compile", "add.py", "--stage", "ttir").out
+    assert ".visible .entry add_kernel" in kernellab("compile", "add.py", "--stage", "ptx", "--json").json["text"]
+
+
+def test_effects_name_arguments_and_lines(kernellab: Call) -> None:
+    assert kernellab("effects", "add.py").out.splitlines()[-1] == "out_ptr  written (line 12)"
+
+
+def test_run_compares_with_the_reference_of_the_file(kernellab: Call) -> None:
+    called = kernellab("run", "add.py", "--json")
+    assert called.json["equals"] == "reference"
+    assert called.json["changed"] == {"x_ptr": 0, "y_ptr": 0, "out_ptr": 1000}
+    assert called.json["where"] == "interpreter"
+    assert kernellab("run", "add.py", "--no-check", "--json").json["equals"] is None
+    assert "  equals reference" in kernellab("run", "add.py", "--size", "n=2**8").out
+
+
+def test_run_fails_where_an_output_differs(kernellab: Call) -> None:
+    called = kernellab("run", "add.py", "--check", "x_ptr", "--json")
+    assert called.status == 1
+    assert called.error["type"] == "CheckFailed"
+    assert "1,000 of 1,000 elements" in called.error["message"]
+
+
+def test_what_ran_is_kept_and_exported(kernellab: Call) -> None:
+    kernellab("run", "add.py")
+    assert [row["label"] for row in kernellab("ls", "--json").json["rows"]] == ["add_kernel@1"]
+    assert "add_kernel@1 was written as out.py (module)" in kernellab("export", "add_kernel@1", "-o", "out.py").out
+    assert "add_kernel[grid]" in Path("out.py").read_text()
+
+
+def test_sizes_and_meta_reach_the_launch(kernellab: Call) -> None:
+    found = kernellab("run", "add.py", "--size", "n=600", "--meta", "BLOCK=64", "--json").json
+    assert found["grid"] == [10, 1, 1]
+    assert found["equals"] == "reference"
+
+
+def test_tune_tells_the_winner_and_a_row_per_config(kernellab: Call) -> None:
+    found = kernellab(*CALLS["tune"], "--json").json
+    assert [row["BLOCK"] for row in found["rows"]] == [256, 256]
+    assert found["best"]["BLOCK"] == 256
+    assert {row["status"] for row in found["rows"]} == {"not_timed"}
+    assert found["rows"][0]["time_ms"] is None
+
+
+def test_a_sweep_over_sizes_asks_the_file_for_each(kernellab: Call) -> None:
+    found = kernellab(*CALLS["bench"], "--over", "BLOCK=128,256", "--check", "--json").json
+    own = [row for row in found["rows"] if row["implementation"] == "add_kernel"]
+    assert [(row["n"], row["BLOCK"], row["bytes"]) for row in own] == [
+        (500, 128, 6000), (500, 256, 6000), (1000, 128, 12000), (1000, 256, 12000)
+    ]  # fmt: skip
+    assert any("agree with those of reference" in note for note in found["notes"])
+
+
+def test_a_benchmark_whose_outputs_are_wrong_says_so(kernellab: Call) -> None:
+    found = kernellab("bench", "add.py", "--versus", "wrong_sum", "--check", "--json")
+    assert "wrong" in {row["status"] for row in found.json["rows"]}
+
+
+def test_what_the_lab_exported_is_a_kernel_file(kernellab: Call) -> None:
+    kernellab("export", "add.py", "-o", "exported.py")
+    called = kernellab("run", "exported.py::add_kernel", "--json")
+    assert called.status == 0
+    assert called.json["grid"] == [4, 1, 1]
+    assert called.json["changed"]["out_ptr"] == 1000

@@ -1,0 +1,140 @@
+"""Wrong calls, broken files and interrupts: a sentence, as text or JSON, and an exit status; never a traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernellab import cli
+from kernellab.commands.schema import ERROR
+from tests.commands.conftest import Call
+
+HEAD = """\
+import torch, triton, triton.language as tl
+
+@triton.jit
+def kernel(x_ptr, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK), 1.0)
+
+"""
+FILES = {
+    "syntax.py": "def broken(:\n    pass\n",
+    "raises.py": "import no_such_module_anywhere\n",
+    "leaves.py": "import sys\nsys.exit(3)\n",
+    "silent.py": HEAD,
+    "raising.py": HEAD + "def arguments():\n    return torch.ones(2) @ torch.ones(3)\n",
+    "shape.py": HEAD + "def arguments():\n    return (1,), (torch.ones(8),)\n",
+    "meta.py": HEAD + "def arguments():\n    return (1,), (torch.ones(8),), 8\n",
+    "uneven.py": HEAD + "def arguments():\n    return (1,), (torch.ones(8),), {'BLOCK': 48}\n",
+    "outside.py": HEAD + "def arguments(n=8):\n    return (1,), (torch.ones(n),), {'BLOCK': 16}\n",
+    "missing.py": HEAD + "def arguments():\n    return (1,), (), {'BLOCK': 16}\n",
+}
+FAULTS = {
+    "syntax.py": ("SourceError", 1),
+    "raises.py": ("SourceError", 1),
+    "leaves.py": ("SourceError", 2),
+    "raising.py": ("LaunchError", 8),
+    "shape.py": ("LaunchError", None),
+    "meta.py": ("LaunchError", None),
+    "uneven.py": ("CompileError", 5),
+    "outside.py": ("OutOfBounds", 5),
+    "missing.py": ("LaunchError", None),
+}
+WRONG = {
+    "no command": (),
+    "an unknown command": ("frobnicate",),
+    "no kernel": ("run",),
+    "an unknown option": ("run", "add.py", "--frobnicate"),
+    "no such file": ("run", "nothing.py::kernel"),
+    "a folder": ("run", "."),
+    "no such kernel": ("run", "add.py::mul_kernel"),
+    "a function": ("run", "add.py::arguments"),
+    "no arguments()": ("run", "silent.py"),
+    "an unknown size": ("run", "add.py", "--size", "m=3"),
+    "no size": ("run", "add.py", "--size", "n"),
+    "an unknown target": ("compile", "add.py", "--target", "cuda:12"),
+    "an unknown stage": ("compile", "add.py", "--stage", "wasm"),
+    "no stage of the target": ("compile", "add.py", "--stage", "amdgcn"),
+    "a reference that cannot be": ("run", "add.py", "--check", "z_ptr"),
+    "no kept kernel": ("export", "mul_kernel"),
+    "an unknown peer": ("bench", "add.py", "--versus", "nobody"),
+    "nothing to sweep": ("bench", "add.py", "--over", "m=1,2"),
+    "no seconds": ("run", "add.py", "--timeout", "-1"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _files(kernellab: Call) -> None:
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_the_kernel_or_its_file_is_an_error_with_its_line(kernellab: Call, name: str) -> None:
+    kind, line = FAULTS[name]
+    called = kernellab("run", name, "--json")
+    assert called.status == 1
+    assert called.error["type"] == kind
+    assert list(called.error) == [field.name for field in ERROR]
+    assert called.error["advice"]
+    assert (called.error["place"] or {"line": None})["line"] == line
+    if line is not None:
+        assert called.error["place"]["file"] == str(Path(name).resolve())
+    text = kernellab("run", name)
+    assert text.status == 1
+    assert text.out == ""
+    assert text.err.splitlines()[-1].startswith((f"{kind}:", " ")) or f"\n{kind}:" in text.err
+    assert "Traceback" not in called.out + called.err + text.err
+
+
+@pytest.mark.parametrize("words", WRONG.values(), ids=WRONG)
+def test_a_wrong_call_is_a_sentence_and_status_2(kernellab: Call, words: tuple[str, ...]) -> None:
+    called = kernellab(*words, "--json")
+    assert called.status == 2
+    assert called.error["message"]
+    assert called.error["advice"]
+    text = kernellab(*words)
+    assert text.status == 2
+    assert "Traceback" not in text.out + text.err
+
+
+def test_the_whole_message_behind_an_error_shows_on_request(kernellab: Call) -> None:
+    assert "raising.py, line 8, in arguments" in kernellab("run", "raising.py", "--verbose").err
+
+
+def test_an_interrupt_ends_with_130(kernellab: Call) -> None:
+    Path("slow.py").write_text("raise KeyboardInterrupt\n")
+    assert kernellab("run", "slow.py").status == cli.INTERRUPTED
+    assert kernellab("run", "slow.py", "--json").error["type"] == "Interrupted"
+
+
+def test_a_fault_of_the_lab_itself_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(**given: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    assert cli.main(["ls", "--verbose"], open_lab=broken) == 1
+    said = capsys.readouterr().err
+    assert "kernellab itself failed: ZeroDivisionError" in said
+    assert "in broken" in said
+    assert "Traceback" not in said
+
+
+def test_version_and_help_load_neither_torch_nor_triton() -> None:
+    code = (
+        "import sys; from kernellab import cli; status = cli.main([{!r}]); "
+        "print(status, *{{'torch', 'triton'}} & set(sys.modules))"
+    )
+    for option in ("--version", "--help"):
+        done = subprocess.run([sys.executable, "-c", code.format(option)], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "0"
+        assert done.stdout.startswith(("kernellab 0.1.0, with triton", "usage: kernellab"))
+
+
+def test_the_module_is_the_command(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "kernellab", "run", str(tmp_path / "nothing.py")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is no file" in done.stderr
