@@ -62,7 +62,7 @@ class Launches:
     """A kernel with its decorators, and the arguments of the call that is tuned; ``reference``: what it is to give.
 
     ``outputs`` names the arguments that are compared, None all that are written. ``originals`` are the user's own
-    `triton.Config`s, hooks included.
+    `triton.Config`s, hooks included; ``common_hook`` is that of all of them.
     """
 
     kernel: Kernel
@@ -74,6 +74,7 @@ class Launches:
     reference: Reference | None = None
     outputs: frozenset[str] | None = None
     originals: Mapping[Config, Any] = field(default_factory=dict)
+    common_hook: Hook | None = None
     notes: list[str] = field(default_factory=list)
     _made: dict[Config, KernelLaunch] = field(default_factory=dict)
     _closures: dict[int, Closure] = field(default_factory=dict)
@@ -122,8 +123,19 @@ class Launches:
             UsageError, LaunchError: the arguments or options do not fit the kernel, or the grid is none.
         """
         if config not in self._made:
-            self._made[config] = self._launch(original or self.originals.get(config) or config.to_triton())
+            self._made[config] = self._launch(original or self.original(config))
         return self._made[config]
+
+    def original(self, config: Config) -> Any:
+        """Return the user's own `triton.Config`; for what a search made up, one with the hook that all others share.
+
+        Such a hook sets the block shapes of descriptors.
+        """
+        found = self.originals.get(config)
+        if found is None:
+            found = config.to_triton()
+            found.pre_hook = self.common_hook
+        return found
 
     def _launch(self, config: Any) -> KernelLaunch:
         from kernellab._triton.decorators import declared, variant_with

@@ -118,6 +118,11 @@ class Counts:
         self._latest.append(row)
         self._enter(row)
 
+    def reopen(self, count: int) -> None:
+        """Take back that configs ended, which are compiled once more and then measured."""
+        self.compiled -= count
+        self.ended -= count
+
     def _enter(self, row: Row) -> None:
         self._failed += row.status not in _FINE
         if row.status is Status.OK and row.time_ms is not None:

@@ -15,7 +15,6 @@ from kernellab.measure.outcomes import (
     NUMBER_COLUMNS,
     OPTION_COLUMNS,
     OUTCOME_COLUMNS,
-    UNMEASURED,
     Status,
     reason_of,
     resources_of,
@@ -279,7 +278,7 @@ class Records:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Append rows; committed when this returns. Those that were not measured for want of time or a GPU are not."""
-        kept = [measurement_of(row, self.key, self.device) for row in rows if row.status not in UNMEASURED]
+        kept = [measurement_of(row, self.key, self.device) for row in rows if row.status is not Status.NOT_TIMED]
         if kept:
             self.history.add_measurements(self.version_id, kept)
 

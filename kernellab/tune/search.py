@@ -93,9 +93,9 @@ class CoordinateDescent:
 
     A neighbour has one tunable value changed: a block size or ``num_warps`` doubled or halved, ``num_stages`` by one.
     A step is taken for an improvement of more than ``threshold``. With ``all_directions``, once no single change
-    helps, changes of all values at once are tried too. The rules are those of Inductor's coordinate descent
-    (torch/_inductor/runtime/coordinate_descent_tuner.py); here all neighbours of a config are asked for together, so
-    that they compile side by side, and the best one is taken.
+    helps, changes of all values at once are tried too. No value exceeds ``max_value`` and that of the start. The rules
+    are those of Inductor's coordinate descent (torch/_inductor/runtime/coordinate_descent_tuner.py); here all
+    neighbours of a config are asked for together, so that they compile side by side, and the best one is taken.
     """
 
     start: Config
@@ -111,7 +111,8 @@ class CoordinateDescent:
     def ask(self) -> list[Config]:
         """Return the start, then the neighbours of the best config that were not tried yet."""
         if not self._asked:
-            return self._new([self.start])
+            self._asked.add(self.start)
+            return [self.start]
         if not self._times:
             return []
         if not self._moved() and (self._widened or not self.all_directions):
@@ -156,8 +157,9 @@ class CoordinateDescent:
         return list(dict.fromkeys(found))
 
     def _is_allowed(self, config: Config) -> bool:
-        values = config.values
-        small = all(values[name] <= (MAX_WARPS if name == "num_warps" else self.max_value) for name in _tunable(values))
+        values, first = config.values, self.start.values
+        limits = {name: MAX_WARPS if name == "num_warps" else self.max_value for name in _tunable(values)}
+        small = all(values[name] <= max(limit, first.get(name, 0)) for name, limit in limits.items())
         return small and self.allows(config)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -79,7 +79,9 @@ class Tuner:
 
     ``record`` takes each row as soon as it is known, ``bytes_of`` and ``flops_of`` give what a launch moves
     and computes, ``implementation`` what a bench launches, and ``watch`` is told how far it has come. ``require``
-    raises where what is asked does not fit the first kernel that compiles. Without a pool, configs are compiled only.
+    raises where what is asked does not fit the first kernel that compiles. ``suggested`` gives another config to try
+    for what compiling one told, or None; ``listed`` are measured however much they spill. Without a pool, configs are
+    compiled only.
     """
 
     search: Search
@@ -98,6 +100,8 @@ class Tuner:
         config.text, None, compiled, None, config, index
     )
     require: Callable[[Config, Compiled], None] = lambda config, compiled: None
+    suggested: Callable[[Config, Row], Config | None] = lambda config, row: None
+    listed: Collection[Config] = ()
     watch: Watch = unwatched
     _rows: dict[Config, Row] = field(default_factory=dict)
     _places: dict[Config, int] = field(default_factory=dict)  # in the order of the asking
@@ -109,12 +113,14 @@ class Tuner:
     _next_early: int = 0
     _submitted: int = 0
     _refused: dict[Config, KernellabError] = field(default_factory=dict)  # those that no job could be made for
+    _kept: set[Config] = field(default_factory=set)  # those that no spills keep from being measured
     _is_ready: bool = False
     _start_s: float = 0.0
     _first_s: float | None = None  # when the first config ended
 
     def __post_init__(self) -> None:
         self._early = EarlyFinals(self.policy, self.clock)
+        self._kept = set(self.listed)
 
     def run(self) -> Outcome:
         """Tune, and return what was found; an interrupt or a spent budget keeps what there is.
@@ -153,17 +159,35 @@ class Tuner:
 
     def _screen_all(self) -> None:
         while asked := self.search.ask():
-            for config in asked:
-                self._rows[config] = Row(config, Status.NOT_TIMED, SPENT)
-                self._places.setdefault(config, len(self._places))
-                if config in self.known:
-                    self._adopt(config)
-            self._tell("screening")
-            self._screen([config for config in asked if config not in self.known])
+            wanted = asked
+            while wanted:
+                self._screen_asked(wanted)
+                suggested = () if self._is_spent() else (self.suggested(each, self._rows[each]) for each in wanted)
+                wanted = [config for config in dict.fromkeys(suggested) if config and config not in self._rows]
             for config in asked:
                 self.search.tell(config, self._rows[config].time_ms)
             if self._is_spent():
-                return
+                break
+        self._spare_some()
+
+    def _screen_asked(self, asked: Sequence[Config]) -> None:
+        for config in asked:
+            self._rows[config] = Row(config, Status.NOT_TIMED, SPENT)
+            self._places.setdefault(config, len(self._places))
+            if config in self.known:
+                self._adopt(config)
+        self._tell("screening")
+        self._screen([config for config in asked if config not in self.known])
+
+    def _spare_some(self) -> None:
+        """Measure those that spill least, if none is left that spills little."""
+        if self.policy.max_spill_bytes is None or self.pool is None or self._good():
+            return
+        spilling = [config for config, row in self._rows.items() if row.status is Status.PRUNED]
+        least = sorted(spilling, key=lambda config: self._rows[config].spill_bytes or 0)[: self.policy.max_finalists]
+        self._kept |= set(least)
+        self._counts.reopen(len(least))
+        self._screen(least)
 
     def _adopt(self, config: Config) -> None:
         row = self._rows[config] = replace(self.known[config], config=config)
@@ -220,7 +244,8 @@ class Tuner:
         self._counts.compiled += 1
         if not isinstance(result, KernellabError) and not self._candidates:
             self.require(config, result)
-        self._rows[config] = row = row_before(config, result, self.policy.max_spill_bytes)
+        limit_bytes = None if config in self._kept else self.policy.max_spill_bytes
+        self._rows[config] = row = row_before(config, result, limit_bytes)
         if isinstance(result, KernellabError) or row.reason:
             candidate = None
         else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import Compiler
-from kernellab.compile.types import Compiled, CompileJob
+from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message
 from kernellab.launch.memory import memory_of
 from kernellab.measure.config import Config, Space, configs_of
@@ -23,10 +23,12 @@ from kernellab.measure.launches import Launches, arithmetic, moved_bytes
 from kernellab.measure.outcomes import Status
 from kernellab.measure.provenance import Device, key_fields, key_of
 from kernellab.registry import Registry
+from kernellab.target import DeviceLimits, limits_of
 from kernellab.tune.agreement import remark_of
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
 from kernellab.tune.progress import Watch, unwatched
+from kernellab.tune.register_pressure import MOST_SPILLED_BYTES, halved_for_registers, relieved
 from kernellab.tune.result import Records, Row, Tuning
 from kernellab.tune.search import (
     SEARCHES,
@@ -37,6 +39,7 @@ from kernellab.tune.search import (
     Searching,
     optuna_search,
 )
+from kernellab.tune.starts import Fits, best_known, best_nearby
 from kernellab.tune.tuner import STOPPED, Outcome, Tuner
 from kernellab.workers.worker import Pool
 
@@ -53,8 +56,12 @@ class Options:
     limits each config on the GPU, ``budget_s`` and ``budget_configs`` the whole. ``search`` may also be a `Search` of
     one's own; ``count`` is how many configs a random or Optuna search tries. ``fresh`` measures again what the store
     knows. With a ``check``, outputs are compared with its values; ``outputs`` names the arguments that are compared,
-    with these or with each other. ``executor`` compiles in place of the lab's own
-    workers. ``devices`` are the GPUs that measure, the first of which holds the final; None is the current one.
+    with these or with each other. ``executor`` compiles in place of the lab's own workers. ``devices`` are the GPUs
+    that measure, the first of which holds the final; None is the current one.
+
+    Of a generated list, a `Space` or one of `workloads`, what spills much is not measured while something else is left,
+    and where registers keep the device from being full, half of the block is tried too. A list of `triton.Config` is
+    measured as it is.
     """
 
     configs: Space | Sequence[Any] | None = None
@@ -117,11 +124,16 @@ def take_reference(launches: Launches, config: Config, options: Options, *, time
         launches.notes.append("do_bench of the autotuner was not called: the lab times configs against each other")
 
 
-def usable(rows: Mapping[Config, Row], launches: Launches) -> dict[Config, Row]:
-    """Return the known rows that hold here: outputs that were compared with these reference values, or each other."""
+def usable(rows: Mapping[Config, Row], launches: Launches, *, is_generated: bool = False) -> dict[Config, Row]:
+    """Return the known rows that hold here: outputs that were compared with these reference values, or each other.
+
+    A config that was not measured since it spills is left out of a generated list alone.
+    """
     wanted, outputs = _reference(launches), _joined(launches.outputs)
 
     def holds(row: Row) -> bool:
+        if row.status is Status.PRUNED:
+            return is_generated
         if row.status not in {Status.OK, Status.WRONG, Status.DIFFERS}:
             return True
         if wanted or row.status is Status.WRONG:  # without a reference, nothing is wrong
@@ -208,10 +220,14 @@ WITHOUT_GPU = (
 
 @dataclass(slots=True)
 class _Plan:
-    """The configs of one tuning: those to try, and rows for those that were left out, by config."""
+    """The configs of one tuning: those to try, and rows for those that were left out, by config.
+
+    Those of a `Space`, and of `workloads`, ``is_generated``: nobody insists on any of them, and others may join them.
+    """
 
     listed: tuple[Config, ...]
     originals: dict[Config, Any]
+    is_generated: bool
     left_out: dict[Config, Row] = field(default_factory=dict)
 
 
@@ -229,21 +245,19 @@ def tuned(
     plan = _planned(kernel, launches, options)
     launches.outputs = named_outputs(options.outputs)
     launches.has_hooks, launches.originals = _has_hooks(kernel, plan), plan.originals
+    launches.common_hook = _common_hook(plan)
     first = next(iter(plan.originals))
     records = _records(environment, kernel, launches, first)
     take_reference(launches, first, options, times=environment.make_bench is not None)
-    known = {} if options.fresh or environment.make_bench is None else usable(records.known(), launches)
-    search = _search(options, plan)
+    is_new = options.fresh or environment.make_bench is None
+    known = {} if is_new else usable(records.known(), launches, is_generated=plan.is_generated)
+    search = _search(options, plan, partial(_start, records, known))
     compiler = compiler_of(environment, options)
     pool = pool_of(environment, launches, options)
-
-    def prepare(config: Config) -> CompileJob:
-        return launches.of(config).job
-
     policy = _policy(options, launches)
     tuner = Tuner(
         search=search,
-        prepare=prepare,
+        prepare=lambda config: launches.of(config).job,
         stream=compiler.stream,
         pool=pool,
         policy=policy,
@@ -256,6 +270,8 @@ def tuned(
         kernel=launches.name,
         implementation=partial(implementation_of, launches),
         require=partial(require_outputs, launches),
+        suggested=partial(_suggested, options.configs if plan.is_generated else None, limits_of(launches.target)),
+        listed=() if plan.is_generated else plan.originals.keys(),
     )
     watched = nullcontext(unwatched) if environment.progress is None else environment.progress(launches.name)
     try:
@@ -297,7 +313,8 @@ def _planned(kernel: Kernel, launches: Launches, options: Options) -> _Plan:
         launches.notes.append(
             f"{len(configs) - len(listed)} of the {len(configs)} configs are equal to another of them"
         )
-    return _Plan(listed, originals, left_out)
+    own = isinstance(given, Space) or (isinstance(given, Sequence) and all(isinstance(each, Config) for each in given))
+    return _Plan(listed, originals, own, left_out)
 
 
 def _has_hooks(kernel: Kernel, plan: _Plan) -> bool:
@@ -306,6 +323,11 @@ def _has_hooks(kernel: Kernel, plan: _Plan) -> bool:
     tuner = declared(kernel)
     hooks = [tuner.pre_hook, tuner.post_hook, *(config.pre_hook for config in plan.originals.values())]
     return any(hook is not None for hook in hooks)
+
+
+def _common_hook(plan: _Plan) -> Any:
+    hooks = {id(config.pre_hook): config.pre_hook for config in plan.originals.values()}
+    return next(iter(hooks.values())) if len(hooks) == 1 else None
 
 
 def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None:
@@ -319,15 +341,20 @@ def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None
     return moved_bytes(launches.of(config).arguments, compiled)
 
 
-def _search(options: Options, plan: _Plan) -> Search:
+def _search(options: Options, plan: _Plan, start: Callable[[Fits], Config | None]) -> Search:
+    """Return the search that is asked for. ``start`` gives the best known config of those that fit, for a descent."""
     if isinstance(options.search, Search) and not isinstance(options.search, type):
         return options.search
     if options.search not in SEARCHES:
         raise UsageError(choice_message("search", options.search, (*SEARCHES, "an object with ask() and tell()")))
     if options.search == "descent":
-        space = options.configs if isinstance(options.configs, Space) else None
-        allows = (lambda config: True) if space is None else (lambda config: space.allows(config.values))
-        return CoordinateDescent(next(iter(plan.originals)), allows)
+        space, first = options.configs if isinstance(options.configs, Space) else None, next(iter(plan.originals))
+        names = first.values.keys()
+
+        def allows(config: Config) -> bool:
+            return config.values.keys() == names and (space is None or space.allows(config.values))
+
+        return CoordinateDescent(start(allows) or first, allows)
     if options.search == "exhaustive":
         return Exhaustive(plan.originals)
     if not isinstance(options.configs, Space):
@@ -337,12 +364,26 @@ def _search(options: Options, plan: _Plan) -> Search:
     return optuna_search(options.configs, options.count, options.seed)
 
 
+def _start(records: Records, known: Mapping[Config, Row], fits: Fits) -> Config | None:
+    """Return the best config that the store knows for such launches of a kernel, else for launches like these."""
+    found = best_known(known or records.known(), fits)
+    return found or best_nearby(records.history.measurements(records.version_id), records.key, fits)
+
+
+def _suggested(given: Any, limits: DeviceLimits | None, config: Config, row: Row) -> Config | None:
+    """Return what the registers of a config that was compiled suggest to try; None for a list of the user's own."""
+    if given is None or limits is None or not row.registers:
+        return None
+    if isinstance(given, Space):
+        return relieved(given, config, row.registers, limits)
+    return halved_for_registers(config, row.registers, limits)
+
+
 def _policy(options: Options, launches: Launches) -> Policy:
-    is_generated = isinstance(options.configs, Space)
     return Policy(
         budget_s=options.budget_s,
         budget_configs=options.budget_configs,
-        max_spill_bytes=None if not is_generated or options.search == "exhaustive" else 256,
+        max_spill_bytes=MOST_SPILLED_BYTES,
         seed=options.seed,
         reference=_reference(launches),
         outputs=_joined(launches.outputs),
@@ -372,7 +413,7 @@ def _tuning(
     return Tuning(
         kernel=launches.name,
         rows=tuple(rows[config] for config in order),
-        configs=tuple(plan.originals.get(config) or config.to_triton() for config in order),
+        configs=tuple(launches.original(config) for config in order),
         winner=None if outcome.winner is None else places[outcome.winner],
         ties=tuple(places[config] for config in outcome.ties),
         seconds=seconds,

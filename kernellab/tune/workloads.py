@@ -21,7 +21,6 @@ MAX_GRID = {"X": 2**31 - 1, "Y": 65535, "Z": 65535}
 MAX_RSPLIT = 64
 _MAX_PERSISTENT_NUMEL = 4096
 _MIN_SPLIT_SCAN_BLOCK = 256
-_REGISTERS = 65536
 
 
 def pointwise(*numels: int) -> list[Config]:
@@ -111,19 +110,6 @@ def split_scan(xnumel: int, rnumel: int, hint: Hint = "default") -> list[Config]
         for config in reduction(xnumel, rnumel, hint)
     ]
     return list(dict.fromkeys(found))
-
-
-def halved_for_registers(config: Config, registers: int, threads_per_multiprocessor: int = 2048) -> Config | None:
-    """Return a reduction config with half of ``R0_BLOCK`` where registers keep the multiprocessor from being full.
-
-    ``registers`` are those of a thread of the compiled config. None where halving would not let one more block reside.
-    """
-    values, warps = config.values, config.num_warps or 4
-    if values.get("R0_BLOCK", 0) < 64 or registers <= _REGISTERS // threads_per_multiprocessor:
-        return None
-    resident = _REGISTERS // (registers * warps * 32)
-    wanted = threads_per_multiprocessor // (warps * 32)
-    return config.with_values({"R0_BLOCK": values["R0_BLOCK"] // 2}) if resident < wanted else None
 
 
 def matmul(m: int, n: int, k: int) -> Space:

@@ -80,6 +80,12 @@ def test_descent_goes_on_from_configs_that_cannot_be_measured() -> None:
     assert block(best) == 64
 
 
+def test_descent_starts_at_a_large_block_and_finds_smaller_ones() -> None:
+    tried = driven(CoordinateDescent(Config.of({"BLOCK": 16384})), lambda config: float(block(config)))
+    assert block(tried[0]) == max(map(block, tried)) == 16384
+    assert min(map(block, tried)) == 1
+
+
 def test_descent_along_all_directions_leaves_a_ridge() -> None:
     def ridge(config: Config) -> float:  # both values must change together
         values = config.values

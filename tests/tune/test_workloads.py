@@ -110,14 +110,6 @@ def test_the_blocks_of_a_split_scan_are_large() -> None:
     assert min(config.values["R0_BLOCK"] for config in workloads.split_scan(4, 1 << 20)) >= 256
 
 
-def test_a_block_is_halved_only_where_registers_hold_blocks_back() -> None:
-    config = Config.of({"XBLOCK": 1, "R0_BLOCK": 2048, "num_warps": 8})
-    halved = workloads.halved_for_registers(config, 128)
-    assert halved is not None
-    assert halved.values["R0_BLOCK"] == 1024
-    assert workloads.halved_for_registers(config, 32) is None
-
-
 def test_products_stay_within_shared_memory() -> None:
     space = list(workloads.matmul(4096, 4096, 4096))
     assert 40 <= len(space) <= 400

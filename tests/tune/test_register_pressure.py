@@ -1,0 +1,122 @@
+"""What the registers of compiled configs make a tuning try, and leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import kernellab
+from kernellab.measure.config import Config, Space
+from kernellab.measure.outcomes import Status
+from kernellab.target import limits_of, parse_target
+from kernellab.tune import workloads
+from kernellab.tune.finals import Policy
+from kernellab.tune.register_pressure import halved_for_registers, relieved
+from kernellab.tune.result import Row
+from tests.labs import shared_lab
+from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune
+from tests.tune.test_tuning import FirstTwo
+
+LIMITS = limits_of(parse_target("cuda:90"))
+A, B, C, D = config(64), config(128), config(256), config(512)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[kernellab.Lab]:
+    with shared_lab(target="cuda:90", store=":memory:") as lab:
+        yield lab
+
+
+@triton.jit
+def scale_rows(x_ptr, out_ptr, n, R0_BLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    for row in range(XBLOCK):
+        offsets = row * n + tl.arange(0, R0_BLOCK)
+        tl.store(out_ptr + offsets, tl.load(x_ptr + offsets) * 2)
+
+
+def tuned(lab: kernellab.Lab, configs: Space | Sequence[Any], **options: Any) -> list[int]:
+    """Return the blocks of the rows of a tuning."""
+    x = torch.zeros(8192)
+    tuning = lab.tune(scale_rows, (1,), x, x.clone(), 8192, configs=configs, **options)
+    return [dict(row.config.parameters)["R0_BLOCK"] for row in tuning.rows]
+
+
+def test_a_block_is_halved_only_where_registers_hold_blocks_back() -> None:
+    assert LIMITS is not None
+    large = Config.of({"XBLOCK": 1, "R0_BLOCK": 2048, "num_warps": 8})
+    halved = halved_for_registers(large, 128, LIMITS)
+    assert halved is not None
+    assert halved.values["R0_BLOCK"] == 1024
+    assert halved_for_registers(large, 32, LIMITS) is None
+    assert halved_for_registers(Config.of({"R0_BLOCK": 32}), 128, LIMITS) is None
+
+
+def test_of_a_space_the_largest_block_is_halved_that_the_space_has_in_two() -> None:
+    assert LIMITS is not None
+    space = Space(M=[64, 128], N=[256], num_warps=[4], where="M != 64 or N != 512")
+    wide = Config.of({"M": 128, "N": 256, "num_warps": 4})
+    assert relieved(space, wide, 200, LIMITS) == Config.of({"M": 64, "N": 256, "num_warps": 4})
+    excluded = Space(M=[64, 128], N=[256], num_warps=[4], where="M == 128")
+    assert relieved(excluded, wide, 200, LIMITS) is None
+
+
+def test_a_search_over_a_space_also_tries_halves_of_blocks_that_take_many_registers(lab: kernellab.Lab) -> None:
+    space = Space(R0_BLOCK=[8192, 4096, 32], XBLOCK=[1], num_warps=[4])
+    drawn = Config.of({"R0_BLOCK": 8192, "XBLOCK": 1, "num_warps": 4})
+    search = FirstTwo(drawn)
+    assert tuned(lab, space, search=search) == [8192, 4096]
+    assert search.told == [drawn]
+    assert tuned(lab, space) == [8192, 4096, 32]
+
+
+def test_a_generated_list_grows_by_the_halves_of_blocks_that_take_many_registers(lab: kernellab.Lab) -> None:
+    (generated,) = workloads.reduction(1, 8192, "inner")
+    listed = [generated.with_values({"R0_BLOCK": 8192, "num_warps": 4})]
+    found = tuned(lab, listed)
+    assert found[:2] == [8192, 4096]
+    assert found == sorted(found, reverse=True)
+
+
+def test_a_list_of_the_user_is_tried_as_it_is(lab: kernellab.Lab) -> None:
+    assert tuned(lab, [triton.Config({"R0_BLOCK": 8192, "XBLOCK": 1}, num_warps=4)]) == [8192]
+
+
+def test_what_is_suggested_is_tried_once_and_suggests_in_turn() -> None:
+    bench = FakeBench({A: 1.0, B: 2.0, C: 3.0, D: 4.0})
+    smaller = {D: C, C: B, B: A, A: A}
+    told: list[Row] = []
+
+    def suggested(config: Config, row: Row) -> Config | None:
+        told.append(row)
+        return smaller[config]
+
+    outcome = tune([D, B], bench, suggested=suggested)
+    assert bench.measured == [D, B, C, A]
+    assert outcome.winner == A
+    assert all(row.registers for row in told)
+
+
+def test_spills_drop_a_config_unless_it_is_listed() -> None:
+    compiler = FakeCompiler({A: compiled(spill_bytes=4096)})
+    times, policy = {A: 1.0, B: 2.0}, Policy(max_spill_bytes=256, finals_s=1e9)
+    dropped = tune([A, B], FakeBench(times), compiler=compiler, policy=policy)
+    assert (dropped.rows[A].status, dropped.winner) == (Status.PRUNED, B)
+    assert tune([A, B], FakeBench(times), compiler=compiler, policy=policy, listed={A, B}).winner == A
+
+
+def test_where_all_spill_those_that_spill_least_are_measured() -> None:
+    spills = {A: 8000, B: 600, C: 4000}
+    compiler = FakeCompiler({each: compiled(spill_bytes=count) for each, count in spills.items()})
+    bench = FakeBench(dict.fromkeys(spills, 1.0) | {B: 0.5})
+    policy = Policy(max_spill_bytes=256, max_finalists=2, finals_s=1e9)
+    seen: list[Any] = []
+    outcome = tune([A, B, C], bench, compiler=compiler, policy=policy, watch=seen.append)
+    assert outcome.winner == B
+    assert bench.measured == [B, C]
+    assert outcome.rows[A].status is Status.PRUNED
+    assert seen[-1].compiled == 3
