@@ -12,6 +12,7 @@ import torch
 
 import kernellab
 from kernellab._triton.bound import bound_copy
+from kernellab._triton.launcher.code import Style, style_of
 from kernellab._triton.offline import OfflineDriver, activate, deactivate
 from kernellab._triton.specialize import specialize
 from kernellab.compile.cache import triton_files
@@ -44,6 +45,7 @@ class Recording:
     switch: Switch = field(default_factory=Switch)
     slow: int = 0
     launched: list[tuple[Mapping[str, Any], tuple[int, int, int]]] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
 
     def compiled_files(self, src: Any, target: Any, options: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:
         return self.files, digest(src.signature, src.constants, src.attrs, options)
@@ -53,6 +55,7 @@ class Recording:
         return kernel.launch_with_triton(args, meta, grid, warmup)
 
     def launch_error(self, kernel: Any, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
+        self.failures.append(exc)
         return exc
 
     def is_offline(self) -> bool:
@@ -66,6 +69,73 @@ class Recording:
 
 
 Bind = Callable[[Any], tuple[Any, Recording]]
+
+
+class _Direct:
+    """A launcher as Triton's own of NVIDIA GPUs, above a function that records what it is called with."""
+
+    global_scratch_size = profile_scratch_size = 0
+    launch_cooperative_grid = launch_pdl = False
+    arg_annotations = kernel_signature = None
+
+    def __init__(self, interpreted: Any, launch: Callable[..., None]) -> None:
+        self._interpreted = interpreted
+        self.launch = launch
+
+    def __call__(self, *given: Any) -> None:
+        self._interpreted(*given)
+
+
+class DirectDriver(OfflineDriver):
+    """An offline driver that the launch path takes for Triton's own of NVIDIA GPUs, with tensors on the CPU.
+
+    ``direct`` are the arguments of the function under the launcher, which raises ``failure`` if there is one;
+    ``stream`` is the current one.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.direct: list[tuple[Any, ...]] = []
+        self.stream = 0
+        self.failure: Exception | None = None
+
+    def launcher_cls(self, src: Any, metadata: Any) -> Any:
+        launcher = _Direct(super().launcher_cls(src, metadata), self._launch)
+        type(launcher).__module__, type(launcher).__name__ = _NVIDIA, "CudaLauncher"
+        return launcher
+
+    def _launch(self, *given: Any) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.direct.append(given)
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return self.stream
+
+    @property
+    def parameters(self) -> list[Any]:
+        """What the kernel was given at the last launch that went to the function under the launcher."""
+        given = self.direct[-1]
+        return list(given[13:] if style_of(self) is Style.FLAT else given[-1])
+
+
+_NVIDIA = "triton.backends.nvidia.driver"
+DirectDriver.__module__, DirectDriver.__name__ = _NVIDIA, "CudaDriver"
+
+
+@pytest.fixture
+def direct(lab: kernellab.Lab) -> Iterator[tuple[Bind, DirectDriver]]:
+    """Return a function that binds a kernel to a fresh runtime, and the driver that it launches on."""
+    files = triton_files(lab.compile(samples.add_kernel, *[torch.zeros(64)] * 3, 64, BLOCK=64, target="cuda:90"))
+    driver = DirectDriver(TARGET, lambda *given: None)
+
+    def bind(kernel: Any) -> tuple[Any, Recording]:
+        runtime = Recording(files)
+        return bound_copy(kernel, runtime), runtime
+
+    activate(driver)
+    yield bind, driver
+    deactivate(driver)
 
 
 @pytest.fixture(scope="module")

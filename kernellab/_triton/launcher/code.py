@@ -75,7 +75,7 @@ class ArgumentKind(Enum):
     INNER_HEURISTIC = "inner heuristic"
 
 
-_COMPILED = (
+COMPILED = (
     "_kl_handle, _kl_run, _kl_function, _kl_packed, "
     "_kl_launch, _kl_cooperative, _kl_dependent, _kl_annotations, _kl_signature"
 )
@@ -91,6 +91,11 @@ class Slot:
     has_default: bool = False
     is_tuning_key: bool = False
 
+    @property
+    def goes_by_value(self) -> bool:
+        """Whether its very value, and not only its type, decides what is launched."""
+        return self.is_tuning_key or self.kind in {ArgumentKind.CONSTANT, ArgumentKind.RICH_CONSTANT}
+
 
 @dataclass(frozen=True, slots=True)
 class ArgumentLayout:
@@ -99,7 +104,7 @@ class ArgumentLayout:
     ``heuristics`` and ``inner_heuristics`` are the parameters computed before and after the config is chosen, in order.
     ``configs`` is the number of configs of an autotuned kernel, 0 of another one. ``scopes`` are the names of the
     watched captures, each in a scope of its own. ``knobs`` are the expressions that Triton reads.
-    ``style`` tells how to call the function under the launcher.
+    ``style`` tells how to call the function under the launcher, ``device_type`` where tensors lie, in torch's words.
     """
 
     name: str
@@ -110,6 +115,7 @@ class ArgumentLayout:
     scopes: tuple[str, ...]
     knobs: tuple[str, ...]
     style: Style = Style.UNKNOWN
+    device_type: str = "cuda"
 
     def names(self, *kinds: ArgumentKind) -> list[str]:
         """Return the parameters of some kinds."""
@@ -121,18 +127,22 @@ def launch_source(layout: ArgumentLayout) -> str:
 
     It takes the grid, then the parameters of the kernel by position or name, then options by name.
     """
-    parameters = "".join(f"{slot.name}=_kl_missing, " for slot in layout.slots)
     body = [
         *_guards(layout),
         *_heuristics(layout.heuristics, "_kl_heuristic", _named(layout, "**_kl_options")),
         *_key(layout),
         *_entry(layout),
         *_inner(layout),
-        *_grid(layout),
+        *grid_lines(layout),
         *_call(layout),
     ]
-    head = f"def {layout.name}(_kl_grid, /, {parameters}*_kl_rest, **_kl_options):"
-    return "\n".join([head, *(f"    {line}" for line in body), ""])
+    return "\n".join([head_line(layout), *(f"    {line}" for line in body), ""])
+
+
+def head_line(layout: ArgumentLayout) -> str:
+    """Return the line that says what the function takes."""
+    parameters = "".join(f"{slot.name}=_kl_missing, " for slot in layout.slots)
+    return f"def {layout.name}(_kl_grid, /, {parameters}*_kl_rest, **_kl_options):"
 
 
 def _guards(layout: ArgumentLayout) -> list[str]:
@@ -151,9 +161,9 @@ def _guards(layout: ArgumentLayout) -> list[str]:
         if slot.has_default and slot.kind not in SUPPLIED
     ]
     types = [_type_doubt(slot) for slot in layout.slots if slot.kind not in SUPPLIED]
-    miss = _miss(layout, as_given=True)
+    miss = leave(layout, as_given=True)
     guards = [f"if {' or '.join(doubts)}: {miss}", *defaults]
-    return [*guards, f"if {' or '.join(types)}: {_miss(layout)}"] if types else guards
+    return [*guards, f"if {' or '.join(types)}: {leave(layout)}"] if types else guards
 
 
 def _type_doubt(slot: Slot) -> str:
@@ -176,7 +186,8 @@ def _key(layout: ArgumentLayout) -> list[str]:
     lines = ["try:"]
     if tensors:
         if layout.style is not Style.UNKNOWN:
-            lines.append(f"    if not ({' and '.join(f'{name}.is_cuda' for name in tensors)}): {_miss(layout)}")
+            are_there = " and ".join(f"{name}.is_{layout.device_type}" for name in tensors)
+            lines.append(f"    if not ({are_there}): {leave(layout)}")
         each = "".join(f"_kl_at_{name} & 15 == 0, " for name in tensors)
         lines += [f"    _kl_at_{name} = {name}.data_ptr()" for name in tensors]
         lines.append(
@@ -195,8 +206,8 @@ def _key(layout: ArgumentLayout) -> list[str]:
         *lines,
         f"    _kl_key = ({', '.join(parts)},)",
         "    _kl_entry = _kl_entries.get(_kl_key)",
-        f"except (TypeError, AttributeError, OverflowError): {_miss(layout)}",
-        f"if _kl_entry is None: {_miss(layout, '_kl_key')}",
+        f"except (TypeError, AttributeError, OverflowError): {leave(layout)}",
+        f"if _kl_entry is None: {leave(layout, '_kl_key')}",
     ]
 
 
@@ -217,15 +228,18 @@ def _more(slot: Slot) -> list[str]:
 
 def _entry(layout: ArgumentLayout) -> list[str]:
     """Take the entry apart; for an autotuned kernel, see that its tuner would still choose that config."""
+    hand_over = "if _kl_guarded is not None: _kl_fields['front'] = _kl_guarded"
     if not layout.configs:
-        return [f"{_COMPILED} = _kl_entry"]
+        return [f"_kl_guarded, {COMPILED} = _kl_entry", hand_over]
     chosen = "".join(f"{name}, " for name in layout.names(ArgumentKind.CONFIG))
-    entry = "_kl_inner" if layout.inner_heuristics else _COMPILED
+    entry = "_kl_inner" if layout.inner_heuristics else COMPILED
     cached = "_kl_tuner.cache.get(_kl_tuned)" if layout.configs > 1 else "_kl_tuner.configs[0]"
-    doubt = f"_kl_len(_kl_tuner.configs) != {layout.configs} or {cached} is not _kl_choice"
+    doubt = f"_kl_len(_kl_tuner.configs) != {layout.configs} or _kl_choice.pre_hook is not None"
     return [
-        f"_kl_tuned, _kl_choice, ({chosen}), {entry} = _kl_entry",
-        f"if {doubt} or _kl_choice.pre_hook is not None: {_miss(layout)}",
+        f"_kl_tuned, _kl_choice, ({chosen}), _kl_guarded, {entry} = _kl_entry",
+        f"if {doubt}: {leave(layout)}",
+        f"if {cached} is not _kl_choice: {leave(layout, '_kl_key')}",
+        hand_over,
         "_kl_tuner.best_config = _kl_choice",
     ]
 
@@ -240,26 +254,33 @@ def _inner(layout: ArgumentLayout) -> list[str]:
         "try:",
         f"    _kl_values = ({values})",
         "    _kl_found = _kl_inner.get(_kl_values)",
-        f"except TypeError: {_miss(layout)}",
-        f"if _kl_found is None: {_miss(layout, '_kl_key', values='_kl_values')}",
-        f"{_COMPILED} = _kl_found",
+        f"except TypeError: {leave(layout)}",
+        f"if _kl_found is None: {leave(layout, '_kl_key', values='_kl_values')}",
+        f"{COMPILED} = _kl_found",
     ]
 
 
-def _grid(layout: ArgumentLayout) -> list[str]:
+def grid_lines(layout: ArgumentLayout) -> list[str]:
+    """Return the statements that give the extents of the grid, which may be a function, or leave for the slow path."""
     bound = ", ".join(f"{slot.name!r}: {slot.name}" for slot in layout.slots)
-    good = " and ".join(f"_kl_type({extent}) is _kl_int and {extent} > 0" for extent in ("_kl_x", "_kl_y", "_kl_z"))
-    return [
-        f"if _kl_type(_kl_grid) is not _kl_tuple and _kl_callable(_kl_grid): _kl_grid = _kl_grid({{{bound}}})",
-        "if _kl_type(_kl_grid) is _kl_list: _kl_grid = _kl_tuple(_kl_grid)",
-        f"if _kl_type(_kl_grid) is not _kl_tuple: {_miss(layout)}",
+    lines = [
+        "if _kl_type(_kl_grid) is not _kl_tuple:",
+        f"    if _kl_callable(_kl_grid): _kl_grid = _kl_grid({{{bound}}})",
+        "    if _kl_type(_kl_grid) is _kl_list: _kl_grid = _kl_tuple(_kl_grid)",
+        f"    if _kl_type(_kl_grid) is not _kl_tuple: {leave(layout)}",
         "_kl_count = _kl_len(_kl_grid)",
-        "if _kl_count == 1: _kl_x, = _kl_grid; _kl_y = _kl_z = 1",
-        "elif _kl_count == 2: _kl_x, _kl_y = _kl_grid; _kl_z = 1",
-        "elif _kl_count == 3: _kl_x, _kl_y, _kl_z = _kl_grid",
-        f"else: {_miss(layout)}",
-        f"if not ({good}): {_miss(layout)}",
     ]
+    extents = ("_kl_x", "_kl_y", "_kl_z")
+    for count in (1, 2, 3):
+        given, rest = extents[:count], extents[count:]
+        good = " and ".join(f"_kl_type({extent}) is _kl_int and {extent} > 0" for extent in given)
+        lines += [
+            f"{'if' if count == 1 else 'elif'} _kl_count == {count}:",
+            f"    {', '.join(given)}, = _kl_grid",
+            *([f"    {' = '.join(rest)} = 1"] if rest else []),
+            f"    if not ({good}): {leave(layout)}",
+        ]
+    return [*lines, f"else: {leave(layout)}"]
 
 
 def _call(layout: ArgumentLayout) -> list[str]:
@@ -267,24 +288,29 @@ def _call(layout: ArgumentLayout) -> list[str]:
     idle = (
         "_kl_enter is _kl_enter_chain and not _kl_enter.calls and _kl_leave is _kl_leave_chain and not _kl_leave.calls"
     )
-    launch = "_kl_run(_kl_x, _kl_y, _kl_z, _kl_stream, _kl_function, _kl_packed, "
-    direct = [f"    if _kl_launch is not None and {idle}:", f"        {_direct(layout)}", f"    elif {idle}:"]
+    direct = [f"    if _kl_launch is not None and {idle}:", f"        {direct_call(layout)}", f"    elif {idle}:"]
     return [
         "_kl_stream = _kl_current_stream(_kl_key[0])",
         "_kl_enter, _kl_leave = _kl_runtime.launch_enter_hook, _kl_runtime.launch_exit_hook",
         "try:",
         *([f"    if {idle}:"] if layout.style is Style.UNKNOWN else direct),
-        f"        {launch}None, None, None{arguments})",
+        f"        {launch_call(layout, 'None, None, None')}",
         "    else:",
         f"        _kl_info = _kl_handle.launch_metadata(_kl_grid, _kl_stream{arguments})",
-        f"        {launch}_kl_info, _kl_enter, _kl_leave{arguments})",
+        f"        {launch_call(layout, '_kl_info, _kl_enter, _kl_leave')}",
         "except _kl_foreign as _kl_error:",
-        f"    {_miss(layout, error='_kl_error')}",
+        f"    {leave(layout, error='_kl_error')}",
         "return _kl_handle",
     ]
 
 
-def _direct(layout: ArgumentLayout) -> str:
+def launch_call(layout: ArgumentLayout, hooks: str) -> str:
+    """Return the call of the launcher of a kernel; ``hooks`` are what hooks are told, and the hooks."""
+    arguments = "".join(f", {slot.name}" for slot in layout.slots)
+    return f"_kl_run(_kl_x, _kl_y, _kl_z, _kl_stream, _kl_function, _kl_packed, {hooks}{arguments})"
+
+
+def direct_call(layout: ArgumentLayout) -> str:
     """Return the call of the function under the launcher, with the addresses of tensors."""
     passed = "".join(f"_kl_at_{s.name}, " if s.kind is ArgumentKind.TENSOR else f"{s.name}, " for s in layout.slots)
     head = "_kl_launch(_kl_x, _kl_y, _kl_z, _kl_stream, _kl_function, _kl_cooperative, _kl_dependent, "
@@ -300,7 +326,7 @@ def _named(layout: ArgumentLayout, *more: str) -> str:
     return "{" + ", ".join([*given, *outer, "'grid': _kl_grid", "'warmup': False", *more]) + "}"
 
 
-def _miss(
+def leave(
     layout: ArgumentLayout, key: str = "None", *, values: str = "None", error: str = "None", as_given: bool = False
 ) -> str:
     """Return the statement that leaves for the slow path with what the user gave.

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import CodeType
 from typing import Any, Protocol
 
 from triton import knobs
@@ -33,7 +35,16 @@ from kernellab._triton.launcher.chain import (
     values_of,
     values_with_defaults,
 )
-from kernellab._triton.launcher.code import ArgumentLayout, Slot, direct_launch, launch_source, style_of
+from kernellab._triton.launcher.code import (
+    COMPILED,
+    ArgumentKind,
+    ArgumentLayout,
+    Slot,
+    direct_launch,
+    launch_source,
+    style_of,
+)
+from kernellab._triton.launcher.guarded import KNOB_GROUPS, Circumstances, can_guard, features_in, guarded_source
 from kernellab._triton.objects import by_position
 
 
@@ -82,6 +93,7 @@ def scope_of(chain: Chain, **own: Any) -> dict[str, Any]:
         "_kl_tuple": tuple,
         "_kl_list": list,
         "_kl_int": int,
+        "_kl_one": 1,
         "_kl_len": len,
         "_kl_map": map,
         "_kl_callable": callable,
@@ -115,8 +127,17 @@ def _current_device(active: Any) -> Any:
     return direct if is_torchs and direct is not None else active.get_current_device
 
 
+def _is_only_device(active: Any) -> bool:
+    """Tell whether the current device is always the same one."""
+    import torch
+
+    return active.get_current_device is torch.cuda.current_device and torch.cuda.device_count() == 1
+
+
 _OF_RUN = {"self", "grid", "warmup"}  # what `run` takes by name besides the arguments of the kernel
 _Types = tuple[type, ...]
+_MOST_SEEN = 4096
+_COMPILED = tuple(COMPILED.split(", "))
 _READ_BY_TRITON = ("instrumentation_mode", "fpsan_homomorphic_casts")
 
 
@@ -128,6 +149,19 @@ class Switch(Protocol):
         """How many want it so."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A launch that went the slow way: its key, the value of each parameter, and its options."""
+
+    key: tuple[Any, ...]
+    values: tuple[Any, ...]
+    options: dict[str, Any]
+
+    @property
+    def types(self) -> _Types:
+        return tuple(map(layout_type, self.values))
+
+
 @dataclass(slots=True)
 class Launcher:
     """Launches one bound kernel."""
@@ -136,7 +170,9 @@ class Launcher:
     switch: Switch
     _context: Context | None = None
     _functions: dict[_Types, Any] = field(default_factory=dict)
+    _layouts: dict[_Types, ArgumentLayout] = field(default_factory=dict)
     _entries: dict[_Types, dict[Any, Any]] = field(default_factory=lambda: defaultdict(dict))
+    _seen: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.restart()
@@ -185,8 +221,7 @@ class Launcher:
             return handle
         self._learn(chain, values_of(chain, args, meta))
         if key is not None and type(handle) is CompiledKernel and all(map(is_plain, options.values())):
-            types = tuple(map(layout_type, values_of(chain, args, meta)))
-            self._enter(chain, self._entries[types], key, computed, handle, (args, meta))
+            self._enter(chain, key, computed, handle, (args, meta))
         return handle
 
     def _other(self, chain: Chain, values: tuple[Any, ...]) -> Any:
@@ -195,13 +230,15 @@ class Launcher:
         if blocked or self._context is None or not self._context.is_now(context_of(chain.function)):
             return None
         function = self._functions.get(tuple(map(layout_type, values_with_defaults(chain, values))))
-        return None if function is self.front else function
+        behind = getattr(self.front, "__globals__", {}).get("_kl_general")  # a guarded function has asked it
+        return None if function in (self.front, behind) else function
 
     def _learn(self, chain: Chain, values: tuple[Any, ...]) -> None:
         """Make the launch function for these arguments, and forget all if the kernel's globals have changed."""
         context = context_of(chain.function)
         if self._context is None or not self._context.is_now(context):
-            self._context, self._functions, self._entries = context, {}, defaultdict(dict)
+            self._context, self._functions, self._layouts, self._entries = context, {}, {}, defaultdict(dict)
+            self._seen.clear()
             self.restart()
         if not all(capture.is_fixed() for capture in context.captures) or MISSING in values:
             return
@@ -212,32 +249,80 @@ class Launcher:
         self.kernel.front = self._functions[types] or self.front
 
     def _enter(
-        self,
-        chain: Chain,
-        entries: dict[Any, Any],
-        key: Any,
-        computed: Any,
-        handle: Any,
-        given: tuple[tuple[Any, ...], dict[str, Any]],
+        self, chain: Chain, key: Any, computed: Any, handle: Any, given: tuple[tuple[Any, ...], dict[str, Any]]
     ) -> None:
+        """Keep what a launch with this key came to for the next one."""
+        options = {name: value for name, value in given[1].items() if name not in chain.function.arg_names}
+        launch = _Known(key, values_of(chain, *given), options)
+        entries = self._entries[launch.types]
         compiled = (handle, handle.run, handle.function, handle.packed_metadata, *direct_launch(handle.run))
+        found = dict(zip(_COMPILED, compiled, strict=True))
         if chain.tuner is None:
-            entries[key] = compiled
+            entries[key] = (self._guarded(launch, found), *compiled)
             return
         choice = chain.tuner.best_config
         tuned = tuning_key(chain, *given)
-        if len(chain.tuner.configs) > 1 and chain.tuner.cache.get(tuned) is not choice:
+        is_settled = len(chain.tuner.configs) == 1 or chain.tuner.cache.get(tuned) is choice
+        if choice.pre_hook is not None or not is_settled:
             return
-        names = [name for name in chain.function.arg_names if name in choice.kwargs]
-        constants = tuple(choice.kwargs[name] for name in names)
+        constants = {name: choice.kwargs[name] for name in chain.function.arg_names if name in choice.kwargs}
+        head = (tuned, choice, tuple(constants.values()))
         if not chain.inner_heuristics:
-            entries[key] = (tuned, choice, constants, *compiled)
+            found |= {"_kl_tuned": tuned, "_kl_choice": choice}
+            found |= {f"_kl_value_{name}": value for name, value in constants.items()}
+            entries[key] = (*head, self._guarded(launch, found), *compiled)
             return
         known = entries.get(key)
-        inner = known[3] if known is not None and known[1] is choice else {}
+        inner = known[4] if known is not None and known[1] is choice else {}
         if computed is not None and inner is not None:
             inner[computed] = compiled
-        entries[key] = (tuned, choice, constants, inner)
+        entries[key] = (*head, None, inner)
+
+    def _guarded(self, launch: _Known, found: dict[str, Any]) -> Any:
+        """Return the guarded function of an entry; None where there is none. ``found`` is what it launches."""
+        function, layout = self._functions.get(launch.types), self._layouts.get(launch.types)
+        if function is None or layout is None or not _are_usual(function.__globals__, layout, launch.key):
+            return None
+        features = features_in(layout, launch.key)
+        slots = list(zip(layout.slots, launch.values, strict=True))
+        rich = (value for slot, value in slots if slot.kind is ArgumentKind.RICH_CONSTANT)
+        if not can_guard(layout, features) or not all(map(is_plain, rich)):
+            return None
+        env = _env_knobs()
+        were = {group: dict(vars(getattr(knobs, group))) for group in KNOB_GROUPS}
+        scope = {
+            **function.__globals__,
+            "_kl_general": function,
+            "_kl_here": features.device,
+            "_kl_debug": features.debug,
+            "_kl_seen": self._seen,
+            "_kl_see": self._see,
+            **{f"_kl_value_{slot.name}": value for slot, value in slots if slot.goes_by_value},
+            **dict(zip((f"_kl_dtype_{n}" for n in layout.names(ArgumentKind.TENSOR)), features.dtypes, strict=True)),
+            **{f"_kl_option{i}": value for i, value in enumerate(launch.options.values())},
+            **{f"_kl_env_{name}": read for name, read in env.items()},
+            **{f"_kl_was_{name}": read() for name, read in env.items()},
+            **{f"_kl_set_{group}": vars(getattr(knobs, group)) for group in KNOB_GROUPS},
+            **{f"_kl_were_{group}": values for group, values in were.items()},
+            **found,
+        }
+        circumstances = Circumstances(
+            options=tuple(launch.options),
+            env_knobs=tuple(env),
+            set_knobs=tuple(group for group in KNOB_GROUPS if were[group]),
+            is_direct=found["_kl_launch"] is not None,
+            is_only_device=_is_only_device(drivers.active),
+        )
+        return _defined(layout.name, guarded_source(layout, features, circumstances), scope)
+
+    def _see(self, tensor: Any, address: int) -> bool:
+        """Tell whether a tensor lies on the device, at a multiple of 16; if so, its address is known from now on."""
+        if address & 15 or tensor.device.type != drivers.active.get_active_torch_device().type:
+            return False
+        if len(self._seen) >= _MOST_SEEN:
+            self._seen.clear()
+        self._seen.add(address)
+        return True
 
     def _function(self, chain: Chain, slots: tuple[Slot, ...], values: tuple[Any, ...]) -> Any:
         assert self._context is not None
@@ -250,16 +335,48 @@ class Launcher:
             configs=0 if chain.tuner is None else len(chain.tuner.configs),
             scopes=tuple(capture.name for capture in self._context.captures),
             style=style_of(self._context.driver),
+            device_type=drivers.active.get_active_torch_device().type,
             knobs=("_kl_runtime.debug", *(f"_kl_compilation.{name}" for name in present)),
         )
         scope = {
             **scope_of(
-                chain, miss=self.miss, switch=self.switch, entries=self._entries[tuple(map(layout_type, values))]
+                chain,
+                miss=self.miss,
+                switch=self.switch,
+                entries=self._entries[tuple(map(layout_type, values))],
+                fields=vars(self.kernel),
             ),
             **by_slot(chain, slots, values),
             **by_context(self._context),
         }
         for prefix, pairs in (("_kl_heuristic", chain.heuristics), ("_kl_inner_heuristic", chain.inner_heuristics)):
             scope.update({f"{prefix}{i}": function for i, (_, function) in enumerate(pairs)})
-        exec(compile(launch_source(layout), f"<launch of {layout.name}>", "exec"), scope)
-        return scope[layout.name]
+        self._layouts[tuple(map(layout_type, values))] = layout
+        return _defined(layout.name, launch_source(layout), scope)
+
+
+@lru_cache(maxsize=1024)
+def _code_of(name: str, source: str) -> CodeType:
+    return compile(source, f"<launch of {name}>", "exec")
+
+
+def _defined(name: str, source: str, scope: dict[str, Any]) -> Any:
+    """Return the function that a source defines, with ``scope`` as its globals."""
+    exec(_code_of(name, source), scope)
+    return scope[name]
+
+
+def _env_knobs() -> dict[str, Any]:
+    """Return what Triton reads from the environment at each launch, as functions that read it."""
+    found = {name: vars(type(knobs.compilation)).get(name) for name in _READ_BY_TRITON}
+    return {name: knob.get for name, knob in found.items() if hasattr(knob, "get")}
+
+
+def _are_usual(scope: dict[str, Any], layout: ArgumentLayout, key: tuple[Any, ...]) -> bool:
+    """Tell whether the knobs are those of a key, and no hook looks into compiling or stands in for Triton's chains."""
+    runtime = knobs.runtime
+    present = [name for name in _READ_BY_TRITON if hasattr(knobs.compilation, name)]
+    now = (runtime.debug, *(getattr(knobs.compilation, name) for name in present))
+    hooks = (scope["_kl_enter_chain"], scope["_kl_leave_chain"], None)
+    is_as_known = hooks == (runtime.launch_enter_hook, runtime.launch_exit_hook, runtime.add_stages_inspection_hook)
+    return is_as_known and now == key[2 : 2 + len(layout.knobs)]
