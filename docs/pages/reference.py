@@ -78,6 +78,8 @@ CHAPTERS = (
             "kernellab.benchmark.result.BenchmarkRow",
             "kernellab.benchmark.result.Clocks",
             "kernellab.measure.ceilings.Ceilings",
+            "kernellab.benchmark.baselines.Baseline",
+            "kernellab.benchmark.baselines.BaselineComparison",
             "kernellab.views.figures.sweep",
             "kernellab.views.figures.roofline",
         ),

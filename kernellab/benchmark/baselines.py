@@ -1,0 +1,236 @@
+"""Baselines: what a launch cost and left when it was good, kept as JSON beside a test, and what has changed since.
+
+A baseline belongs to one device. With a GPU it has the time of the launch with its interval; everywhere it has what
+the kernel needs, what it does to its arguments, and samples of what the outputs held.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from kernellab.errors import UsageError
+from kernellab.export.checking import expected_of
+from kernellab.export.write import replace_file
+
+SCHEMA = 1
+MARGIN = 0.05
+"""By how much a launch may be slower than its baseline, beyond the noise, as a share."""
+
+RESOURCES = ("registers", "spill_bytes", "shared_bytes")
+EFFECTS = ("reads", "writes", "atomics")
+_VERSIONS = ("triton", "torch", "driver")
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """One launch on one device.
+
+    ``device`` is the model of the GPU, or ``no GPU, cuda:90``. Times are medians in milliseconds with the bounds of
+    their interval, None without a GPU. ``inputs`` and ``outputs`` have the mean magnitude of each tensor and samples of
+    it, of what the arguments held before and of what was written; a number that is not finite is None.
+    """
+
+    kernel: str
+    device: str
+    target: str
+    grid: tuple[int, ...]
+    registers: int | None
+    spill_bytes: int | None
+    shared_bytes: int | None
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    atomics: tuple[str, ...]
+    time_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    samples: int = 0
+    inputs: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    outputs: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    tolerance: float = 0.0
+    triton: str = ""
+    torch: str = ""
+    driver: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineComparison:
+    """A launch beside its baseline. ``failures`` are sentences on what is worse or differs, ``notes`` on all else.
+
+    ``name`` is that of the baseline, ``before`` None where it was written now.
+    """
+
+    name: str
+    now: Baseline
+    before: Baseline | None
+    failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def compared_with_baseline(name: str, before: Baseline, now: Baseline, margin: float = MARGIN) -> BaselineComparison:
+    """Return what changed since a baseline of the same device.
+
+    A launch is slower where its interval lies above that of the baseline, and its median above that by more than
+    ``margin``. More registers, spills or shared memory, other effects and other outputs fail as well. Outputs are
+    compared where the inputs are those of the baseline, and may differ as far as roundings of their formats do.
+    """
+    failures = [*_slower(before, now, margin), *_needs_more(before, now), *_does_otherwise(before, now)]
+    notes = [*_better(before, now, margin), *_other_versions(before, now)]
+    other_inputs = _differing(before.inputs, now.inputs, 1e-6)
+    if other_inputs:
+        failures.append(
+            f"the inputs are not those of the baseline ({', '.join(other_inputs)}): seed what makes them, or update it"
+        )
+    else:
+        differing = _differing(before.outputs, now.outputs, max(before.tolerance, now.tolerance))
+        failures += [f"{name} holds other values than in the baseline" for name in differing]
+    return BaselineComparison(name, now, before, tuple(failures), tuple(notes))
+
+
+def _slower(before: Baseline, now: Baseline, margin: float) -> Iterator[str]:
+    if before.time_ms is None or now.time_ms is None:
+        return
+    change = now.time_ms / before.time_ms - 1
+    if (now.low_ms or 0.0) > (before.high_ms or math.inf) and change > margin:
+        yield (
+            f"{now.kernel} takes {_time_words(now)}, {change:.1%} longer than {_time_words(before)}, "
+            f"where {margin:.0%} is allowed"
+        )
+
+
+def _time_words(of: Baseline) -> str:
+    return f"{of.time_ms:.4g} ms ({of.low_ms:.4g} to {of.high_ms:.4g})"
+
+
+def _better(before: Baseline, now: Baseline, margin: float) -> Iterator[str]:
+    if before.time_ms is not None and now.time_ms is not None:
+        change = now.time_ms / before.time_ms - 1
+        if (now.high_ms or math.inf) < (before.low_ms or 0.0) and change < -margin:
+            yield f"it is {-change:.1%} faster than its baseline; --kernellab-update keeps that"
+
+
+def _needs_more(before: Baseline, now: Baseline) -> Iterator[str]:
+    for name in RESOURCES:
+        was, found = getattr(before, name), getattr(now, name)
+        if was is not None and found is not None and found > was:
+            yield f"{name} is {found:,}, and was {was:,}"
+
+
+def _does_otherwise(before: Baseline, now: Baseline) -> Iterator[str]:
+    for name in (*EFFECTS, "grid"):
+        was, found = getattr(before, name), getattr(now, name)
+        if was != found:
+            yield f"{name} is {_listed(found)}, and was {_listed(was)}"
+
+
+def _other_versions(before: Baseline, now: Baseline) -> Iterator[str]:
+    for name in _VERSIONS:
+        was, found = getattr(before, name), getattr(now, name)
+        if was != found:
+            yield f"{name} is {found or 'unknown'}; the baseline is of {was or 'unknown'}"
+
+
+def _listed(values: tuple[Any, ...]) -> str:
+    return ", ".join(map(str, values)) or "nothing"
+
+
+def _differing(
+    before: Mapping[str, tuple[float | None, ...]], now: Mapping[str, tuple[float | None, ...]], share: float
+) -> list[str]:
+    """Return the names whose samples differ by more than a share of the largest of them."""
+    return [name for name in {**before, **now} if not _are_near(before.get(name, ()), now.get(name, ()), share)]
+
+
+def _are_near(before: tuple[float | None, ...], now: tuple[float | None, ...], share: float) -> bool:
+    if len(before) != len(now):
+        return False
+    allowed = share * max((abs(value) for value in before if value is not None), default=0.0)
+    return all(
+        a == b or (a is not None and b is not None and abs(a - b) <= allowed) for a, b in zip(before, now, strict=True)
+    )
+
+
+def samples_of(tensors: Mapping[str, Any]) -> dict[str, tuple[float | None, ...]]:
+    """Return the mean magnitude and evenly spaced samples of tensors, by name."""
+    found = expected_of(tensors)
+    return {each.name: tuple(v if math.isfinite(v) else None for v in (each.mean, *each.samples)) for each in found}
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineFile:
+    """A file of baselines: by test, by name of the baseline, by device."""
+
+    path: Path
+
+    def get(self, test: str, name: str, device: str) -> Baseline | None:
+        """Return a baseline, or None where there is none.
+
+        Raises:
+            UsageError: the file cannot be read.
+        """
+        entry = self._read().get(test, {}).get(name, {}).get(device)
+        return None if entry is None else _baseline(device, entry, self.path)
+
+    def put(self, test: str, name: str, baseline: Baseline) -> None:
+        """Write a baseline into the file; other processes may write others at the same time.
+
+        Raises:
+            UsageError: the file cannot be read or written.
+        """
+        with _locked(self.path.parent):
+            content = self._read()
+            entry = {key: value for key, value in asdict(baseline).items() if key != "device"}
+            content.setdefault(test, {}).setdefault(name, {})[baseline.device] = entry
+            text = json.dumps({"schema": SCHEMA, "baselines": content}, indent=2, sort_keys=True)
+            replace_file(self.path, (_short_lists(text) + "\n").encode())
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return {}
+        except OSError as exc:
+            raise UsageError(f"{self.path} cannot be read: {exc.strerror or exc}.") from exc
+        try:
+            content = json.loads(text)
+        except ValueError as exc:
+            raise UsageError(f"{self.path} is not JSON ({exc}); mend it, or delete it and update.") from exc
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise UsageError(f"{self.path} has no baselines of schema {SCHEMA}; update kernellab, or delete the file.")
+        found: dict[str, Any] = content.get("baselines", {})
+        return found
+
+
+def _baseline(device: str, entry: Mapping[str, Any], path: Path) -> Baseline:
+    known = {each.name for each in fields(Baseline)} - {"device"}
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+    for name in ("inputs", "outputs"):
+        values[name] = {key: tuple(value) for key, value in values.get(name, {}).items()}
+    try:
+        return Baseline(device=device, **{name: value for name, value in values.items() if name in known})
+    except TypeError as exc:
+        raise UsageError(f"{path} has an incomplete baseline for {device}; delete it and update.") from exc
+
+
+def _short_lists(text: str) -> str:
+    """Return JSON with lists of numbers and names on one line each, so that a diff shows one line per value."""
+    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda found: "[" + re.sub(r",\s+", ", ", found[1]) + "]", text)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which is gone with the process that holds it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,202 @@
+"""The pytest plugin: the fixtures `lab` and `kernel_bench`. Nothing heavy is imported before one of them is used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kernellab.errors import RunError
+
+if TYPE_CHECKING:
+    from kernellab.benchmark.baselines import Baseline, BaselineComparison
+    from kernellab.benchmark.result import Benchmark
+    from kernellab.lab import Lab
+
+_PROPERTY = "kernellab"
+_MARGIN = 0.05  # that of kernellab.benchmark.baselines, which is not imported for a test suite that needs none
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--kernellab-update`` and ``--kernellab-margin``, and the option of the same name in a file."""
+    group = parser.getgroup("kernellab", "baselines of Triton kernels")
+    group.addoption("--kernellab-update", action="store_true", help="write baselines in place of comparing with them")
+    words = f"by what share a kernel may be slower than its baseline, beyond the noise ({_MARGIN:g})"
+    group.addoption("--kernellab-margin", type=float, metavar="SHARE", help=words)
+    parser.addini("kernellab_margin", words, default=str(_MARGIN))
+
+
+@pytest.fixture(scope="session")
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A `kernellab.Lab` for the session, which keeps compiled kernels in pytest's cache folder."""
+    from kernellab.lab import Lab
+
+    cache = getattr(request.config, "cache", None)
+    with Lab(store=":memory:" if cache is None else cache.mkdir("kernellab")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def kernel_bench(request: pytest.FixtureRequest, lab: Lab) -> KernelBench:
+    """Compares a launch with its stored baseline: ``kernel_bench(kernel, grid, args, baseline="main", **meta)``."""
+    return KernelBench(lab, request.node, request.config)
+
+
+class KernelBench:
+    """Launches kernels of one test, and compares each with its baseline on the same device."""
+
+    def __init__(self, lab: Lab, test: pytest.Item, config: pytest.Config) -> None:
+        self._lab, self._test, self._config = lab, test, config
+        self._seen: set[str] = set()
+
+    def __call__(
+        self,
+        kernel: Any,
+        grid: Any,
+        args: tuple[Any, ...] | list[Any] | Mapping[str, Any],
+        baseline: str = "main",
+        *,
+        check: Any = None,
+        margin: float | None = None,
+        rounds: int = 30,
+        timeout_s: float = 60.0,
+        **meta: Any,
+    ) -> BaselineComparison:
+        """Launch ``kernel`` once on ``args``, a tuple or a dict by name, and compare it with its ``baseline``.
+
+        With a GPU it is timed as well. ``check`` is a reference, as for `Lab.run`; ``margin`` the share by which it may
+        be slower. Two launches of one test need two names. After it, the tensors hold what the launch left.
+
+        Raises:
+            pytest.fail.Exception: it is worse than its baseline or differs from it, or there is none.
+            KernellabError: it does not compile, cannot be launched, or fails its check.
+        """
+        from kernellab.benchmark.baselines import BaselineFile, compared_with_baseline
+        from kernellab.views.cards.baselines import comparison_text
+
+        __tracebackhide__ = True
+        if baseline in self._seen:
+            pytest.fail(f"This test has a baseline {baseline!r} already; name this one: baseline='...'.", pytrace=False)
+        self._seen.add(baseline)
+        named, positional = (dict(args), ()) if isinstance(args, Mapping) else ({}, tuple(args))
+        options = {"check": check, "rounds": rounds, "timeout_s": timeout_s}
+        now = _measured(self._lab, kernel, grid, positional, {**named, **meta}, options)
+        file = BaselineFile(self._test.path.with_name(f"{self._test.path.stem}.baselines.json"))
+        name = self._test.nodeid.partition("::")[2]
+        if self._config.getoption("--kernellab-update"):
+            return self._written(file, name, baseline, now)
+        before = file.get(name, baseline, now.device)
+        if before is None:
+            pytest.fail(
+                f"{file.path.name} has no baseline {baseline!r} of {name} on {now.device}; "
+                "pytest --kernellab-update writes it.",
+                pytrace=False,
+            )
+        found = compared_with_baseline(baseline, before, now, self._margin(margin))
+        self._tell(found)
+        if found.failures:
+            pytest.fail(f"{comparison_text(found)}\nIf this is wanted: pytest --kernellab-update.", pytrace=False)
+        return found
+
+    def _written(self, file: Any, name: str, baseline: str, now: Baseline) -> BaselineComparison:
+        from kernellab.benchmark.baselines import BaselineComparison
+
+        file.put(name, baseline, now)
+        found = BaselineComparison(baseline, now, None)
+        self._tell(found)
+        return found
+
+    def _tell(self, found: BaselineComparison) -> None:
+        """Leave the row for the summary; a worker of pytest-xdist sends it along with the report."""
+        from kernellab.views.cards.baselines import cells
+
+        self._test.user_properties.append((_PROPERTY, json.dumps(cells(found))))
+
+    def _margin(self, margin: float | None) -> float:
+        if margin is not None:
+            return margin
+        given = self._config.getoption("--kernellab-margin")
+        try:
+            return float(self._config.getini("kernellab_margin")) if given is None else float(given)
+        except ValueError:
+            text = self._config.getini("kernellab_margin")
+            raise pytest.UsageError(f"kernellab_margin is {text!r}; expected a share, such as {_MARGIN:g}.") from None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the table of all comparisons."""
+    reports = [each for group in terminalreporter.stats.values() for each in group]
+    rows = [
+        tuple(json.loads(str(value)))
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for key, value in report.user_properties
+        if key == _PROPERTY
+    ]
+    if rows:
+        from kernellab.views.cards.baselines import table_lines
+
+        terminalreporter.write_sep("=", "kernels beside their baselines")
+        for line in table_lines(rows):
+            terminalreporter.write_line(line)
+
+
+def _measured(
+    lab: Lab, kernel: Any, grid: Any, args: tuple[Any, ...], named: dict[str, Any], options: Mapping[str, Any]
+) -> Baseline:
+    """Return a launch as a baseline: timed where there is a GPU for it, then launched once on the arguments."""
+    from kernellab._triton.objects import parameter_names
+    from kernellab.benchmark.baselines import EFFECTS, RESOURCES, Baseline, samples_of
+    from kernellab.export.checking import tolerance_over
+    from kernellab.launch.memory import memory_of
+
+    compiled = lab.compile(kernel, *args, **named)
+    timed = _timed(lab, kernel, grid, args, named, options)
+    effects, needs = compiled.effects, (compiled.resources if timed is None else timed.rows[0])
+    tensors = memory_of({**dict(zip(parameter_names(kernel), args, strict=False)), **named})
+    before = samples_of({name: each for name, each in tensors.items() if name in effects.reads | effects.atomics})
+    run = lab.run(kernel, grid, *args, timeout_s=options["timeout_s"], check=options["check"], **named)
+    written = {name: each for name, each in tensors.items() if name in effects.mutated}
+    dtypes = {str(each.dtype).removeprefix("torch.") for each in tensors.values()}
+    target = str(compiled.target)
+    of_device: dict[str, Any] = {"device": f"no GPU, {target}", **_versions()}
+    of_device |= {name: getattr(needs, name) for name in RESOURCES}
+    of_device |= {name: tuple(sorted(getattr(effects, name))) for name in EFFECTS}
+    if timed is not None:
+        row, facts = timed.rows[0], timed.provenance
+        of_device |= {"device": facts["device"], "driver": facts["driver"]}
+        of_device |= {name: getattr(row, name) for name in ("time_ms", "low_ms", "high_ms", "samples")}
+    return Baseline(
+        kernel=run.kernel,
+        target=target,
+        grid=run.grid,
+        inputs=before,
+        outputs=samples_of(written),
+        tolerance=tolerance_over(dtypes, has_dot="tt.dot" in compiled.ttir),
+        **of_device,
+    )
+
+
+def _timed(
+    lab: Lab, kernel: Any, grid: Any, args: tuple[Any, ...], named: dict[str, Any], options: Mapping[str, Any]
+) -> Benchmark | None:
+    """Return the benchmark of one launch, or None where there is no GPU to time it.
+
+    Raises:
+        RunError: it fails where it is timed.
+    """
+    if lab.launches.is_offline():
+        return None
+    over = {"num_warps": (None,)}  # one point: what the kernel is launched with anyway
+    found = lab.bench(kernel, grid, *args, over=over, rounds=options["rounds"], timeout_s=options["timeout_s"], **named)
+    row = found.rows[0]
+    if row.time_ms is None and row.status != "not_timed":
+        raise RunError(f"{found.kernel} was not timed: {row.reason}.", kernel=found.kernel)
+    return None if row.time_ms is None else found
+
+
+def _versions() -> dict[str, Any]:
+    return {name: metadata.version(name) for name in ("triton", "torch")}
