@@ -12,7 +12,7 @@ import pytest
 from kernellab.errors import RunError
 
 if TYPE_CHECKING:
-    from kernellab.benchmark.baselines import Baseline, BaselineComparison
+    from kernellab.benchmark.baselines import Baseline, BaselineComparison, BaselineFile
     from kernellab.benchmark.result import Benchmark
     from kernellab.lab import Lab
 
@@ -50,6 +50,7 @@ class KernelBench:
 
     def __init__(self, lab: Lab, test: pytest.Item, config: pytest.Config) -> None:
         self._lab, self._test, self._config = lab, test, config
+        self._name = test.nodeid.partition("::")[2]
         self._seen: set[str] = set()
 
     def __call__(
@@ -85,13 +86,12 @@ class KernelBench:
         options = {"check": check, "rounds": rounds, "timeout_s": timeout_s}
         now = _measured(self._lab, kernel, grid, positional, {**named, **meta}, options)
         file = BaselineFile(self._test.path.with_name(f"{self._test.path.stem}.baselines.json"))
-        name = self._test.nodeid.partition("::")[2]
         if self._config.getoption("--kernellab-update"):
-            return self._written(file, name, baseline, now)
-        before = file.get(name, baseline, now.device)
+            return self._written(file, baseline, now)
+        before = file.get(self._name, baseline, now.device)
         if before is None:
             pytest.fail(
-                f"{file.path.name} has no baseline {baseline!r} of {name} on {now.device}; "
+                f"{file.path.name} has no baseline {baseline!r} of {self._name} on {now.device}; "
                 "pytest --kernellab-update writes it.",
                 pytrace=False,
             )
@@ -101,10 +101,10 @@ class KernelBench:
             pytest.fail(f"{comparison_text(found)}\nIf this is wanted: pytest --kernellab-update.", pytrace=False)
         return found
 
-    def _written(self, file: Any, name: str, baseline: str, now: Baseline) -> BaselineComparison:
+    def _written(self, file: BaselineFile, baseline: str, now: Baseline) -> BaselineComparison:
         from kernellab.benchmark.baselines import BaselineComparison
 
-        file.put(name, baseline, now)
+        file.put(self._name, baseline, now)
         found = BaselineComparison(baseline, now, None)
         self._tell(found)
         return found
@@ -113,7 +113,7 @@ class KernelBench:
         """Leave the row for the summary; a worker of pytest-xdist sends it along with the report."""
         from kernellab.views.cards.baselines import cells
 
-        self._test.user_properties.append((_PROPERTY, json.dumps(cells(found))))
+        self._test.user_properties.append((_PROPERTY, json.dumps(cells(found, self._name))))
 
     def _margin(self, margin: float | None) -> float:
         if margin is not None:
