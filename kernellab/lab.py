@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kernellab.measure.config import Space
     from kernellab.profile.launching import Call
     from kernellab.profile.result import Profile
+    from kernellab.traffic.result import Traffic
     from kernellab.tune.result import Tuning
     from kernellab.tune.search import Search, Searching
     from kernellab.views.panels.panel import Panel
@@ -209,6 +210,12 @@ class Lab:
         for record in recorder.records.values():
             remember(self.kernels, kernel, record, by="run")
         return recorder.last_run(bound)
+
+    def traffic(self, kernel: Kernel, grid: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Traffic:
+        """Return what the memory system does for a launch, by line; without a GPU. Errors are those of `compile`."""
+        from kernellab.traffic.launch import launch_traffic
+
+        return launch_traffic(self.compiler, kernel, grid, args, meta, self._parsed(target))
 
     def tune(
         self,

@@ -77,7 +77,7 @@ def value_slice(graph: Graph, value: int) -> Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class OperationBytes:
     """What one memory operation moves. ``bytes_each`` counts all lanes, masked ones too, and an atomic twice.
 
     ``times`` is how often a program runs it, or None where a loop of unknown length or a branch decides.
@@ -96,7 +96,7 @@ class LineOperations:
     file: str | None
     line: int | None
     operations: tuple[int, ...]
-    traffic: tuple[Traffic, ...]
+    traffic: tuple[OperationBytes, ...]
     arguments: frozenset[str]
 
     @property
@@ -167,13 +167,13 @@ def access_bytes(graph: Graph, operation: Operation) -> int:
     return math.prod(graph.values[moved].shape) * max(1, int(bits[1]) // 8 if bits else 8)
 
 
-def _traffic(graph: Graph, constants: Constants, operation: Operation) -> Traffic | None:
+def _traffic(graph: Graph, constants: Constants, operation: Operation) -> OperationBytes | None:
     row = MEMORY.get(operation.name)
     if row is None:
         return None
     factor = 2 if row.access is Access.ATOMIC else 1
     each = access_bytes(graph, operation) * factor
-    return Traffic(operation.index, row.access, each, _times(graph, constants, operation))
+    return OperationBytes(operation.index, row.access, each, _times(graph, constants, operation))
 
 
 def _times(graph: Graph, constants: Constants, operation: Operation) -> int | None:

@@ -1,0 +1,169 @@
+"""Which instructions of a kernel decide what it touches: the rest need not be computed to know its traffic.
+
+A backward slice over registers: from the addresses and predicates of memory accesses and from branches to whatever
+feeds them. What is loaded or summed up only to be stored again is left out, and most of a kernel is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kernellab.ir.ptx import Address, Operand, PtxInstruction, PtxKernel, Register, Vector
+
+_NO_RESULT = frozenset(
+    {
+        *("st", "red", "cp", "bar", "barrier", "fence", "membar", "bra", "ret", "exit", "brx", "trap", "stmatrix"),
+        *("tensormap", "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "setmaxnreg", "discard", "pmevent"),
+        *("applypriority", "brkpt", "tcgen05", "clusterlaunchcontrol", "multimem"),
+    }
+)
+_SHARED_WRITERS = frozenset({"st", "stmatrix", "atom", "red", "cp"})
+
+
+def registers_in(operand: Operand) -> Iterator[str]:
+    """Yield the names of the registers in an operand."""
+    match operand:
+        case Register(name):
+            yield name
+        case Vector(members):
+            for member in members:
+                yield from registers_in(member)
+        case Address(base, _, coordinates):
+            yield from registers_in(base)
+            for each in coordinates:
+                yield from registers_in(each)
+
+
+def destination_of(instruction: PtxInstruction) -> Operand | None:
+    """Return the operand that an instruction writes, None where it writes no register."""
+    if instruction.name in _NO_RESULT or not instruction.operands:
+        return None
+    if instruction.name in {"wgmma", "mbarrier"} and isinstance(instruction.operands[0], Address):
+        return None
+    if instruction.name == "wgmma" and instruction.parts[1] != "mma_async":
+        return None
+    return instruction.operands[0]
+
+
+def written_by(instruction: PtxInstruction) -> tuple[str, ...]:
+    """Return the registers that an instruction writes."""
+    destination = destination_of(instruction)
+    return () if destination is None else tuple(registers_in(destination))
+
+
+def sources_of(instruction: PtxInstruction) -> tuple[Operand, ...]:
+    """Return the operands that an instruction reads."""
+    return instruction.operands if destination_of(instruction) is None else instruction.operands[1:]
+
+
+def is_shared(instruction: PtxInstruction) -> bool:
+    """Tell whether an instruction goes to shared memory."""
+    return any(part.startswith("shared") for part in instruction.parts)
+
+
+def is_access(instruction: PtxInstruction) -> bool:
+    """Tell whether an instruction is a load, store or atomic, or a copy that does both."""
+    if instruction.name in {"ld", "ldu"}:
+        return "param" not in instruction.parts and "const" not in instruction.parts
+    if instruction.name == "cp":
+        return "async" in instruction.parts and any(isinstance(each, Address) for each in instruction.operands)
+    return instruction.name in {"st", "atom", "red", "ldmatrix", "stmatrix"}
+
+
+def is_memory_load(instruction: PtxInstruction) -> bool:
+    """Tell whether an instruction brings values of memory into registers."""
+    return is_access(instruction) and instruction.name in {"ld", "ldu", "atom", "ldmatrix"}
+
+
+@dataclass(frozen=True, slots=True)
+class Relevance:
+    """What has to be computed: the instructions by their position, and whether values in memory are among it.
+
+    ``dead`` are loads that nothing uses: the assembler removes them.
+    """
+
+    positions: frozenset[int]
+    loads: frozenset[int]
+    dead: frozenset[int]
+    follows_shared: bool
+    follows_stores: bool
+
+    @property
+    def follows_global(self) -> bool:
+        """Whether values in global memory decide what is touched."""
+        return bool(self.loads)
+
+
+def relevance_of(kernel: PtxKernel, *, follows_stores: bool = False) -> Relevance:
+    """Return what of a kernel decides about its traffic; with ``follows_stores``, also what it stores and reads again.
+
+    The answer is the same for all paths through the kernel: a register that matters anywhere matters everywhere.
+    """
+    instructions = tuple(kernel.instructions)
+    follows_shared = False
+    while True:
+        needed = _closure(instructions, follows_shared, follows_stores)
+        reads_shared = any(
+            is_memory_load(each) and is_shared(each) and needed.intersection(written_by(each)) for each in instructions
+        )
+        if reads_shared == follows_shared or follows_shared:
+            break
+        follows_shared = True
+    positions = frozenset(i for i, each in enumerate(instructions) if needed.intersection(written_by(each)))
+    loads = frozenset(i for i in positions if is_memory_load(instructions[i]) and not is_shared(instructions[i]))
+    return Relevance(positions, loads, _dead_loads(instructions), follows_shared, follows_stores)
+
+
+def _closure(instructions: tuple[PtxInstruction, ...], follows_shared: bool, follows_stores: bool) -> set[str]:
+    needed: set[str] = set()
+    for each in instructions:
+        needed.update(_seeds(each, follows_shared, follows_stores))
+    while True:
+        before = len(needed)
+        for each in reversed(instructions):
+            if needed.intersection(written_by(each)):
+                needed.update(_read(each, sources_of(each)))
+        if len(needed) == before:
+            return needed
+
+
+def _seeds(instruction: PtxInstruction, follows_shared: bool, follows_stores: bool) -> Iterable[str]:
+    """Return the registers that matter by what an instruction does beside writing registers."""
+    if instruction.name in {"bra", "ret", "exit", "brx", "tensormap"} or "tensor" in instruction.parts:
+        return _read(instruction, instruction.operands)
+    if not is_access(instruction):
+        return ()
+    follows = follows_shared if is_shared(instruction) else follows_stores
+    if instruction.name in _SHARED_WRITERS and follows:
+        return _read(instruction, sources_of(instruction))
+    addresses = [each for each in instruction.operands if isinstance(each, Address)]
+    sizes = instruction.operands[3:4] if instruction.name == "cp" else ()
+    return _read(instruction, (*addresses, *sizes))
+
+
+def _read(instruction: PtxInstruction, operands: Iterable[Operand]) -> list[str]:
+    found = [name for operand in operands for name in registers_in(operand)]
+    return found if instruction.guard is None else [*found, instruction.guard.name]
+
+
+def _dead_loads(instructions: tuple[PtxInstruction, ...]) -> frozenset[int]:
+    """Return the plain loads whose results nothing reads, to whatever end."""
+    live: set[str] = set()
+    while True:
+        before = len(live)
+        for each in reversed(instructions):
+            written = written_by(each)
+            if not written or each.name in {"atom", "mbarrier"} or live.intersection(written) or _is_volatile(each):
+                live.update(_read(each, sources_of(each)))
+        if len(live) == before:
+            break
+    return frozenset(
+        i
+        for i, each in enumerate(instructions)
+        if each.name in {"ld", "ldu"} and not _is_volatile(each) and not live.intersection(written_by(each))
+    )
+
+
+def _is_volatile(instruction: PtxInstruction) -> bool:
+    return bool({"volatile", "acquire", "relaxed", "mmio"} & set(instruction.parts))
