@@ -22,9 +22,9 @@ from kernellab._triton import CODE_GENERATOR
 from kernellab._triton.closure import closure_of, plain_bindings, require_taken
 from kernellab.compile.job_queue import JobQueue, JobSource
 from kernellab.compile.types import Compiled, CompileJob, parameters_of, resources_of
-from kernellab.compile.worker import GRAPH, SUMMARY, BuildRequest, compile_kernel, graph_of_job, unwritable
+from kernellab.compile.worker import EFFECTS, GRAPH, SUMMARY, BuildRequest, compile_kernel, graph_of_job, unwritable
 from kernellab.errors import KernellabError, Place, StoreError
-from kernellab.ir.effects import Effects, effects_of
+from kernellab.ir.effects import Effects, effects_from_json, effects_of
 from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.settings import compiler_environment
 from kernellab.source import Closure, portable_type
@@ -280,12 +280,19 @@ def _read(folder: Path, digest: str, job: CompileJob) -> Compiled:
         seconds=summary["seconds"],
         stage_seconds=summary["stage_seconds"],
         graph=graph,
-        effects=effects_of(graph),
+        effects=_read_effects(folder, graph),
         folder=folder,
         digest=digest,
         labels=job.closure.labels,
         from_cache=True,
     )
+
+
+def _read_effects(folder: Path, graph: Graph) -> Effects:
+    """Return the effects that were found when a kernel was compiled, or find them where an earlier release did."""
+    path = folder / EFFECTS
+    known = effects_from_json(path.read_text(), graph) if path.exists() else None
+    return known or effects_of(graph)
 
 
 def _labelled_json(text: str, job: CompileJob) -> str:
@@ -306,7 +313,7 @@ def _first_line(job: CompileJob) -> Place:
 
 def triton_files(compiled: Compiled) -> dict[str, str]:
     """Return the paths of the files that Triton's own handle of a kernel is made from, by Triton's names for them."""
-    return {path.name: str(path) for path in compiled.folder.iterdir() if path.name not in {GRAPH, SUMMARY}}
+    return {path.name: str(path) for path in compiled.folder.iterdir() if path.name not in {GRAPH, EFFECTS, SUMMARY}}
 
 
 _SPARED_S = 3600.0

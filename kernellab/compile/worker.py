@@ -20,11 +20,13 @@ from kernellab._triton.loading import load
 from kernellab._triton.mlir import flattened_parameters, graph_of_file, graph_of_module
 from kernellab.compile.types import CompileJob
 from kernellab.errors import CompileError, StoreError
+from kernellab.ir.effects import effects_of, effects_to_json
 from kernellab.ir.graph import graph_to_json
 from kernellab.settings import take_compiler_environment
 
 SUMMARY = "kernellab.json"
 GRAPH = "graph.json"
+EFFECTS = "effects.json"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -42,10 +44,11 @@ class BuildRequest:
 
 
 def compile_kernel(request: BuildRequest, progress: Callable[[Any], None]) -> None:
-    """Compile a job to its binary and write stages, metadata, graph and summary into the folder.
+    """Compile a job to its binary and write stages, metadata, graph, effects and summary into the folder.
 
     Raises:
         CompileError: with the line of the closure that is responsible.
+        EffectsError: a function of the kernel calls itself.
         StoreError: the folder, or that of the compiler's temporary files, cannot be written.
     """
     job, folder = request.job, request.folder
@@ -118,6 +121,7 @@ def _write(built: Built, seconds: float, job: CompileJob, folder: Path) -> None:
         "binary": _binary_summary(folder, job, built.ptxas_log),
     }
     (folder / GRAPH).write_text(graph_to_json(graph))
+    (folder / EFFECTS).write_text(effects_to_json(effects_of(graph)))
     (folder / SUMMARY).write_text(json.dumps(summary))
 
 

@@ -36,7 +36,7 @@ from kernellab.source import (
     require_type,
 )
 from kernellab.store import Entry, Measurement, MeasurementRow, RecordedLaunch, Store, Version, measurement_of
-from kernellab.store.serial import (
+from kernellab.store.content import (
     launch_from_jsonable,
     launch_to_jsonable,
     require_count,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
 from kernellab.ir.dataflow import Analysis, Touch, refuse_recursion
 from kernellab.ir.graph import Graph, Location
@@ -18,7 +22,9 @@ __all__ = [
     "Effects",
     "Site",
     "UnknownEffect",
+    "effects_from_json",
     "effects_of",
+    "effects_to_json",
     "union_of",
     "with_aliases",
 ]
@@ -244,6 +250,42 @@ def _reason(graph: Graph, touch: Touch, through: frozenset[str]) -> str:
     if target == ():
         return "the address is an integer that derives from no argument"
     return "the address is made up of " + ", ".join(sorted({graph.kernel.parameters[each] for each, _ in target}))
+
+
+@cache
+def _analysis() -> str:
+    """Return what names the analysis: a hash of the text of this room. What another one found may differ."""
+    texts = (path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()
+
+
+def effects_to_json(effects: Effects) -> str:
+    """Return what `effects_of` found as JSON, for `effects_from_json`; what operations are called the graph knows."""
+    sites = [(each.argument, each.kind, each.index, each.masked, each.conditional) for each in effects.sites]
+    unknown = [
+        (u.kind, u.index, u.reason, sorted(u.arguments), sorted(u.through), u.is_nested, u.is_lost)
+        for u in effects.unknown
+    ]
+    return json.dumps({"analysis": _analysis(), "arguments": effects.arguments, "sites": sites, "unknown": unknown})
+
+
+def effects_from_json(text: str, graph: Graph) -> Effects | None:
+    """Return the effects of the kernel of a graph as `effects_to_json` wrote them, None if another analysis did."""
+    found = json.loads(text)
+    if found["analysis"] != _analysis():
+        return None
+
+    def named(index: int) -> tuple[str, int, Location]:
+        return graph.operations[index].name, index, graph.operations[index].location
+
+    return Effects(
+        arguments=tuple(found["arguments"]),
+        sites=tuple(Site(argument, Access(kind), *named(i), *flags) for argument, kind, i, *flags in found["sites"]),
+        unknown=tuple(
+            UnknownEffect(kind and Access(kind), *named(i), reason, frozenset(arguments), frozenset(through), *flags)
+            for kind, i, reason, arguments, through, *flags in found["unknown"]
+        ),
+    )
 
 
 def union_of(effects: Sequence[Effects]) -> Effects:

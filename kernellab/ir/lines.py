@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from kernellab.ir.graph import Location
+from kernellab.ir.graph import Graph, Location
 
 _ALIAS = re.compile(r"#loc\d*")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -320,3 +320,10 @@ _READERS: dict[str, Callable[[str], Iterator[StageLine]]] = {
     "ptx": _assembly,
     "amdgcn": _assembly,
 }
+
+
+def main_file(graph: Graph) -> str | None:
+    """Return the file that the kernel itself stands in, by the locations of its arguments and operations."""
+    places = [graph.values[value].location for value in graph.kernel.arguments]
+    places += [place_of(operation.location) for operation in graph.operations]
+    return next((place.file for place in places if place.file is not None), None)

@@ -9,10 +9,15 @@ https://mlir.llvm.org/docs/Dialects/ for the other dialects.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from types import MappingProxyType
+
+from kernellab.ir.graph import Graph, Operation
+
+_BITS = re.compile(r"(?:!tt\.ptr<)?[a-z]+(\d+)")
 
 
 class Access(StrEnum):
@@ -207,3 +212,13 @@ def foreign_accesses(assembly: str | None, *, pure: bool) -> tuple[Access, ...]:
         return (Access.READ,) * reads + (Access.WRITE,) * writes
     reads_only = assembly is not None and reads and not writes
     return (Access.READ,) if reads_only else (Access.READ, Access.WRITE)
+
+
+def access_bytes(graph: Graph, operation: Operation) -> int:
+    """Return the bytes that an operation moves to or from memory when no lane is masked; 0 for one that moves none."""
+    row = MEMORY.get(operation.name)
+    if row is None:
+        return 0
+    moved = operation.results[0] if row.value is None and operation.results else operation.operands[row.value or 0]
+    bits = _BITS.match(graph.values[operation.operands[0]].element)
+    return math.prod(graph.values[moved].shape) * max(1, int(bits[1]) // 8 if bits else 8)

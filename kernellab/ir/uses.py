@@ -1,12 +1,18 @@
-"""Who makes and who uses each value, across regions, branches and calls."""
+"""Who makes and who uses each value, across regions, branches and calls; and the slices of a graph that follow."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from kernellab.errors import UsageError, choice_message
 from kernellab.ir.graph import Block, Graph, Operation
+from kernellab.ir.operations import MEMORY
+
+if TYPE_CHECKING:
+    from kernellab.ir.effects import Effects  # which builds upon this
 
 _FOR_BOUNDS = 3  # scf.for: lower bound, upper bound and step stand before the initial values
 _CONTROL_OPERANDS = {"scf.for": _FOR_BOUNDS, "scf.if": 1}
@@ -113,6 +119,59 @@ class Uses:
         elif operation.name not in {"scf.while", "scf.if"}:
             for yielded in (value for block in blocks for value in _end(self.graph, block).operands):
                 self._copy([yielded] * len(operation.results), operation.results)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The operations that a start leads to, and those that lead to it; the start itself counts for both."""
+
+    forward: frozenset[int]
+    backward: frozenset[int]
+
+    @property
+    def operations(self) -> frozenset[int]:
+        """The operations of both directions."""
+        return self.forward | self.backward
+
+
+def argument_slice(graph: Graph, argument: str, effects: Effects | None = None) -> Slice:
+    """Return what an argument leads to, and what leads to the operations that touch it.
+
+    Of an operation in a loop or branch, the operation that owns the region and what its bounds or condition derive
+    from belong to the slice. ``effects`` tell which operations touch the argument; without them, those are found by
+    following its pointer alone.
+
+    Raises:
+        UsageError: the kernel has no such argument.
+    """
+    kernel = graph.kernel
+    if argument not in kernel.parameters:
+        raise UsageError(choice_message("argument", argument, kernel.parameters, owner=kernel.name))
+    uses = Uses(graph)
+    starts = [value for value, name in zip(kernel.arguments, kernel.parameters, strict=True) if name == argument]
+    forward = uses.forward(starts)
+    if effects is None:
+        touching = {each for each in forward if graph.operations[each].name in MEMORY}
+    else:
+        touching = {site.index for site in effects.sites if site.argument == argument}
+    return Slice(frozenset(forward), frozenset(uses.backward(touching)))
+
+
+def operation_slice(graph: Graph, operations: Collection[int]) -> Slice:
+    """Return what operations lead to, through their results and what they pass into their regions, and derive from."""
+    uses = Uses(graph)
+    made: list[int] = []
+    for operation in (graph.operations[index] for index in operations):
+        blocks = (block for region in operation.regions for block in graph.regions[region].blocks)
+        made += [*operation.results, *(value for block in blocks for value in graph.blocks[block].arguments)]
+    forward = uses.forward(made) | set(operations)
+    return Slice(frozenset(forward), frozenset(uses.backward(operations)))
+
+
+def value_slice(graph: Graph, value: int) -> Slice:
+    """Return what a value that no operation makes (an argument of a block) leads to, and what it derives from."""
+    uses = Uses(graph)
+    return Slice(frozenset(uses.forward([value])), frozenset(uses.leading_to([value])))
 
 
 Join = tuple[int, int, bool]

@@ -36,13 +36,12 @@ from kernellab.source.model import (
     referred,
     with_functions,
 )
-from kernellab.source.text import lambda_definition, parsed
+from kernellab.source.text import is_name, lambda_definition, parsed
 from kernellab.source.validation import (
     TEXT_BYTES,
     TRITON_DTYPES,
     Malformed,
     closure_of_json,
-    is_name,
     parsed_json,
     reading,
     require,

@@ -1,9 +1,11 @@
-"""Source text and syntax trees: made by one thread at a time, also for lambdas, of which Python keeps no record."""
+"""Names; source text and syntax trees, made by one thread at a time, also for lambdas, of which Python keeps none."""
 
 from __future__ import annotations
 
 import ast
+import keyword
 import linecache
+import unicodedata
 from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType
 from typing import Any
@@ -12,7 +14,15 @@ from weakref import WeakKeyDictionary
 from kernellab.errors import SourceError
 from kernellab.workers.forks import lock
 
+_NAME_LENGTH = 200
 _ONE_AT_A_TIME = lock(crossing=True)
+
+
+def is_name(value: object) -> bool:
+    """Tell whether a value is an identifier, as Python reads it, and no keyword."""
+    if not isinstance(value, str) or not value.isidentifier() or keyword.iskeyword(value):
+        return False
+    return len(value) <= _NAME_LENGTH and unicodedata.normalize("NFKC", value) == value
 
 
 def parsed(text: str) -> ast.Module:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import ast
 import json
-import keyword
 import re
 import types
-import unicodedata
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -37,13 +35,12 @@ from kernellab.source.model import (
     closure_from_jsonable,
     parts,
 )
-from kernellab.source.text import parsed
+from kernellab.source.text import is_name, parsed
 from kernellab.source.values import is_plain
 
 TEXT_BYTES = 32 * 2**20
 TEXT_VALUES = 2_000_000  # numbers, texts, lists and objects in one piece of JSON
 _DEPTH = 100
-_NAME_LENGTH = 200
 _FUNCTIONS = 1_000
 _LINES = 1_000_000
 _INTEGERS = 2**63
@@ -85,13 +82,6 @@ def require(condition: bool, where: str, value: object, expected: str) -> None:
     if not condition:
         shown = repr(value) if not isinstance(value, int) or abs(value) < _INTEGERS else "a huge number"
         raise Malformed(f"{where} is {shown if len(shown) < 80 else f'{shown[:77]}...'}; expected {expected}")
-
-
-def is_name(value: object) -> bool:
-    """Tell whether a value is an identifier, as Python reads it, and no keyword."""
-    if not isinstance(value, str) or not value.isidentifier() or keyword.iskeyword(value):
-        return False
-    return len(value) <= _NAME_LENGTH and unicodedata.normalize("NFKC", value) == value
 
 
 def is_dotted(value: str) -> bool:

@@ -13,9 +13,9 @@ from kernellab.store.content import (
     RecordedLaunch,
     Result,
     Version,
+    measurement_of,
 )
 from kernellab.store.database import FILE
 from kernellab.store.formula import evaluated, is_formula
 from kernellab.store.schema import SCHEMA
-from kernellab.store.serial import measurement_of
 from kernellab.store.store import History, PassedTrial, Store, TrialLog

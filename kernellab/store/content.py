@@ -1,14 +1,36 @@
-"""What the store holds, as frozen records."""
+"""What the store holds, as frozen records; these as JSON, and back: what comes back is checked, whoever wrote it."""
 
 from __future__ import annotations
 
+import ast
+import builtins
+import dataclasses
+import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from keyword import iskeyword
+from types import NoneType
 from typing import Any, Literal
 
-from kernellab.source import Binding, Closure, is_name
+from kernellab.source import (
+    TRITON_DTYPES,
+    Binding,
+    Closure,
+    from_jsonable,
+    is_name,
+    is_plain,
+    jsonable,
+    parsed,
+    parsed_json,
+    reading,
+    require,
+    require_binding,
+    require_closure,
+    require_type,
+)
+from kernellab.store.formula import is_formula, require_formula
 
 LaunchedBy = Literal["launch", "run"]
 ArgumentKind = Literal["tensor", "scalar", "dtype", "function", "value", "tuple", "descriptor", "other"]
@@ -175,3 +197,273 @@ class Entry:
     notes: tuple[str, ...] = ()
     launches: tuple[tuple[RecordedLaunch, float | None, int], ...] = ()
     measurements: tuple[tuple[Measurement, float | None], ...] = ()
+
+
+# `torch.dtype`, but those of packed bits
+TORCH_DTYPES = frozenset(
+    {
+        *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+        *("float16", "bfloat16", "float32", "float64", "complex32", "complex64", "complex128"),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"),
+        *("qint8", "qint32", "quint8", "quint4x2", "quint2x4"),
+    }
+)
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+LATEST = 9_000_000_000.0  # seconds since 1970: pandas counts nanoseconds in 64 bits
+_RANK, _VALUES, _ELEMENTS = 64, 4_096, 2**62
+_NOT_IN_CHECKS = frozenset(
+    {
+        *("__import__", "breakpoint", "compile", "delattr", "eval", "exec", "exit", "getattr", "globals", "help"),
+        *("input", "locals", "open", "quit", "setattr", "vars"),
+    }
+)
+
+
+def dumped(value: object) -> str:
+    """Return canonical JSON."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+
+
+def launch_to_jsonable(launch: RecordedLaunch) -> dict[str, Any]:
+    """Return a launch as JSON."""
+    found = {**_plain(launch), "arguments": [argument_to_jsonable(argument) for argument in launch.arguments]}
+    if launch.by == "launch":
+        del found["by"]  # those of an earlier release have none
+    return found
+
+
+def result_to_jsonable(result: Result) -> dict[str, Any]:
+    """Return the summary of a compiled kernel as JSON."""
+    found = _plain(result)
+    if not result.through:
+        del found["through"]  # those of an earlier release have none
+    return found
+
+
+def _plain(record: RecordedLaunch | Result) -> dict[str, Any]:
+    """Return a record by its field names; what may be of any plain type is tagged with it."""
+    found = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+    return {**found, "options": {name: jsonable(value) for name, value in record.options.items()}}
+
+
+def argument_to_jsonable(argument: Argument) -> dict[str, Any]:
+    """Return the fields that differ from their defaults."""
+    found = {}
+    for f in dataclasses.fields(argument):
+        value = getattr(argument, f.name)
+        if f.default is dataclasses.MISSING or value != f.default or type(value) is not type(f.default):
+            found[f.name] = value
+    found["members"] = [argument_to_jsonable(member) for member in argument.members]
+    if argument.source is not None:
+        found["source"] = jsonable(argument.source)
+    return {**found, "value": jsonable(argument.value)}
+
+
+def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = True) -> RecordedLaunch:
+    """Return the launch that JSON stands for.
+
+    Without ``keeps_formulas``, a grid or a reference that is none is left out: an earlier release wrote others.
+
+    Raises:
+        Malformed: it is none, or holds something that no launch holds.
+    """
+    with reading("the launch"):
+        known = _known(RecordedLaunch, value)
+        known["signature"] = tuple((name, kind) for name, kind in value["signature"])
+        known["arguments"] = tuple(map(_argument, value["arguments"]))
+        known["options"] = {name: from_jsonable(each) for name, each in value["options"].items()}
+        known["grid"] = None if value["grid"] is None else tuple(value["grid"])
+        launch = RecordedLaunch(**known)
+        require_type(launch, RecordedLaunch, "the launch")
+    _require_arguments(launch.arguments)
+    for name, option in launch.options.items():
+        is_option = name in OPTIONS and (option is None or type(option) is int)
+        require(is_option, f"the option {name!r}", option, f"a number for one of {', '.join(OPTIONS)}")
+    require(launch.grid is None or min(launch.grid) >= 0, "the grid", launch.grid, "no negative extents")
+    names = {argument.name for argument in launch.arguments}
+    if not keeps_formulas:
+        grid_text = launch.grid_text if is_formula(launch.grid_text, names) else ""
+        check = launch.check if _is_reference(launch.check, names) else ""
+        return dataclasses.replace(launch, grid_text=grid_text, check=check)
+    if launch.grid_text:
+        require_formula(launch.grid_text, names)
+    expected = "an expression over the parameters of the kernel"
+    require(not launch.check or _is_reference(launch.check, names), "the reference", launch.check, expected)
+    return launch
+
+
+def _is_reference(text: str, names: Collection[str]) -> bool:
+    """Tell whether a text is one expression over parameters, torch and harmless builtins, without private names."""
+    try:
+        body = parsed(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    if len(body) != 1 or not isinstance(body[0], ast.Expr):
+        return False
+    nodes = list(ast.walk(body[0]))
+    bound = {a.arg for node in nodes if isinstance(node, ast.Lambda) for a in node.args.args}
+    known = {*names, *bound, "torch", "triton", "tl", "math", *(set(vars(builtins)) - _NOT_IN_CHECKS)}
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return used <= known and not any(name.startswith("_") for name in {*attributes, *(used - set(names))})
+
+
+def result_from_jsonable(value: Mapping[str, Any]) -> Result:
+    """Return the summary of a compiled kernel that JSON stands for.
+
+    Raises:
+        Malformed: it is none.
+    """
+    with reading("the result"):
+        known = _known(Result, value)
+        known["options"] = {name: from_jsonable(v) for name, v in value["options"].items()}
+        result = Result(**known)
+        require_type(result, Result, "the result")
+        return result
+
+
+def measurement_of(key: Any, config: Any, device: Any, status: Any, time_ms: Any, details: Any) -> Measurement:
+    """Return a measurement; ``config`` and ``details`` are objects, or the JSON of one.
+
+    Raises:
+        Malformed: it is none.
+    """
+    with reading("the measurement"):
+        config, details = (parsed_json(each) if isinstance(each, str) else each for each in (config, details))
+        found = Measurement(key, config, device, status, time_ms, details)
+        require_type(found, Measurement, "the measurement")
+        require(found.status in STATUSES, "the status", found.status, f"one of {', '.join(STATUSES)}")
+        require(found.time_ms is None or found.time_ms >= 0, "time_ms", found.time_ms, "no negative number")
+        for name in found.config:
+            require(is_name(name), "a parameter of the config", name, "an identifier")
+        for name, value in found.config.items():
+            fits = type(value) in _COUNT if name in OPTIONS else _is_stored(value)
+            require(
+                fits, f"{name} of the config", value, "a number" if name in OPTIONS else "a value as configs keep it"
+            )
+        for name, value in found.details.items():
+            require(len(name) <= 200 and name.isprintable(), "the name of a detail", name, "a short text")
+            kinds = ROW_DETAILS.get(name, ()) if "standing" in found.details else ()
+            require(not kinds or type(value) in kinds, name, value, f"one of {kinds}")
+        return found
+
+
+def _is_stored(value: Any) -> bool:
+    """Tell whether a value is plain, or text and key of one that JSON has no form for."""
+    if isinstance(value, dict):
+        return value.keys() == {"text", "key"} and all(type(each) is str for each in value.values())
+    return all(map(_is_stored, value)) if isinstance(value, list) else True
+
+
+_TEXT, _NUMBER, _COUNT = (str,), (int, float, NoneType), (int, NoneType)
+# The details of a row of a tuning, which has a ``standing``: a tuning takes them for its own.
+ROW_DETAILS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("reason", "standing", "tuning", "checked", "group", "outputs", "apart"), _TEXT),
+    **dict.fromkeys(("low_ms", "high_ms", "cold_ms", "warm_ms", "compile_s", "occupancy", "gbps", "tflops"), _NUMBER),
+    **dict.fromkeys(("registers", "spill_bytes", "shared_bytes", "device_index"), _COUNT),
+    "samples": (int,),
+    "limiter": (str, NoneType),
+}
+STATUSES = (*("ok", "pruned", "cannot_run", "compile_error", "fault", "timeout", "wrong", "differs", "not_timed"),)
+
+
+def require_moment(value: object, where: str) -> None:
+    """Raise `Malformed` for what is no time since 1970 in seconds."""
+    require_type(value, float, where)
+    require(0 <= value <= LATEST, where, value, "seconds since 1970")  # type: ignore[operator]
+
+
+def require_count(value: object, where: str) -> None:
+    """Raise `Malformed` for what counts nothing."""
+    require_type(value, int, where)
+    require(0 <= value < 2**53, where, value, "a count")  # type: ignore[operator]
+
+
+def require_seconds(value: object, where: str) -> None:
+    """Raise `Malformed` for what is neither a duration nor None."""
+    require_type(value, float | None, where)
+    require(value is None or value >= 0, where, value, "no negative number")  # type: ignore[operator]
+
+
+def _argument(value: Mapping[str, Any]) -> Argument:
+    known = _known(Argument, value)
+    known["value"] = from_jsonable(value["value"])
+    known["members"] = tuple(map(_argument, value["members"]))
+    known["source"] = from_jsonable(value.get("source"))
+    return Argument(**known)
+
+
+def _known(cls: type, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a record that JSON gives; its lists are tuples in a record."""
+    names = {f.name for f in dataclasses.fields(cls)}
+    return {name: tuple(each) if isinstance(each, list) else each for name, each in value.items() if name in names}
+
+
+def _require_arguments(arguments: tuple[Argument, ...]) -> None:
+    earlier: dict[str, Argument] = {}
+    for argument in arguments:
+        require(is_name(argument.name), "the name of an argument", argument.name, "an identifier")
+        require(argument.name not in earlier, "the name of an argument", argument.name, "names that differ")
+        _require_argument(argument)
+        if argument.alias:
+            is_tensor = argument.kind == "tensor" and argument.alias in earlier
+            require(
+                is_tensor and earlier[argument.alias].kind == "tensor",
+                f"the alias of {argument.name}",
+                argument.alias,
+                "an earlier tensor",
+            )
+        earlier[argument.name] = argument
+
+
+def _require_argument(argument: Argument) -> None:
+    name, value = argument.name, argument.value
+    require(is_plain(value), f"the value of {name}", value, "a plain value")
+    match argument.kind:
+        case "tensor":
+            _require_tensor(argument)
+        case "scalar":
+            pass
+        case "value":
+            shown = type(value) is str and argument.source is not None
+            require(shown, f"the value of {name}", value, "its text, with its source")
+        case "dtype":
+            require(value in TRITON_DTYPES, f"the dtype of {name}", value, "a dtype of Triton")
+        case "tuple":
+            for index, member in enumerate(argument.members):
+                require(member.name == f"{name}[{index}]", f"member {index} of {name}", member.name, "its place")
+                _require_argument(member)
+        case "descriptor":
+            bases = [member for member in argument.members if member.kind == "tensor" and member.name == f"{name}.base"]
+            require(len(bases) == len(argument.members) == 1, f"the base of {name}", argument.members, "one tensor")
+            _require_tensor(bases[0])
+            fits = len(argument.block) == len(bases[0].shape) and min(argument.block, default=1) > 0
+            require(fits, f"the block of {name}", argument.block, "a positive extent per dimension")
+        case _:
+            named = type(value) is str and re.fullmatch(r"[\w.<>\[\]]+", value) is not None
+            require(named, f"the value of {name}", value, f"the name of a {argument.kind}")
+    if argument.source is not None:
+        closure, binding = argument.source
+        require_closure(closure, f"the source of {name}", of_kernel=False)
+        require_binding(binding, len(closure.functions), f"the source of {name}")
+
+
+def _require_tensor(argument: Argument) -> None:
+    name, shape, stride = argument.name, argument.shape, argument.stride
+    expected = f"one of {', '.join(sorted(TORCH_DTYPES))}"
+    require(argument.dtype in TORCH_DTYPES, f"the dtype of {name}", argument.dtype, expected)
+    require(len(shape) <= _RANK and min(shape, default=0) >= 0, f"the shape of {name}", shape, "extents")
+    require(math.prod(shape) < _ELEMENTS, f"the shape of {name}", shape, "fewer elements")
+    require(
+        len(stride) == len(shape) and min(stride, default=0) >= 0, f"the stride of {name}", stride, "a step per axis"
+    )
+    require(
+        len(argument.device) < 40 and argument.device.isprintable(), f"the device of {name}", argument.device, "a name"
+    )
+    low, high = argument.low, argument.high
+    bounded = low is not None and high is not None and low <= high
+    require(bounded or low is high is None, f"the bounds of {name}", (low, high), "two numbers in order, or none")
+    if argument.values is not None:
+        require(len(argument.values) <= _VALUES, f"the values of {name}", len(argument.values), f"at most {_VALUES}")
+        fits = len(argument.values) == math.prod(shape)
+        require(fits, f"the number of values of {name}", len(argument.values), f"{math.prod(shape)}, as in its shape")

@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.source import Closure, closure_of_json, closure_to_jsonable, parsed_json, require, require_type
-from kernellab.store.content import Entry, LaunchRow, Measurement, MeasurementRow, RecordedLaunch, Result, Version
-from kernellab.store.database import Database
-from kernellab.store.serial import (
+from kernellab.store.content import (
+    Entry,
+    LaunchRow,
+    Measurement,
+    MeasurementRow,
+    RecordedLaunch,
+    Result,
+    Version,
     dumped,
     launch_from_jsonable,
     launch_to_jsonable,
@@ -26,6 +31,7 @@ from kernellab.store.serial import (
     result_from_jsonable,
     result_to_jsonable,
 )
+from kernellab.store.database import Database
 
 # A launch is the same as an earlier one if these agree; what its tensors held may differ.
 _NOT_IDENTITY = ("low", "high", "values")

@@ -12,7 +12,8 @@ import traitlets
 from kernellab.errors import UsageError, choice_message
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
-from kernellab.ir.slices import argument_slice, main_file
+from kernellab.ir.lines import main_file
+from kernellab.ir.uses import argument_slice
 from kernellab.views.elements import file_text, style
 from kernellab.views.graphs.diagram import (
     Diagram,

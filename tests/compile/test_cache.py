@@ -19,6 +19,7 @@ import triton.language as tl
 import kernellab
 from kernellab.compile.cache import compile_job
 from kernellab.compile.types import Compiled
+from kernellab.compile.worker import EFFECTS
 from kernellab.errors import CompileError, LaunchError, UnknownTarget, UsageError, WorkerDied, WorkerTimeout
 from kernellab.target import known_targets
 from tests import samples
@@ -115,6 +116,21 @@ def test_the_second_compile_is_from_memory_and_a_new_lab_finds_it_on_disk(tmp_pa
     assert first.digest == again.digest == later.digest
     assert later.graph == first.graph
     assert later.resources == first.resources
+    assert later.effects == first.effects
+
+
+@pytest.mark.parametrize("kept", ['{"analysis": "of another release"}', None])
+def test_effects_of_another_analysis_are_found_anew(tmp_path: Path, kept: str | None) -> None:
+    with kernellab.Lab(store=tmp_path) as lab:
+        first = lab.compile(samples.add_kernel, **ADD)
+    (first.folder / EFFECTS).unlink()
+    if kept is not None:
+        (first.folder / EFFECTS).write_text(kept)
+    with kernellab.Lab(store=tmp_path) as lab:
+        again = lab.compile(samples.add_kernel, **ADD)
+    assert again.from_cache
+    assert again.effects == first.effects
+    assert again.effects.writes == {"out_ptr"}
 
 
 def test_a_damaged_entry_is_compiled_again_with_a_warning(tmp_path: Path) -> None:

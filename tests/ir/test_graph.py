@@ -12,7 +12,7 @@ import triton.language as tl
 
 from kernellab._triton.mlir import flattened_parameters, graph_of_file
 from kernellab.errors import CompileError, UsageError
-from kernellab.ir.effects import effects_of
+from kernellab.ir.effects import effects_from_json, effects_of, effects_to_json
 from kernellab.ir.graph import Graph, graph_from_json, graph_to_json
 from tests.ir import kernels_branches, kernels_calls, kernels_loops
 from tests.ir.conftest import ROOT, graphs_of_case, interpreter_environment, module_texts, parameters_of
@@ -60,6 +60,13 @@ def test_json_gives_the_same_graph_back(case: Case) -> None:
         text = graph_to_json(graph)
         assert graph_from_json(text) == graph
         assert graph_to_json(graph_from_json(text)) == text
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_json_gives_the_same_effects_back(case: Case) -> None:
+    for graph in graphs_of_case(case):
+        effects = effects_of(graph)
+        assert effects_from_json(effects_to_json(effects), graph) == effects
 
 
 def test_json_of_another_schema_is_refused() -> None:

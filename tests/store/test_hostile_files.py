@@ -29,7 +29,7 @@ from kernellab.registry import Registry, made_arguments, version_digest
 from kernellab.registry.listing import TABLES, frame, listing
 from kernellab.source import TRITON_DTYPES, Closure, Function, is_name
 from kernellab.store import FILE, SCHEMA, Argument, Entry, Store, evaluated, is_formula
-from kernellab.store.serial import ROW_DETAILS, STATUSES, TORCH_DTYPES
+from kernellab.store.content import ROW_DETAILS, STATUSES, TORCH_DTYPES
 from kernellab.tune.result import Records, Row
 from kernellab.views.cards.kernels import report_page
 from tests.store import hostile

@@ -15,7 +15,7 @@ import triton
 
 import kernellab
 from kernellab.errors import UsageError
-from kernellab.explore.on_cpu import bounded
+from kernellab.explore.evaluator import bounded
 from kernellab.measure.outcomes import OUTCOME_COLUMNS
 from kernellab.views.panels.panel import Panel
 from tests import samples

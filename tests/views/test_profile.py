@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import kernellab
-from kernellab.ir.slices import main_file
+from kernellab.ir.lines import main_file
 from kernellab.profile.result import Counters, InstructionSamples, LineSamples, Profile
 from kernellab.profile.samples import Share, Stall
 from kernellab.views.cards.profile import counters_words, profile_html, profile_text

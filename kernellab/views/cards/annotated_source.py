@@ -10,8 +10,8 @@ from html import escape
 
 from kernellab.ir.effects import Access
 from kernellab.ir.graph import Graph, Operation
-from kernellab.ir.lines import place_of
-from kernellab.ir.slices import access_bytes, main_file
+from kernellab.ir.lines import main_file, place_of
+from kernellab.ir.operations import access_bytes
 from kernellab.views.elements import badge
 from kernellab.views.graphs.dataflow import YIELDS, MemoryTouch, merged, touches
 from kernellab.views.report import KernelReport

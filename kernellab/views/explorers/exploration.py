@@ -13,8 +13,8 @@ from kernellab.errors import UsageError
 from kernellab.ir.effects import Access
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import Instruction, InstructionKind, LineProfile, hint_of_ptx, profiles_of
-from kernellab.ir.lines import StageLine, calls_of, place_of, short_file, stage_lines
-from kernellab.ir.slices import access_bytes, main_file
+from kernellab.ir.lines import StageLine, calls_of, main_file, place_of, short_file, stage_lines
+from kernellab.ir.operations import access_bytes
 from kernellab.views.graphs.labels import SourceText
 from kernellab.views.wording import MARKS, plural
 from kernellab.workers.forks import cached_property

@@ -14,8 +14,7 @@ from itertools import groupby
 from kernellab.compile.types import Compiled
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import instruction_of
-from kernellab.ir.lines import calls_of, short_file
-from kernellab.ir.slices import main_file
+from kernellab.ir.lines import calls_of, main_file, short_file
 from kernellab.views.elements import file_text, html_page, style_sheet
 from kernellab.views.explorers.exploration import (
     Badge,

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
-from kernellab.ir.slices import Slice, argument_slice, operation_slice, value_slice
+from kernellab.ir.uses import Slice, argument_slice, operation_slice, value_slice
 from kernellab.views.wording import plural
 
 

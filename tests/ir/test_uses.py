@@ -1,4 +1,4 @@
-"""The slice of an argument, and the operations and traffic of each source line."""
+"""The slice of an argument, and what the memory operations of a slice move."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import triton
 import triton.language as tl
 
 from kernellab.errors import UsageError
-from kernellab.ir.effects import Access, effects_of
-from kernellab.ir.slices import LineOperations, operations_by_line, slice_of
+from kernellab.ir.effects import Effects, effects_of
+from kernellab.ir.graph import Graph
+from kernellab.ir.operations import access_bytes
+from kernellab.ir.uses import argument_slice
 from tests.ir.conftest import graphs_of_case
 from tests.ir.expected import expect
 
@@ -41,8 +43,8 @@ def names(graph, operations):
     return sorted(graph.operations[each].name for each in operations)
 
 
-def at(lines: tuple[LineOperations, ...], text: str) -> LineOperations:
-    return next(each for each in lines if each.line == LINES.index(text) + 1)
+def slice_of(graph: Graph, argument: str, effects: Effects | None = None) -> frozenset[int]:
+    return argument_slice(graph, argument, effects).operations
 
 
 def test_slice_holds_what_leads_from_and_to_an_argument() -> None:
@@ -72,33 +74,18 @@ def test_slice_of_an_unknown_argument_names_the_known_ones() -> None:
         slice_of(graphs_of_case(example)[1], "z")
 
 
-def test_every_operation_belongs_to_one_line() -> None:
-    for graph in graphs_of_case(example):
-        lines = operations_by_line(graph)
-        assert sorted(each for line in lines for each in line.operations) == list(range(len(graph.operations)))
-
-
-def test_lines_count_the_bytes_of_one_program() -> None:
+def test_a_memory_operation_moves_all_its_lanes_and_any_other_nothing() -> None:
     graph = graphs_of_case(example)[1]
-    lines = operations_by_line(graph, effects_of(graph))
-    assert at(lines, "apart = tl.load(half + offs)").bytes_per_program == 16 * 2
-    assert at(lines, "total = tl.load(x + offs)").bytes_per_program == 16 * 4
-    assert at(lines, "tl.store(out + offs, apart.to(tl.float32))").bytes_per_program == 16 * 4
-    assert at(lines, "total += tl.load(x + i + offs)").bytes_per_program is None
-    (atomic,) = at(lines, "tl.atomic_add(y + i, tl.sum(total))").traffic
-    assert (atomic.access, atomic.bytes_each, atomic.times) == (Access.ATOMIC, 8, 4)
-
-
-def test_lines_name_the_arguments_that_they_touch() -> None:
-    graph = graphs_of_case(example)[1]
-    lines = operations_by_line(graph, effects_of(graph))
-    assert at(lines, "total += tl.load(x + i + offs)").arguments == {"x"}
-    assert at(lines, "offs = tl.arange(0, B)").arguments == frozenset()
-
-
-def test_inlined_library_code_counts_for_the_line_that_calls_it() -> None:
-    graph = graphs_of_case(example)[1]
-    lines = operations_by_line(graph, effects_of(graph))
-    call = at(lines, "tl.atomic_add(y + i, tl.sum(total))")
-    assert "tt.reduce" in names(graph, call.operations)
-    assert {each.file for each in lines if each.line is not None} == {__file__}
+    moved = {
+        LINES[operation.location.line - 1]: access_bytes(graph, operation)
+        for operation in graph.operations
+        if operation.location.line is not None and operation.name in {"tt.load", "tt.store", "tt.atomic_rmw"}
+    }
+    assert moved == {
+        "apart = tl.load(half + offs)": 16 * 2,
+        "tl.store(out + offs, apart.to(tl.float32))": 16 * 4,
+        "total = tl.load(x + offs)": 16 * 4,
+        "total += tl.load(x + i + offs)": 16 * 4,
+        "tl.atomic_add(y + i, tl.sum(total))": 4,
+    }
+    assert {access_bytes(graph, each) for each in graph.operations if each.name.startswith("arith.")} == {0}
