@@ -15,13 +15,13 @@ PIP := $(if $(UV),uv pip install --quiet --compile-bytecode --python $(PY),$(PY)
 TRITON_VENV = .venv-$(VERSION)
 # What says nothing about a Triton: Chromium, pages, files, processes, arithmetic. All else runs against the oldest, too.
 WITHOUT_TRITON := browser notebooks store workers docs/test_pages.py views/test_in_browser.py \
-  test_cli.py test_errors.py test_import.py test_layers.py test_settings.py test_target.py \
+  test_cli.py test_package.py test_errors.py test_import.py test_layers.py test_settings.py test_target.py \
   measure/test_bounds.py measure/test_statistics.py measure/test_stopwatch.py tune/test_search.py tune/test_workloads.py
 TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo fast test check unit notebooks browser lab docs pictures test-gpu test-triton bench clean distclean
+.PHONY: help demo fast test check unit notebooks browser lab docs pictures test-gpu test-triton package bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ docs: $(VENV)/.installed-docs  ## build the site into build/docs; warnings are e
 
 pictures: $(VENV)/.installed-test  ## draw the pictures of README and site anew (needs Chromium)
 	$(PY) -m docs.pictures
+
+package: $(VENV)/.installed-test  ## build the sdist and the wheel into dist/
+	$(PY) -m hatchling build -t sdist -t wheel
 
 bench: $(VENV)/.installed-demo  ## measure what %%triton adds; writes benchmarks/results/
 	$(PY) benchmarks/import_time.py

@@ -2,10 +2,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import kernellab
+from tests.alone import run_with_lab
 
 HEAVY = ("torch", "triton", "numpy", "pandas", "matplotlib", "IPython", "ipywidgets", "anywidget")
+
+KERNEL = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets))
+"""
 
 # Called by IPython and by the extension, not by users.
 HOOKS = {"load_ipython_extension", "unload_ipython_extension"}
@@ -15,6 +26,19 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     code = f"import sys, kernellab; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_tables_figures_and_widgets_are_loaded_when_they_are_used(tmp_path: Path) -> None:
+    (tmp_path / "sample.py").write_text(KERNEL)
+    code = f"""
+import sys
+import kernellab, sample
+with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+    lab.compile(sample.copy_kernel, sample.torch.ones(64), sample.torch.ones(64), BLOCK=64)
+print(*[name for name in {HEAVY[3:]!r} if name in sys.modules])
+"""
+    done = run_with_lab(code, folder=tmp_path)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 
 
 def test_all_names_the_public_surface_and_nothing_else() -> None:

@@ -25,6 +25,14 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}; {self.prog} --help lists what it takes.")
 
 
+class _Version(argparse.Action):
+    """Prints the versions as one line; that of `argparse` breaks it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
+        print(version_text())
+        parser.exit()
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser; what it returns has ``command``, a name of `kernellab.commands.verbs.COMMANDS`."""
     top = _Parser(
@@ -33,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
         "arguments(**sizes), which returns (grid, args, meta); or it was exported by the lab.",
         epilog="Exit status: 0; 1 where the kernel or its file is at fault; 2 for a wrong call; 130 when interrupted.",
     )
-    top.add_argument("--version", action="version", version=version_text())
+    top.add_argument("--version", action=_Version, nargs=0, help="tell the versions, and which were tested")
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command", parser_class=_Parser)
     _add_looking(commands)
     _add_running(commands)
