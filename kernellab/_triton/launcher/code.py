@@ -185,14 +185,7 @@ def _key(layout: ArgumentLayout) -> list[str]:
     parts = ["_kl_device()", "_kl_kernel.debug", *layout.knobs]
     lines = ["try:"]
     if tensors:
-        if layout.style is not Style.UNKNOWN:
-            are_there = " and ".join(f"{name}.is_{layout.device_type}" for name in tensors)
-            lines.append(f"    if not ({are_there}): {leave(layout)}")
-        each = "".join(f"_kl_at_{name} & 15 == 0, " for name in tensors)
-        lines += [f"    _kl_at_{name} = {name}.data_ptr()" for name in tensors]
-        lines.append(
-            f"    _kl_aligned = ({each}) if ({' | '.join(f'_kl_at_{name}' for name in tensors)}) & 15 else True"
-        )
+        lines += [f"    {line}" for line in _addresses(layout, tensors)]
         parts += ["_kl_aligned", *(f"{name}.dtype" for name in tensors)]
     if integers:
         each = "".join(f"_kl_native({name}), " for name in integers)
@@ -209,6 +202,27 @@ def _key(layout: ArgumentLayout) -> list[str]:
         f"except (TypeError, AttributeError, OverflowError): {leave(layout)}",
         f"if _kl_entry is None: {leave(layout, '_kl_key')}",
     ]
+
+
+def _addresses(layout: ArgumentLayout, tensors: list[str]) -> list[str]:
+    """Take the addresses of tensors, and which are multiples of 16: True for all, as of those seen, or each."""
+    found = [f"_kl_at_{name} = {name}.data_ptr()" for name in tensors]
+    each = "".join(f"_kl_at_{name} & 15 == 0, " for name in tensors)
+    aligned = f"({each}) if ({' | '.join(f'_kl_at_{name}' for name in tensors)}) & 15 else True"
+    if layout.style is Style.UNKNOWN:
+        return [*found, f"_kl_aligned = {aligned}"]
+    are_there = " and ".join(f"{name}.is_{layout.device_type}" for name in tensors)
+    return [
+        *found,
+        f"if {' and '.join(is_seen(name) for name in tensors)}: _kl_aligned = True",
+        f"elif {are_there}: _kl_aligned = {aligned}",
+        f"else: {leave(layout)}",
+    ]
+
+
+def is_seen(name: str, address: str = "") -> str:
+    """Return what tells whether the address of a tensor is known as one of the device, and a multiple of 16."""
+    return f"({address or f'_kl_at_{name}'} in _kl_seen or _kl_see({name}, _kl_at_{name}))"
 
 
 def _more(slot: Slot) -> list[str]:

@@ -20,6 +20,7 @@ from kernellab._triton.launcher.code import (
     direct_call,
     grid_lines,
     head_line,
+    is_seen,
     launch_call,
     leave,
 )
@@ -93,14 +94,16 @@ def guarded_source(layout: ArgumentLayout, features: Features, circumstances: Ci
         if slot.has_default and slot.kind is not ArgumentKind.CONFIG
     ]
     chosen = [f"{name} = _kl_value_{name}" for name in layout.names(ArgumentKind.CONFIG)]
-    wanted = [*_surroundings(layout, circumstances), *_constants(layout), *_integers(layout, features)]
-    wanted += [*_tensors(layout, features), *_choice(layout)]
+    wanted = [*_constants(layout), *_integers(layout, features)]  # first of all what mostly tells launches apart
+    wanted += [*_surroundings(layout, circumstances), *_choice(layout), *_tensors(layout, features)]
     body = [
         *defaults,
         "try:",
         f"    _kl_known = {' and '.join(wanted)}",
         "except (TypeError, AttributeError, OverflowError, RuntimeError): _kl_known = False",
-        f"if not _kl_known: return _kl_general(_kl_grid, {arguments}*_kl_rest, **_kl_options)",
+        "if not _kl_known:",
+        f"    if _kl_rest or _kl_options: return _kl_general(_kl_grid, {arguments}*_kl_rest, **_kl_options)",
+        f"    return _kl_general(_kl_grid, {arguments})",
         *chosen,
         *(["_kl_tuner.best_config = _kl_choice"] if layout.configs else []),
         *grid_lines(layout),
@@ -184,7 +187,7 @@ def _tensors(layout: ArgumentLayout, features: Features) -> list[str]:
         if layout.style is Style.UNKNOWN:
             wanted.append(f"not {address} & 15" if is_aligned else f"{address} & 15")
         elif is_aligned:
-            wanted.append(f"({address} in _kl_seen or _kl_see({name}, _kl_at_{name}))")
+            wanted.append(is_seen(name, address))
         else:
             wanted.append(f"{address} & 15 and {name}.is_{layout.device_type}")
     return wanted
