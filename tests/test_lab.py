@@ -293,6 +293,21 @@ def test_an_empty_grid_of_a_plain_launch_warns(lab: kernellab.Lab) -> None:
     assert not out.any()
 
 
+@pytest.mark.parametrize("launches", [0, 4])
+def test_an_empty_grid_warns_at_the_line_of_the_launch(lab: kernellab.Lab, launches: int) -> None:
+    x, y, out = tensors()
+    configs = [triton.Config({"BLOCK": 128})]
+    for kernel, meta in (
+        (lab.bind(samples.add_kernel), {"BLOCK": 128}),
+        (lab.bind(triton.autotune(configs, key=["n"])(samples.add_kernel)), {}),
+    ):
+        for _ in range(launches):
+            kernel[(1,)](x, y, out, N, **meta)
+        with pytest.warns(UserWarning, match="is empty; nothing was launched") as seen:
+            kernel[(0,)](x, y, out, N, **meta)
+        assert [each.filename for each in seen] == [__file__]
+
+
 def test_a_call_without_a_grid_says_how_to_launch(lab: kernellab.Lab) -> None:
     with pytest.raises(LaunchError, match=r"launch it with add_kernel\[grid\]\(\.\.\.\)"):
         lab.bind(samples.add_kernel)(*tensors(), N, BLOCK=128)

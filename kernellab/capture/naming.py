@@ -10,18 +10,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from kernellab.launch.calls import user_frame
+
 _CONTAINER_AT_MOST = 1000
-_PACKAGES = (
-    "torch.",
-    "IPython.",
-    "ipykernel.",
-    "triton.",
-    "kernellab.",
-    "contextlib.",
-    "importlib.",
-    "threading.",
-    "functools.",
-)
 TAKEN = frozenset(
     {
         *("torch", "triton", "tl", "os", "sys", "self", "device", "launch", "window", "layout_copy", "side_table"),
@@ -57,14 +48,6 @@ def unique(wanted: str, taken: Iterable[str]) -> str:
     if wanted not in names:
         return wanted
     return next(name for i in range(1, 10**6) if (name := f"{wanted}_{i}") not in names)
-
-
-def user_frame() -> Any:
-    """Return the innermost frame of the user's own code, or None."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_PACKAGES):
-        frame = frame.f_back
-    return frame
 
 
 def place_of(frame: Any) -> str:

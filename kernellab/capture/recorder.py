@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, user_frame
+from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user
 from kernellab.capture.tape import (
     Addresses,
     Ref,
@@ -40,6 +40,7 @@ from kernellab.capture.torch_calls import (
     written_in,
 )
 from kernellab.errors import UsageError
+from kernellab.launch.calls import user_frame
 from kernellab.launch.memory import memory_of
 from kernellab.launch.reached import Reached, device_of, reached
 from kernellab.launch.recording import Launched, Observers

@@ -14,8 +14,11 @@ import inspect
 import math
 import numbers
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, TypeVar, cast
 
 from kernellab._triton.kernel import JitKernel, Kernel
@@ -25,6 +28,17 @@ from kernellab.target import Target
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 _Class = TypeVar("_Class", bound=type)
+_PACKAGES = (
+    "torch.",
+    "IPython.",
+    "ipykernel.",
+    "triton.",
+    "kernellab.",
+    "contextlib.",
+    "importlib.",
+    "threading.",
+    "functools.",
+)
 _LONGEST_S = 1_000_000  # poll(2) counts milliseconds in 32 bits
 
 
@@ -273,3 +287,21 @@ def _wrong_device(kernel: JitKernel, arguments: Mapping[str, Any]) -> str:
     names, verb = ", ".join(on_cpu), "is" if len(on_cpu) == 1 else "are"
     hint = "use .to('cuda'), or launch on the CPU by %%triton --interpret"
     return f"{names} of {kernel.__name__} {verb} on the CPU and the kernel runs on a GPU; {hint}."
+
+
+def user_frame() -> FrameType | None:
+    """Return the innermost frame of the user's own code, or None."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_PACKAGES):
+        frame = frame.f_back
+    return frame
+
+
+def warn_user(message: str) -> None:
+    """Warn of a launch, at the line of the user's code that it comes from."""
+    frame = user_frame()
+    if frame is None:
+        warnings.warn(message, stacklevel=2)
+        return
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno, registry=registry)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from kernellab.compile.cache import Compiler, job_of, triton_files
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, OutOfBounds
 from kernellab.ir.effects import Effects
-from kernellab.launch.calls import launch_error, verb
+from kernellab.launch.calls import launch_error, verb, warn_user
 from kernellab.launch.grid import CheckedGrid, Grid3, grid_errors, require_launchable
 from kernellab.launch.poison import Poison, key_of, poison
 from kernellab.launch.reached import call_with_tensors
@@ -152,7 +151,7 @@ class Runtime:
         self._tell(call, handle)
         if 0 in (call.grid.value or ()):
             name = call.kernel.__name__
-            warnings.warn(f"{name}: the grid {call.grid.value} is empty; nothing was launched.", stacklevel=5)
+            warn_user(f"{name}: the grid {call.grid.value} is empty; nothing was launched.")
         return handle
 
     def launch_error(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:

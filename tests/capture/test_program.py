@@ -443,3 +443,15 @@ def test_sparse_tensors_are_refused_by_name(lab: kernellab.Lab) -> None:
     with pytest.raises(UsageError, match="sparse_coo"), lab.capture() as program:
         torch.eye(3).to_sparse() + torch.eye(3).to_sparse()
     assert not program.is_complete
+
+
+def test_a_launch_of_a_known_kernel_is_at_its_line_with_the_names_there(lab: kernellab.Lab) -> None:
+    x, out = torch.ones(100), torch.zeros(100)
+    for _ in range(4):
+        scaled(lab, x, out)
+    with lab.capture() as program:
+        scaled(lab, x, out)
+    frame = program.frame
+    launch = frame[frame["op"] == "launch"].iloc[0]
+    assert "test_program.py, line" in launch["place"]
+    assert program.inputs == ("x", "out")

@@ -73,6 +73,7 @@ def scope_of(chain: Chain, **own: Any) -> dict[str, Any]:
     enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
     backend = type(chain.function.device_caches[active.get_current_device()][3])
     return {
+        "__name__": __name__,  # its frames are none of the user's
         "_kl_missing": MISSING,
         **{f"_kl_{name}": value for name, value in own.items()},
         "_kl_kernel": chain.function,
