@@ -9,6 +9,7 @@ from typing import Any
 
 import triton
 from triton import knobs
+from triton.backends.nvidia.driver import CudaDriver, CudaLauncher, CudaUtils
 from triton.compiler import CompiledKernel
 from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources
@@ -39,13 +40,6 @@ def compiled_from_files(
     return CompiledKernel(source, dict(files), digest)
 
 
-def launch_compiled(handle: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
-    """Launch on the current device and stream; kernels that need scratch memory get it from torch."""
-    triton.set_allocator(_scratch)
-    stream = driver.active.get_current_stream(driver.active.get_current_device())
-    handle.run(*grid, stream, handle.function, handle.packed_metadata, None, None, None, *arguments)
-
-
 def specialization_of(handle: Any) -> tuple[dict[str, Any], tuple[tuple[int, ...], ...]]:
     """Return the types of a compiled kernel's parameters, and the index paths of those that are constants."""
     names = list(handle.src.fn.arg_names)
@@ -58,33 +52,46 @@ def descriptor(base: Any, shape: Any, strides: Any, block_shape: Any, padding: s
     return TensorDescriptor(base, list(shape), list(strides), list(block_shape), padding, **more)
 
 
-def _scratch(size_bytes: int, alignment: int, stream: int | None) -> Any:
-    import torch  # only where something is launched
-
-    return torch.empty(size_bytes, dtype=torch.int8, device="cuda")
-
-
 LAUNCH_ERRORS: tuple[type[Exception], ...] = (OutOfResources, RuntimeError, ValueError, TypeError, OverflowError)
 
 
-def relauncher(handle: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> Callable[[], None]:
-    """Return what launches a compiled kernel on the current device and stream; nothing for an empty grid.
+def relauncher(
+    handle: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...], stream: int = 0
+) -> Callable[[], None]:
+    """Return what launches a compiled kernel on the current device; nothing for an empty grid.
 
     Raises:
         OutOfResources: the device does not have what the kernel needs.
     """
     if 0 in grid:
         return lambda: None
-    import torch  # a launch needs it anyway
-
-    run, stream = handle.run, torch.cuda.current_stream().cuda_stream
+    run = handle.run
     function, packed = handle.function, handle.packed_metadata
     return lambda: run(*grid, stream, function, packed, None, None, None, *arguments)
 
 
-def bring_scratch() -> None:
-    """Let kernels that need scratch memory get it from torch, in a process where the user sets no allocator."""
-    triton.set_allocator(_scratch)
+def bring_scratch(allocate: Callable[[int], Any]) -> None:
+    """Let kernels that need scratch memory get it from ``allocate``, in a process where the user sets no allocator."""
+    triton.set_allocator(lambda size_bytes, alignment, stream: allocate(size_bytes))
+
+
+class _WithoutTorch(CudaDriver):  # type: ignore[misc]
+    """Triton's driver of NVIDIA's GPUs on the default stream; its own asks torch for device and stream."""
+
+    def __init__(self, current_device: Callable[[], int], capability_of: Callable[[int], tuple[int, int]]) -> None:
+        self.utils = CudaUtils()
+        self.launcher_cls = CudaLauncher
+        self.get_current_device = current_device
+        self.get_device_capability = capability_of
+        self.get_current_stream = lambda device: 0
+
+
+def use_driver_without_torch(
+    current_device: Callable[[], int], capability_of: Callable[[int], tuple[int, int]]
+) -> None:
+    """Let Triton launch in a process that has no torch, on the device that ``current_device`` tells."""
+    if not isinstance(driver._active, _WithoutTorch):
+        driver.set_active(_WithoutTorch(current_device, capability_of))
 
 
 @contextmanager

@@ -202,6 +202,8 @@ class GpuTimer:
 
     def _launched(self, implementation: Implementation) -> list[Any]:
         """Launch a kernel through the lab, in the GPU worker first where it is new; return its outputs."""
+        import torch  # keeps `import kernellab` light
+
         from kernellab._triton.artifact import relauncher
 
         launch = implementation.launch
@@ -211,7 +213,8 @@ class GpuTimer:
         if handle is None:
             raise LaunchError(f"The grid of {implementation.name} is {launch.grid}: nothing is launched.")
         handle = handle.result() if hasattr(handle, "result") else handle
-        relaunch = relauncher(handle, launch.grid, tuple(launch.arguments.values()))
+        stream = torch.cuda.current_stream().cuda_stream
+        relaunch = relauncher(handle, launch.grid, tuple(launch.arguments.values()), stream)
         self._turns[id(implementation)] = Turn(relaunch, lambda: self._restore(launch))
         if implementation.compiled is None:
             return [tensor for name, tensor in memory_of(launch.arguments).items() if name in self.outputs]

@@ -116,6 +116,10 @@ class Compiler:
             known = uninterrupted(partial(self._made, digest, job, timeout_s, asked), asked, _subject(job))
         return known if known.labels == job.closure.labels else _relabelled(self._from_disk(digest, job), known)
 
+    def has(self, job: CompileJob) -> bool:
+        """Tell whether a job was compiled before, here or in another session."""
+        return self._path(job.digest).is_dir()
+
     def _made(self, digest: str, job: CompileJob, timeout_s: float | None, stop: Stop) -> Compiled:
         with self._lock:
             building = self._building.setdefault(digest, lock())

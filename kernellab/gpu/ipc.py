@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import numbers
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernellab._triton.artifact import descriptor
 from kernellab.errors import LaunchError, first_line
+from kernellab.gpu.device_view import DeviceView
+from kernellab.gpu.driver import DeviceBytes, DriverError, IpcHandle, ipc_handle, mapped
 from kernellab.gpu.trial_job import Memory, Tables
 from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
 from kernellab.launch.memory import Moves, move_addresses, moved_address, words_of
 from kernellab.launch.reached import NOTHING, Reached
+
+_WORD_BYTES = 8
 
 
 class CannotExport(Exception):
@@ -70,17 +75,33 @@ class IpcExport:
         return tuple(self._memory(index, storage) for index, storage in enumerate(self._storages))
 
     def unshare(self) -> None:
-        """Forget what was shared, once the other process has let go of it."""
-        self._shared.clear()
+        """Forget what was shared by torch, once the other process has let go of it."""
+        if self._shared:
+            import torch  # it has shared something
+
+            self._shared.clear()
+            torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
 
     def _memory(self, index: int, storage: Any) -> Memory:
+        if storage is None or not storage.nbytes():
+            return Memory(None, 0, 0, index in self._written)
+        holds_addresses = any(view.storage == index for view in self._tables.values())
+        try:
+            handle: Any = ipc_handle(storage.data_ptr())
+        except DriverError:
+            handle = self._handle_of_torch(index, storage)
+        return Memory(handle, storage.nbytes(), storage.data_ptr(), index in self._written, holds_addresses)
+
+    def _handle_of_torch(self, index: int, storage: Any) -> Any:
+        """Return what torch shares memory by that it has put together of pieces (``expandable_segments``).
+
+        Raises:
+            CannotExport: it cannot.
+        """
         import torch
         from torch.multiprocessing.reductions import reduce_tensor
         from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
-        if storage is None or not storage.nbytes():
-            return Memory(None, 0, 0, index in self._written)
-        holds_addresses = any(view.storage == index for view in self._tables.values())
         tensor = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         try:
             # Torch counts who shares a storage for as long as that lives, and warns at exit where one still does. So
@@ -90,7 +111,7 @@ class IpcExport:
         except RuntimeError as exc:
             raise CannotExport(f"the memory of {self.names[index][0]} cannot be shared ({first_line(exc)})") from exc
         self._shared.append(shared)
-        return Memory(handle, storage.nbytes(), storage.data_ptr(), index in self._written, holds_addresses)
+        return handle
 
     def _spec(self, name: str, value: Any) -> ArgumentSpec:
         if isinstance(value, tuple):
@@ -173,8 +194,20 @@ def move_tables(tables: Tables, tensors: Sequence[Any], moves: Moves) -> None:
     for storage, begin, end in sorted((v.storage, v.offset_bytes, v.offset_bytes + v.span_bytes) for v in tables.views):
         start = max(begin, moved_to) if storage == before else begin
         if start < end:  # what two views share is moved once
-            move_addresses(words_of(tensors[storage][start:end]), moves)
+            _move_words(tensors[storage][start:end], moves)
         before, moved_to = storage, max(start, end)
+
+
+def _move_words(memory: Any, moves: Moves) -> None:
+    """Let the addresses in bytes of memory point to where ``moves`` says."""
+    if not isinstance(memory, DeviceBytes):
+        move_addresses(words_of(memory), moves)
+        return
+    first = -memory.address % _WORD_BYTES
+    count = max(0, memory.size_bytes - first) // _WORD_BYTES
+    words = memory[first : first + count * _WORD_BYTES]
+    addresses = struct.unpack(f"<{count}Q", words.read())
+    words.write(struct.pack(f"<{count}Q", *(moved_address(address, moves) for address in addresses)))
 
 
 def with_moved_numbers(name: str, spec: ArgumentSpec, tables: Tables, moves: Moves) -> ArgumentSpec:
@@ -203,8 +236,36 @@ def argument_of(spec: ArgumentSpec, memories: Sequence[Any]) -> Any:
     return None
 
 
+def imported(memory: Memory) -> DeviceBytes:
+    """Return memory of another process, mapped into this one until it is let go; none has no address.
+
+    Raises:
+        RuntimeError: the memory is gone, or the device cannot reach it.
+    """
+    if memory.handle is None:
+        return DeviceBytes(0, 0)
+    if isinstance(memory.handle, IpcHandle):
+        return mapped(memory.handle, memory.size_bytes)
+    function, arguments = memory.handle
+    tensor = function(*arguments)
+    return DeviceBytes(tensor.data_ptr(), memory.size_bytes, tensor)
+
+
+def tensor_on(memory: DeviceBytes, spec: TensorSpec | None = None) -> Any:
+    """Return a tensor of torch on memory of the current device: the view that a spec describes, or all bytes."""
+    import torch  # only what cannot do without it asks
+
+    if memory.size_bytes:
+        held = torch.as_tensor(memory, device="cuda")
+    else:
+        held = torch.empty(0, dtype=torch.uint8, device="cuda")
+    return held if spec is None else tensor_of(spec, held)
+
+
 def tensor_of(spec: TensorSpec, memory: Any) -> Any:
-    """Return the view of ``memory`` that a spec describes."""
+    """Return the view of ``memory`` that a spec describes: a tensor, or a view without torch."""
+    if isinstance(memory, DeviceBytes):
+        return DeviceView(memory, spec)
     import torch  # most processes never ask
 
     dtype = getattr(torch, spec.dtype)

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernellab._triton.device_kernels import GOLDEN
+from kernellab.gpu import device_view
+from kernellab.gpu.driver import DeviceBytes, allocated
 from kernellab.gpu.trial_job import Damage, Memory
 
 
@@ -35,8 +38,6 @@ def _is_nearer_end(damage: Damage, writes_after: bool, writes_before: bool) -> b
     return damage.past_end_bytes <= damage.ahead_bytes
 
 
-# Multiplied with the position, so that what a kernel copies from one redzone to another place shows as damage.
-_GOLDEN = -7046029254386353131
 _ALIGNMENT = 512
 
 Span = tuple[int, int]
@@ -62,7 +63,10 @@ class Redzones:
     def mark(self) -> None:
         """Fill the redzones with their pattern."""
         for start, end, _, _ in self._zones():
-            self.room[start:end] = _pattern(start, end, self.room.device)
+            if isinstance(self.room, DeviceBytes):
+                device_view.mark(self.room, start, end)
+            else:
+                self.room[start:end] = _pattern(start, end, self.room.device)
 
     def watch(self, index: int) -> None:
         """Take any change of a copy, as it is now, for damage."""
@@ -85,13 +89,14 @@ class Redzones:
         return [*zones, (edges[-1][0], self.room.numel(), edges[-1][1], None)]
 
     def _damage(self, start: int, end: int, after: int | None, before: int | None) -> Damage | None:
-        wrong = self.room[start:end] != _pattern(start, end, self.room.device)
-        count = int(wrong.sum())
-        if not count:
+        if isinstance(self.room, DeviceBytes):
+            found = device_view.damage_in(self.room, start, end)
+        else:
+            found = _damage_in(self.room, start, end)
+        if found is None:
             return None
-        first = int(wrong.int().argmax())
-        last = end - start - 1 - int(wrong.flip(0).int().argmax())
-        return Damage(after, before, first, end - start - last, count)
+        count, first, last = found
+        return Damage(after, before, first - start, end - last, count)
 
 
 def spans_of(
@@ -110,13 +115,26 @@ def spans_of(
     return tuple(spans), cursor if any(copied) else 0
 
 
-def redzones_of(spans: tuple[Span | None, ...], total_bytes: int, device: Any) -> Redzones:
-    """Return an allocation with its redzones marked; the copies are yet to be filled."""
-    import torch  # only where there is a GPU
+def room_like(memory: Any, size_bytes: int) -> Any:
+    """Return memory of so many bytes where another lies: on a GPU without torch, or a tensor on the same device."""
+    if isinstance(memory, DeviceBytes):
+        return allocated(size_bytes)
+    import torch  # keeps `import kernellab` light
 
-    redzones = Redzones(torch.empty(total_bytes, dtype=torch.uint8, device=device), spans)
+    return torch.empty(size_bytes, dtype=torch.uint8, device=memory.device)
+
+
+def redzones_of(spans: tuple[Span | None, ...], room: Any) -> Redzones:
+    """Return the redzones of an allocation, marked; the copies are yet to be filled."""
+    redzones = Redzones(room, spans)
     redzones.mark()
     return redzones
+
+
+def _damage_in(room: Any, start: int, end: int) -> tuple[int, int, int] | None:
+    """Return how many bytes of a redzone are damaged, and the first and last place of one; None where all are whole."""
+    wrong = (room[start:end] != _pattern(start, end, room.device)).nonzero()
+    return (wrong.numel(), start + int(wrong[0]), start + int(wrong[-1])) if wrong.numel() else None
 
 
 def _pattern(start: int, end: int, device: Any) -> Any:
@@ -124,11 +142,13 @@ def _pattern(start: int, end: int, device: Any) -> Any:
     import torch
 
     first = start // 8
-    words = torch.arange(first, -(-end // 8), device=device) * _GOLDEN
+    words = torch.arange(first, -(-end // 8), device=device) * GOLDEN
     return words.view(torch.uint8)[start - first * 8 : end - first * 8]
 
 
-def _sum(tensor: Any) -> int:
-    import torch
+def _sum(memory: Any) -> int:
+    if isinstance(memory, DeviceBytes):
+        return device_view.sum_of(memory)
+    import torch  # keeps `import kernellab` light
 
-    return int(tensor.sum(dtype=torch.int64))
+    return int(memory.sum(dtype=torch.int64))

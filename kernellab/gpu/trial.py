@@ -34,6 +34,7 @@ from kernellab.launch.run import device_name, driver_version
 from kernellab.launch.trial import TrialRequest, TrialResult
 from kernellab.store import PassedTrial, TrialLog
 from kernellab.workers.forks import lock
+from kernellab.workers.process import ForkServer
 from kernellab.workers.worker import Job, Worker, WorkerKind
 
 _SCHEMA = 1
@@ -65,36 +66,57 @@ def is_lasting(outcome: TrialOutcome, compiled: Compiled) -> bool:
     return not depends_on_data(compiled.graph)
 
 
-GPU_WORKER = WorkerKind("gpu", preload=("kernellab.gpu.worker", "torch"))
+_HANDLERS = "kernellab.measure.bench_worker"  # which imports those of trials
+GPU_WORKER = WorkerKind("gpu", preload=(_HANDLERS,))
+GPU_WORKER_WITH_TORCH = WorkerKind("gpu with torch", preload=(_HANDLERS, "torch"))
 _WARM_S = 120.0
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 @dataclass(slots=True)
 class GpuTrials:
-    """The GPU workers, one per device, and which specializations came back from them; ``log`` has earlier sessions."""
+    """The GPU workers, and which specializations came back from them; ``log`` has earlier sessions.
+
+    A worker is a fork of a server that has imported what it needs, and has no context of its own: so the next one is
+    there soon after a fault. Trials need no torch, which takes seconds to import; what does has a worker of its own.
+    """
 
     timeout_s: float
     enabled: bool = True
     log: TrialLog | None = None
-    _workers: dict[int, Worker] = field(default_factory=dict)
+    _servers: dict[WorkerKind, ForkServer] = field(default_factory=dict)
+    _workers: dict[tuple[int, WorkerKind], Worker] = field(default_factory=dict)
     _passed: set[tuple[str, int]] = field(default_factory=set)
+    _prepared: set[int] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=lock)
 
-    def start(self, device: int = 0) -> None:
+    def start(self, device: int = 0, *, with_torch: bool = False) -> None:
         """Start the worker of a device in the background, up to a CUDA context."""
         job = Job(warm_up, device, "Starting the GPU worker")
 
         def run() -> None:
             with contextlib.suppress(KernellabError):  # the first trial will say it
-                self.worker(device).run(job, _WARM_S)
+                self.worker(device, with_torch=with_torch).run(job, _WARM_S)
 
         threading.Thread(target=run, daemon=True).start()
+
+    def prepare(self) -> None:
+        """Start the worker of the current device in the background, unless that was done before."""
+        import torch  # only where there is a GPU
+
+        device = torch.cuda.current_device()
+        with self._lock:
+            is_new = device not in self._prepared
+            self._prepared.add(device)
+        if is_new:
+            self.start(device)
 
     def close(self) -> None:
         """Stop the workers of all devices."""
         for worker in self._workers.values():
             worker.close()
+        for server in self._servers.values():
+            server.close()
 
     def has_passed(self, digest: str) -> bool:
         """Tell whether a kernel needs no trial on the current device any more: it went well, or cannot be tried."""
@@ -136,7 +158,6 @@ class GpuTrials:
         finally:
             del job
             exported.unshare()  # the traceback of an error would keep it
-            torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
         if outcome.ending is not Ending.CLEAN:
             if outcome.ending is Ending.FAULT:
                 self.worker(device).close()
@@ -168,10 +189,15 @@ class GpuTrials:
             raise RunError(f"{text} {_UNTOUCHED}", kernel=job.kernel, detail=exc.detail) from exc
         return outcome
 
-    def worker(self, device: int) -> Worker:
-        """Return the worker of a device, which starts with its first job."""
+    def worker(self, device: int, *, with_torch: bool = False) -> Worker:
+        """Return the worker of a device, which starts with its first job; that ``with_torch`` is another process."""
+        kind = GPU_WORKER_WITH_TORCH if with_torch else GPU_WORKER
         with self._lock:
-            return self._workers.setdefault(device, Worker(GPU_WORKER))
+            if kind not in self._servers:
+                self._servers[kind] = ForkServer(kind.preload, kind.variables, start_s=_WARM_S)
+            if (device, kind) not in self._workers:
+                self._workers[device, kind] = Worker(kind, self._servers[kind])
+            return self._workers[device, kind]
 
 
 # What the driver says of an access to a bad address; other faults are traps and asserts of the kernel itself.

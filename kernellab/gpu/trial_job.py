@@ -16,7 +16,7 @@ from kernellab.launch.arguments import ArgumentSpec, TensorSpec
 class Memory:
     """One storage on the GPU.
 
-    ``handle`` is what ``torch.multiprocessing`` makes a tensor of its bytes from, None for no memory at all.
+    ``handle`` is an `IpcHandle`, or what ``torch.multiprocessing`` makes a tensor of; None stands for no memory.
     ``address`` is where it lies in its owner's process. ``is_mutated`` tells whether the kernel may write to it, and
     ``holds_addresses`` whether it takes addresses out of it, which a copy has to hold others of.
     """

@@ -8,44 +8,73 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
-from kernellab._triton.artifact import compiled_from_files, launch_compiled
-from kernellab.gpu.ipc import argument_of, move_tables, moves_of, with_moved_numbers
+from kernellab._triton.artifact import (
+    LAUNCH_ERRORS,
+    bring_scratch,
+    compiled_from_files,
+    relauncher,
+    use_driver_without_torch,
+)
+from kernellab.gpu import driver
+from kernellab.gpu.device_view import load_kernels
+from kernellab.gpu.driver import DeviceBytes
+from kernellab.gpu.ipc import argument_of, imported, move_tables, moves_of, with_moved_numbers
 from kernellab.gpu.redzones import Redzones, Span, redzones_of, spans_of
 from kernellab.gpu.trial_job import Ending, Memory, Placing, Tables, TrialJob, TrialOutcome
 from kernellab.launch.memory import Moves
 
 _WIDE_ZONE_BYTES = 32 << 20
 _NARROW_ZONE_BYTES = 1 << 20
-_ALIGNED = 512
 _OUTPUT_CHARS = 100_000
+
+
+def use_device(number: int) -> None:
+    """Work on a device from now on, without torch; kernels that need scratch memory get it."""
+    driver.use_device(number)
+    use_driver_without_torch(driver.current_device, driver.capability_of)
+    bring_scratch(_scratch().of)
+
+
+@dataclass(slots=True)
+class _Scratch:
+    """Scratch memory of kernels: launches follow each other, so one piece serves them all."""
+
+    held: DeviceBytes = field(default_factory=lambda: DeviceBytes(0, 0))
+
+    def of(self, size_bytes: int) -> DeviceBytes:
+        """Return memory of at least so many bytes."""
+        if self.held.size_bytes < size_bytes:
+            driver.synchronize()
+            self.held = driver.allocated(size_bytes)
+        return self.held
+
+
+@lru_cache(maxsize=1)
+def _scratch() -> _Scratch:
+    return _Scratch()
 
 
 def warm_up(device: int, progress: object) -> None:
     """Make the CUDA context and load what checks redzones, so that the first trial need not wait for that."""
-    import torch
-
-    redzones = redzones_of(((_ALIGNED, 2 * _ALIGNED),), 3 * _ALIGNED, f"cuda:{device}")
-    redzones.copy_of(0).fill_(1)
-    redzones.watch(0)
-    redzones.damages()
-    torch.cuda.synchronize(device)
+    use_device(device)
+    load_kernels()
+    driver.synchronize()
 
 
 def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     """Launch once and tell how it ended. After a fault, this process can do nothing more on the device."""
-    import torch
-
-    torch.cuda.set_device(job.device)
+    use_device(job.device)
     printed = _printed_bytes()
     placed = _place(job.memories, job.tables)
     handle = compiled_from_files(dict(job.files), job.digest, dict(job.signature), job.constants)
     moves = moves_of(job.memories, placed.tensors)
     specs = (with_moved_numbers(name, spec, job.tables, moves) for name, spec in job.arguments)
     arguments = tuple(argument_of(spec, placed.tensors) for spec in specs)
-    ending, message = _launched(handle, job.grid, arguments)
+    ending, message = _launched(handle, job, arguments)
     if ending is Ending.FAULT:
         return TrialOutcome(ending, placed.placing, message, output=_printed_since(printed))
     damages = () if placed.redzones is None else tuple(placed.redzones.damages())
@@ -59,16 +88,14 @@ def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     return TrialOutcome(ending, placing, message, damages, _printed_since(printed))
 
 
-def _launched(handle: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> tuple[Ending, str]:
-    import torch
-
+def _launched(handle: Any, job: TrialJob, arguments: tuple[Any, ...]) -> tuple[Ending, str]:
     message = ""
     try:
-        launch_compiled(handle, grid, arguments)
-    except (RuntimeError, ValueError, TypeError, OverflowError) as exc:
+        relauncher(handle, job.grid, arguments)()
+    except LAUNCH_ERRORS as exc:
         message = str(exc)
     try:
-        torch.cuda.synchronize()
+        driver.synchronize()
     except RuntimeError as exc:
         return Ending.FAULT, str(exc)
     return (Ending.REFUSED, message) if message else (Ending.CLEAN, "")
@@ -83,11 +110,8 @@ class _Placed:
     redzones: Redzones | None
 
     def free(self) -> None:
-        import torch
-
         self.tensors.clear()
         self.redzones = None
-        torch.cuda.empty_cache()
 
 
 def _write_tables_back(job: TrialJob, tensors: list[Any], moves: Moves) -> None:
@@ -96,13 +120,12 @@ def _write_tables_back(job: TrialJob, tensors: list[Any], moves: Moves) -> None:
     move_tables(job.tables, tensors, back)
     for memory, tensor in zip(job.memories, tensors, strict=True):
         if memory.holds_addresses and memory.is_mutated:
-            _mapped(memory).copy_(tensor)
+            imported(memory).copy_(tensor)
+            driver.synchronize()
 
 
 def _place(memories: tuple[Memory, ...], tables: Tables) -> _Placed:
-    import torch
-
-    free_bytes = torch.cuda.mem_get_info()[0] * 4 // 5
+    free_bytes = driver.free_bytes() * 4 // 5
     for placing in Placing:
         copied = [memory.size_bytes > 0 and _is_copied(memory, placing) for memory in memories]
         for zone_bytes in (_WIDE_ZONE_BYTES, _NARROW_ZONE_BYTES):
@@ -122,28 +145,21 @@ def _is_copied(memory: Memory, placing: Placing) -> bool:
 def _filled(
     memories: tuple[Memory, ...], tables: Tables, placing: Placing, spans: tuple[Span | None, ...], total_bytes: int
 ) -> _Placed:
-    import torch
-
-    redzones = redzones_of(spans, total_bytes, "cuda") if total_bytes else None
+    redzones = redzones_of(spans, driver.allocated(total_bytes)) if total_bytes else None
     tensors: list[Any] = []
     for index, memory in enumerate(memories):
-        if memory.handle is None:
-            tensors.append(torch.empty(0, dtype=torch.uint8, device="cuda"))
-        elif spans[index] is None:
-            tensors.append(_mapped(memory))
+        original = imported(memory)
+        if spans[index] is None:
+            tensors.append(original)
         else:
             assert redzones is not None
-            tensors.append(redzones.copy_of(index).copy_(_mapped(memory)))
+            tensors.append(redzones.copy_of(index).copy_(original))
+            driver.synchronize()  # the original is unmapped once the copy is made
     move_tables(tables, tensors, moves_of(memories, tensors))
     for index, memory in enumerate(memories):
         if redzones is not None and spans[index] is not None and not memory.is_mutated:
             redzones.watch(index)
     return _Placed(placing, tensors, redzones)
-
-
-def _mapped(memory: Memory) -> Any:
-    function, arguments = memory.handle
-    return function(*arguments)
 
 
 def _printed_bytes() -> int:

@@ -12,17 +12,17 @@ from kernellab.launch.memory import memory_of
 # Bits that no arithmetic gives: NaNs with a payload of their own, truth values that are neither, and integers too large
 # to be counts.
 _PATTERNS = {
-    "torch.float16": 0x7E5A,
-    "torch.bfloat16": 0x7FE5,
-    "torch.float32": 0x7FE5A5A5,
-    "torch.float64": 0x7FFDA5A5A5A5A5A5,
-    "torch.float8_e4m3fn": 0xFF,
-    "torch.float8_e5m2": 0xFF,
-    "torch.bool": 0x5A,
-    "torch.int32": 0x5AA5A55A,
-    "torch.int64": 0x5AA5A55A3CC3C33C,
-    "torch.uint32": 0x5AA5A55A,
-    "torch.uint64": 0x5AA5A55A3CC3C33C,
+    "float16": 0x7E5A,
+    "bfloat16": 0x7FE5,
+    "float32": 0x7FE5A5A5,
+    "float64": 0x7FFDA5A5A5A5A5A5,
+    "float8_e4m3fn": 0xFF,
+    "float8_e5m2": 0xFF,
+    "bool": 0x5A,
+    "int32": 0x5AA5A55A,
+    "int64": 0x5AA5A55A3CC3C33C,
+    "uint32": 0x5AA5A55A,
+    "uint64": 0x5AA5A55A3CC3C33C,
 }
 # Of fewer bits, a kernel may well write any: these mark the copies of the lab alone.
 _LIKELY = {1: 0x5A, 2: 0x5AA5}
@@ -103,7 +103,7 @@ def poison(arguments: Mapping[str, Any], effects: Effects, *, copies: bool = Fal
     """
     filled = []
     for name, tensor in _written_only(arguments, effects):
-        if not copies and str(_real(tensor.dtype)) not in _PATTERNS:
+        if not copies and _name(_real(tensor.dtype)) not in _PATTERNS:
             continue
         before = tensor.detach().clone()
         fill(tensor)
@@ -125,9 +125,18 @@ def _written_only(arguments: Mapping[str, Any], effects: Effects) -> Iterator[tu
             yield name, tensor
 
 
+def pattern_of(dtype: str, size_bytes: int) -> int:
+    """Return the bits that an element is filled with, by torch's name of a dtype that is not complex."""
+    return _PATTERNS.get(dtype) or _LIKELY[size_bytes]
+
+
 def _pattern_of(tensor: Any) -> int:
     dtype = _real(tensor.dtype)
-    return _PATTERNS.get(str(dtype)) or _LIKELY[dtype.itemsize]
+    return pattern_of(_name(dtype), dtype.itemsize)
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _real(dtype: Any) -> Any:

@@ -117,6 +117,8 @@ class Runtime:
         from kernellab._triton.specialize import target_of  # keeps `import kernellab` light
 
         job = job_of(src.fn, target_of(target), src.signature, src.constants, src.attrs, options or {})
+        if self.trials is not None and self._isolates(self._recorder) and not self.compiler.has(job):
+            self.trials.prepare()  # the worker gets ready while the kernel compiles
         with self.compiling(job.closure.name):
             compiled = self.compiler.compile(job)
         self._compiled[compiled.digest] = compiled

@@ -44,14 +44,17 @@ class Trials(Protocol):
 
     enabled: bool
 
-    def start(self, device: int = 0) -> None:
+    def start(self, device: int = 0, *, with_torch: bool = False) -> None:
         """Start the worker of a device in the background."""
+
+    def prepare(self) -> None:
+        """Start the worker of the current device in the background, unless that was done before."""
 
     def close(self) -> None:
         """Stop the workers."""
 
-    def worker(self, device: int) -> Worker:
-        """Return the worker of a device, which starts with its first job."""
+    def worker(self, device: int, *, with_torch: bool = False) -> Worker:
+        """Return the worker of a device, which starts with its first job; that ``with_torch`` is another process."""
 
     def has_passed(self, digest: str) -> bool:
         """Tell whether a compiled kernel went well on the current device in this session."""

@@ -94,10 +94,15 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What measuring on a device will need: outputs of these dtypes, by torch's names for them, are to be compared."""
+    """What measuring on a device will need.
+
+    Outputs of these dtypes, by torch's names for them and the bytes of an element, are to be compared. What
+    ``needs_torch`` are references, hooks, CUDA graphs.
+    """
 
     device: int
-    dtypes: tuple[str, ...]
+    dtypes: tuple[tuple[str, int], ...]
+    needs_torch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

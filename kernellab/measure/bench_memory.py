@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.errors import RunError
-from kernellab.gpu.ipc import move_tables, moves_of, tensor_of
-from kernellab.gpu.redzones import Redzones, Span, redzones_of, spans_of
+from kernellab.gpu.device_view import DeviceView
+from kernellab.gpu.driver import DeviceBytes
+from kernellab.gpu.ipc import move_tables, moves_of, tensor_of, tensor_on
+from kernellab.gpu.redzones import Redzones, Span, redzones_of, room_like, spans_of
 from kernellab.gpu.trial_job import Damage
 from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
@@ -36,9 +38,10 @@ def free_bytes_of_device() -> int:
 class BenchMemory:
     """What launches of a bench work on.
 
-    ``tensors`` are the memories as bytes, ``before`` what those that the kernel may write held, None where no launch
-    asks for it, ``groups`` the outputs seen so far. ``redzones`` are those around copies, None where there are none.
-    ``is_in_place`` tells that ``tensors`` are the user's own, to be given back as they were.
+    ``tensors`` are the memories as bytes, as `DeviceBytes` in the GPU worker and else as tensors of torch; ``before``
+    what those that the kernel may write held, None where no launch asks for it; ``groups`` the outputs seen so far.
+    ``redzones`` are those around copies, None where there are none. ``is_in_place`` tells that ``tensors`` are the
+    user's own, to be given back as they were.
     """
 
     setup: Setup
@@ -71,7 +74,7 @@ class BenchMemory:
         kept = set(self.restored)
         for spec in self.setup.outputs:
             if spec.storage in self.before and spec.storage not in kept:
-                poison.fill(tensor_of(spec, self.tensors[spec.storage]))
+                _fill(tensor_of(spec, self.tensors[spec.storage]))
 
     def group_of_outputs(self) -> int | None:
         """Return the group that the outputs belong to; None where they start one that there is no room for."""
@@ -120,7 +123,7 @@ class BenchMemory:
 
     def _check(self, expected: ExpectedOutput, references: Sequence[Any]) -> Check:
         storage = expected.output.storage
-        output, value = tensor_of(expected.output, self.tensors[storage]), _viewed(expected.value, references)
+        output, value = _viewed(expected.output, self.tensors), _viewed(expected.value, references)
         error = None if expected.error is None else _viewed(expected.error, references)
         missing = None if storage in self.restored else poison.held_in(output)
         want = Value(value, error, expected.unit)
@@ -176,7 +179,7 @@ def _between_redzones(
 ) -> tuple[list[Any], Redzones | None]:
     """Return the memories, copied where a span says so, and the redzones around the copies."""
     tensors = list(originals)
-    redzones = redzones_of(spans, total_bytes, originals[0].device) if total_bytes else None
+    redzones = redzones_of(spans, room_like(originals[0], total_bytes)) if total_bytes else None
     for index, span in enumerate(spans):
         if redzones is not None and span is not None:
             tensors[index] = redzones.copy_of(index).copy_(originals[index])
@@ -199,4 +202,14 @@ def in_place(setup: Setup, originals: Sequence[Any]) -> BenchMemory:
 
 
 def _viewed(spec: TensorSpec, memories: Sequence[Any]) -> Any:
-    return tensor_of(spec, memories[spec.storage])
+    """Return a view as a tensor of torch."""
+    memory = memories[spec.storage]
+    return tensor_on(memory, spec) if isinstance(memory, DeviceBytes) else tensor_of(spec, memory)
+
+
+def _fill(view: Any) -> None:
+    if isinstance(view, DeviceView):
+        real, size_bytes = view.real_dtype
+        view.fill_bits(poison.pattern_of(real, size_bytes))
+    else:
+        poison.fill(view)

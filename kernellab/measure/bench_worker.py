@@ -7,9 +7,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
-from kernellab._triton.artifact import LAUNCH_ERRORS, bring_scratch, compiled_from_files, relauncher
+from kernellab._triton.artifact import LAUNCH_ERRORS, compiled_from_files, relauncher
 from kernellab.errors import first_line
-from kernellab.gpu.ipc import argument_of, with_moved_numbers
+from kernellab.gpu import driver
+from kernellab.gpu.device_view import DeviceView
+from kernellab.gpu.driver import DeviceBytes
+from kernellab.gpu.ipc import argument_of, imported, tensor_on, with_moved_numbers
+from kernellab.gpu.worker import use_device
+from kernellab.launch.arguments import TensorSpec
 from kernellab.measure.bench_jobs import (
     NO_GROUP,
     NOT_COMPARED,
@@ -25,13 +30,20 @@ from kernellab.measure.bench_jobs import (
 from kernellab.measure.bench_memory import BenchMemory, TooLarge, copied
 from kernellab.measure.comparison import agree
 from kernellab.measure.launches import BadHook, BoundHooks, bound_hooks, loaded_hooks
-from kernellab.measure.stopwatch import Stopwatch, Turn, gpu_stopwatch
+from kernellab.measure.stopwatch import Stopwatch, Turn, driver_stopwatch, gpu_stopwatch
 
 _MOST_RUNS = 10_000
 NO_ROOM = "outputs were not compared: the GPU lacks memory to keep those of one config"
 LATE = "some launches reached the GPU late, so their times may hold a wait for the host"
 
 Launcher = Callable[[], None]
+
+
+def current_stream() -> int:
+    """Return the stream that torch launches on."""
+    import torch
+
+    return int(torch.cuda.current_stream().cuda_stream)
 
 
 @dataclass(slots=True)
@@ -46,6 +58,7 @@ class Workbench:
     references: list[Any] = field(default_factory=list)
     hooks: dict[str, BoundHooks] = field(default_factory=dict)
     watch: Stopwatch = field(default_factory=gpu_stopwatch)
+    stream: Callable[[], int] = current_stream
     note: str = ""
     _launchers: dict[tuple[str, tuple[int, int, int]], Launcher] = field(default_factory=dict)
     _graphs: dict[tuple[str, tuple[int, int, int]], Launcher] = field(default_factory=dict)
@@ -131,7 +144,8 @@ class Workbench:
     def _prepare(self, kernel: BenchKernel) -> None:
         if kernel.hooks and kernel.digest not in self.hooks:
             calls = loaded_hooks(kernel.hooks)
-            self.hooks[kernel.digest] = bound_hooks(calls, kernel.arguments, self.memory.tensors)
+            tensors = [tensor_on(memory) for memory in self.memory.tensors]
+            self.hooks[kernel.digest] = bound_hooks(calls, kernel.arguments, tensors)
         self.memory.restore()
         if kernel.digest in self.hooks:
             self.hooks[kernel.digest].before()
@@ -196,13 +210,13 @@ class Workbench:
             self._launchers[key] = self._new_launcher(kernel)
         return self._launchers[key]
 
-    def _new_launcher(self, kernel: BenchKernel) -> Launcher:
-        """Return what launches on the stream that is current now."""
+    def _new_launcher(self, kernel: BenchKernel, stream: int | None = None) -> Launcher:
+        """Return what launches on a stream, by default that which the bench works on."""
         handle = compiled_from_files(dict(kernel.files), kernel.digest, dict(kernel.signature), kernel.constants)
         tables, moves = self.memory.setup.tables, self.memory.moves
         specs = (with_moved_numbers(name, spec, tables, moves) for name, spec in kernel.arguments)
         arguments = tuple(argument_of(spec, self.memory.tensors) for spec in specs)
-        return relauncher(handle, kernel.grid, arguments)
+        return relauncher(handle, kernel.grid, arguments, self.stream() if stream is None else stream)
 
     def _timed(self, kernel: BenchKernel, by_graph: bool) -> Launcher:
         """Return what is timed: a launch, or the replay of a graph that holds one."""
@@ -218,7 +232,9 @@ class Workbench:
 
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         with torch.cuda.stream(stream):
-            launcher = self._new_launcher(kernel)  # loads the kernel, which a capture does not allow
+            launcher = self._new_launcher(
+                kernel, stream.cuda_stream
+            )  # loads the kernel, which a capture does not allow
         torch.cuda.synchronize()
         try:
             with torch.cuda.graph(graph, stream=stream):
@@ -231,17 +247,17 @@ class Workbench:
 
 
 def get_ready(job: Readiness, progress: object) -> None:
-    """Launch each kernel that comparing and flushing launch, and so load it: the first time takes milliseconds."""
-    import torch
-
-    torch.cuda.set_device(job.device)
-    gpu_stopwatch().flush()
-    for name in job.dtypes:
-        ones = torch.ones(2, device="cuda").to(getattr(torch, name))
-        agree(ones, torch.zeros_like(ones))
-    torch.cuda.synchronize()
-    del ones
-    torch.cuda.empty_cache()  # nothing may come to be measured, and then nobody closes a bench
+    """Load what comparing and flushing launch: the first time takes milliseconds; and torch, where it is needed."""
+    use_device(job.device)
+    driver_stopwatch().flush()
+    for name, size_bytes in job.dtypes:
+        spec = TensorSpec(0, 0, (2,), (1,), name, size_bytes)
+        ones = DeviceView(driver.allocated(2 * size_bytes).zero_(), spec)
+        if ones.is_comparable:
+            agree(ones, ones.clone())
+    if job.needs_torch:
+        tensor_on(DeviceBytes(0, 0))
+    driver.synchronize()
 
 
 def measure(job: MeasureJob, progress: object) -> BenchTiming:
@@ -269,31 +285,18 @@ def rounds(job: RoundsJob, progress: object) -> list[BenchTiming]:
 
 def close(payload: object, progress: object) -> None:
     """Give the memory of the last bench back."""
-    import torch
-
     _workbench.cache_clear()
-    torch.cuda.empty_cache()
 
 
 @lru_cache(maxsize=1)
 def _workbench(setup: Setup) -> Workbench:
     """Return the bench of a setup: one at a time, since it fills the device with copies."""
-    import torch
-
-    torch.cuda.set_device(setup.device)
-    bring_scratch()
-    originals = [_mapped(memory) for memory in setup.memories]
-    references = [_mapped(memory) for memory in setup.references]
-    return Workbench(copied(setup, originals, keeps_originals=False), references)
-
-
-def _mapped(memory: Any) -> Any:
-    import torch
-
-    if memory.handle is None:
-        return torch.empty(0, dtype=torch.uint8, device="cuda")
-    function, arguments = memory.handle
-    return function(*arguments)
+    use_device(setup.device)
+    originals = [imported(memory) for memory in setup.memories]
+    references = [imported(memory) for memory in setup.references]
+    memory = copied(setup, originals, keeps_originals=False, free_bytes=driver.free_bytes)
+    driver.synchronize()  # the originals are unmapped once the copies are made
+    return Workbench(memory, references, watch=driver_stopwatch(), stream=lambda: 0)
 
 
 def _counts(manner: Manner, runs: int, first_ms: float) -> tuple[int, int]:

@@ -7,7 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.measure.tolerance import allowed_error, distance, error_of_unknown, is_within
+from kernellab.gpu.device_view import DeviceView, Differing, Limits, differing
+from kernellab.gpu.ipc import tensor_on
+from kernellab.measure.tolerance import (
+    LIMITS,
+    allowed_error,
+    distance,
+    error_of_unknown,
+    is_within,
+    share_of_largest,
+    unit_named,
+)
 
 _DIFFERENCES_AT_MOST = 3
 _MAP_ROWS, _MAP_COLUMNS = 24, 48
@@ -162,6 +172,15 @@ class OutputDifference:
 
 def difference_of(argument: str, got: Any, want: Any) -> OutputDifference | None:
     """Return how an output differs from that of another launch, of the same shape; None where they agree."""
+    if isinstance(got, DeviceView):
+        found = _differing(got, want)
+        if found is None:
+            return difference_of(argument, tensor_on(got.memory, got.spec), tensor_on(want.memory, want.spec))
+        if not found.count:
+            return None
+        return OutputDifference(
+            argument, found.count, got.numel(), found.largest if math.isfinite(found.largest) else None
+        )
     if agree(got, want):
         return None
     scan = _scanned(got, Value(want))
@@ -171,6 +190,9 @@ def difference_of(argument: str, got: Any, want: Any) -> OutputDifference | None
 
 def agree(got: Any, want: Any) -> bool:
     """Tell whether an output is that of another, or a `Value` of as many elements, each within its bound."""
+    if isinstance(got, DeviceView):
+        found = _differing(got, want)
+        return not found.count if found is not None else agree(*(tensor_on(v.memory, v.spec) for v in (got, want)))
     import torch
 
     if not isinstance(want, Value):
@@ -180,6 +202,15 @@ def agree(got: Any, want: Any) -> bool:
             return True
         want = Value(want)
     return not bool(_scanned(got, want).wrong.any())
+
+
+def _differing(got: DeviceView, want: DeviceView) -> Differing | None:
+    """Return how many elements of two outputs on a GPU differ, None where only torch can tell."""
+    if not got.is_comparable:
+        return None
+    unit = unit_named(got.spec.dtype)
+    limits = Limits(unit, *LIMITS.get(got.spec.dtype, (0.0, math.inf)), share_of_largest(unit) if unit else 0.0)
+    return differing(got, want, limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from kernellab.measure.launches import (
     shipped_hooks,
 )
 from kernellab.measure.reference import Reference
-from kernellab.workers.worker import Answer, Handler, Job, Request
+from kernellab.workers.worker import Answer, Handler, Job, Request, Worker
 
 _START_S = 120.0
 
@@ -75,6 +75,7 @@ def bench_of(launches: Launches, trials: Trials | None, timeout_s: float, device
         reference=reference,
         reset=frozenset(declared(launches.kernel).reset_to_zero),
         outputs=launches.outputs,
+        has_hooks=launches.has_hooks,
         device=device,
         placed=None if device is None else _Elsewhere(launches, device).launch_of,
         notes=launches.notes,
@@ -126,8 +127,9 @@ class WorkerBench:
 
     def get_ready(self) -> None:
         """Load what measuring needs in the worker, in the background."""
-        job = Job(bench_worker.get_ready, Readiness(self._device, self.options.dtypes), "Getting the bench ready")
-        worker = self.trials.worker(self._device)
+        readiness = Readiness(self._device, self.options.dtypes, self.options.needs_torch)
+        job = Job(bench_worker.get_ready, readiness, "Getting the bench ready")
+        worker = self._worker(self._device)
 
         def run() -> None:
             with suppress(KernellabError, OSError):  # the first measurement will say it; a lab may close meanwhile
@@ -231,6 +233,9 @@ class WorkerBench:
 
         return torch.cuda.current_device() if self.options.device is None else self.options.device
 
+    def _worker(self, device: int) -> Worker:
+        return self.trials.worker(device, with_torch=self.options.needs_torch)
+
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each in turns; see `Bench.interleave`."""
         if self._other is not None:
@@ -254,18 +259,16 @@ class WorkerBench:
         if self._setup is None:
             return
         device, job = self._setup.device, Job(bench_worker.close, None, "Closing the bench")
-        worker = self.trials.worker(device)
+        worker = self._worker(device)
         if worker.pid is None:  # an interrupt ended it with its job, so it holds nothing; nobody waits for the next one
-            self.trials.start(device)
+            self.trials.start(device, with_torch=self.options.needs_torch)
         else:
             with suppress(WorkerError):
                 worker.run(job, _START_S)
-        has_shared = self._export is not None
+        for exported in (self._export, self._values):
+            if exported is not None:
+                exported.unshare()
         self._setup = self._export = self._values = None
-        if has_shared:
-            import torch
-
-            torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
 
     def _rounds(self, implementations: Sequence[Implementation], rounds: int, *, warm: bool) -> list[tuple[float, ...]]:
         for implementation in implementations:
@@ -285,7 +288,7 @@ class WorkerBench:
         assert self._setup is not None
         device = self._setup.device
         try:
-            return self.trials.worker(device).run(Job(handler, payload, subject), timeout_s)
+            return self._worker(device).run(Job(handler, payload, subject), timeout_s)
         except (WorkerTimeout, WorkerDied):
             self._lose_worker(device)
             raise
@@ -294,7 +297,7 @@ class WorkerBench:
         if timing.fault:
             assert self._setup is not None
             device = self._setup.device
-            self.trials.worker(device).close()
+            self._worker(device).close()
             self._lose_worker(device)
         names = {} if self._export is None else self._export.names
         if timing.damages:
@@ -314,7 +317,7 @@ class WorkerBench:
         """
         job = Job(warm_up, device, "Starting the GPU worker")
         try:
-            self.trials.worker(device).run(job, _START_S)
+            self._worker(device).run(job, _START_S)
         except (WorkerTimeout, WorkerDied) as exc:
             raise WorkerError(exc.message, detail=exc.detail) from exc
 

@@ -119,23 +119,30 @@ class BenchOptions:
     """What the launches of a bench have in common.
 
     ``name`` is what messages call them all, ``timeout_s`` limits each launch with all that belongs to it. ``dtypes``
-    are those of the tensors that are compared, by torch's names; without ``compares``, none is. ``reset`` names
-    arguments that are set to zero before each launch; ``outputs`` those that are compared, None all. ``device`` is the
-    number of the GPU, None the current one, and ``placed`` gives the launch of an implementation there. ``notes`` get
-    what the user should know.
+    are those of the tensors that are compared, by torch's names, with the bytes of an element; without ``compares``,
+    none is. ``reset`` names arguments that are set to zero before each launch; ``outputs`` those that are compared,
+    None all. ``has_hooks`` tells that something is called around launches. ``device`` is the number of the GPU, None
+    the current one, and ``placed`` gives the launch of an implementation there. ``notes`` get what the user should
+    know.
     """
 
     name: str
     timeout_s: float
     manner: Manner = PLAIN
-    dtypes: tuple[str, ...] = ()
+    dtypes: tuple[tuple[str, int], ...] = ()
     reference: Reference | None = None
     reset: frozenset[str] = frozenset()
     outputs: frozenset[str] | None = None
     compares: bool = True
+    has_hooks: bool = False
     device: int | None = None
     placed: Callable[[Implementation], KernelLaunch] | None = None
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether the worker needs torch: for a reference, for hooks, for CUDA graphs."""
+        return self.reference is not None or self.has_hooks or self.manner.by_graph
 
     def counts(self, name: str) -> bool:
         """Tell whether an output is compared."""

@@ -107,9 +107,10 @@ class Launches:
         return {**dict(zip(parameter_names(self.kernel), self.args, strict=False)), **self.meta}
 
     @property
-    def dtypes(self) -> tuple[str, ...]:
-        """The dtypes of the tensors of the call, by torch's names for them."""
-        return tuple(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in memory_of(self.given).values()}))
+    def dtypes(self) -> tuple[tuple[str, int], ...]:
+        """The dtypes of the tensors of the call, by torch's names for them, and the bytes of an element."""
+        tensors = memory_of(self.given).values()
+        return tuple(sorted({(str(each.dtype).removeprefix("torch."), each.element_size()) for each in tensors}))
 
     def effective(self, config: Any) -> Config:
         """Return the value of a `triton.Config`; options that the call gives win over its own."""

@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernellab.gpu import driver
+from kernellab.gpu.device_view import keep_busy
+
 # As in triton.testing.do_bench. It leaves the L2 full of lines that are yet to be written back. A launch that the host
 # brings late finds them written, and a short kernel is a tenth faster then; so the flush takes longer than the host.
 _LEAST_FLUSH_BYTES = 256 << 20
@@ -115,6 +118,15 @@ def gpu_stopwatch() -> Stopwatch:
         synchronize=torch.cuda.synchronize,
         spin=lambda: torch.cuda._sleep(_SPUN_CYCLES),  # type: ignore[no-untyped-call]
     )
+
+
+def driver_stopwatch() -> Stopwatch:
+    """Return a stopwatch of the current GPU, whose clocks are up, in a process without torch."""
+    flushed = driver.allocated(max(2 * driver.l2_bytes_of(driver.current_device()), _LEAST_FLUSH_BYTES))
+    for _ in range(_WARM_UP_FLUSHES):
+        flushed.zero_()
+    word = driver.allocated(8)
+    return Stopwatch(flushed.zero_, driver.DeviceEvent, driver.synchronize, lambda: keep_busy(word))
 
 
 _NVML = "libnvidia-ml.so.1"

@@ -31,6 +31,14 @@ _BITS = {
     "float8_e5m2fnuz": 3,
 }
 
+LIMITS = {
+    "float64": (2.0**-1022, (2 - 2.0**-52) * 2.0**1023),
+    "float32": (2.0**-126, (2 - 2.0**-23) * 2.0**127),
+    "float16": (2.0**-14, 65504.0),
+    "bfloat16": (2.0**-126, (2 - 2.0**-7) * 2.0**127),
+}
+"""The smallest normal and the greatest finite number of formats, by torch's names, where torch itself is not asked."""
+
 
 def unit_of(dtype: Any) -> float:
     """Return the unit roundoff of a torch dtype, the largest relative error of rounding to it; 0 where it is exact."""

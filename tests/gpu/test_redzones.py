@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+import torch
 
 from kernellab.gpu.redzones import Redzones, redzones_of, spans_of
 from kernellab.gpu.trial_job import Damage, Memory
@@ -15,7 +16,7 @@ ZONE = 64
 def redzones(*sizes: int, copied: tuple[bool, ...] | None = None) -> Redzones:
     memories = tuple(Memory(None, size, 16 * index, True) for index, size in enumerate(sizes))
     spans, total = spans_of(memories, copied or (True,) * len(sizes), ZONE)
-    found = redzones_of(spans, total, "cpu")
+    found = redzones_of(spans, torch.empty(total, dtype=torch.uint8))
     for index, span in enumerate(spans):
         if span is not None:
             found.copy_of(index).fill_(index)

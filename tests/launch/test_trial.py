@@ -35,14 +35,18 @@ class FakeTrials:
     error: Exception | None = None
     requests: list[TrialRequest] = field(default_factory=list)
     passed: set[str] = field(default_factory=set)
+    prepared: int = 0
 
-    def start(self, device: int = 0) -> None:
+    def start(self, device: int = 0, *, with_torch: bool = False) -> None:
         raise AssertionError("nothing asks for it")
+
+    def prepare(self) -> None:
+        self.prepared += 1
 
     def close(self) -> None:
         """There is nothing to close."""
 
-    def worker(self, device: int) -> Worker:
+    def worker(self, device: int, *, with_torch: bool = False) -> Worker:
         raise AssertionError("nothing asks for it")
 
     def has_passed(self, digest: str) -> bool:
@@ -219,3 +223,12 @@ def test_a_recorded_launch_is_tried_first_as_well(session: Session) -> None:
     assert session.events == ["trial"]
     assert record.run is not None
     assert (record.run.notes, record.run.output, record.run.grid) == (("a note",), "said", (1, 1, 1))
+
+
+def test_the_worker_gets_ready_while_a_new_kernel_compiles(session: Session) -> None:
+    session.launch()
+    assert session.trials.prepared == 1
+    session.launch()
+    assert session.trials.prepared == 1
+    session.launch(block=64)
+    assert session.trials.prepared == 2

@@ -99,8 +99,10 @@ class FakeWorker:
 
 
 def worker_bench(worker: FakeWorker) -> WorkerBench:
-    trials: Any = SimpleNamespace(worker=lambda device: worker, start=worker.starts.append)
-    return WorkerBench(BenchOptions("copy", 1.0, dtypes=("float32",), device=0), trials)
+    trials: Any = SimpleNamespace(
+        worker=lambda device, with_torch: worker, start=lambda device, with_torch: worker.starts.append(device)
+    )
+    return WorkerBench(BenchOptions("copy", 1.0, dtypes=(("float32", 4),), device=0), trials)
 
 
 def its_thread() -> threading.Thread:
@@ -115,7 +117,7 @@ def test_getting_ready_waits_for_nothing_and_fails_in_silence(error: Exception |
     worker.held.set()
     thread.join(10.0)
     assert not thread.is_alive()
-    assert [job.payload for job in worker.asked] == [Readiness(0, ("float32",))]
+    assert [job.payload for job in worker.asked] == [Readiness(0, (("float32", 4),))]
 
 
 @pytest.mark.parametrize("error", [WorkerDied("gone"), WorkerTimeout("slow")])

@@ -1,0 +1,239 @@
+"""Views of a GPU's memory without torch, and what the worker's own kernels do with it.
+
+A view has what Triton's launcher and its descriptors ask of a tensor.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from functools import lru_cache
+
+from kernellab._triton.device_binaries import compiled_device_kernel
+from kernellab._triton.device_kernels import BLOCK, DIMENSIONS
+from kernellab.gpu.driver import (
+    DeviceBytes,
+    DeviceFunction,
+    allocated,
+    capability_of,
+    current_device,
+    loaded_function,
+)
+from kernellab.launch.arguments import TRITON_DTYPES, TensorSpec
+
+COMPARED_DTYPES = frozenset(
+    [
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+    ]
+)
+"""The dtypes whose outputs are compared without torch."""
+_WORDS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
+_NO_PLACE = 2**62
+_BUSY_TURNS = 15_000  # some 80 microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDtype:
+    """A dtype by torch's name for it, in the words of torch."""
+
+    name: str
+    itemsize: int
+
+    def __str__(self) -> str:
+        return f"torch.{self.name}"
+
+    @property
+    def is_floating_point(self) -> bool:
+        """Whether it is a format of real numbers that are not whole."""
+        return "float" in self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceView:
+    """Elements in the memory of a GPU; ``spec`` lays them out in ``memory``, which stays as long as this does."""
+
+    memory: DeviceBytes
+    spec: TensorSpec
+
+    def data_ptr(self) -> int:
+        """Return the address of the first element."""
+        return self.memory.address + self.spec.offset_bytes if self.memory.address else 0
+
+    @property
+    def dtype(self) -> DeviceDtype:
+        """The format of the elements."""
+        return DeviceDtype(self.spec.dtype, self.spec.itemsize)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many elements there are along each dimension."""
+        return self.spec.shape
+
+    def stride(self) -> tuple[int, ...]:
+        """Return the elements from one to the next along each dimension."""
+        return self.spec.strides
+
+    def numel(self) -> int:
+        """Return how many elements there are."""
+        return math.prod(self.spec.shape)
+
+    def element_size(self) -> int:
+        """Return the bytes of an element."""
+        return self.spec.itemsize
+
+    @property
+    def real_dtype(self) -> tuple[str, int]:
+        """Name and bytes of the real numbers that an element consists of."""
+        name, size_bytes = self.spec.dtype, self.spec.itemsize
+        return (f"float{4 * size_bytes}", size_bytes // 2) if "complex" in name else (name, size_bytes)
+
+    def clone(self) -> DeviceView:
+        """Return a copy of the same layout, with what lies between its elements."""
+        begin, span = self.spec.offset_bytes, self.spec.span_bytes
+        spec = TensorSpec(0, 0, self.spec.shape, self.spec.strides, self.spec.dtype, self.spec.itemsize)
+        return DeviceView(self.memory[begin : begin + span].clone(), spec)
+
+    def zero_(self) -> None:
+        """Set all elements to zero."""
+        self.fill_bits(0)
+
+    def fill_bits(self, bits: int) -> None:
+        """Set the bits of all elements; those of a complex number are two."""
+        words, size = _elements_of(self.spec)
+        _launch("fill_view", words, (self.data_ptr(), bits), _WORDS[size])
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether `differing` knows its format and its layout."""
+        return self.spec.dtype in COMPARED_DTYPES and len(_merged(self.spec)) <= DIMENSIONS
+
+
+def _elements_of(spec: TensorSpec) -> tuple[TensorSpec, int]:
+    """Return the layout of a view's real numbers, and the bytes of one."""
+    if "complex" not in spec.dtype:
+        return spec, spec.itemsize
+    size = spec.itemsize // 2
+    doubled = tuple(2 * stride for stride in spec.strides)
+    return TensorSpec(0, 0, (*spec.shape, 2), (*doubled, 1), spec.dtype, size), size
+
+
+def _merged(spec: TensorSpec) -> list[tuple[int, int]]:
+    """Return size and stride of as few dimensions as enumerate the same elements in the same order."""
+    found: list[tuple[int, int]] = []
+    for size, stride in zip(spec.shape, spec.strides, strict=True):
+        if size == 1:
+            continue
+        if found and found[-1][1] == size * stride:
+            found[-1] = found[-1][0] * size, stride
+        else:
+            found.append((size, stride))
+    return found or [(1, 1)]
+
+
+def _launch(name: str, spec: TensorSpec, arguments: Sequence[int], element: str, **constants: bool) -> None:
+    """Launch a kernel on the elements of a view, if there are any."""
+    count, dimensions = math.prod(spec.shape), _merged(spec)
+    if not count:
+        return
+    is_dense = dimensions in ([(count, 1)], [(1, 1)])
+    padded = [(1, 0)] * (DIMENSIONS - len(dimensions)) + dimensions
+    sizes, strides = [size for size, _ in padded[1:]], [stride for _, stride in padded]
+    function = _function(name, current_device(), element, IS_DENSE=is_dense, **constants)
+    function.launch(-(-count // BLOCK), (*arguments, count, *sizes, *strides))
+
+
+@lru_cache
+def _function(name: str, device: int, element: str, **constants: bool) -> DeviceFunction:
+    kernel = compiled_device_kernel(name, capability_of(device), element, **constants)
+    return loaded_function(kernel.binary, kernel.name, kernel.parameters, kernel.threads, kernel.shared_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """How many elements of two views differ, by how much at most; infinity where one is finite in one of them alone."""
+
+    count: int
+    largest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What rounding to a format does: unit roundoff, smallest normal and greatest finite number; see `tolerance`.
+
+    ``share`` is how far elements may differ, as a share of the largest, of which nothing is known but their format.
+    """
+
+    unit: float
+    smallest: float
+    greatest: float
+    share: float
+
+
+def differing(got: DeviceView, want: DeviceView, limits: Limits) -> Differing:
+    """Compare two views of one layout and format: the second is what the first is to be."""
+    arguments = (got.data_ptr(), want.data_ptr())
+    element = TRITON_DTYPES[got.spec.dtype].replace("i1", "u8")
+    if not got.dtype.is_floating_point:
+        found = allocated(16).zero_()
+        _launch("differing_integers", got.spec, (*arguments, found.address), element)
+        count, distance = struct.unpack("<qd", found.read())
+        return Differing(count, distance)
+    held = allocated(64).write(struct.pack("<4d4q", *astuple(limits), 0, 0, 0, 0))  # limits, largest, what is found
+    largest, sums = held.address + 32, held.address + 40
+    _launch("largest_size", want.spec, (want.data_ptr(), largest), element)
+    _launch("differing_floats", got.spec, (*arguments, largest, held.address, sums), element)
+    count, distance, unknown = struct.unpack("<qdq", held[40:].read())
+    return Differing(count, math.inf if unknown else distance)
+
+
+def mark(room: DeviceBytes, start: int, end: int) -> None:
+    """Fill a redzone with its pattern."""
+    if start < end:
+        _own("mark_zone").launch(-(-(end - start) // BLOCK), (room.address, start, end))
+
+
+def damage_in(room: DeviceBytes, start: int, end: int) -> tuple[int, int, int] | None:
+    """Return how many bytes of a redzone are damaged, and the first and last place of one; None where all are whole."""
+    if start >= end:
+        return None
+    found = allocated(24).write(struct.pack("<3q", 0, _NO_PLACE, -1))
+    _own("zone_damage").launch(-(-(end - start) // BLOCK), (room.address, start, end, found.address))
+    count, first, last = struct.unpack("<3q", found.read())
+    return (count, first, last) if count else None
+
+
+def sum_of(data: DeviceBytes) -> int:
+    """Return the sum of bytes."""
+    found = allocated(8).zero_()
+    if data.size_bytes:
+        _own("sum_of_bytes").launch(-(-data.size_bytes // BLOCK), (data.address, data.size_bytes, found.address))
+    return int(struct.unpack("<q", found.read())[0])
+
+
+def keep_busy(word: DeviceBytes) -> None:
+    """Keep the device busy for longer than the host takes for a launch; ``word`` are 8 bytes that nobody reads."""
+    _own("keep_busy").launch(1, (_BUSY_TURNS, word.address))
+
+
+def _own(name: str) -> DeviceFunction:
+    return _function(name, current_device(), "u8")
+
+
+def load_kernels() -> None:
+    """Load what redzones and the stopwatch need, so that the first launch need not wait for that."""
+    for name in ("mark_zone", "zone_damage", "sum_of_bytes", "keep_busy"):
+        _own(name)

@@ -1,0 +1,306 @@
+"""NVIDIA's driver API, as much of it as launching and timing need: what torch offers, in a process that has none.
+
+Importing torch takes seconds, a context of the driver some tenths of one. All is done on the default stream of a
+device's primary context, which is that of torch as well, so that both can be used in one process. Names and numbers are
+those of the CUDA Driver API reference manual.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+_LIBRARY = "libcuda.so.1"
+_SUCCESS, _NOT_READY = 0, 600
+_L2_CACHE_SIZE, _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 38, 75, 76  # CUdevice_attribute
+_MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_STATIC_SHARED_AT_MOST = 48 << 10
+_LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+_IPC_HANDLE_BYTES = 64
+_DEFAULT_STREAM = None
+
+
+class DriverError(RuntimeError):
+    """What the driver answers: a launch that it refuses, a fault of a kernel, no memory."""
+
+
+class _IpcHandle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_char * _IPC_HANDLE_BYTES),)
+
+
+@lru_cache(maxsize=1)
+def _library() -> Any:
+    """Return the driver's library, initialised.
+
+    Raises:
+        DriverError: there is none, or no GPU.
+    """
+    try:
+        library = ctypes.CDLL(_LIBRARY)
+    except OSError as exc:
+        raise DriverError(f"{_LIBRARY}, the driver of NVIDIA's GPUs, cannot be loaded: {exc}") from exc
+    _check(library, library.cuInit(0))
+    return library
+
+
+def _check(library: Any, code: int) -> None:
+    if code == _SUCCESS:
+        return
+    text = ctypes.c_char_p()
+    library.cuGetErrorString(code, ctypes.byref(text))
+    words = text.value.decode() if text.value else f"error {code}"
+    raise DriverError(f"CUDA error: {words}")
+
+
+def _call(name: str, *arguments: Any) -> None:
+    library = _library()
+    _check(library, getattr(library, name)(*arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class IpcHandle:
+    """An allocation of another process, as the driver names it, and where in it a memory begins."""
+
+    data: bytes
+    offset_bytes: int
+
+
+def ipc_handle(address: int) -> IpcHandle:
+    """Return what another process maps the memory at an address of this one by.
+
+    Raises:
+        DriverError: the memory was not allocated in a way that can be shared.
+    """
+    base, size, handle = ctypes.c_uint64(), ctypes.c_size_t(), _IpcHandle()
+    _call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
+    _call("cuIpcGetMemHandle", ctypes.byref(handle), base)
+    return IpcHandle(ctypes.string_at(ctypes.byref(handle), _IPC_HANDLE_BYTES), address - base.value)
+
+
+@dataclass(slots=True, eq=False)
+class _Allocation:
+    """Memory that is freed with the last object that holds it; after a fault, the driver does not care any more."""
+
+    address: int
+
+    def __del__(self) -> None:
+        _library().cuMemFree_v2(ctypes.c_uint64(self.address))
+
+
+@dataclass(slots=True, eq=False)
+class _Mapping:
+    """Memory of another process, which is unmapped with the last object that holds it."""
+
+    address: int
+
+    def __del__(self) -> None:
+        _library().cuIpcCloseMemHandle(ctypes.c_uint64(self.address))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceBytes:
+    """Bytes in the memory of a GPU; a slice of them is the same memory, and keeps it.
+
+    The methods are those of a tensor of torch of as many bytes.
+    """
+
+    address: int
+    size_bytes: int
+    owner: object = None
+
+    def data_ptr(self) -> int:
+        """Return the address of the first byte."""
+        return self.address
+
+    def numel(self) -> int:
+        """Return how many bytes there are."""
+        return self.size_bytes
+
+    def __getitem__(self, part: slice) -> DeviceBytes:
+        start, stop, step = part.indices(self.size_bytes)
+        assert step == 1, "bytes in a row"
+        return DeviceBytes(self.address + start, max(0, stop - start), self.owner)
+
+    def copy_(self, source: DeviceBytes, *, non_blocking: bool = True) -> DeviceBytes:
+        """Copy as many bytes from other memory of the device; the host does not wait."""
+        assert source.size_bytes == self.size_bytes, "as many bytes"
+        if self.size_bytes:
+            to, count = ctypes.c_uint64(self.address), ctypes.c_size_t(self.size_bytes)
+            _call("cuMemcpyDtoDAsync_v2", to, ctypes.c_uint64(source.address), count, _DEFAULT_STREAM)
+        return self
+
+    def clone(self) -> DeviceBytes:
+        """Return a copy in memory of its own."""
+        return allocated(self.size_bytes).copy_(self)
+
+    def zero_(self) -> DeviceBytes:
+        """Set all bytes to zero; the host does not wait."""
+        if self.size_bytes:
+            count = ctypes.c_size_t(self.size_bytes)
+            _call("cuMemsetD8Async", ctypes.c_uint64(self.address), ctypes.c_ubyte(0), count, _DEFAULT_STREAM)
+        return self
+
+    def read(self) -> bytes:
+        """Return what the bytes hold, once all that was asked of the device before is done."""
+        buffer = ctypes.create_string_buffer(self.size_bytes)
+        if self.size_bytes:
+            _call("cuMemcpyDtoH_v2", buffer, ctypes.c_uint64(self.address), ctypes.c_size_t(self.size_bytes))
+        return buffer.raw
+
+    def write(self, data: bytes) -> DeviceBytes:
+        """Let the bytes hold ``data``, of as many bytes."""
+        assert len(data) == self.size_bytes, "as many bytes"
+        if data:
+            _call("cuMemcpyHtoD_v2", ctypes.c_uint64(self.address), ctypes.c_char_p(data), ctypes.c_size_t(len(data)))
+        return self
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """What torch makes a tensor of bytes from that is the same memory: CUDA Array Interface, version 3."""
+        return {"shape": (self.size_bytes,), "typestr": "|u1", "data": (self.address, False), "version": 3}
+
+
+def allocated(size_bytes: int) -> DeviceBytes:
+    """Return memory of the current device.
+
+    Raises:
+        DriverError: there is not as much.
+    """
+    if not size_bytes:
+        return DeviceBytes(0, 0)
+    address = ctypes.c_uint64()
+    _call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
+    return DeviceBytes(address.value, size_bytes, _Allocation(address.value))
+
+
+def mapped(handle: IpcHandle, size_bytes: int) -> DeviceBytes:
+    """Return memory of another process.
+
+    Raises:
+        DriverError: it is gone, or lies on a device that this one cannot reach.
+    """
+    base = ctypes.c_uint64()
+    _call("cuIpcOpenMemHandle_v2", ctypes.byref(base), _IpcHandle(handle.data), ctypes.c_uint(_LAZY_PEER_ACCESS))
+    return DeviceBytes(base.value + handle.offset_bytes, size_bytes, _Mapping(base.value))
+
+
+@dataclass(slots=True, eq=False)
+class DeviceEvent:
+    """A point in the work of the device, as `torch.cuda.Event` with timing."""
+
+    _handle: ctypes.c_void_p = field(default_factory=ctypes.c_void_p)
+
+    def __post_init__(self) -> None:
+        _call("cuEventCreate", ctypes.byref(self._handle), ctypes.c_uint(0))
+
+    def __del__(self) -> None:
+        if self._handle:
+            _library().cuEventDestroy_v2(self._handle)
+
+    def record(self) -> None:
+        """Let this event stand for what was handed over so far."""
+        _call("cuEventRecord", self._handle, _DEFAULT_STREAM)
+
+    def query(self) -> bool:
+        """Tell whether the device has got that far."""
+        library = _library()
+        code = library.cuEventQuery(self._handle)
+        if code not in (_SUCCESS, _NOT_READY):
+            _check(library, code)
+        return bool(code == _SUCCESS)
+
+    def elapsed_time(self, end: DeviceEvent) -> float:
+        """Return the milliseconds from this event to a later one; both must have happened."""
+        found = ctypes.c_float()
+        _call("cuEventElapsedTime", ctypes.byref(found), self._handle, end._handle)
+        return found.value
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFunction:
+    """A loaded kernel all of whose parameters are words of 64 bits: addresses and integers.
+
+    ``parameters`` counts them; ``threads`` is how many a program has, ``shared_bytes`` the memory that they share.
+    """
+
+    handle: ctypes.c_void_p
+    parameters: int
+    threads: int
+    shared_bytes: int
+
+    def launch(self, programs: int, arguments: Sequence[int]) -> None:
+        """Launch along one axis; parameters that are not given, scratch memory that nobody uses, are 0."""
+        given = [*arguments, *[0] * (self.parameters - len(arguments))]
+        words = [ctypes.c_uint64(value % 2**64) for value in given]
+        pointers = (ctypes.c_void_p * len(words))(*[ctypes.addressof(word) for word in words])
+        sizes = map(ctypes.c_uint, (programs, 1, 1, self.threads, 1, 1, self.shared_bytes))
+        _call("cuLaunchKernel", self.handle, *sizes, _DEFAULT_STREAM, pointers, None)
+
+
+def loaded_function(binary: bytes, name: str, parameters: int, threads: int, shared_bytes: int) -> DeviceFunction:
+    """Return a kernel of a cubin, loaded into the current context, where it stays."""
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    _call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(binary))
+    _call("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(name.encode()))
+    if shared_bytes > _STATIC_SHARED_AT_MOST:
+        _call("cuFuncSetAttribute", function, ctypes.c_int(_MAX_DYNAMIC_SHARED), ctypes.c_int(shared_bytes))
+    return DeviceFunction(function, parameters, threads, shared_bytes)
+
+
+@lru_cache
+def _primary_context(number: int) -> ctypes.c_void_p:
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    _call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(number))
+    _call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    return context
+
+
+def use_device(number: int) -> None:
+    """Make the primary context of a device the current one of this thread; it stays for the life of the process.
+
+    Raises:
+        DriverError: there is no such device, or no driver.
+    """
+    _call("cuCtxSetCurrent", _primary_context(number))
+
+
+def current_device() -> int:
+    """Return the number of the device whose context is current in this thread."""
+    found = ctypes.c_int()
+    _call("cuCtxGetDevice", ctypes.byref(found))
+    return found.value
+
+
+def _attribute(device: int, attribute: int) -> int:
+    found = ctypes.c_int()
+    _call("cuDeviceGetAttribute", ctypes.byref(found), ctypes.c_int(attribute), ctypes.c_int(device))
+    return found.value
+
+
+def capability_of(device: int) -> tuple[int, int]:
+    """Return the compute capability: (9, 0)."""
+    return _attribute(device, _CAPABILITY_MAJOR), _attribute(device, _CAPABILITY_MINOR)
+
+
+def l2_bytes_of(device: int) -> int:
+    """Return the size of the L2 cache."""
+    return _attribute(device, _L2_CACHE_SIZE)
+
+
+def synchronize() -> None:
+    """Wait until the device has done all that it was asked.
+
+    Raises:
+        DriverError: a kernel failed; the context is of no use any more.
+    """
+    _call("cuCtxSynchronize")
+
+
+def free_bytes() -> int:
+    """Return how much memory of the current device nobody has."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    _call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    return free.value

@@ -1,0 +1,173 @@
+"""The GPU worker's memory without torch, beside torch on the same GPU."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from kernellab.gpu import driver
+from kernellab.gpu.device_view import COMPARED_DTYPES, DeviceView, keep_busy
+from kernellab.gpu.driver import DeviceBytes, DriverError, allocated, use_device
+from kernellab.gpu.ipc import tensor_of, tensor_on
+from kernellab.gpu.redzones import redzones_of, room_like, spans_of
+from kernellab.gpu.trial_job import Memory
+from kernellab.launch import poison
+from kernellab.launch.arguments import TensorSpec
+from kernellab.measure.comparison import agree, difference_of
+from kernellab.measure.stopwatch import Turn, driver_stopwatch
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+]
+
+LAYOUTS = {
+    "dense": ((300, 41), (41, 1), 0),
+    "rows apart": ((30, 33), (40, 1), 3),
+    "transposed": ((70, 110), (1, 70), 1),
+    "three dimensions": ((4, 6, 10), (100, 12, 1), 8),
+}
+
+
+@pytest.fixture(autouse=True)
+def device() -> None:
+    torch.cuda.init()
+    use_device(torch.cuda.current_device())
+
+
+def view_of(tensor: torch.Tensor) -> DeviceView:
+    """Return the view without torch that is the same memory as a tensor."""
+    storage = tensor.untyped_storage()
+    memory = DeviceBytes(storage.data_ptr(), storage.nbytes(), tensor)
+    offset = tensor.storage_offset() * tensor.element_size()
+    name = str(tensor.dtype).removeprefix("torch.")
+    spec = TensorSpec(0, offset, tuple(tensor.shape), tuple(tensor.stride()), name, tensor.element_size())
+    return tensor_of(spec, memory)
+
+
+def values(layout: str, name: str, seed: int = 0) -> torch.Tensor:
+    shape, strides, offset = LAYOUTS[layout]
+    dtype = getattr(torch, name)
+    span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + offset
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(span, generator=generator) * 50
+    drawn = drawn.clamp(0, 1).round() if name == "bool" else drawn.abs() if name.startswith("u") else drawn
+    return drawn.to(dtype).cuda().as_strided(shape, strides, offset)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", sorted(COMPARED_DTYPES))
+def test_views_are_compared_as_tensors_are(layout: str, name: str) -> None:
+    want = values(layout, name)
+    same, other = (values(layout, name) for _ in range(2))
+    other[1, ..., 2] = other[1, ..., 2] if name == "bool" else other[1, ..., 2] + 9
+    if name == "bool":
+        other[1, ..., 2] = ~other[1, ..., 2]
+    assert agree(view_of(same), view_of(want))
+    assert not agree(view_of(other), view_of(want))
+    expected = difference_of(
+        "out",
+        other.to(torch.int64) if name.startswith("u") else other,
+        want.to(torch.int64) if name.startswith("u") else want,
+    )
+    assert difference_of("out", view_of(other), view_of(want)) == expected
+    assert difference_of("out", view_of(same), view_of(want)) is None
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_equals_itself_alone(name: str, wrong: float) -> None:
+    want = values("dense", name)
+    got = want.clone()
+    got[7, 7] = wrong
+    found = difference_of("out", view_of(got), view_of(want))
+    assert found is not None
+    assert (found.differing, found.largest) == (1, None)
+    assert agree(view_of(got), view_of(got.clone()))
+
+
+def test_formats_and_layouts_that_only_torch_knows_are_left_to_it() -> None:
+    want = torch.randn(100, dtype=torch.complex64, device="cuda")
+    got = want.clone()
+    assert agree(view_of(got), view_of(want))
+    got[3] += 5
+    assert not agree(view_of(got), view_of(want))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["float32", "float16", "float64", "uint8", "int64", "bool", "complex64"])
+def test_poison_is_what_torch_fills_with(layout: str, name: str) -> None:
+    ours, theirs = (values(layout, name) for _ in range(2))
+    view = view_of(ours)
+    real, size_bytes = view.real_dtype
+    view.fill_bits(poison.pattern_of(real, size_bytes))
+    poison.fill(theirs)
+    whole = [torch.empty(0, dtype=torch.uint8, device="cuda").set_(each.untyped_storage()) for each in (ours, theirs)]
+    driver.synchronize()
+    assert torch.equal(*whole)
+    assert bool(poison.held_in(ours).all())
+    view.zero_()
+    driver.synchronize()
+    assert not ours.any()
+
+
+def test_a_clone_has_the_layout_of_its_view() -> None:
+    view = view_of(values("rows apart", "float32"))
+    clone = view.clone()
+    driver.synchronize()
+    assert torch.equal(tensor_on(clone.memory, clone.spec), tensor_on(view.memory, view.spec))
+    assert clone.stride() == view.stride()
+
+
+def test_redzones_without_torch_find_what_those_with_it_find() -> None:
+    memories = tuple(Memory(None, size, 16 * index, True) for index, size in enumerate((1000, 7, 512)))
+    spans, total = spans_of(memories, (True,) * 3, 4096)
+    ours = redzones_of(spans, room_like(DeviceBytes(0, 0), total))
+    theirs = redzones_of(spans, room_like(torch.empty(0, device="cuda"), total))
+    assert ours.damages() == theirs.damages() == []
+    room = tensor_on(ours.room)
+    assert all(torch.equal(room[start:end], theirs.room[start:end]) for start, end, _, _ in ours._zones())
+    for zones in (ours, theirs):
+        zones.copy_of(2).copy_(zones.room[:512])
+        zones.watch(2)
+    for held in (room, theirs.room):
+        held[spans[0][1] + 4 : spans[0][1] + 12] ^= 255  # type: ignore[index]
+        held[spans[1][0] - 3] ^= 1  # type: ignore[index]
+        held[spans[2][0] + 5] ^= 1  # type: ignore[index]
+    torch.cuda.synchronize()
+    assert ours.damages() == theirs.damages()
+    assert len(ours.damages()) == 3
+
+
+def test_events_tell_the_time_that_those_of_torch_tell() -> None:
+    x = torch.zeros(64 << 20, device="cuda")
+    watch = driver_stopwatch()
+
+    def timed_by_torch() -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        x.add_(1)
+        end.record()
+        torch.cuda.synchronize()
+        return float(begin.elapsed_time(end))
+
+    (ours,) = watch.turns([Turn(lambda: x.add_(1))], 20)
+    theirs = min(timed_by_torch() for _ in range(20))
+    assert min(ours) == pytest.approx(theirs, rel=0.2)
+
+
+def test_a_busy_device_lets_the_host_go_ahead() -> None:
+    word, event = allocated(8), driver.DeviceEvent()
+    for _ in range(50):
+        keep_busy(word)
+    event.record()
+    assert not event.query()
+    driver.synchronize()
+    assert event.query()
+
+
+def test_what_the_driver_refuses_is_told_in_its_words() -> None:
+    with pytest.raises(DriverError, match="CUDA error: out of memory"):
+        allocated(1 << 50)
