@@ -186,7 +186,7 @@ class Limits:
 def differing(got: DeviceView, want: DeviceView, limits: Limits) -> Differing:
     """Compare two views of one layout and format: the second is what the first is to be."""
     arguments = (got.data_ptr(), want.data_ptr())
-    element = TRITON_DTYPES[got.spec.dtype].replace("i1", "u8")
+    element = "u8" if got.spec.dtype == "bool" else TRITON_DTYPES[got.spec.dtype]
     if not got.dtype.is_floating_point:
         found = allocated(16).zero_()
         _launch("differing_integers", got.spec, (*arguments, found.address), element)

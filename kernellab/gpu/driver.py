@@ -28,7 +28,7 @@ class DriverError(RuntimeError):
 
 
 class _IpcHandle(ctypes.Structure):
-    _fields_ = (("reserved", ctypes.c_char * _IPC_HANDLE_BYTES),)
+    _fields_ = (("reserved", ctypes.c_ubyte * _IPC_HANDLE_BYTES),)
 
 
 @lru_cache(maxsize=1)
@@ -46,18 +46,18 @@ def _library() -> Any:
     return library
 
 
-def _check(library: Any, code: int) -> None:
+def _check(library: Any, code: int, call: str = "") -> None:
     if code == _SUCCESS:
         return
     text = ctypes.c_char_p()
     library.cuGetErrorString(code, ctypes.byref(text))
     words = text.value.decode() if text.value else f"error {code}"
-    raise DriverError(f"CUDA error: {words}")
+    raise DriverError(f"CUDA error: {words}{f' ({call})' if call else ''}")
 
 
 def _call(name: str, *arguments: Any) -> None:
     library = _library()
-    _check(library, getattr(library, name)(*arguments))
+    _check(library, getattr(library, name)(*arguments), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,12 @@ def mapped(handle: IpcHandle, size_bytes: int) -> DeviceBytes:
         DriverError: it is gone, or lies on a device that this one cannot reach.
     """
     base = ctypes.c_uint64()
-    _call("cuIpcOpenMemHandle_v2", ctypes.byref(base), _IpcHandle(handle.data), ctypes.c_uint(_LAZY_PEER_ACCESS))
+    _call(
+        "cuIpcOpenMemHandle_v2",
+        ctypes.byref(base),
+        _IpcHandle.from_buffer_copy(handle.data),
+        ctypes.c_uint(_LAZY_PEER_ACCESS),
+    )
     return DeviceBytes(base.value + handle.offset_bytes, size_bytes, _Mapping(base.value))
 
 
@@ -296,7 +301,8 @@ def synchronize() -> None:
     Raises:
         DriverError: a kernel failed; the context is of no use any more.
     """
-    _call("cuCtxSynchronize")
+    library = _library()
+    _check(library, library.cuCtxSynchronize())
 
 
 def free_bytes() -> int:
