@@ -21,12 +21,9 @@ import triton.language as tl
 
 import kernellab
 from kernellab.gpu.trial import GpuTrials
-from kernellab.gpu.worker import warm_up
-from kernellab.workers.worker import Job
 
 RESULT = Path(__file__).parent / "results" / "gpu_worker.txt"
 REPEATS = 5
-READY = Job(warm_up, 0, "Starting the GPU worker")
 
 
 @triton.jit
@@ -51,7 +48,7 @@ def seconds(work: Callable[[], object]) -> float:
 def from_nothing(*, with_torch: bool) -> float:
     trials = GpuTrials(10.0)
     try:
-        return seconds(lambda: trials.worker(0, with_torch=with_torch).run(READY, 120.0))
+        return seconds(lambda: trials.wait_ready(0, with_torch=with_torch))
     finally:
         trials.close()
 
@@ -59,10 +56,10 @@ def from_nothing(*, with_torch: bool) -> float:
 def after_its_end(*, with_torch: bool) -> float:
     trials = GpuTrials(10.0)
     worker = trials.worker(0, with_torch=with_torch)
-    worker.run(READY, 120.0)
+    trials.wait_ready(0, with_torch=with_torch)
     worker.close()
     try:
-        return seconds(lambda: worker.run(READY, 120.0))
+        return seconds(lambda: trials.wait_ready(0, with_torch=with_torch))
     finally:
         trials.close()
 

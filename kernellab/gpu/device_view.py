@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 
-from kernellab._triton.device_binaries import compiled_device_kernel
+from kernellab._triton.device_binaries import BASIC, compiled_device_kernel
 from kernellab._triton.device_kernels import BLOCK, DIMENSIONS
 from kernellab.gpu.driver import (
     DeviceBytes,
@@ -235,5 +235,5 @@ def _own(name: str) -> DeviceFunction:
 
 def load_kernels() -> None:
     """Load what redzones and the stopwatch need, so that the first launch need not wait for that."""
-    for name in ("mark_zone", "zone_damage", "sum_of_bytes", "keep_busy"):
+    for name in BASIC:
         _own(name)

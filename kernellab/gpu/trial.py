@@ -23,7 +23,7 @@ from kernellab.errors import (
 )
 from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.gpu.redzones import damage_text
-from kernellab.gpu.trial_job import Ending, Placing, TrialJob, TrialOutcome
+from kernellab.gpu.trial_job import Ending, Placing, TrialJob, TrialOutcome, WarmUp
 from kernellab.gpu.worker import try_launch, warm_up
 from kernellab.ir.effects import Access, Site
 from kernellab.ir.provenance import depends_on_data
@@ -92,13 +92,23 @@ class GpuTrials:
 
     def start(self, device: int = 0, *, with_torch: bool = False) -> None:
         """Start the worker of a device in the background, up to a CUDA context."""
-        job = Job(warm_up, device, "Starting the GPU worker")
 
         def run() -> None:
             with contextlib.suppress(KernellabError):  # the first trial will say it
-                self.worker(device, with_torch=with_torch).run(job, _WARM_S)
+                self.wait_ready(device, with_torch=with_torch)
 
         threading.Thread(target=run, daemon=True).start()
+
+    def wait_ready(self, device: int, *, with_torch: bool = False) -> None:
+        """Return once the worker of a device has its CUDA context, so that no launch pays for that with its time.
+
+        Raises:
+            WorkerTimeout, WorkerDied: it does not start.
+        """
+        import torch  # only where there is a GPU
+
+        job = Job(warm_up, WarmUp(device, torch.cuda.get_device_capability(device)), "Starting the GPU worker")
+        self.worker(device, with_torch=with_torch).run(job, _WARM_S)
 
     def prepare(self) -> None:
         """Start the worker of the current device in the background, unless that was done before."""
@@ -176,6 +186,7 @@ class GpuTrials:
 
     def _outcome(self, request: TrialRequest, job: TrialJob, timeout_s: float | None) -> TrialOutcome:
         worker = self.worker(job.device)
+        self.wait_ready(job.device)
         work = Job(try_launch, job, f"kernel {job.kernel}")
         try:
             outcome = worker.run(work, timeout_s or self.timeout_s)

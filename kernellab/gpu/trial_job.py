@@ -37,6 +37,14 @@ class Tables:
 
 
 @dataclass(frozen=True, slots=True)
+class WarmUp:
+    """A device that a worker is to get ready for, and its compute capability: (9, 0)."""
+
+    device: int
+    capability: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class TrialJob:
     """A launch of a compiled kernel.
 

@@ -19,12 +19,13 @@ from kernellab._triton.artifact import (
     relauncher,
     use_driver_without_torch,
 )
+from kernellab._triton.device_binaries import BASIC, Ahead, compile_ahead
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import load_kernels
 from kernellab.gpu.driver import DeviceBytes
 from kernellab.gpu.ipc import argument_of, imported, move_tables, moves_of, with_moved_numbers
 from kernellab.gpu.redzones import Redzones, Span, redzones_of, spans_of
-from kernellab.gpu.trial_job import Ending, Memory, Placing, Tables, TrialJob, TrialOutcome
+from kernellab.gpu.trial_job import Ending, Memory, Placing, Tables, TrialJob, TrialOutcome, WarmUp
 from kernellab.launch.memory import Moves
 
 _WIDE_ZONE_BYTES = 32 << 20
@@ -32,37 +33,48 @@ _NARROW_ZONE_BYTES = 1 << 20
 _OUTPUT_CHARS = 100_000
 
 
+@dataclass(slots=True)
+class _Worker:
+    """What this process has: scratch memory, which serves all launches since they follow each other; its kernels."""
+
+    scratch: DeviceBytes = field(default_factory=lambda: DeviceBytes(0, 0))
+    kernels: Ahead | None = None
+
+    def scratch_of(self, size_bytes: int) -> DeviceBytes:
+        """Return memory of at least so many bytes."""
+        if self.scratch.size_bytes < size_bytes:
+            driver.synchronize()
+            self.scratch = driver.allocated(size_bytes)
+        return self.scratch
+
+
+@lru_cache(maxsize=1)
+def _worker() -> _Worker:
+    return _Worker()
+
+
 def use_device(number: int) -> None:
     """Work on a device from now on, without torch; kernels that need scratch memory get it."""
     driver.use_device(number)
     use_driver_without_torch(driver.current_device, driver.capability_of)
-    bring_scratch(_scratch().of)
+    bring_scratch(_worker().scratch_of)
 
 
-@dataclass(slots=True)
-class _Scratch:
-    """Scratch memory of kernels: launches follow each other, so one piece serves them all."""
-
-    held: DeviceBytes = field(default_factory=lambda: DeviceBytes(0, 0))
-
-    def of(self, size_bytes: int) -> DeviceBytes:
-        """Return memory of at least so many bytes."""
-        if self.held.size_bytes < size_bytes:
-            driver.synchronize()
-            self.held = driver.allocated(size_bytes)
-        return self.held
-
-
-@lru_cache(maxsize=1)
-def _scratch() -> _Scratch:
-    return _Scratch()
-
-
-def warm_up(device: int, progress: object) -> None:
+def warm_up(job: WarmUp, progress: object) -> None:
     """Make the CUDA context and load what checks redzones, so that the first trial need not wait for that."""
-    use_device(device)
-    load_kernels()
-    driver.synchronize()
+    state = _worker()
+    if state.kernels is None:
+        state.kernels = compile_ahead(job.capability)
+        use_device(job.device)
+        state.kernels.wait(BASIC)
+        load_kernels()
+
+
+def await_kernels() -> None:
+    """Return once the worker's own kernels are compiled, if anybody has begun to."""
+    kernels = _worker().kernels
+    if kernels is not None:
+        kernels.wait()
 
 
 def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:

@@ -47,6 +47,13 @@ class Trials(Protocol):
     def start(self, device: int = 0, *, with_torch: bool = False) -> None:
         """Start the worker of a device in the background."""
 
+    def wait_ready(self, device: int, *, with_torch: bool = False) -> None:
+        """Return once the worker of a device can launch.
+
+        Raises:
+            WorkerTimeout, WorkerDied: it does not start.
+        """
+
     def prepare(self) -> None:
         """Start the worker of the current device in the background, unless that was done before."""
 

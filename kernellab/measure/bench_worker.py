@@ -13,7 +13,7 @@ from kernellab.gpu import driver
 from kernellab.gpu.device_view import DeviceView
 from kernellab.gpu.driver import DeviceBytes
 from kernellab.gpu.ipc import argument_of, imported, tensor_on, with_moved_numbers
-from kernellab.gpu.worker import use_device
+from kernellab.gpu.worker import await_kernels, use_device
 from kernellab.launch.arguments import TensorSpec
 from kernellab.measure.bench_jobs import (
     NO_GROUP,
@@ -249,6 +249,7 @@ class Workbench:
 def get_ready(job: Readiness, progress: object) -> None:
     """Load what comparing and flushing launch: the first time takes milliseconds; and torch, where it is needed."""
     use_device(job.device)
+    await_kernels()
     driver_stopwatch().flush()
     for name, size_bytes in job.dtypes:
         spec = TensorSpec(0, 0, (2,), (1,), name, size_bytes)

@@ -16,7 +16,6 @@ from typing import Any
 
 from kernellab.errors import KernellabError, LaunchError, UsageError, WorkerDied, WorkerError, WorkerTimeout, first_line
 from kernellab.gpu.ipc import CannotExport, IpcExport
-from kernellab.gpu.worker import warm_up
 from kernellab.launch.trial import Trials
 from kernellab.measure import bench_worker
 from kernellab.measure.bench_jobs import (
@@ -127,13 +126,13 @@ class WorkerBench:
 
     def get_ready(self) -> None:
         """Load what measuring needs in the worker, in the background."""
-        readiness = Readiness(self._device, self.options.dtypes, self.options.needs_torch)
-        job = Job(bench_worker.get_ready, readiness, "Getting the bench ready")
-        worker = self._worker(self._device)
+        device = self._device
+        worker = self._worker(device)
 
         def run() -> None:
             with suppress(KernellabError, OSError):  # the first measurement will say it; a lab may close meanwhile
-                worker.run(job, _START_S)
+                self.trials.wait_ready(device, with_torch=self.options.needs_torch)
+                worker.run(self._getting_ready(device), _START_S)
 
         threading.Thread(target=run, name="kernellab-bench", daemon=True).start()
 
@@ -233,6 +232,10 @@ class WorkerBench:
 
         return torch.cuda.current_device() if self.options.device is None else self.options.device
 
+    def _getting_ready(self, device: int) -> Job[Readiness, None]:
+        readiness = Readiness(device, self.options.dtypes, self.options.needs_torch)
+        return Job(bench_worker.get_ready, readiness, "Getting the bench ready")
+
     def _worker(self, device: int) -> Worker:
         return self.trials.worker(device, with_torch=self.options.needs_torch)
 
@@ -315,9 +318,10 @@ class WorkerBench:
         Raises:
             WorkerError: it does not start, which says nothing of a launch.
         """
-        job = Job(warm_up, device, "Starting the GPU worker")
+        worker = self._worker(device)
         try:
-            self._worker(device).run(job, _START_S)
+            self.trials.wait_ready(device, with_torch=self.options.needs_torch)
+            worker.run(self._getting_ready(device), _START_S)
         except (WorkerTimeout, WorkerDied) as exc:
             raise WorkerError(exc.message, detail=exc.detail) from exc
 

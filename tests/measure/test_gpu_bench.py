@@ -12,7 +12,8 @@ import torch
 
 from kernellab.errors import LaunchError, OutOfBounds, RunError, UsageError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.gpu.ipc import IpcExport
-from kernellab.gpu.trial_job import Damage
+from kernellab.gpu.trial_job import Damage, WarmUp
+from kernellab.gpu.worker import warm_up
 from kernellab.ir.effects import Access, Effects, Site, UnknownEffect
 from kernellab.ir.graph import Location
 from kernellab.launch.arguments import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
@@ -100,7 +101,9 @@ class FakeWorker:
 
 def worker_bench(worker: FakeWorker) -> WorkerBench:
     trials: Any = SimpleNamespace(
-        worker=lambda device, with_torch: worker, start=lambda device, with_torch: worker.starts.append(device)
+        worker=lambda device, with_torch: worker,
+        start=lambda device, with_torch: worker.starts.append(device),
+        wait_ready=lambda device, with_torch: worker.run(Job(warm_up, WarmUp(device, (9, 0)), "the worker"), 1.0),
     )
     return WorkerBench(BenchOptions("copy", 1.0, dtypes=(("float32", 4),), device=0), trials)
 
@@ -117,7 +120,7 @@ def test_getting_ready_waits_for_nothing_and_fails_in_silence(error: Exception |
     worker.held.set()
     thread.join(10.0)
     assert not thread.is_alive()
-    assert [job.payload for job in worker.asked] == [Readiness(0, (("float32", 4),))]
+    assert [job.payload for job in worker.asked[1:]] == [Readiness(0, (("float32", 4),))]
 
 
 @pytest.mark.parametrize("error", [WorkerDied("gone"), WorkerTimeout("slow")])
@@ -144,9 +147,9 @@ def test_after_a_lost_final_the_next_process_is_awaited_and_set_up_anew(error: E
     with pytest.raises(type(error)):
         bench.interleave([CANDIDATE], 12)
     assert bench._setup is None
-    assert [job.handler.__name__ for job in worker.asked] == ["rounds", "warm_up"]
+    assert [job.handler.__name__ for job in worker.asked] == ["rounds", "warm_up", "get_ready"]
     bench.close()
-    assert len(worker.asked) == 2  # a process that holds nothing is not asked to give it back
+    assert len(worker.asked) == 3  # a process that holds nothing is not asked to give it back
 
 
 def test_a_device_without_memory_for_the_arguments_is_the_fault_of_no_config(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,8 @@ def test_every_config_is_timed_and_ranked(lab: kernellab.Lab) -> None:
 
 def test_getting_ready_leaves_no_memory_behind() -> None:
     before = torch.cuda.memory_reserved()
-    get_ready(Readiness(torch.cuda.current_device(), ("bfloat16", "bool", "complex64", "float32", "int64")), None)
+    dtypes = (("bfloat16", 2), ("bool", 1), ("complex64", 8), ("float32", 4), ("int64", 8))
+    get_ready(Readiness(torch.cuda.current_device(), dtypes), None)
     assert torch.cuda.memory_reserved() <= before
 
 
