@@ -92,7 +92,7 @@ class FakeWorker:
     def run(self, job: Job[Any, Any], timeout_s: float) -> object:
         self.asked.append(job)
         handler = job.handler.__name__
-        if handler == "get_ready":
+        if handler == "get_ready" and threading.current_thread() is not threading.main_thread():
             self.held.wait(timeout_s)
         if handler in self.errors:
             raise self.errors[handler]
