@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kernellab.ir.effects import Effects
     from kernellab.launch.run import Run
     from kernellab.registry import Listing
+    from kernellab.traffic.result import Traffic
     from kernellab.tune.result import Tuning
 
 SCHEMA = 1
@@ -118,6 +119,19 @@ def run_data(run: Run, reference: str | None) -> dict[str, Any]:
     """Return a run; ``reference`` names what its outputs equal, None where nothing was compared."""
     fields = ("grid", "seconds", "where", "changed", "findings", "output", "notes")
     return {**{name: plain(getattr(run, name)) for name in fields}, "equals": reference}
+
+
+def traffic_data(traffic: Traffic) -> dict[str, Any]:
+    """Return the traffic of a launch: a row per access as `Traffic.frame` has it, and one per argument."""
+    return {
+        "grid": list(traffic.grid),
+        "rows": records(traffic.frame),
+        "arguments": records(traffic.argument_frame),
+        "unknown": plain(traffic.unknown),
+        "share": traffic.share,
+        "wave_programs": traffic.wave_programs,
+        "notes": list(traffic.notes),
+    }
 
 
 def tuning_data(tuning: Tuning) -> dict[str, Any]:

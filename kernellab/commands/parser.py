@@ -77,6 +77,7 @@ def _add_running(commands: Any) -> None:
 
 
 def _add_measuring(commands: Any) -> None:
+    _of_file(commands, "traffic", "tell what the memory system does for each access, without a GPU")
     tune = _of_file(commands, "tune", "find the fastest config")
     tune.add_argument(
         "--space",

@@ -122,6 +122,18 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
             ),
         ),
     ),
+    "traffic": (
+        *_OF_FILE,
+        *_fields(
+            ("grid", "array of 3 integers", "how many programs there are along each axis"),
+            ("rows", "array of objects", "a row per access, with the columns of `Traffic.frame`"),
+            ("arguments", "array of objects", "a row per argument, with the columns of `Traffic.argument_frame`"),
+            ("unknown", "array of objects", "accesses that could not be worked out: `line` (or null) and `reason`"),
+            ("share", "number", "the part of the programs that was looked at; counts are scaled to all"),
+            ("wave_programs", "integer", "how many programs run at a time"),
+            ("notes", "array of strings", "what else a reader of the figures should know"),
+        ),
+    ),
     "tune": (
         *_OF_FILE,
         *_fields(

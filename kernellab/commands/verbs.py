@@ -82,6 +82,14 @@ def run_command(lab: Lab, given: Namespace) -> Answer:
     return Answer(data, lambda: results.run_text(run, named))
 
 
+def traffic_command(lab: Lab, given: Namespace) -> Answer:
+    """Tell what the memory system does for a launch."""
+    it = asked(lab, given)
+    traffic = lab.traffic(it.file.kernel, it.grid, *it.args, **it.named)
+    data = {**it.about, "target": traffic.target, **json_form.traffic_data(traffic)}
+    return Answer(data, lambda: results.traffic_text(traffic))
+
+
 def tune_command(lab: Lab, given: Namespace) -> Answer:
     """Find the fastest config of a kernel."""
     from kernellab.tune import Space
@@ -146,6 +154,7 @@ COMMANDS: Mapping[str, Callable[[Lab, Namespace], Answer]] = {
     "compile": compile_command,
     "effects": effects_command,
     "run": run_command,
+    "traffic": traffic_command,
     "tune": tune_command,
     "bench": bench_command,
     "ls": ls_command,

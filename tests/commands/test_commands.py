@@ -13,6 +13,7 @@ CALLS = {
     "compile": ("compile", "add.py::add_kernel"),
     "effects": ("effects", "add.py"),
     "run": ("run", "add.py"),
+    "traffic": ("traffic", "add.py", "--size", "n=1024"),
     "tune": ("tune", "add.py", "--space", "BLOCK=128,256", "--space", "num_warps=2,4", "--where", "BLOCK > 128"),
     "bench": ("bench", "add.py", "--over", "n=500,1000", "--versus", "reference"),
     "ls": ("ls",),
@@ -78,6 +79,17 @@ def test_sizes_and_meta_reach_the_launch(kernellab: Call) -> None:
     found = kernellab("run", "add.py", "--size", "n=600", "--meta", "BLOCK=64", "--json").json
     assert found["grid"] == [10, 1, 1]
     assert found["equals"] == "reference"
+
+
+def test_traffic_tells_the_sectors_of_each_access(kernellab: Call) -> None:
+    found = kernellab(*CALLS["traffic"], "--json").json
+    assert [(row["line"], row["argument"], row["bytes"]) for row in found["rows"]] == [
+        (12, "x_ptr", 4096), (12, "y_ptr", 4096), (12, "out_ptr", 4096)
+    ]  # fmt: skip
+    assert found["unknown"] == []
+    lines = kernellab(*CALLS["traffic"]).out.splitlines()
+    assert lines[0] == "add_kernel  cuda:90  grid 4"
+    assert lines[1].split()[:4] == ["line", "operation", "space", "argument"]
 
 
 def test_tune_tells_the_winner_and_a_row_per_config(kernellab: Call) -> None:
