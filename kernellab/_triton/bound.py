@@ -167,15 +167,21 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         for hook in self.pre_run_hooks:
             hook(*args, **run_keywords(self, meta))
 
-    def launch_with_triton(self, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
-        """Specialize, find or compile, and launch, all as Triton does.
+    def launch_with_triton(
+        self, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool, are_hooks_called: bool = False
+    ) -> Any:
+        """Specialize, find or compile, and launch, all as Triton does; hooks that were called are not called again.
 
         Raises:
             CannotRun: the compiled kernel exceeds a limit of the device.
         """
         self.captures()
+        kernel = self
+        if are_hooks_called and self.pre_run_hooks:
+            kernel = copy.copy(self)
+            kernel.pre_run_hooks = []
         with self._within_limits():
-            return super().run(*args, grid=grid, warmup=warmup, **meta)
+            return JITFunction.run(kernel, *args, grid=grid, warmup=warmup, **meta)
 
     def load(self, handle: Any) -> None:
         """Load a compiled kernel on the current device.

@@ -61,5 +61,7 @@ class BoundJit(JitKernel, Bound, Protocol):
     def load(self, handle: Any) -> None:
         """Load a compiled kernel on the current device."""
 
-    def launch_with_triton(self, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool) -> Any:
-        """Let Triton launch, or only compile."""
+    def launch_with_triton(
+        self, args: tuple[Any, ...], meta: dict[str, Any], grid: Any, warmup: bool, are_hooks_called: bool = False
+    ) -> Any:
+        """Let Triton launch, or only compile; it calls the kernel's hooks unless that was done."""

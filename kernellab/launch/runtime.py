@@ -31,14 +31,15 @@ Interpret = Callable[..., Run]
 Reporter = Callable[[str], Callable[[tuple[int, int]], None]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Call:
-    """A launch as a bound kernel was asked for it."""
+    """A launch as a bound kernel was asked for it, and whether the kernel's own hooks were called for it."""
 
     kernel: BoundJit
     args: tuple[Any, ...]
     meta: dict[str, Any]
     grid: CheckedGrid
+    are_hooks_called: bool = False
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -344,6 +345,7 @@ class Runtime:
             return TrialResult()
         call.kernel.load(handle)
         call.kernel.call_hooks(call.args, call.meta)
+        call.are_hooks_called = True
         compiled = self._compiled[handle.hash]
         recorder = self._recorder
         closer = partial(self._closer, call.kernel, arguments, extents, compiled.effects)
@@ -372,8 +374,8 @@ class Runtime:
     def _through_triton(self, call: _Call, warmup: bool = False) -> Any:
         """Let Triton launch, or with ``warmup`` only specialize and compile; return its handle."""
         __tracebackhide__ = True
-        run = partial(call.kernel.launch_with_triton, call.args, call.meta, call.grid, warmup)
-        return self._in_users_words(call, run)
+        given = (call.args, call.meta, call.grid, warmup, call.are_hooks_called)
+        return self._in_users_words(call, partial(call.kernel.launch_with_triton, *given))
 
     def _in_users_words(self, call: _Call, step: Callable[[], Any]) -> Any:
         """Return what a step of a launch returns; what Triton raises there becomes an error of the lab."""

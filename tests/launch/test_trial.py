@@ -194,13 +194,15 @@ def test_nothing_is_tried_where_isolation_is_left_out(session: Session) -> None:
     assert session.events == ["run", "launch (1, 1, 1)"]
 
 
-def test_hooks_of_the_kernel_see_the_trial_and_the_launch(session: Session) -> None:
+def test_hooks_of_the_kernel_are_called_once_per_launch_and_before_its_trial(session: Session) -> None:
     seen: list[int] = []
-    session.kernel.add_pre_run_hook(lambda *args, **meta: seen.append(meta["BLOCK"]))
+    session.kernel.add_pre_run_hook(lambda *args, **meta: seen.append(len(session.events)))
     session.launch()
-    assert seen == [128, 128]
+    assert session.events == ["trial", "run", "launch (1, 1, 1)"]
+    assert seen == [0]
     session.launch()
-    assert seen == [128, 128, 128]
+    assert seen == [0, 4]
+    assert len(session.kernel.pre_run_hooks) == 1
 
 
 def test_a_hook_of_triton_that_takes_a_kernel_over_is_asked_once(
