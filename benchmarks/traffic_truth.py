@@ -19,6 +19,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+RECORD = Path(__file__).parent / "results" / "traffic_truth.json"
 NCU = "/usr/local/cuda/bin/ncu"
 KERNELS = "regex:^traffic_"
 _L1 = "l1tex__{}_pipe_lsu_mem_global_op_{}.sum"

@@ -72,14 +72,16 @@ class Accesses:
             return
         if active is not None and not active.any():
             return
-        if instruction.name == "tensormap" or "tensor" in instruction.parts or "bulk" in instruction.parts:
+        if instruction.name == "call":
+            self.unknown[instruction.location.line, "what a function does that is called there is not counted"] = None
+        elif instruction.name == "tensormap" or "tensor" in instruction.parts or "bulk" in instruction.parts:
             self._bulk(machine, number, instruction, active)
         elif instruction.name == "cp":
             self._async_copy(machine, number, instruction, active)
         elif is_shared(instruction):
             self._shared(machine, number, instruction, active)
         elif "local" in instruction.parts:
-            self.unknown[instruction.location.line, "local memory of a thread is not counted"] = None
+            self._give_up(machine, instruction, "the local memory of a thread")
         else:
             self._global(machine, number, instruction, active)
 

@@ -16,12 +16,15 @@ import numpy as np
 
 from kernellab.ir.ptx import Address, Immediate, Operand, PtxInstruction, PtxKernel, Register, Symbol, Vector
 from kernellab.traffic.arithmetic import Array, bits_type, operation_of, raw, width_of
-from kernellab.traffic.relevance import Relevance, destination_of, is_access, sources_of
+from kernellab.traffic.flow import target_of
+from kernellab.traffic.relevance import Relevance, calls_out, destination_of, is_access, sources_of
 
 _PARAMETER_SPACE = 0x7F << 24
 _PARAMETER_SHIFT = 12
 _BITS_64 = (1 << 64) - 1
-_SPIN_BLOCKS = 512
+_SPIN_BLOCKS = 64
+_LEAST_STEPS = 4096  # a numpy function on a few elements takes as long as on thousands
+_LOOKS = frozenset({"atom", "volatile", "acquire"})
 _TRUE = np.ones((1, 1), bool)
 
 
@@ -62,7 +65,10 @@ Handler = Callable[["Machine", int, PtxInstruction, Array | None], None]
 
 @dataclass(slots=True)
 class Machine:
-    """The registers of some programs. ``access`` is called for every executed access to memory."""
+    """The registers of some programs. ``access`` is called for every executed access to memory.
+
+    Threads end at a branch whose condition is not known; ``stopped`` has its line and the reason.
+    """
 
     launched: KernelLaunch
     relevance: Relevance
@@ -71,6 +77,7 @@ class Machine:
     registers: dict[str, RegisterBits] = field(default_factory=dict)
     lane_steps: int = 0
     spins: bool = False
+    stopped: dict[tuple[int | None, str], None] = field(default_factory=dict)
     _special: dict[str, RegisterBits] = field(default_factory=dict)
     _pending: dict[int, tuple[Array | None, int]] = field(default_factory=dict)
     _shape: tuple[int, int] = (1, 1)
@@ -109,7 +116,7 @@ class Machine:
         """Run all programs to their ends.
 
         Raises:
-            NotFollowed: a branch depends on what is not known, or it takes too long.
+            NotFollowed: it takes too long.
         """
         blocks = self.launched.kernel.blocks
         first = np.cumsum([0, *map(len, blocks)])
@@ -124,11 +131,15 @@ class Machine:
                 raise NotFollowed("it runs for longer than is followed")
 
     def _next_block(self, steps: int) -> int:
+        """Return the first block in the text; where threads look for something in vain there, the one that waits."""
         lowest = min(self._pending)
         oldest = min(self._pending, key=lambda block: self._pending[block][1])
-        if oldest != lowest and steps - self._pending[oldest][1] > _SPIN_BLOCKS and self.spins:
-            return oldest
-        return lowest
+        if oldest == lowest or steps - self._pending[oldest][1] <= _SPIN_BLOCKS:
+            return lowest
+        if not any(_LOOKS & set(each.parts) for each in self.launched.kernel.blocks[lowest]):
+            return lowest
+        self.spins = True
+        return oldest
 
     def _run_block(
         self, block: Sequence[PtxInstruction], position: int, index: int, mask: Array | None, steps: int
@@ -136,21 +147,24 @@ class Machine:
         for offset, instruction in enumerate(block):
             number = position + offset
             if instruction.name in {"bra", "ret", "exit", "trap"}:
+                if index in self.relevance.skipped:
+                    self._await(self.relevance.skipped[index], mask, steps)
+                    return
                 mask = self._leave(instruction, mask, steps)
                 if mask is not None and not mask.any():
                     return
                 continue
-            if is_access(instruction) or instruction.name == "tensormap":
-                self._step(instruction, mask)
+            if is_access(instruction) or instruction.name == "tensormap" or calls_out(instruction):
+                self._step()
                 self.access(self, number, instruction, mask)
             elif number in self.relevance.positions:
-                self._step(instruction, mask)
+                self._step()
                 self._compute(instruction, mask)
         if index + 1 < len(self.launched.kernel.blocks):
             self._await(index + 1, mask, steps)
 
-    def _step(self, instruction: PtxInstruction, mask: Array | None) -> None:
-        self.lane_steps += self._shape[0] * self._shape[1]
+    def _step(self) -> None:
+        self.lane_steps += max(_LEAST_STEPS, self._shape[0] * self._shape[1])
 
     def _await(self, block: int, mask: Array | None, steps: int) -> None:
         waiting = self._pending.get(block)
@@ -166,14 +180,12 @@ class Machine:
         """Take a branch or end; return the mask of the threads that go on below it."""
         taken = self.guarded(instruction, mask)
         if isinstance(taken, UnknownValue):
-            line = instruction.location.line
-            raise NotFollowed(f"the way through line {line} depends on {taken.reason}")
+            self.stopped[instruction.location.line, taken.reason] = None
+            return np.zeros((1, 1), bool)
         if taken is not None and not taken.any():
             return mask
         if instruction.name == "bra":
-            target = instruction.operands[0]
-            assert isinstance(target, Symbol | Register)
-            self._await(self.launched.kernel.labels[target.name], taken, steps)
+            self._await(target_of(self.launched.kernel, instruction), taken, steps)
         if taken is None or taken.all():
             return np.zeros((1, 1), bool)
         rest = ~taken if mask is None else mask & ~taken
@@ -336,10 +348,13 @@ def _parameter(machine: Machine, instruction: PtxInstruction, destination: Opera
     """Load a parameter of the kernel."""
     address = instruction.operands[1]
     assert isinstance(address, Address)
-    names = [parameter.name for parameter in machine.launched.kernel.parameters]
-    assert isinstance(address.base, Symbol)
-    content = machine.launched.parameters[names.index(address.base.name)]
     members = destination.members if isinstance(destination, Vector) else (destination,)
+    names = [parameter.name for parameter in machine.launched.kernel.parameters]
+    if not isinstance(address.base, Symbol) or address.base.name not in names:
+        for member in members:
+            machine.put(member, UnknownValue("what a called function returns, or a table of constants"), mask, "b32")
+        return
+    content = machine.launched.parameters[names.index(address.base.name)]
     size = width_of(instruction.type) // 8
     for place, member in enumerate(members):
         begin = address.offset_bytes + place * size

@@ -1,21 +1,23 @@
 """Which instructions of a kernel decide what it touches: the rest need not be computed to know its traffic.
 
 A backward slice over registers: from the addresses and predicates of memory accesses and from branches to whatever
-feeds them. What is loaded or summed up only to be stored again is left out, and most of a kernel is.
+feeds them. What is loaded or summed up only to be stored again is left out, and most of a kernel is. A branch matters
+if something that matters lies on one of the ways from it to where they meet; else its threads go there at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from kernellab.ir.ptx import Address, Operand, PtxInstruction, PtxKernel, Register, Vector
+from kernellab.ir.ptx import Address, Operand, PtxInstruction, PtxKernel, Register, Symbol, Vector
+from kernellab.traffic.flow import Branch, branches_of
 
 _NO_RESULT = frozenset(
     {
         *("st", "red", "cp", "bar", "barrier", "fence", "membar", "bra", "ret", "exit", "brx", "trap", "stmatrix"),
         *("tensormap", "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "setmaxnreg", "discard", "pmevent"),
-        *("applypriority", "brkpt", "tcgen05", "clusterlaunchcontrol", "multimem"),
+        *("applypriority", "brkpt", "tcgen05", "clusterlaunchcontrol", "multimem", "call"),
     }
 )
 _SHARED_WRITERS = frozenset({"st", "stmatrix", "atom", "red", "cp"})
@@ -64,11 +66,17 @@ def is_shared(instruction: PtxInstruction) -> bool:
 
 def is_access(instruction: PtxInstruction) -> bool:
     """Tell whether an instruction is a load, store or atomic, or a copy that does both."""
-    if instruction.name in {"ld", "ldu"}:
-        return "param" not in instruction.parts and "const" not in instruction.parts
+    if {"param", "const"} & set(instruction.parts):
+        return False
     if instruction.name == "cp":
         return "async" in instruction.parts and any(isinstance(each, Address) for each in instruction.operands)
-    return instruction.name in {"st", "atom", "red", "ldmatrix", "stmatrix"}
+    return instruction.name in {"ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix"}
+
+
+def calls_out(instruction: PtxInstruction) -> bool:
+    """Tell whether an instruction calls a function that may access memory; what prints or fails a check does not."""
+    names = {each.name for each in instruction.operands if isinstance(each, Symbol)}
+    return instruction.name == "call" and not names & {"vprintf", "__assertfail"}
 
 
 def is_memory_load(instruction: PtxInstruction) -> bool:
@@ -80,12 +88,14 @@ def is_memory_load(instruction: PtxInstruction) -> bool:
 class Relevance:
     """What has to be computed: the instructions by their position, and whether values in memory are among it.
 
-    ``dead`` are loads that nothing uses: the assembler removes them.
+    ``dead`` are loads that nothing uses: the assembler removes them. ``skipped`` gives the block where the ways out of
+    a branch meet, by the block that it ends, where nothing that matters lies between.
     """
 
     positions: frozenset[int]
     loads: frozenset[int]
     dead: frozenset[int]
+    skipped: Mapping[int, int]
     follows_shared: bool
     follows_stores: bool
 
@@ -101,9 +111,13 @@ def relevance_of(kernel: PtxKernel, *, follows_stores: bool = False) -> Relevanc
     The answer is the same for all paths through the kernel: a register that matters anywhere matters everywhere.
     """
     instructions = tuple(kernel.instructions)
+    dead = _dead_loads(instructions)
     follows_shared = False
     while True:
-        needed = _closure(instructions, follows_shared, follows_stores)
+        found = _Slice(kernel)
+        found.begin(dead, follows_shared, follows_stores)
+        found.grow()
+        needed = found.needed
         reads_shared = any(
             is_memory_load(each) and is_shared(each) and needed.intersection(written_by(each)) for each in instructions
         )
@@ -112,25 +126,54 @@ def relevance_of(kernel: PtxKernel, *, follows_stores: bool = False) -> Relevanc
         follows_shared = True
     positions = frozenset(i for i, each in enumerate(instructions) if needed.intersection(written_by(each)))
     loads = frozenset(i for i in positions if is_memory_load(instructions[i]) and not is_shared(instructions[i]))
-    return Relevance(positions, loads, _dead_loads(instructions), follows_shared, follows_stores)
+    skipped = {block: branch.join for block, branch in found.undecided.items() if branch.join is not None}
+    return Relevance(positions, loads, dead, skipped, follows_shared, follows_stores)
 
 
-def _closure(instructions: tuple[PtxInstruction, ...], follows_shared: bool, follows_stores: bool) -> set[str]:
-    needed: set[str] = set()
-    for each in instructions:
-        needed.update(_seeds(each, follows_shared, follows_stores))
-    while True:
-        before = len(needed)
-        for each in reversed(instructions):
-            if needed.intersection(written_by(each)):
-                needed.update(_read(each, sources_of(each)))
-        if len(needed) == before:
-            return needed
+@dataclass(slots=True)
+class _Slice:
+    """A slice while it grows: the registers that matter, the blocks with something that does, the open branches."""
+
+    kernel: PtxKernel
+    needed: set[str] = field(default_factory=set)
+    blocks: set[int] = field(default_factory=set)
+    undecided: dict[int, Branch] = field(default_factory=dict)
+
+    def begin(self, dead: frozenset[int], follows_shared: bool, follows_stores: bool) -> None:
+        """Enter what matters by itself: accesses, and branches whose ways do not meet again."""
+        for position, each in enumerate(self.kernel.instructions):
+            if position not in dead:
+                self.needed.update(_seeds(each, follows_shared, follows_stores))
+                if each.name == "tensormap" or is_access(each) or calls_out(each):
+                    self.blocks.add(each.block)
+        for branch in branches_of(self.kernel):
+            if branch.join is None:
+                self._follow(branch)
+            else:
+                self.undecided[branch.block] = branch
+
+    def _follow(self, branch: Branch) -> None:
+        self.needed.update(_read(self.kernel.blocks[branch.block][-1], ()))
+        self.blocks.add(branch.block)
+
+    def grow(self) -> None:
+        """Enter all that what matters derives from."""
+        instructions = tuple(self.kernel.instructions)
+        before = -1, -1
+        while before != (len(self.needed), len(self.undecided)):
+            before = len(self.needed), len(self.undecided)
+            for each in reversed(instructions):
+                if self.needed.intersection(written_by(each)):
+                    self.needed.update(_read(each, sources_of(each)))
+                    self.blocks.add(each.block)
+            for branch in [each for each in self.undecided.values() if not each.inside.isdisjoint(self.blocks)]:
+                del self.undecided[branch.block]
+                self._follow(branch)
 
 
 def _seeds(instruction: PtxInstruction, follows_shared: bool, follows_stores: bool) -> Iterable[str]:
     """Return the registers that matter by what an instruction does beside writing registers."""
-    if instruction.name in {"bra", "ret", "exit", "brx", "tensormap"} or "tensor" in instruction.parts:
+    if instruction.name == "tensormap" or "tensor" in instruction.parts:
         return _read(instruction, instruction.operands)
     if not is_access(instruction):
         return ()

@@ -113,6 +113,8 @@ def _run(launched: KernelLaunch, accesses: Accesses, programs: Array) -> int:
     machine = Machine(launched, accesses.relevance, programs, accesses.access)
     accesses.begin(len(programs))
     machine.run(_MOST_STEPS_A_BATCH)
+    for line, reason in machine.stopped:
+        accesses.unknown[line, f"what comes after a branch there depends on {reason}, and is not counted"] = None
     if machine.spins:
         accesses.unknown[None, "programs wait for each other, and how often they look depends on their timing"] = None
     return machine.lane_steps
