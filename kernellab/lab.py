@@ -249,8 +249,9 @@ class Lab:
         ``executor`` compiles in place of the lab's workers; its own need kernellab and the same Triton. Of dask, it is
         ``client.get_executor()``, of ipyparallel ``client.load_balanced_view().executor``. Of process pools take one
         that spawns: forks of a process that uses CUDA can compile, and nothing else on the GPU.
-        ``devices`` are the GPUs that measure side by side; the final is held on the first, and one that disagrees with
-        it by more than 3 % on the first config measures no other.
+        ``devices`` are the GPUs that measure side by side where that saves two seconds, else the first does alone, and
+        the notes say so. One that disagrees with it by more than 3 % on a config measures no other. The final is held
+        on the first; a long one on all, each of its rounds on one.
 
         Raises:
             UsageError, LaunchError: the configs, options or arguments do not fit the kernel.

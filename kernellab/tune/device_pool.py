@@ -1,9 +1,11 @@
-"""Several benches side by side, one per device: which GPUs measure, and whether their times may be compared."""
+"""Several benches side by side, one per device: which GPUs measure, whether it pays, and whether their times agree."""
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,10 +14,15 @@ from statistics import median
 
 from kernellab.errors import KernellabError, UsageError
 from kernellab.measure.implementations import Bench, Implementation, Measured
+from kernellab.tune.shared_rounds import SharedRounds
 from kernellab.workers.uninterrupted import Stop, Told, Work
 
 AGREEMENT = 0.03
-_AGREEMENT_RUNS = 16
+WORTH_S = 2.0
+_AGREEMENT_RUNS, _AGREEMENT_S = 16, 0.2
+_BUSY = 0.7
+_LATEST = 8
+_SHARED_BATCH_S = 0.5
 _END_S = 300.0  # longer than a bench takes to start its worker and to give a config up
 
 _Task = tuple[Implementation, int, Callable[[], float | None]]
@@ -31,26 +38,61 @@ class Taken:
 
 
 @dataclass(slots=True)
+class _Pace:
+    """How long measuring takes on one device, and which share of the time it is at that; of the latest few configs.
+
+    The first config pays for setting the bench up, and tells nothing.
+    """
+
+    count: int = 0
+    total_s: float = 0.0
+    _end_s: float = 0.0
+    _latest: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_LATEST))  # waited, at work
+
+    def add(self, begin_s: float, end_s: float) -> None:
+        """Take one measurement."""
+        self.count += 1
+        self.total_s += end_s - begin_s
+        if self.count > 1:
+            self._latest.append((begin_s - self._end_s, end_s - begin_s))
+        self._end_s = end_s
+
+    def saves_s(self, left: int, devices: int) -> float:
+        """Return the seconds that so many devices save on what is left; nothing where one waits for the compiler."""
+        if not self._latest:
+            return 0.0
+        waited_s, at_work_s = map(sum, zip(*self._latest, strict=True))
+        is_busy = at_work_s >= _BUSY * (waited_s + at_work_s)
+        return left * at_work_s / len(self._latest) * (1 - 1 / devices) if is_busy else 0.0
+
+
+@dataclass(slots=True)
 class DevicePool:
     """Measures candidates on benches, each on a device of its own; ``devices`` are their indices.
 
     ``makers`` make the benches, each when something is first to be measured there: where every outcome is known, none
-    is. The first bench is the reference: finals are held there alone. Before the others take part, all of them time the
-    first config that runs, and a device whose median is off by more than `AGREEMENT` measures nothing else. So rows of
-    two devices are only compared where these agree. The threshold is well below the share by which a config may be
-    behind the best and still reach the final (`Policy.finalist_factor`): a device's bias keeps no winner out.
+    is. The first bench is the reference. It measures alone until it is known how long that takes; the others join
+    where that saves `WORTH_S` seconds, since a device needs a worker, and copies of the arguments, first. One that
+    joins times a config that the reference has timed, while the reference goes on, and measures nothing else if its
+    median is off by more than `AGREEMENT`. So rows of two devices are only compared where these agree. The threshold is
+    well below the share by which a config may be behind the best and still reach the final (`Policy.finalist_factor`):
+    a device's bias keeps no winner out.
     """
 
     makers: Sequence[Callable[[], Bench]]
     devices: Sequence[int | None] = (None,)
     notes: list[str] = field(default_factory=list)
+    clock: Callable[[], float] = time.perf_counter
     _tasks: queue.SimpleQueue[_Task | None] = field(default_factory=queue.SimpleQueue)
     _taken: queue.SimpleQueue[Taken | BaseException] = field(default_factory=queue.SimpleQueue)
     _threads: list[Work[None]] = field(default_factory=list)
     _stop: Stop = field(default_factory=Stop)
     _running: int = 0
     _finished: list[Taken] = field(default_factory=list)
-    _has_calibrated: bool = False
+    _left: int = 0
+    _pace: _Pace = field(default_factory=_Pace)
+    _agreeing: list[int] = field(default_factory=list)  # beside the reference
+    _failure: BaseException | None = None
     _common_group: int = 0
     _benches: dict[int, Bench] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -73,26 +115,42 @@ class DevicePool:
         return bool(self._threads)
 
     def get_ready(self) -> None:
-        """Let all benches load what they need. One that fails says so when it is to measure something."""
-        for place in range(len(self.makers)):
-            with suppress(KernellabError):
-                self.bench(place).get_ready()
+        """Let the reference load what it needs. If it fails, it says so when it is to measure something."""
+        with suppress(KernellabError):
+            self.reference.get_ready()
+
+    def expect(self, count: int) -> None:
+        """Take note that so many candidates are to come, at most."""
+        self._left = count
 
     def submit(self, candidate: Implementation, runs: int, bound: Callable[[], float | None]) -> None:
         """Measure a candidate: now, or as soon as a device is free. ``bound`` is asked when it starts."""
-        if not self._has_calibrated or not self._threads:
-            taken = self._measured(0, candidate, runs, bound)
-            self._finished.append(taken)
-            if not self._has_calibrated and isinstance(taken.result, Measured) and taken.result.times_ms:
-                self._calibrate(candidate, taken.result.group)
+        self._left -= 1
+        if self._threads:
+            self._running += 1
+            self._tasks.put((candidate, runs, bound))
             return
-        self._running += 1
-        self._tasks.put((candidate, runs, bound))
+        begin_s = self.clock()
+        taken = self._measured(0, candidate, runs, bound)
+        self._pace.add(begin_s, self.clock())
+        self._finished.append(taken)
+        is_good = isinstance(taken.result, Measured) and bool(taken.result.times_ms)
+        if is_good and len(self.makers) > 1 and self._pace.saves_s(self._left, len(self.makers)) >= WORTH_S:
+            self._share(taken)
+
+    def final_bench(self, batch_s: float) -> tuple[Bench | SharedRounds, int]:
+        """Return what holds a final, and on how many devices; a batch of its rounds takes one ``batch_s`` seconds."""
+        if not self._agreeing or batch_s < _SHARED_BATCH_S:
+            return self.reference, 1
+        benches = [self.bench(place) for place in (0, *self._agreeing)]
+        return SharedRounds(benches), len(benches)
 
     def finished(self) -> Iterator[Taken]:
         """Yield what is there, without waiting."""
         found, self._finished = self._finished, []
         yield from found
+        if self._failure is not None:
+            raise self._failure
         while not self._taken.empty():
             yield self._next()
 
@@ -128,6 +186,11 @@ class DevicePool:
 
     def close(self) -> None:
         """Start nothing more, and close the benches that were made."""
+        if self._pace.count and len(self.makers) > 1 and not self._threads:
+            self.notes.append(
+                f"device {self.devices[0]} measured alone, in {self._pace.total_s:.1f} s: another would have saved "
+                f"less than {WORTH_S:g} s"
+            )
         self.drop()
         for bench in self._benches.values():
             bench.close()
@@ -146,26 +209,37 @@ class DevicePool:
         except KernellabError as exc:
             return Taken(candidate, exc, index)
 
-    def _calibrate(self, candidate: Implementation, group: int) -> None:
-        """Let every device time one config, and keep those that agree with the first."""
-        if len(self.makers) < 2:
-            self._has_calibrated = True
-            return
+    def _share(self, taken: Taken) -> None:
+        """Let every device that agrees with the reference on one config join it."""
+        assert isinstance(taken.result, Measured)
         try:
-            expected = self._median_ms(0, candidate)
+            expected_ms = self._median_ms(0, taken.candidate, taken.result)
         except KernellabError:
             return  # the next config will do
-        self._has_calibrated, self._common_group = True, group
-        agreeing = [0, *(i for i in range(1, len(self.makers)) if self._agrees(i, candidate, expected))]
-        if len(agreeing) > 1:
-            self._threads = [Work(partial(self._measure_all, index), daemon=True) for index in agreeing]
-            for thread in self._threads:
-                thread.begin()
+        self._common_group = taken.result.group
+        joining = [
+            partial(self._join, place, taken.candidate, taken.result, expected_ms)
+            for place in range(1, len(self.makers))
+        ]
+        self._threads = [Work(work, daemon=True) for work in (partial(self._measure_all, 0), *joining)]
+        for thread in self._threads:
+            thread.begin()
 
-    def _agrees(self, index: int, candidate: Implementation, expected_ms: float) -> bool:
+    def _join(self, place: int, candidate: Implementation, measured: Measured, expected_ms: float, tell: Told) -> None:
+        try:
+            if not self._agrees(place, candidate, measured, expected_ms):
+                return
+        except BaseException as exc:  # noqa: BLE001 - whoever takes the results gets it
+            self._failure = exc
+            return
+        self._agreeing.append(place)
+        self._measure_all(place, tell)
+
+    def _agrees(self, index: int, candidate: Implementation, measured: Measured, expected_ms: float) -> bool:
         names = f"device {self.devices[index]}", f"device {self.devices[0]}"
         try:
-            off = self._median_ms(index, candidate, is_new=True) / expected_ms - 1
+            self.bench(index).measure(candidate, 1, None)  # outputs are compared, and the device wakes up
+            off = self._median_ms(index, candidate, measured) / expected_ms - 1
         except KernellabError as exc:
             self.notes.append(f"{names[0]} took no part: {exc.message}")
             return False
@@ -176,10 +250,10 @@ class DevicePool:
             )
         return abs(off) <= AGREEMENT
 
-    def _median_ms(self, index: int, candidate: Implementation, *, is_new: bool = False) -> float:
-        if is_new:
-            self.bench(index).measure(candidate, 1, None)  # outputs are compared, and the device wakes up
-        return median(self.bench(index).interleave([candidate], _AGREEMENT_RUNS)[0])
+    def _median_ms(self, index: int, candidate: Implementation, measured: Measured) -> float:
+        runs = int(1e3 * _AGREEMENT_S / max(median(measured.times_ms), 1e-6))
+        rounds = min(_AGREEMENT_RUNS, max(len(measured.times_ms), runs))
+        return median(self.bench(index).interleave([candidate], rounds)[0])
 
 
 def checked_devices(given: Sequence[int], count: int, names: Sequence[str]) -> tuple[int, ...]:

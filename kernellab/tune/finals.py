@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from kernellab.errors import KernellabError
 from kernellab.measure.config import Config
@@ -46,6 +47,14 @@ class Policy:
     seed: int = 0
 
 
+class Rounds(Protocol):
+    """What holds rounds: a bench, or several that share them. See `Bench`."""
+
+    def interleave(self, implementations: Sequence[Implementation], rounds: int, /) -> list[tuple[float, ...]]: ...
+
+    def warm(self, implementations: Sequence[Implementation], runs: int, /) -> list[float]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Final:
     """The winner of a final, None where nothing could be measured, and the configs that tie with it."""
@@ -67,9 +76,13 @@ def qualified(rows: Mapping[Config, Row], policy: Policy) -> list[Config]:
 
 @dataclass(slots=True)
 class FinalRounds:
-    """Finalists measured against each other, a batch of rounds at a time. Who has lost is measured no more."""
+    """Finalists measured against each other, a batch of rounds at a time. Who has lost is measured no more.
 
-    bench: Bench
+    ``devices`` of the bench hold rounds at the same time, and the seconds of each count.
+    """
+
+    bench: Rounds
+    devices: int
     finalists: tuple[Implementation, ...]
     policy: Policy
     clock: Callable[[], float]
@@ -89,7 +102,7 @@ class FinalRounds:
         times_ms = {candidate.index: self._times_ms[candidate.index] for candidate in active}
         stand = self._stand = standing(times_ms, seed=self.policy.seed, margin=self.policy.tie_margin)
         self._lost |= set(stand.lost)
-        self._spent_s += self.clock() - begin_s
+        self._spent_s += self.devices * (self.clock() - begin_s)
         is_spent = len(times_ms[stand.leader]) >= self.policy.max_rounds or self._spent_s >= self.policy.finals_s
         self.is_decided = is_spent or not stand.open or len(self.finalists) - len(self._lost) == 1
 
@@ -124,10 +137,10 @@ class EarlyFinals:
     _rounds: FinalRounds | None = None
     _has_failed: bool = False
 
-    def rounds_of(self, bench: Bench, finalists: tuple[Implementation, ...]) -> FinalRounds:
+    def rounds_of(self, bench: Rounds, devices: int, finalists: tuple[Implementation, ...]) -> FinalRounds:
         """Return the rounds of these finalists: those under way, if they are theirs."""
         if self._rounds is None or self._rounds.finalists != finalists:
-            self._rounds = FinalRounds(bench, finalists, self.policy, self.clock)
+            self._rounds = FinalRounds(bench, devices, finalists, self.policy, self.clock)
         return self._rounds
 
     def measure(self, bench: Bench, rows: Mapping[Config, Row], candidates: Mapping[Config, Implementation]) -> bool:
@@ -142,7 +155,7 @@ class EarlyFinals:
             return False
         if len(chosen) < 2 or not candidates.keys() >= set(chosen):
             return False
-        self.rounds_of(bench, tuple(candidates[config] for config in chosen))
+        self.rounds_of(bench, 1, tuple(candidates[config] for config in chosen))
         return self.go_on()
 
     def go_on(self) -> bool:

@@ -201,6 +201,8 @@ class Tuner:
         """
         order = longest_first(configs) if self.policy.longest_first else configs
         self._next_early = self._counts.compiled + math.ceil(len(order) * _EARLY_SHARE)
+        if self.pool is not None:
+            self.pool.expect(len(order))
         for config, result in self._compiled(order, idle=self._measure_early):
             self._take(config, result)
             for taken in self.pool.finished() if self.pool else ():
@@ -376,7 +378,8 @@ class Tuner:
         finalists = tuple(self._candidates[config] for config in chosen if config in self._candidates)
         if not finalists:  # known from before, and cannot be compiled now: whoever launches it is told why
             return Final(chosen[0], ())
-        rounds = self._early.rounds_of(self.pool.reference, finalists)
+        batch_s = self.policy.batch_rounds * sum(map(self._time_of, chosen)) / 1e3
+        rounds = self._early.rounds_of(*self.pool.final_bench(batch_s), finalists)
         self._submitted += len(rounds.finalists)
         try:
             final, rows = settle(rounds, self._rows, self.name)

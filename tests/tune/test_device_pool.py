@@ -15,7 +15,8 @@ from kernellab.measure.implementations import Implementation, Measured
 from kernellab.measure.outcomes import Status
 from kernellab.tune.device_pool import DevicePool, checked_devices
 from kernellab.tune.finals import Policy
-from tests.tune.fakes import DIFFERENCE, FakeBench, FakeCompiler, config, tune
+from kernellab.tune.shared_rounds import SharedRounds
+from tests.tune.fakes import DIFFERENCE, Clock, FakeBench, FakeCompiler, candidate_of, config, tune
 
 CONFIGS = [config(2 ** (i + 4), warps) for i in range(6) for warps in (2, 4)]
 TIMES = {each: 1.0 + place / 10 for place, each in enumerate(CONFIGS)}
@@ -33,17 +34,21 @@ class Device(FakeBench):
         return [tuple(t * self.slower for t in times) for times in FakeBench.interleave(self, candidates, rounds)]
 
 
-def pool(*benches: Device) -> DevicePool:
-    return DevicePool([partial(lambda made: made, bench) for bench in benches], tuple(range(len(benches))))
+def pool(*benches: Device, clock: Clock | None = None) -> DevicePool:
+    """Return a pool by the clock of the first bench, on which each launch takes a second."""
+    makers = [partial(lambda made: made, bench) for bench in benches]
+    return DevicePool(makers, tuple(range(len(benches))), clock=clock or benches[0].clock)
 
 
 def test_devices_that_agree_share_the_configs_and_the_first_holds_the_final() -> None:
     one, two = Device(TIMES), Device(TIMES, slower=1.01)
-    outcome = tune(CONFIGS, pool(one, two), policy=Policy(finals_s=1e9, finalist_factor=1.25))
+    devices = pool(one, two)
+    outcome = tune(CONFIGS, devices, policy=Policy(finals_s=1e9, finalist_factor=1.25))
+    devices.close()
     assert outcome.winner == CONFIGS[0]
     measured = {*one.measured, *two.measured}
     assert measured == set(CONFIGS)
-    assert len(one.measured) + len(two.measured) == len(CONFIGS) + 1  # the first config on both
+    assert len(one.measured) + len(two.measured) == len(CONFIGS) + 1  # the second config on both
     assert one.finals > 0
     assert two.finals == 0
     by_device = {row.device_index for row in outcome.rows.values()}
@@ -56,22 +61,26 @@ def test_a_device_that_disagrees_measures_nothing_else(slower: float) -> None:
     one, two = Device(TIMES), Device(TIMES, slower=slower)
     devices = pool(one, two)
     outcome = tune(CONFIGS, devices)
-    assert two.measured == [CONFIGS[0]]
+    devices.close()
+    assert two.measured == [CONFIGS[1]]
     assert {row.device_index for row in outcome.rows.values()} == {0}
     assert outcome.winner == CONFIGS[0]
     assert any("device 1 took no part" in note and "3% is allowed" in note for note in devices.notes)
 
 
 def test_a_device_that_fails_takes_no_part() -> None:
-    devices = pool(Device(TIMES), Device({CONFIGS[0]: LaunchError("there is no memory left.")}))
+    devices = pool(Device(TIMES), Device({CONFIGS[1]: LaunchError("there is no memory left.")}))
     assert tune(CONFIGS[:3], devices).winner == CONFIGS[0]
+    devices.close()
     assert devices.notes == ["device 1 took no part: there is no memory left."]
 
 
-def test_the_first_config_that_runs_decides_whether_devices_agree() -> None:
+def test_a_config_that_runs_decides_whether_devices_agree() -> None:
     times: Mapping[Config, float | BaseException] = {**TIMES, CONFIGS[0]: RunError("boom")}
     one, two = Device(times), Device(times)
-    outcome = tune(CONFIGS, pool(one, two))
+    devices = pool(one, two)
+    outcome = tune(CONFIGS, devices)
+    devices.close()
     assert outcome.rows[CONFIGS[0]].status is Status.FAULT
     assert outcome.winner == CONFIGS[1]
     assert two.measured[0] == CONFIGS[1]
@@ -80,23 +89,64 @@ def test_the_first_config_that_runs_decides_whether_devices_agree() -> None:
 def test_the_final_begins_early_where_the_first_device_measures_alone() -> None:
     alone, shared = FakeCompiler(dawdles=True), FakeCompiler(dawdles=True)
     close = {each: 1.0 + place / 1000 for place, each in enumerate(CONFIGS)}
-    tune(CONFIGS, pool(Device(close), Device(close, slower=1.2)), compiler=alone)
+    tune(CONFIGS, pool(Device(close), Device(close), clock=Clock()), compiler=alone)
     tune(CONFIGS, pool(Device(close), Device(close)), compiler=shared)
     assert alone.early_batches > 0
     assert shared.early_batches == 0
 
 
-class Unwell(Device):
-    """A device without memory for a copy of the arguments."""
+def test_where_measuring_takes_no_time_to_speak_of_one_device_does_it_and_the_notes_say_so() -> None:
+    made: list[FakeBench] = []
+    devices = DevicePool([lambda: Device(TIMES), lambda: made.append(Device(TIMES)) or made[-1]], (2, 3), clock=Clock())  # type: ignore[func-returns-value]
+    assert tune(CONFIGS, devices).winner == CONFIGS[0]
+    devices.close()
+    assert made == []
+    assert devices.notes == ["device 2 measured alone, in 0.0 s: another would have saved less than 2 s"]
 
-    def get_ready(self) -> None:
-        raise LaunchError("there is no memory left.")
+
+@pytest.mark.parametrize(("compiling_s", "joins"), [(0.5, True), (60.0, False)])
+def test_another_device_joins_where_the_first_does_not_wait_for_the_compiler(compiling_s: float, joins: bool) -> None:
+    one, two = Device(TIMES), Device(TIMES)
+    devices = pool(one, two)
+    devices.expect(len(CONFIGS))
+    for place, each in enumerate(CONFIGS):
+        one.clock.now_s += compiling_s
+        devices.submit(candidate_of(each, place), 4, lambda: None)
+    list(devices.rest())
+    devices.close()
+    assert bool(two.measured) is joins
 
 
-def test_a_device_that_cannot_get_ready_keeps_no_other_from_it() -> None:
-    one = Device(TIMES)
-    pool(Unwell(TIMES), one).get_ready()
-    assert one.ready == 1
+def test_a_long_final_is_held_by_rounds_on_all_devices_that_agree() -> None:
+    long = {each: 40.0 + place / 100 for place, each in enumerate(CONFIGS)}
+    one, two, three = Device(long), Device(long, slower=1.01), Device(long, slower=1.2)
+    devices = pool(one, two, three)
+    outcome = tune(CONFIGS, devices, policy=Policy(finals_s=1e9, finalist_factor=1.25))
+    devices.close()
+    assert outcome.winner is not None
+    assert long[outcome.winner] <= 40.0 * 1.005
+    assert one.finals > 0
+    assert two.finals == one.finals
+    assert three.finals == 0
+    assert {row.device_index for row in outcome.rows.values() if row.standing} == {0}
+
+
+def test_rounds_are_divided_and_every_config_has_as_many_on_each_device() -> None:
+    benches = [Device(TIMES, noise=0.0), Device(TIMES, noise=0.0, slower=2.0)]
+    candidates = [candidate_of(each) for each in CONFIGS[:3]]
+    shared = SharedRounds(benches)
+    times = shared.interleave(candidates, 5)
+    assert [[time / TIMES[c.config] for time in each] for c, each in zip(candidates, times, strict=True)] == [
+        pytest.approx([1.0, 1.0, 1.0, 2.0, 2.0])
+    ] * 3
+    assert shared.interleave(candidates[:1], 1) == [(TIMES[CONFIGS[0]],)]
+    assert shared.warm(candidates, 3) == pytest.approx([TIMES[each] / 2 for each in CONFIGS[:3]])
+
+
+def test_an_error_in_a_shared_round_is_that_of_its_device() -> None:
+    failing = Device({**TIMES, CONFIGS[0]: RunError("boom")})
+    with pytest.raises(RunError, match="boom"):
+        SharedRounds([Device(TIMES), failing]).interleave([candidate_of(CONFIGS[0])], 4)
 
 
 @dataclass(slots=True)
@@ -136,8 +186,10 @@ class Hesitant(Numbering):
 def test_a_config_that_fails_when_devices_are_compared_is_followed_by_another() -> None:
     kinds = dict.fromkeys(CONFIGS[1:], "other")
     one, two = Hesitant(TIMES, kinds=kinds), Numbering(TIMES, kinds=kinds)
-    outcome = tune(CONFIGS, pool(one, two))
-    assert two.measured[0] == CONFIGS[1]
+    devices = pool(one, two)
+    outcome = tune(CONFIGS, devices)
+    devices.close()
+    assert two.measured[0] == CONFIGS[2]
     assert outcome.rows[CONFIGS[0]].status is Status.DIFFERS
     assert outcome.winner == CONFIGS[1]
 
@@ -174,7 +226,7 @@ def test_an_interrupt_ends_the_threads_and_keeps_the_best() -> None:
 def test_all_benches_are_closed() -> None:
     one, two = Device(TIMES), Device(TIMES)
     devices = pool(one, two)
-    devices.get_ready()
+    tune(CONFIGS, devices)
     devices.close()
     assert one.closed
     assert two.closed

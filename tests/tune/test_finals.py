@@ -26,7 +26,7 @@ def final(times_ms: Sequence[float], *, seed: int, noise: float) -> tuple[Final,
     rows = {each: Row(each, Status.OK, registers=99 - place) for place, each in enumerate(configs)}
     bench = FakeBench(dict(zip(configs, times_ms, strict=True)), noise=noise, rng=random.Random(seed))
     candidates = tuple(candidate_of(each, place) for place, each in enumerate(configs))
-    return settle(FinalRounds(bench, candidates, POLICY, Clock()), rows, "final")
+    return settle(FinalRounds(bench, 1, candidates, POLICY, Clock()), rows, "final")
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_a_final_enters_what_it_measured() -> None:
 
 
 def test_without_finalists_there_is_no_winner() -> None:
-    assert settle(FinalRounds(FakeBench({}), (), POLICY, Clock()), {}, "final") == (Final(None, ()), {})
+    assert settle(FinalRounds(FakeBench({}), 1, (), POLICY, Clock()), {}, "final") == (Final(None, ()), {})
 
 
 class FlukyBench(FakeBench):

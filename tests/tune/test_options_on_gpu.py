@@ -220,7 +220,7 @@ def test_one_device_is_like_none(lab: kernellab.Lab) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_two_devices_share_the_configs(lab: kernellab.Lab) -> None:
+def test_of_two_devices_one_measures_short_configs_alone(lab: kernellab.Lab) -> None:
     x, out = torch.rand(N, device="cuda") + 1, torch.full((N,), 0.5, device="cuda")
     blocks = (64, 128, 256, 512, 1024, 2048)
     right = [triton.Config({"BLOCK": b, "MOOD": 0}, num_warps=w) for b in blocks for w in (1, 2, 4, 8)]
@@ -228,9 +228,31 @@ def test_two_devices_share_the_configs(lab: kernellab.Lab) -> None:
     tuning = lab.tune(moody, grid, x, out, N, configs=configs, devices=[0, 1], check=same)
     assert list(tuning.frame.status) == ["ok"] * len(right) + ["wrong"]
     devices = tuning.frame.attrs["device_index"]
+    assert set(devices.values()) == {0}
+    assert any("device 0 measured alone" in note for note in tuning.notes)
+    assert torch.equal(out, x)
+
+
+@triton.jit
+def slow(x_ptr, out_ptr, n, rounds, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    for _ in range(rounds):
+        x = x * 1.0000001 + 1e-9
+    tl.store(out_ptr + offsets, x, mask=offsets < n)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_devices_share_configs_that_take_long(lab: kernellab.Lab) -> None:
+    x, out = torch.rand(N, device="cuda") + 1, torch.zeros(N, device="cuda")
+    configs = [triton.Config({"BLOCK": b}, num_warps=w) for b in (64, 128, 256, 512, 1024, 2048) for w in (1, 2, 4, 8)]
+    tuning = lab.tune(slow, grid, x, out, N, 20_000_000, configs=configs, devices=[0, 1])
+    devices = tuning.frame.attrs["device_index"]
     assert set(devices.values()) == {0, 1} or any("took no part" in note for note in tuning.notes)
     assert devices[tuning.winner] == 0
-    assert torch.equal(out, x)
+    assert set(tuning.frame.status) == {"ok"}
+    assert out.min() > 1
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
