@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from triton import knobs
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
+from kernellab.errors import LaunchError
 from kernellab.gpu.trial import GpuTrials
 from tests.gpu import bad_kernels as bad
 from tests.kernels.cases import all_cases
@@ -103,6 +105,28 @@ def test_known_launches_bypass_the_lab(lab: kernellab.Lab, monkeypatch: pytest.M
     assert type(handle).__name__ == "CompiledKernel"
 
 
+def test_500_random_launches_copy_what_they_are_given(lab: kernellab.Lab) -> None:
+    chance, bound = random.Random(3), lab.bind(bad.copy_all)
+    sources = [torch.arange(2048, device="cuda").to(dtype) for dtype in (torch.float32, torch.float16)]
+    for _ in range(500):
+        shift, n = chance.choice((0, 1, 16)), chance.choice((512, 1000, 1008, 999))
+        source = chance.choice(sources)[shift : shift + 1024]
+        out = torch.zeros_like(source)
+        bound[(8,)](source, out, n, BLOCK=128)
+        assert torch.equal(out[:n], source[:n])
+        assert not out[n:].any()
+
+
+def test_a_cpu_tensor_after_known_launches_is_named(lab: kernellab.Lab) -> None:
+    x, bound = torch.zeros(N, device="cuda"), lab.bind(increment)
+    for _ in range(4):
+        bound[cells](x, N, 3, BLOCK=128)
+    with pytest.raises(LaunchError, match=r"x_ptr of increment is on the CPU"):
+        bound[cells](torch.zeros(N), N, 3, BLOCK=128)
+    bound[cells](x, N, 3, BLOCK=128)
+    assert x.eq(15).all()
+
+
 def test_launches_go_to_the_current_stream(lab: kernellab.Lab) -> None:
     x, bound = torch.zeros(N, device="cuda"), lab.bind(increment)
     for _ in range(3):
@@ -125,7 +149,7 @@ def test_launches_can_be_captured_into_a_graph(lab: kernellab.Lab, is_known: boo
     step = 5 if is_known else 7
     block = 128 if is_known else 512
     if is_known:
-        for _ in range(3):
+        for _ in range(4):
             bound[cells](x, N, step, BLOCK=block)
     else:
         bound.warmup(x, N, step, BLOCK=block, grid=(1,)).run  # noqa: B018 - loads, which a capture forbids
