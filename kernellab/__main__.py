@@ -1,8 +1,18 @@
-"""``python -m kernellab``: the command line."""
+"""``python -m kernellab`` and the program ``kernellab``: the command line, whose import may be interrupted, too."""
 
 import sys
 
-from kernellab.cli import main
+
+def main() -> int:
+    """Run the command line; returns its exit status."""
+    try:
+        from kernellab.cli import main as command_line
+
+        return command_line()
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
+
 
 if __name__ == "__main__":
     sys.exit(main())

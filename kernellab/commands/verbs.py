@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from kernellab.lab import Lab
 
 
+_REST = "with --json"
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a command gives: data for JSON, a function that makes the text, and the exit status."""
@@ -103,7 +106,7 @@ def tune_command(lab: Lab, given: Namespace) -> Answer:
     check = _reference(it.file, given)[0]
     tuning = lab.tune(it.file.kernel, it.grid, *it.args, configs=configs, check=check, **options, **named)
     data = {**it.about, "target": str(lab.target), **json_form.tuning_data(tuning)}
-    return Answer(data, lambda: tuning_text(tuning), status=int(tuning.winner is None))
+    return Answer(data, lambda: tuning_text(tuning, rest_is=_REST), status=int(tuning.winner is None))
 
 
 def bench_command(lab: Lab, given: Namespace) -> Answer:
@@ -117,7 +120,7 @@ def bench_command(lab: Lab, given: Namespace) -> Answer:
     failed = not any(row.status in {Status.OK, *UNMEASURED} for row in own)
     data = {"kernel": file.name, "file": str(file.path), "target": str(lab.target)}
     data |= json_form.benchmark_data(benchmark)
-    return Answer(data, lambda: benchmark_text(benchmark), status=int(failed))
+    return Answer(data, lambda: benchmark_text(benchmark, rest_is=_REST), status=int(failed))
 
 
 def ls_command(lab: Lab, given: Namespace) -> Answer:

@@ -100,6 +100,11 @@ def test_tune_tells_the_winner_and_a_row_per_config(kernellab: Call) -> None:
     assert found["rows"][0]["time_ms"] is None
 
 
+def test_a_long_table_says_where_its_other_rows_are(kernellab: Call) -> None:
+    words = ("tune", "add.py", "--space", "BLOCK=16,32,64,128,256", "--space", "num_stages=2,3,4")
+    assert "... and 3 more with --json" in kernellab(*words).out.splitlines()
+
+
 def test_a_sweep_over_sizes_asks_the_file_for_each(kernellab: Call) -> None:
     found = kernellab(*CALLS["bench"], "--over", "BLOCK=128,256", "--check", "--json").json
     own = [row for row in found["rows"] if row["implementation"] == "add_kernel"]

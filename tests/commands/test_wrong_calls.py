@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,20 @@ import torch, triton, triton.language as tl
 def kernel(x_ptr, BLOCK: tl.constexpr):
     tl.store(x_ptr + tl.arange(0, BLOCK), 1.0)
 
+"""
+ENDLESS = """\
+import torch, triton, triton.language as tl
+
+@triton.jit
+def endless(x_ptr):
+    value = tl.load(x_ptr)
+    while value < 2:
+        value = tl.load(x_ptr)
+    tl.store(x_ptr, value)
+
+def arguments():
+    print("ready", flush=True)
+    return (1,), (torch.zeros(8),), {}
 """
 FILES = {
     "syntax.py": "def broken(:\n    pass\n",
@@ -109,6 +125,19 @@ def test_an_interrupt_ends_with_130(kernellab: Call) -> None:
     Path("slow.py").write_text("raise KeyboardInterrupt\n")
     assert kernellab("run", "slow.py").status == cli.INTERRUPTED
     assert kernellab("run", "slow.py", "--json").error["type"] == "Interrupted"
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_command_and_its_workers_without_a_traceback(kernellab: Call) -> None:
+    Path("endless.py").write_text(ENDLESS)
+    words = [sys.executable, "-m", "kernellab", "run", "endless.py", "--store", ":memory:"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (cli.INTERRUPTED, "", "Interrupted.\n")
 
 
 def test_a_fault_of_the_lab_itself_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

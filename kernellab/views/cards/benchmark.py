@@ -23,11 +23,11 @@ _MEASURED = ("ms", "interval", "GB/s", "TFLOP/s", "of ceiling", "speedup")
 _COMPILED = ("registers", "spills", "shared", "occupancy", "bytes", "flops", "flops/byte")
 
 
-def benchmark_text(benchmark: Benchmark) -> str:
-    """Return the summary and a line per row, as a table for a terminal."""
+def benchmark_text(benchmark: Benchmark, *, rest_is: str = "in .frame") -> str:
+    """Return the summary and a line per row, as a table for a terminal; ``rest_is`` says where further rows are."""
     table = _table(benchmark, benchmark.rows[:_TEXT_ROWS])
     rest = len(benchmark.rows) - len(table.rows)
-    more = [f"... and {rest} more in .frame"] if rest > 0 else []
+    more = [f"... and {rest} more {rest_is}"] if rest > 0 else []
     return "\n".join([summary(benchmark), *table.text(), *more, *_failures(benchmark), *benchmark.notes])
 
 

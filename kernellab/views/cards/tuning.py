@@ -25,11 +25,11 @@ _FINE = {Status.OK, Status.DIFFERS, *UNMEASURED}
 _HEAD = ("rank", "config", "ms", "interval", "registers", "spills", "shared", "occupancy", "status")
 
 
-def tuning_text(tuning: Tuning) -> str:
-    """Return the summary and the best configs as a table for a terminal."""
+def tuning_text(tuning: Tuning, *, rest_is: str = "in .frame") -> str:
+    """Return the summary and the best configs as a table for a terminal; ``rest_is`` says where the others are."""
     table = _table(tuning, _order(tuning)[:_ROWS])
     rest = len(tuning.rows) - len(table.rows)
-    more = [f"... and {rest} more in .frame"] if rest > 0 else []
+    more = [f"... and {rest} more {rest_is}"] if rest > 0 else []
     return "\n".join([summary(tuning), *table.text(), *more, *_failures(tuning), *_left_out(tuning), *tuning.notes])
 
 
