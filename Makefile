@@ -13,10 +13,15 @@ unexport PYTHONDONTWRITEBYTECODE
 PY  := $(VENV)/bin/python
 PIP := $(if $(UV),uv pip install --quiet --compile-bytecode --python $(PY),$(PY) -m pip install -qq)
 TRITON_VENV = .venv-$(VERSION)
-# What says nothing about a Triton: Chromium, pages, files, processes, arithmetic. All else runs against the oldest, too.
-WITHOUT_TRITON := browser notebooks store workers docs/test_pages.py views/test_in_browser.py \
-  test_cli.py test_package.py test_errors.py test_import.py test_layers.py test_settings.py test_target.py \
-  measure/test_bounds.py measure/test_statistics.py measure/test_stopwatch.py tune/test_search.py tune/test_workloads.py
+# What says nothing about a Triton: Chromium, pages, files, processes, arithmetic, figures, what runs on fakes, and which
+# outputs agree. All else runs against the oldest, too.
+WITHOUT_TRITON := browser notebooks profile store workers docs/test_named_files.py docs/test_pages.py \
+  $(addprefix benchmark/test_,spec.py timer.py) $(addprefix explore/test_,history.py proposals.py ranges.py schedule.py) \
+  $(addprefix measure/test_,bounds.py comparison.py config.py reference.py statistics.py stopwatch.py) \
+  $(addprefix tune/test_,agreement.py agreement_on_gpu.py compile_order.py device_pool.py finals.py many.py result.py) \
+  $(addprefix tune/test_,search.py tuner.py workloads.py) \
+  $(addprefix views/test_,benchmark.py in_browser.py plots.py tuning.py) \
+  $(addprefix test_,cli.py errors.py import.py layers.py package.py settings.py target.py)
 TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 
