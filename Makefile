@@ -15,13 +15,14 @@ PIP := $(if $(UV),uv pip install --quiet --compile-bytecode --python $(PY),$(PY)
 TRITON_VENV = .venv-$(VERSION)
 # What says nothing about a Triton: Chromium, pages, files, processes, arithmetic, figures, what runs on fakes, and which
 # outputs agree. All else runs against the oldest, too.
-WITHOUT_TRITON := browser notebooks profile store workers docs/test_named_files.py docs/test_pages.py \
-  $(addprefix benchmark/test_,spec.py timer.py) $(addprefix explore/test_,history.py proposals.py ranges.py schedule.py) \
-  $(addprefix measure/test_,bounds.py comparison.py config.py reference.py statistics.py stopwatch.py) \
-  $(addprefix tune/test_,agreement.py agreement_on_gpu.py compile_order.py device_pool.py finals.py many.py result.py) \
-  $(addprefix tune/test_,search.py tuner.py workloads.py) \
-  $(addprefix views/test_,benchmark.py in_browser.py plots.py tuning.py) \
-  $(addprefix test_,cli.py errors.py import.py layers.py package.py settings.py target.py)
+WITHOUT_TRITON := browser notebooks profile store workers benchmark/test_spec.py benchmark/test_timer.py \
+  docs/test_named_files.py docs/test_pages.py explore/test_history.py explore/test_proposals.py explore/test_ranges.py \
+  explore/test_schedule.py measure/test_bounds.py measure/test_comparison.py measure/test_config.py \
+  measure/test_reference.py measure/test_statistics.py measure/test_stopwatch.py test_cli.py test_errors.py \
+  test_import.py test_layers.py test_package.py test_settings.py test_target.py tune/test_agreement.py \
+  tune/test_agreement_on_gpu.py tune/test_compile_order.py tune/test_device_pool.py tune/test_finals.py \
+  tune/test_many.py tune/test_result.py tune/test_search.py tune/test_tuner.py tune/test_workloads.py \
+  views/test_benchmark.py views/test_in_browser.py views/test_plots.py views/test_tuning.py
 TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 

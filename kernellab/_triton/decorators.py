@@ -81,6 +81,13 @@ def heuristic_names(kernel: Kernel) -> list[str]:
     return [name for kind, given in layers(kernel) if kind == "heuristics" for name in given]
 
 
+def supplied_names(kernel: Kernel) -> set[str]:
+    """Return the parameters and options that the decorators of a kernel set."""
+    configs = declared(kernel).configs
+    of_configs = {name for config in configs for name in config.kwargs} | set(OPTIONS if configs else ())
+    return of_configs | set(heuristic_names(kernel))
+
+
 def _autotune_arguments(kernel: Autotuner) -> dict[str, Any]:
     given = {"reset_to_zero": kernel.reset_to_zero, "restore_value": kernel.restore_value}
     if kernel.user_defined_pre_hook:

@@ -69,6 +69,8 @@ def recorded(kernels: Registry, kernel: Kernel | str | int, names: tuple[str, ..
     Raises:
         UsageError: no launch is kept, it does not tell the grid, or what is swept is no scalar of it.
     """
+    from kernellab._triton.decorators import supplied_names  # keeps `import kernellab` light
+
     version = kernels.version(kernel) if isinstance(kernel, str | int) else kernels.version_of(kernel)
     kept = recorded_version(kernels.store, version)
     launch = kept.launch
@@ -86,7 +88,7 @@ def recorded(kernels: Registry, kernel: Kernel | str | int, names: tuple[str, ..
             f"The launches of {version.label} do not tell how its grid {launch.grid} follows from its arguments; "
             "pass the grid as a function: lambda meta: (triton.cdiv(...),)."
         )
-    left_out = _supplied(kernels[version.id])
+    left_out = supplied_names(kernels[version.id])
 
     def inputs(**values: Any) -> dict[str, Any]:
         sizes = {name: value for name, value in values.items() if name != "dtype"}
@@ -207,16 +209,3 @@ def _scalar(
 
 def _ask(values: Mapping[str, Any]) -> str:
     return _ASK.format(names=", ".join(values))
-
-
-def _supplied(kernel: Kernel) -> set[str]:
-    """Return the parameters and options that the decorators of a kernel set."""
-    from kernellab._triton.decorators import (
-        OPTIONS,
-        declared,
-        heuristic_names,  # keeps `import kernellab` light
-    )
-
-    configs = declared(kernel).configs
-    of_configs = {name for config in configs for name in config.kwargs} | (set(OPTIONS) if configs else set())
-    return of_configs | set(heuristic_names(kernel))

@@ -129,7 +129,7 @@ def test_the_widgets_live_in_jupyterlab_and_leave_pictures_behind(
     page.wait_for_function(OPENED)
     page.locator(".kl-still .kx .kg svg").wait_for(state="visible")
     assert page.locator(".kl-still > .kg svg").is_visible()
-    assert page.locator(".kl-live").count() == 0
+    assert page.locator(".kl-live:has(.kx, .kg)").count() == 0  # progress of a slow compile may stand there, too
     assert not page.evaluate(BROKEN)
     assert page.evaluate(WIDE) == 0
 

@@ -61,8 +61,10 @@ def opened_on_launch(
     runtime: Runtime, kernels: Registry, record: LaunchRecord, check: Reference | None = None
 ) -> Panel:
     """Return the panel of a launch that was recorded, with the arguments, the options and the grid that it had."""
+    from kernellab._triton.decorators import supplied_names
+
     kernel = kernels.owner_of(record.kernel)
-    supplied = _supplied(kernel)
+    supplied = supplied_names(kernel)
     options = {name: record.compiled.options.get(name) for name in OPTIONS[:2]}
     given = {name: value for name, value in record.arguments.items() if name not in supplied}
     given |= {name: value for name, value in options.items() if value is not None and name not in supplied}
@@ -163,15 +165,6 @@ def _subject(launch: _Launch, closure: Closure) -> Subject:
         dtypes=tuple(getattr(tl, name) for name in _DTYPES),
         has_loop=any(_has_loop(each.text) for each in closure.functions),
     )
-
-
-def _supplied(kernel: Kernel) -> set[str]:
-    """Return the parameters that the decorators of a kernel set."""
-    from kernellab._triton.decorators import declared, heuristic_names
-
-    configs = declared(kernel).configs
-    of_configs = {name for config in configs for name in config.all_kwargs()}
-    return of_configs | set(heuristic_names(kernel))
 
 
 def _has_loop(text: str) -> bool:
