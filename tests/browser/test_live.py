@@ -13,8 +13,10 @@ pytestmark = pytest.mark.browser
 MOVED_BY_HAND = """
 from contextlib import contextmanager
 from kernellab.notebook.live import LiveProgress, in_notebook
+from kernellab.measure.config import Config
+from kernellab.measure.outcomes import Status
 from kernellab.tune.progress import TuningProgress
-from kernellab.tune.result import Tuning
+from kernellab.tune.result import Row, Tuning
 
 now, ticks = [0.0], []
 
@@ -26,11 +28,12 @@ def ticking(tick):
 live = LiveProgress(in_notebook, lambda: now[0], ticking)
 """
 TUNE = """
+slow, fast = (Row(Config.of({"BLOCK": b}), Status.OK, time_ms=t) for b, t in ((64, 0.9), (128, 0.5)))
 with live.tuning("softmax") as watch:
-    watch(TuningProgress("softmax", "screening", 3, 0, 2, 1, 0, "BLOCK=64", 0.9, (0.9,)))
+    watch(TuningProgress("softmax", "screening", 3, 0, 2, 1, 0, "BLOCK=64", 0.9, (0.9,), 1, (slow,)))
     now[0] += 2
     ticks[-1]()
-    watch(TuningProgress("softmax", "done", 3, 0, 3, 3, 1, "BLOCK=128", 0.5, (0.9, 0.5)))
+    watch(TuningProgress("softmax", "done", 3, 0, 3, 3, 1, "BLOCK=128", 0.5, (0.9, 0.5), 3, (fast, slow)))
 """
 CLEARED = """
 with live.tuning("matmul"):
@@ -64,3 +67,6 @@ def test_a_tuning_has_one_output_that_keeps_its_last_state(
     ]
     assert page.locator(".kl-live svg circle").count() == 3
     assert page.locator(".kl-live progress").count() == 0
+    rows = page.locator(".kl-live tbody tr")
+    assert [row.split("\t")[-1] for row in rows.all_inner_texts()] == ["0.5", "0.9"]
+    assert rows.first.bounding_box()["y"] < rows.last.bounding_box()["y"]

@@ -205,7 +205,7 @@ def times_svg(times_ms: Sequence[float]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LIVE_WIDTH}" height="{_LIVE_HEIGHT}" style="max-width:100%" '
         f'viewBox="0 0 {_LIVE_WIDTH} {_LIVE_HEIGHT}" role="img" '
-        f'aria-label="times of {len(times_ms)} configs, best {least:.4g} ms">'
+        f'aria-label="times of the configs as they came, best {least:.4g} ms">'
         f'<g fill="{_POINT}" fill-opacity=".85">{circles}</g>{_steps(times_ms, place)}'
         f'<circle cx="{x}" cy="{y}" r="4" fill="{_BEST}"/>'
         f'<g fill="currentColor" fill-opacity=".75" font-size="10" text-anchor="end">'

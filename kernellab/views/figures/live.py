@@ -8,6 +8,7 @@ from html import escape
 
 from kernellab.benchmark.result import BenchmarkProgress
 from kernellab.tune.progress import TuningProgress
+from kernellab.tune.result import Row
 from kernellab.views.figures.charts import times_svg
 from kernellab.views.wording import plural
 
@@ -44,9 +45,10 @@ def compiling_shown(kernel: str, done: int, total: int, seconds: float, stopped:
 
 
 def tuning_shown(progress: TuningProgress, seconds: float, ended: str = "") -> Shown:
-    """Return what is done of what, the best so far, the failures, the seconds; in HTML with the times as they came.
+    """Return what is done of what, the best so far, the failures, the seconds, about how many are left.
 
-    ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
+    In HTML with the times as they came, and a table of the fastest configs and of those that ended last: as many rows
+    for ten thousand configs as for twenty. ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
     """
     counts, best = ", ".join(_counts(progress, seconds, ended)), _best(progress)
     done = progress.known + max(progress.compiled, progress.measured)
@@ -54,7 +56,9 @@ def tuning_shown(progress: TuningProgress, seconds: float, ended: str = "") -> S
     head = f"<b>{escape(progress.kernel)}</b> {escape(counts)}" + (f"<div>{escape(best)}</div>" if best else "")
     return Shown(
         "; ".join([f"{progress.kernel}: {counts}", *([best] if best else [])]),
-        _box(bar, head + times_svg(progress.times_ms)),
+        _box(
+            bar, head + times_svg(progress.times_ms) + _table(progress, is_over=progress.stage == "done" or bool(ended))
+        ),
     )
 
 
@@ -111,7 +115,17 @@ def _counts(progress: TuningProgress, seconds: float, ended: str) -> list[str]:
         found.append(f"{progress.failed} failed")
     if progress.stage == "final":
         found.append("final of the fastest")
-    return [f"{ended} after {seconds:.1f} s", *found] if ended else [*found, f"{seconds:.1f} s"]
+    if ended:
+        return [f"{ended} after {seconds:.1f} s", *found]
+    left = [] if progress.left_s is None else [f"about {_rounded(progress.left_s)} left"]
+    return [*found, f"{seconds:.1f} s", *left]
+
+
+def _rounded(seconds: float) -> str:
+    """Return seconds as somebody would say them who guesses."""
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _finished(progress: TuningProgress) -> str:
@@ -129,6 +143,41 @@ def _best(progress: TuningProgress) -> str:
         return ""
     so_far = "" if progress.stage == "done" else " so far"
     return f"best{so_far} {progress.best_ms:.4g} ms: {progress.best}"
+
+
+_CELL = "padding:1px 14px 1px 0;line-height:1.4;border:none;background:none;white-space:nowrap"
+_CONFIG = "max-width:46em;overflow:hidden;text-overflow:ellipsis"
+
+
+def _table(progress: TuningProgress, *, is_over: bool) -> str:
+    """Return the fastest configs, then those that ended last unless it is over, and how many there are beside these."""
+    shown = [*progress.fastest, *(() if is_over else (row for row in progress.latest if row not in progress.fastest))]
+    if not shown:
+        return ""
+    rows = [
+        _row(row, is_best=place == 0 and bool(progress.fastest), is_late=place >= len(progress.fastest))
+        for place, row in enumerate(shown)
+    ]
+    head = "".join(
+        f'<th scope="col" style="{_CELL};font-weight:normal;opacity:.7;text-align:{align}">{name}</th>'
+        for name, align in (("config", "left"), ("status", "left"), ("ms", "right"))
+    )
+    rest = progress.known + progress.ended - len(shown)
+    more = f'<div style="opacity:.7">and {plural(rest, "more config")} through</div>' if rest > 0 else ""
+    style = "border-collapse:collapse;border:none;margin:2px 0;table-layout:auto;font-size:12px"
+    return f'<table style="{style}"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>{more}'
+
+
+def _row(row: Row, *, is_best: bool, is_late: bool) -> str:
+    """Return a row of the table: the best one bold, one that is there since it ended last paler than the fastest."""
+    style = "background:none" + (";font-weight:bold" if is_best else ";opacity:.75" if is_late else "")
+    time = "" if row.time_ms is None else f"{row.time_ms:.4g}"
+    tip = f' title="{escape(row.reason)}"' if row.reason else ""
+    return (
+        f'<tr style="{style}"{tip}><td style="{_CELL};{_CONFIG};text-align:left">{escape(row.config.text)}</td>'
+        f'<td style="{_CELL};text-align:left">{escape(row.status)}</td>'
+        f'<td style="{_CELL};text-align:right">{time}</td></tr>'
+    )
 
 
 def _box(bar: str, body: str) -> str:
