@@ -1,5 +1,6 @@
 """``python -m kernellab`` and the program ``kernellab``: the command line, whose import may be interrupted, too."""
 
+import os
 import sys
 
 
@@ -15,4 +16,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if sys.path[:1] in ([""], [os.getcwd()]):
+        del sys.path[0]  # `python -m` puts the current folder first, whose random.py is not what torch means
     sys.exit(main())

@@ -8,11 +8,10 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from kernellab import __version__
 from kernellab.commands import json_form
-from kernellab.commands.kernel_file import trail_of
 from kernellab.commands.parser import parser
 from kernellab.commands.terminal import answers_alone, shown
 from kernellab.errors import KernellabError, LaunchError, UsageError
@@ -78,9 +77,15 @@ def _print(answer: Answer, given: Namespace) -> int:
     if given.json:
         _print_json(given.command, answer.data)
     else:
-        print(shown(answer.text(), sys.stdout))
+        _write(answer.text(), sys.stdout)
     sys.stdout.flush()
     return answer.status
+
+
+def _write(text: str, stream: TextIO) -> None:
+    """Print a text; what the encoding of the stream lacks becomes a question mark."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    print(shown(text, stream).encode(encoding, "replace").decode(encoding), file=stream)
 
 
 def _print_json(command: str | None, data: Any) -> None:
@@ -92,7 +97,7 @@ def _print_error(error: KernellabError, words: Sequence[str], *, wants_json: boo
     if wants_json:
         _print_json(_command(words), {"error": json_form.error_data(error)})
     else:
-        print(shown("\n".join(error.lines(verbose="--verbose" in words)), sys.stderr), file=sys.stderr)
+        _write("\n".join(error.lines(verbose="--verbose" in words)), sys.stderr)
     return status_of(error)
 
 
@@ -110,6 +115,8 @@ def _command(words: Sequence[str]) -> str | None:
 
 
 def _own_fault(exc: Exception) -> KernellabError:
+    from kernellab.commands.kernel_file import trail_of
+
     message = f"kernellab itself failed: {type(exc).__name__}: {exc}. --verbose shows where; please report it."
     return KernellabError(message, detail=trail_of(exc))
 

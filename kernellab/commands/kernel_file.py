@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.advice import remark_on
+from kernellab.commands.parser import FORM
 from kernellab.errors import KernellabError, LaunchError, Place, SourceError, UsageError, first_line, value_message
 from kernellab.measure.reference import required_by, taken_by, takes_all
 
 if TYPE_CHECKING:
     from kernellab.lab import Lab
 
-FORM = "FILE.py::KERNEL"
 _GIVEN = ("device", "kernel")  # what `arguments` is told where it takes it
 _ASK = "define arguments(**sizes), which returns (grid, args, meta)"
 
@@ -191,7 +191,7 @@ def _imported(path: Path) -> ModuleType:
     while (folder / "__init__.py").is_file():
         folder, names = folder.parent, [folder.name, *names]
     if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+        sys.path.append(str(folder))  # a random.py beside the file is not what torch imports
     dotted = ".".join(names)
     with _blamed(path, "cannot be imported", SourceError):
         if len(names) > 1:

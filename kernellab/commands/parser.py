@@ -10,9 +10,9 @@ from importlib import metadata
 from typing import Any, NoReturn
 
 from kernellab import __version__
-from kernellab.commands.kernel_file import FORM
 from kernellab.errors import UsageError
 
+FORM = "FILE.py::KERNEL"
 TESTED = "tested with triton 3.6.0 and 3.9.0, torch 2.11 and 2.13"
 _STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
 _KINDS = ("module", "torch-op", "autotune", "report", "bundle")

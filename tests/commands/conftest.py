@@ -25,9 +25,10 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask), mask=mask)
 
 
-def arguments(n=1000, block=256, elements=None):
-    x, y = torch.arange(n, dtype=torch.float32), torch.ones(n)
-    return lambda meta: (triton.cdiv(n, meta["BLOCK"]),), (x, y, torch.zeros(elements or n), n), {"BLOCK": block}
+def arguments(n=1000, block=256, elements=None, device="cpu"):
+    x, y = torch.arange(n, dtype=torch.float32, device=device), torch.ones(n, device=device)
+    out = torch.zeros(elements or n, device=device)
+    return lambda meta: (triton.cdiv(n, meta["BLOCK"]),), (x, y, out, n), {"BLOCK": block}
 
 
 def reference(x_ptr, y_ptr):
