@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 import torch
 
@@ -82,6 +81,7 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def jupyterlab(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the address of a running JupyterLab whose root holds the notebooks."""
+    pytest.importorskip("jupyterlab")
     root = tmp_path_factory.mktemp("lab")
     _write_notebooks(root)
     _write_settings(root / ".settings")
@@ -130,6 +130,7 @@ def notebooks_run(jupyterlab: str, chromium: Any, folder: Path) -> Iterator[Call
 
 
 def _write_notebooks(root: Path) -> None:
+    nbformat = pytest.importorskip("nbformat")
     for path in NOTEBOOKS.glob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)
         for cell in notebook.cells:

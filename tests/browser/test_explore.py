@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 
 from tests.browser.conftest import notebooks_run
+
+nbformat = pytest.importorskip("nbformat")
 
 pytestmark = pytest.mark.browser
 

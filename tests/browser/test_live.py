@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import nbformat
 import pytest
+
+nbformat = pytest.importorskip("nbformat")
 
 pytestmark = pytest.mark.browser
 

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbconvert import HTMLExporter
+
+nbformat = pytest.importorskip("nbformat")
+nbconvert = pytest.importorskip("nbconvert")
 
 pytestmark = pytest.mark.browser
 
@@ -79,7 +80,7 @@ def got(address: str, name: str) -> Any:
 
 def offline(chromium: Any, notebook: Any, file: Path) -> Any:
     """Export a notebook to HTML and open that in a page without a network."""
-    file.write_text(HTMLExporter(template_name="lab").from_notebook_node(notebook)[0], encoding="utf-8")
+    file.write_text(nbconvert.HTMLExporter(template_name="lab").from_notebook_node(notebook)[0], encoding="utf-8")
     page = chromium.new_page(viewport={"width": 1100, "height": 1000})
     page.route(re.compile("^https?:"), lambda route: route.abort())
     page.goto(file.as_uri(), wait_until="commit")

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
+
+nbformat = pytest.importorskip("nbformat")
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 MACHINE = re.compile(r"/(home|root|tmp|work|Users)/|ipykernel_\d+")
@@ -28,13 +29,13 @@ def _displayed(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield cell.id, output.data
 
 
-def _shows_a_card(cell: nbformat.NotebookNode) -> bool:
+def _shows_a_card(cell: Any) -> bool:
     first, _, _ = cell.source.partition("\n")
     is_quiet = "-q" in first.split() or "raises-exception" in cell.metadata.get("tags", ())
     return first.startswith("%%triton") and not is_quiet
 
 
-def _code_cells(path: Path) -> list[nbformat.NotebookNode]:
+def _code_cells(path: Path) -> list[Any]:
     return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
 
 
