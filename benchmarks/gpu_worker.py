@@ -91,23 +91,28 @@ def launches() -> dict[str, float]:
 
 def main() -> None:
     torch.zeros(1, device="cuda")
-    lines = [f"{torch.cuda.get_device_name()}, triton {triton.__version__}, torch {torch.__version__}"]
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    say(f"{torch.cuda.get_device_name()}, triton {triton.__version__}, torch {torch.__version__}")
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TRITON_CACHE_DIR"] = cache
         cold = from_nothing(with_torch=False)
-        lines.append(f"{'worker from nothing, its kernels not compiled yet':<52} {cold:6.2f} s")
+        say(f"{'worker from nothing, its kernels not compiled yet':<52} {cold:6.2f} s")
         for with_torch in (False, True):
             name = "worker with torch" if with_torch else "worker"
             for what, measured in (("from nothing", from_nothing), ("after it ended", after_its_end)):
-                times = [measured(with_torch=with_torch) for _ in range(3 if with_torch else REPEATS)]
-                lines.append(f"{f'{name} {what}':<52} {median(times):6.2f} s  (up to {max(times):.2f})")
+                times = [measured(with_torch=with_torch) for _ in range(2 if with_torch else REPEATS)]
+                say(f"{f'{name} {what}':<52} {median(times):6.2f} s  (up to {max(times):.2f})")
         found = [launches() for _ in range(REPEATS)]
         for what in found[0]:
             times = [each[what] for each in found]
-            lines.append(f"{what:<52} {median(times):6.2f} s  (up to {max(times):.2f})")
-    text = "\n".join(lines) + "\n"
-    RESULT.write_text(text, encoding="utf-8")
-    sys.stdout.write(text)
+            say(f"{what:<52} {median(times):6.2f} s  (up to {max(times):.2f})")
+    RESULT.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,10 @@ import triton
 import triton.language as tl
 
 import kernellab
+from kernellab.gpu import driver
 from kernellab.measure.bench_jobs import Readiness
 from kernellab.measure.bench_worker import get_ready
+from kernellab.workers.worker import Job
 
 pytestmark = [
     pytest.mark.gpu,
@@ -35,6 +37,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lab(store: Path) -> Iterator[kernellab.Lab]:
     with kernellab.Lab(store=store) as lab:
         yield lab
+
+
+def free_bytes_there(payload: None, progress: object) -> int:
+    return driver.free_bytes()
 
 
 def grid(meta: dict[str, int]) -> tuple[int, ...]:
@@ -97,11 +103,16 @@ def test_every_config_is_timed_and_ranked(lab: kernellab.Lab) -> None:
     assert torch.equal(out, x)
 
 
-def test_getting_ready_leaves_no_memory_behind() -> None:
-    before = torch.cuda.memory_reserved()
+def test_getting_ready_leaves_no_memory_behind(lab: kernellab.Lab) -> None:
+    trials = lab.launches.trials
+    assert trials is not None
     dtypes = (("bfloat16", 2), ("bool", 1), ("complex64", 8), ("float32", 4), ("int64", 8))
-    get_ready(Readiness(torch.cuda.current_device(), dtypes), None)
-    assert torch.cuda.memory_reserved() <= before
+    job = Job(get_ready, Readiness(torch.cuda.current_device(), dtypes), "getting ready")
+    trials.wait_ready(0)
+    trials.worker(0).run(job, 60.0)
+    before = trials.worker(0).run(Job(free_bytes_there, None, "asking"), 60.0)
+    trials.worker(0).run(job, 60.0)
+    assert trials.worker(0).run(Job(free_bytes_there, None, "asking"), 60.0) == before
 
 
 def test_an_accumulator_gets_one_contribution(lab: kernellab.Lab) -> None:
