@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +25,16 @@ _DENSE = {"IS_DENSE": True}
 _TYPES = {"found": "*i64", "largest": "*fp64", "limits": "*fp64"}
 
 
+# What redzones and the stopwatch need, and comparing outputs of the usual formats; others are compiled when needed.
+BASIC = ("mark_zone", "zone_damage", "sum_of_bytes", "keep_busy")
+_USUAL = (
+    *((name, "u8", {}) for name in BASIC),
+    *((name, element, _DENSE) for name in ("largest_size", "differing_floats") for element in ("fp16", "bf16", "fp32")),
+    *(("differing_integers", element, _DENSE) for element in ("u8", "i32", "i64")),
+    ("fill_view", "u64", _DENSE),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceKernel:
     """A compiled kernel: its cubin and name in it, how many parameters of 64 bits it has, threads and shared memory."""
@@ -34,60 +46,72 @@ class DeviceKernel:
     shared_bytes: int
 
 
-# What redzones and the stopwatch need, and comparing outputs of the usual formats; others are compiled when needed.
-BASIC = ("mark_zone", "zone_damage", "sum_of_bytes", "keep_busy")
-_USUAL = (
-    *((name, "u8", {}) for name in BASIC),
-    *((name, element, _DENSE) for name in ("largest_size", "differing_floats") for element in ("fp16", "bf16", "fp32")),
-    *(("differing_integers", element, _DENSE) for element in ("u8", "i32", "i64")),
-)
-
-
 @dataclass(slots=True)
 class Ahead:
-    """Compiles of the worker's kernels that are under way, by process; ``done`` is a file that tells of their end."""
+    """Compiles of the worker's kernels that are under way, by process."""
 
-    done: Path
     children: dict[int, str] = field(default_factory=dict)
-    has_failed: bool = False
 
     def wait(self, names: Container[str] | None = None) -> None:
         """Return once those of some names, or all, are compiled, or have failed."""
         for pid in [pid for pid, name in self.children.items() if names is None or name in names]:
-            self.has_failed |= os.waitpid(pid, 0)[1] != 0
+            os.waitpid(pid, 0)
             del self.children[pid]
-            if not self.children and not self.has_failed:
-                with contextlib.suppress(OSError):  # then the next worker begins again, and finds them
-                    self.done.touch()
 
 
 def compile_ahead(capability: tuple[int, int]) -> Ahead:
-    """Begin to compile what is usually needed, side by side in forks, unless Triton has it.
+    """Begin to compile what is usually needed and not kept, side by side in forks.
 
     It is for a process of one thread that has not called the driver yet.
     """
-    source = Path(device_kernels.__file__).read_bytes()
-    digest = hashlib.sha256(repr((triton.__version__, capability)).encode() + source).hexdigest()
-    ahead = Ahead(Path(triton.knobs.cache.dir) / f"kernellab-{digest[:16]}")
-    for name, element, flags in () if ahead.done.exists() else _USUAL:
-        pid = os.fork()
-        if pid == 0:
-            _compile_and_exit(name, capability, element, flags)
-        ahead.children[pid] = name
+    ahead = Ahead()
+    for name, element, flags in _USUAL:
+        if not _path(name, capability, element, flags).exists():
+            pid = os.fork()
+            if pid == 0:
+                _compile_and_exit(name, capability, element, flags)
+            ahead.children[pid] = name
     return ahead
 
 
 def _compile_and_exit(name: str, capability: tuple[int, int], element: str, flags: Mapping[str, bool]) -> NoReturn:
-    status = 1
     try:
-        compiled_device_kernel(name, capability, element, **flags)
-        status = 0
+        device_kernel(name, capability, element, **flags)
     finally:
-        os._exit(status)  # whoever needs the kernel compiles it again, and sees why it cannot be
+        os._exit(0)  # who needs the kernel looks for it, compiles it if it must, and sees why it cannot be
 
 
-def compiled_device_kernel(name: str, capability: tuple[int, int], element: str = "u8", **flags: bool) -> DeviceKernel:
-    """Compile one of the worker's kernels for data of a type, by Triton's name for it; Triton keeps it on disk."""
+def device_kernel(name: str, capability: tuple[int, int], element: str = "u8", **flags: bool) -> DeviceKernel:
+    """Return one of the worker's kernels for data of a type, by Triton's name for it.
+
+    It is kept beside what Triton keeps, whose own cache would hash the whole compiler first, in each process.
+    """
+    path = _path(name, capability, element, flags)
+    with contextlib.suppress(OSError, ValueError, TypeError):  # absent, or broken: it is written anew
+        about, _, binary = path.read_bytes().partition(b"\n")
+        return DeviceKernel(binary, **json.loads(about))
+    kernel = _compiled(name, capability, element, flags)
+    about = json.dumps({key: value for key, value in asdict(kernel).items() if key != "binary"}).encode()
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    with contextlib.suppress(OSError):  # then the next process compiles it again
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(about + b"\n" + kernel.binary)
+        os.replace(temporary, path)
+    return kernel
+
+
+def _path(name: str, capability: tuple[int, int], element: str, flags: Mapping[str, bool]) -> Path:
+    file = "-".join([name, element, *(flag.lower() for flag, is_on in flags.items() if is_on)])
+    return Path(triton.knobs.cache.dir) / f"kernellab-{_digest(capability)}" / f"{file}.cubin"
+
+
+@lru_cache
+def _digest(capability: tuple[int, int]) -> str:
+    source = Path(device_kernels.__file__).read_bytes()
+    return hashlib.sha256(repr((triton.__version__, capability)).encode() + source).hexdigest()[:16]
+
+
+def _compiled(name: str, capability: tuple[int, int], element: str, flags: Mapping[str, bool]) -> DeviceKernel:
     function = getattr(device_kernels, name)
     constants: dict[str, int] = {**flags, "BLOCK": BLOCK}
     types = {**dict.fromkeys(_DATA, f"*{element}"), **_TYPES, **dict.fromkeys(constants, "constexpr")}

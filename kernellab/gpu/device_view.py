@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 
-from kernellab._triton.device_binaries import BASIC, compiled_device_kernel
+from kernellab._triton.device_binaries import BASIC, device_kernel
 from kernellab._triton.device_kernels import BLOCK, DIMENSIONS
 from kernellab.gpu.driver import (
     DeviceBytes,
@@ -20,6 +20,7 @@ from kernellab.gpu.driver import (
     capability_of,
     current_device,
     loaded_function,
+    set_words,
 )
 from kernellab.launch.arguments import TRITON_DTYPES, TensorSpec
 
@@ -42,6 +43,7 @@ COMPARED_DTYPES = frozenset(
 )
 """The dtypes whose outputs are compared without torch."""
 _WORDS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
+_WIDEST_SET = 4
 _NO_PLACE = 2**62
 _BUSY_TURNS = 15_000  # some 80 microseconds
 
@@ -114,6 +116,9 @@ class DeviceView:
     def fill_bits(self, bits: int) -> None:
         """Set the bits of all elements; those of a complex number are two."""
         words, size = _elements_of(self.spec)
+        if _is_dense(words) and size <= _WIDEST_SET:
+            set_words(self.data_ptr(), bits, size, math.prod(words.shape))
+            return
         _launch("fill_view", words, (self.data_ptr(), bits), _WORDS[size])
 
     @property
@@ -144,21 +149,24 @@ def _merged(spec: TensorSpec) -> list[tuple[int, int]]:
     return found or [(1, 1)]
 
 
+def _is_dense(spec: TensorSpec) -> bool:
+    return _merged(spec) in ([(math.prod(spec.shape), 1)], [(1, 1)])
+
+
 def _launch(name: str, spec: TensorSpec, arguments: Sequence[int], element: str, **constants: bool) -> None:
     """Launch a kernel on the elements of a view, if there are any."""
     count, dimensions = math.prod(spec.shape), _merged(spec)
     if not count:
         return
-    is_dense = dimensions in ([(count, 1)], [(1, 1)])
     padded = [(1, 0)] * (DIMENSIONS - len(dimensions)) + dimensions
     sizes, strides = [size for size, _ in padded[1:]], [stride for _, stride in padded]
-    function = _function(name, current_device(), element, IS_DENSE=is_dense, **constants)
+    function = _function(name, current_device(), element, IS_DENSE=_is_dense(spec), **constants)
     function.launch(-(-count // BLOCK), (*arguments, count, *sizes, *strides))
 
 
 @lru_cache
 def _function(name: str, device: int, element: str, **constants: bool) -> DeviceFunction:
-    kernel = compiled_device_kernel(name, capability_of(device), element, **constants)
+    kernel = device_kernel(name, capability_of(device), element, **constants)
     return loaded_function(kernel.binary, kernel.name, kernel.parameters, kernel.threads, kernel.shared_bytes)
 
 

@@ -138,9 +138,7 @@ class DeviceBytes:
 
     def zero_(self) -> DeviceBytes:
         """Set all bytes to zero; the host does not wait."""
-        if self.size_bytes:
-            count = ctypes.c_size_t(self.size_bytes)
-            _call("cuMemsetD8Async", ctypes.c_uint64(self.address), ctypes.c_ubyte(0), count, _DEFAULT_STREAM)
+        set_words(self.address, 0, 1, self.size_bytes)
         return self
 
     def read(self) -> bytes:
@@ -174,6 +172,14 @@ def allocated(size_bytes: int) -> DeviceBytes:
     address = ctypes.c_uint64()
     _call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
     return DeviceBytes(address.value, size_bytes, _Allocation(address.value))
+
+
+def set_words(address: int, bits: int, size_bytes: int, count: int) -> None:
+    """Set words of 1, 2 or 4 bytes in a row; the host does not wait."""
+    if count:
+        word = {1: ctypes.c_ubyte, 2: ctypes.c_ushort, 4: ctypes.c_uint}[size_bytes](bits)
+        name = f"cuMemsetD{8 * size_bytes}Async"
+        _call(name, ctypes.c_uint64(address), word, ctypes.c_size_t(count), _DEFAULT_STREAM)
 
 
 def mapped(handle: IpcHandle, size_bytes: int) -> DeviceBytes:

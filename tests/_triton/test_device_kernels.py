@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import struct
+from pathlib import Path
 
 import pytest
 import torch
+import triton
 
 import kernellab
 from kernellab._triton import device_kernels as kernels
-from kernellab._triton.device_binaries import compiled_device_kernel
+from kernellab._triton.device_binaries import device_kernel
 from kernellab.gpu.device_view import COMPARED_DTYPES
 from kernellab.measure.comparison import difference_of
 from kernellab.measure.tolerance import LIMITS, largest_of, share_of_largest, smallest_of, unit_named
@@ -144,8 +146,18 @@ def test_limits_of_formats_are_those_of_torch() -> None:
 )
 def test_all_parameters_are_words_of_64_bits(name: str, data: int) -> None:
     flags = {"IS_DENSE": True} if name in {"fill_view", "differing_floats"} else {}
-    kernel = compiled_device_kernel(name, (9, 0), "fp32" if "float" in name else "u8", **flags)
+    kernel = device_kernel(name, (9, 0), "fp32" if "float" in name else "u8", **flags)
     assert kernel.binary.startswith(b"\x7fELF")
     assert kernel.threads == 128
     given = {"mark_zone": 3, "fill_view": 12, "differing_floats": 15, "keep_busy": 2}[name]
     assert given <= kernel.parameters <= given + 2  # pointers to scratch memory come last
+
+
+def test_a_kernel_is_kept_and_one_that_is_broken_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    first = device_kernel("keep_busy", (9, 0))
+    (kept,) = tmp_path.glob("kernellab-*/*.cubin")
+    assert device_kernel("keep_busy", (9, 0)) == first
+    kept.write_bytes(b"{")
+    assert device_kernel("keep_busy", (9, 0)) == first
+    assert kept.read_bytes().endswith(first.binary)
