@@ -15,7 +15,7 @@ def traffic_matmul(
     k = tl.arange(0, BK)
     a_at = a + m[:, None] * a_m + k[None, :] * a_k
     b_at = b + k[:, None] * b_k + n[None, :] * b_n
-    total = tl.zeros((BM, BN), tl.int32 if a.dtype.element_ty == tl.int8 else tl.float32)
+    total = tl.zeros((BM, BN), c.dtype.element_ty if c.dtype.element_ty == tl.int32 else tl.float32)
     for start in range(0, K, BK):
         left = tl.load(a_at, mask=k[None, :] < K - start, other=0)
         right = tl.load(b_at, mask=k[:, None] < K - start, other=0)

@@ -24,6 +24,7 @@ from kernellab.traffic.trace import Trace, traced
 
 _OPERATIONS = {"load": ("ld",), "store": ("st",), "atomic": ("atom", "red")}
 _GLOBAL = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum"
+_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 _SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 
 
@@ -61,7 +62,7 @@ def figures(launch: TrafficLaunch, recorded: Mapping[str, Any]) -> Iterator[Figu
     """Yield all figures that are compared."""
     rows = rows_of(replayed(launch, recorded))
     counters = recorded["counters"]
-    through_lsu = [row for row in rows if "tensor" not in row.instruction]
+    through_lsu = [row for row in rows if "bulk" not in row.instruction]
     for operation, names in _OPERATIONS.items():
         for what in ("requests", "sectors"):
             counted = sum(getattr(row, what) for row in _of(through_lsu, operation, "global"))
@@ -72,9 +73,11 @@ def figures(launch: TrafficLaunch, recorded: Mapping[str, Any]) -> Iterator[Figu
                 int(sum(counters.get(_GLOBAL.format(what, name), 0) for name in names)),
             )
     for operation, name in (("load", "ld"), ("store", "st")):
-        shared = [row for row in _of(rows, operation, "shared") if "cp.async" not in row.instruction]
+        shared = _of(rows, operation, "shared")
         counted = sum(row.wavefronts for row in shared)
         yield Figure(launch.name, f"shared {operation} wavefronts", counted, int(counters[_SHARED.format(name)]))
+        conflicts = sum(row.conflicts for row in shared)
+        yield Figure(launch.name, f"shared {operation} conflicts", conflicts, int(counters[_CONFLICTS.format(name)]))
 
 
 def _of(rows: list[TrafficRow] | tuple[TrafficRow, ...], operation: str, space: str) -> list[TrafficRow]:
@@ -84,7 +87,7 @@ def _of(rows: list[TrafficRow] | tuple[TrafficRow, ...], operation: str, space: 
 def main() -> None:
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else RECORD
     content = json.loads(path.read_text(encoding="utf-8"))
-    total, missed = 0, {"requests": set(), "sectors": set(), "wavefronts": set()}
+    total, missed = 0, {"requests": set(), "sectors": set(), "wavefronts": set(), "conflicts": set()}
     for launch in traffic_launches():
         recorded = content["launches"].get(launch.name)
         if recorded is None or "counters" not in recorded:

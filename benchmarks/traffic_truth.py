@@ -79,7 +79,7 @@ def unpacked(text: str) -> bytes:
     return zlib.decompress(base64.b85decode(text))
 
 
-def record(path: Path) -> None:
+def record(path: Path, *, binaries: bool = False) -> None:
     """Count all launches under Nsight Compute and write the record."""
     known = _known_metrics()
     metrics = [name for name in WANTED if name in SURE or name in known]
@@ -88,6 +88,7 @@ def record(path: Path) -> None:
         log = Path(folder) / "ncu.log"
         command = [NCU, "--csv", "--print-units", "base", "--log-file", str(log), "--metrics", ",".join(metrics)]
         command += ["-k", KERNELS, sys.executable, __file__, "--launch", str(compiled)]
+        command += ["--binaries"] if binaries else []
         done = subprocess.run(command, check=False, text=True, capture_output=True)
         sys.stderr.write(done.stdout[-2000:] + done.stderr[-4000:])
         text = log.read_text(encoding="utf-8") if log.exists() else ""
@@ -103,7 +104,6 @@ def record(path: Path) -> None:
         found = content["launches"][name]
         assert kernel == found["kernel"], (name, kernel)
         found["counters"] = counters
-    content["available"] = sorted(name for name in known if re.search(r"shared|global|tma|ldgsts|ldsm", name))
     path.write_text(json.dumps(content, indent=1), encoding="utf-8")
     failed = {name: found["error"] for name, found in content["launches"].items() if "error" in found}
     sys.stdout.write(f"{len(ran)} launches recorded, {len(metrics)} of {len(WANTED)} metrics\n")
@@ -140,7 +140,7 @@ def _rows(text: str) -> list[tuple[str, dict[str, float]]]:
     return list(found.values())
 
 
-def launch_all(path: Path) -> None:
+def launch_all(path: Path, *, binaries: bool) -> None:
     """Launch everything once and write what was compiled; called under Nsight Compute."""
     import torch
     import triton
@@ -169,7 +169,8 @@ def launch_all(path: Path) -> None:
         found["shared"] = compiled.metadata.shared
         for stage in ("ttgir", "ptx"):
             found[stage] = packed(compiled.asm[stage].encode())
-        found["cubin"] = packed(compiled.asm["cubin"])
+        if binaries:
+            found["cubin"] = packed(compiled.asm["cubin"])
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
@@ -181,12 +182,13 @@ def _address(argument: Any) -> int | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", type=Path, metavar="FILE", help="count on this machine's GPU")
+    parser.add_argument("--binaries", action="store_true", help="keep the machine code, too")
     parser.add_argument("--launch", type=Path, metavar="FILE", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.launch:
-        launch_all(chosen.launch)
+        launch_all(chosen.launch, binaries=chosen.binaries)
     elif chosen.record:
-        record(chosen.record)
+        record(chosen.record, binaries=chosen.binaries)
     else:
         parser.error("nothing to do: give --record FILE")
 

@@ -9,15 +9,16 @@ import numpy as np
 
 from kernellab.ir.ptx import Address, Immediate, Operand, PtxInstruction, Vector
 from kernellab.traffic.arithmetic import Array, width_of
-from kernellab.traffic.counting import WARP, Count, global_count, shared_count
+from kernellab.traffic.counting import SECTOR_BYTES, WARP, Count, atomic_count, global_count, shared_count
 from kernellab.traffic.coverage import MAPPED_PROGRAMS, Coverage
 from kernellab.traffic.machine import Machine, RegisterBits, UnknownValue
 from kernellab.traffic.memory import TAG_SHIFT, LaunchMemory
 from kernellab.traffic.relevance import Relevance, destination_of, is_shared
 from kernellab.traffic.shared import SharedMemory
-from kernellab.traffic.tensor_maps import Box, TensorMaps
+from kernellab.traffic.tensor_maps import REPLACED_WORDS, TENSOR_MAP_BYTES, Box, TensorMaps
 
 _MATRIX_BYTES = 16
+_WORD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,8 @@ class Accesses:
         rows = max(addresses.shape[0], 1 if active is None else active.shape[0])
         spread = np.broadcast_to(addresses, (rows, threads))
         lanes = None if active is None else np.broadcast_to(active, spread.shape)
-        found.count.add(global_count(spread, lanes, size), programs if rows == 1 else 1)
+        counted = atomic_count if operation == "atomic" else global_count
+        found.count.add(counted(spread, lanes, size), programs if rows == 1 else 1)
         touched = spread if lanes is None else spread[lanes]
         tags = (touched >> np.uint64(TAG_SHIFT)).astype(np.int64)
         kinds = _kinds(tags)
@@ -283,15 +285,24 @@ class Accesses:
         size: int,
         operation: str,
     ) -> None:
-        found = self._entry(number, instruction, operation, "shared", size)
+        count = self._shared_count(machine, addresses, active, size, operation)
+        self._entry(number, instruction, operation, "shared", size).count.add(count)
+
+    @staticmethod
+    def _shared_count(machine: Machine, addresses: Array, active: Array | None, size: int, operation: str) -> Count:
         programs, threads = machine.shape
         rows = max(addresses.shape[0], 1 if active is None else active.shape[0])
         spread = np.broadcast_to(addresses, (rows, threads))
         lanes = None if active is None else np.broadcast_to(active, spread.shape)
-        found.count.add(shared_count(spread, lanes, size), programs if rows == 1 else 1)
+        found = Count()
+        found.add(shared_count(spread, lanes, size, stores=operation == "store"), programs if rows == 1 else 1)
+        return found
 
     def _async_copy(self, machine: Machine, number: int, instruction: PtxInstruction, active: Array | None) -> None:
-        """Count a copy from global to shared memory; threads whose source is empty only clear what they write."""
+        """Count a copy from global to shared memory; threads whose source is empty only clear what they write.
+
+        The copy is one access of global memory, whose wavefronts are those of writing to shared memory.
+        """
         target, source = (self._address(machine, each) for each in instruction.operands[:2])
         size_operand = instruction.operands[2]
         assert isinstance(size_operand, Immediate)
@@ -303,14 +314,15 @@ class Accesses:
                 return
         assert not isinstance(target, UnknownValue)
         assert not isinstance(source, UnknownValue)
-        self._count_shared(machine, number, instruction, target, active, size, "store")
         loading = active
         if left is not None and not isinstance(left, UnknownValue):
             full = left != 0
             loading = full if active is None else full & active
         if loading is None or loading.any():
             self._count_global(machine, number, instruction, source, loading, size, "load")
-            self.found[number, "shared"].tags.update(self.found[number, "global"].tags)
+        written = self._shared_count(machine, target, active, size, "store")
+        count = Count(wavefronts=written.wavefronts, ideal_wavefronts=written.ideal_wavefronts)
+        self._entry(number, instruction, "load", "global", size).count.add(count)
         if self.shared is not None:
             self.shared.forget(machine, target, active, size, "what was copied to shared memory asynchronously")
 
@@ -319,6 +331,7 @@ class Accesses:
     def _bulk(self, machine: Machine, number: int, instruction: PtxInstruction, active: Array | None) -> None:
         if instruction.name == "tensormap":
             self.maps.replace(machine, instruction)
+            self._count_replaced(machine, number, instruction, active)
             return
         boxes = self.maps.boxes(machine, instruction, active)
         if isinstance(boxes, UnknownValue):
@@ -336,6 +349,20 @@ class Accesses:
         if operation == "load" and self.shared is not None:
             self.shared.forget_all("what a tensor map brought to shared memory")
 
+    def _count_replaced(self, machine: Machine, number: int, instruction: PtxInstruction, active: Array | None) -> None:
+        """Count what setting a field does to shared memory: most are part of a word, which is loaded first."""
+        lanes = np.broadcast_to(np.True_ if active is None else active, machine.shape)
+        warps = int(lanes.reshape(len(lanes), -1, WARP).any(axis=2).sum()) if lanes.shape[1] >= WARP else len(lanes)
+        loads, stores = REPLACED_WORDS.get(instruction.parts[3], (1, 1))
+        if instruction.parts[1] == "cp_fenceproxy":
+            loads, stores = 1, 0
+            copied = Count(warps, warps * TENSOR_MAP_BYTES // SECTOR_BYTES, warps * TENSOR_MAP_BYTES // SECTOR_BYTES)
+            copied.bytes_used = warps * TENSOR_MAP_BYTES
+            self._entry(number, instruction, "atomic", "global", _WORD_BYTES).count.add(copied)
+        for operation, words in (("load", loads), ("store", stores)):
+            count = Count(words * warps, wavefronts=words * warps, ideal_wavefronts=words * warps)
+            self._entry(number, instruction, operation, "shared", _WORD_BYTES, key=operation).count.add(count)
+
     def _cover_boxes(self, machine: Machine, boxes: Box, operation: str) -> None:
         for tag in boxes.tags:
             number = self.memory.number_of(tag)
@@ -350,11 +377,13 @@ class Accesses:
             early = inside & (who < MAPPED_PROGRAMS)
             covered.draw(who[early], places[early], operation != "load")
 
-    def _entry(self, number: int, instruction: PtxInstruction, operation: str, space: str, size: int) -> CountedAccess:
-        key = (number, space)
-        if key not in self.found:
-            self.found[key] = CountedAccess(instruction, operation, space, size)
-        return self.found[key]
+    def _entry(
+        self, number: int, instruction: PtxInstruction, operation: str, space: str, size: int, key: str = ""
+    ) -> CountedAccess:
+        place = (number, space + key)
+        if place not in self.found:
+            self.found[place] = CountedAccess(instruction, operation, space, size)
+        return self.found[place]
 
 
 def _kinds(tags: Array) -> list[int]:

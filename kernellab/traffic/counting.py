@@ -2,8 +2,8 @@
 
 A request is one instruction of one warp with at least one active thread. A sector is 32 aligned bytes; a request moves
 each sector that it touches once. Shared memory has 32 banks of 4 bytes; threads that want different words of one bank
-wait for each other, and each turn is a wavefront. An access of 8 or 16 bytes per thread is done by halves or quarters
-of the warp. See the "Memory Tables" of https://docs.nvidia.com/nsight-compute/ProfilingGuide/ and the chapter on shared
+wait for each other, and each turn is a wavefront. Wide accesses are done part of the warp by part.
+See the "Memory Tables" of https://docs.nvidia.com/nsight-compute/ProfilingGuide/ and the chapter on shared
 memory of the CUDA programming guide.
 """
 
@@ -67,6 +67,22 @@ def global_count(addresses: Array, active: Array | None, size: int) -> Count:
     )
 
 
+def atomic_count(addresses: Array, active: Array | None, size: int) -> Count:
+    """Return the requests and sectors of atomics; threads that update one element take turns, and each moves it."""
+    count = global_count(addresses, active, size)
+    rows = _rows(addresses, active)
+    order = np.sort(rows, axis=1)
+    first = np.ones(order.shape, bool)
+    first[:, 1:] = order[:, 1:] != order[:, :-1]
+    places = np.broadcast_to(np.arange(order.shape[1]), order.shape)
+    turn = places - np.maximum.accumulate(np.where(first, places, 0), axis=1)  # how many threads came before
+    alive = order != _NONE
+    row = np.broadcast_to(np.arange(len(order))[:, None], order.shape)
+    moved = np.stack([row[alive], turn[alive], (order >> 5)[alive]], axis=1)
+    count.sectors = len(np.unique(moved, axis=0))
+    return count
+
+
 def _rows(addresses: Array, active: Array | None) -> Array:
     """Return one ascending row per warp, the addresses of inactive threads at its end and as `_NONE`."""
     signed = addresses.astype(np.int64, copy=False)
@@ -92,31 +108,37 @@ def _distinct(rows: Array, off: Array) -> Array:
     return found
 
 
-def shared_count(addresses: Array, active: Array | None, size: int) -> Count:
-    """Return the requests and wavefronts of accesses to shared memory of ``size`` bytes per thread."""
+def shared_count(addresses: Array, active: Array | None, size: int, *, stores: bool = False) -> Count:
+    """Return the requests and wavefronts of accesses to shared memory of ``size`` bytes per thread.
+
+    A load of 16 bytes per thread is done by halves of the warp; ``stores`` go by halves for 8 and by quarters for 16.
+    Nothing documents that: it is what counters of an H200 say for accesses whose threads share words.
+    """
     signed = _by_warp(addresses.astype(np.int64, copy=False), 0)
     lanes = np.ones(signed.shape, bool) if active is None else _by_warp(np.broadcast_to(active, addresses.shape), False)
     alive = lanes.any(axis=1)
     signed, lanes = signed[alive], lanes[alive]
     if not signed.size:
         return Count()
-    phases = max(1, size // _BANK_BYTES)
-    wavefronts = _turns(signed, lanes, size, phases)
-    busy = lanes.reshape(len(lanes), phases, -1).any(axis=2).sum(axis=1)
+    phases = max(1, size // (_BANK_BYTES if stores else 2 * _BANK_BYTES))
+    wavefronts, least = _turns(signed, lanes, size, phases)
     used = _distinct_words(signed, lanes, size)
     total = int(lanes.sum())
     return Count(
         requests=len(signed),
-        wavefronts=int(wavefronts.sum()),
-        ideal_wavefronts=int(np.minimum(busy, wavefronts).sum()),
+        wavefronts=wavefronts,
+        ideal_wavefronts=least,
         bytes_used=used,
         lanes=total,
         lanes_off=lanes.size - total,
     )
 
 
-def _turns(addresses: Array, lanes: Array, size: int, phases: int) -> Array:
-    """Return the wavefronts of each warp: in each phase, the most words that are wanted of one bank."""
+def _turns(addresses: Array, lanes: Array, size: int, phases: int) -> tuple[int, int]:
+    """Return the wavefronts, in each phase the most words that are wanted of one bank, and how many it takes at least.
+
+    The least is what the words would take if they were spread evenly over the banks.
+    """
     words = (addresses >> 2)[:, :, None] + np.arange(max(1, size // _BANK_BYTES))
     words = np.where(lanes[:, :, None], words, -1).reshape(len(addresses) * phases, -1)
     words = np.sort(words, axis=1)
@@ -126,8 +148,7 @@ def _turns(addresses: Array, lanes: Array, size: int, phases: int) -> Array:
     row = np.broadcast_to(np.arange(len(words))[:, None], words.shape)
     banks = (row * _BANKS + (words & (_BANKS - 1)))[first]
     per_bank = np.bincount(banks, minlength=len(words) * _BANKS).reshape(-1, _BANKS)
-    most: Array = per_bank.max(axis=1).reshape(len(addresses), phases).sum(axis=1)
-    return most
+    return int(per_bank.max(axis=1).sum()), int((-(-first.sum(axis=1) // _BANKS)).sum())
 
 
 def _distinct_words(addresses: Array, lanes: Array, size: int) -> int:

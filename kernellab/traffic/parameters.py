@@ -18,11 +18,10 @@ from kernellab.ir.ptx import PtxKernel, PtxParameter
 from kernellab.traffic.arithmetic import Array
 from kernellab.traffic.machine import parameter_address
 from kernellab.traffic.memory import LaunchBuffer, LaunchMemory
-from kernellab.traffic.tensor_maps import TensorMap, host_map
+from kernellab.traffic.tensor_maps import TENSOR_MAP_BYTES, TensorMap, host_map
 
 SCRATCH = "scratch memory"
 _SCRATCH_BYTES = 1 << 26
-_TENSOR_MAP_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +82,9 @@ class _Binding:
     def _descriptor(self, given: Given) -> None:
         shape, strides = tuple(map(int, given.value.shape)), tuple(map(int, given.value.strides))
         buffer = self._buffer(given.name, given.value.base, given.address)
-        if self.next_parameter().size_bytes == _TENSOR_MAP_BYTES:
+        if self.next_parameter().size_bytes == TENSOR_MAP_BYTES:
             self.descriptors.append((len(self.filled), buffer, given.value))
-            self.filled.append(bytes(_TENSOR_MAP_BYTES))
+            self.filled.append(bytes(TENSOR_MAP_BYTES))
         else:
             self._pointer(buffer)
             self._numbers((*shape, *strides))

@@ -25,9 +25,10 @@ class TrafficRow:
     would hold what it uses; ``bytes`` are 32 per sector, ``bytes_used`` those that threads asked for, each once per
     request, and ``efficiency`` is the second over the first. Shared memory answers a request in ``wavefronts``;
     ``conflicts`` are those that are only there because threads want different words of one bank, ``bytes`` 128 per
-    wavefront, and ``efficiency`` is the share of wavefronts without conflicts. ``lanes_off`` is the share of threads
-    that were masked off in the warps that accessed memory. ``argument`` is None in shared memory, unless it is filled
-    from an argument by the same instruction. ``example`` is the request of the first program that moves most sectors.
+    wavefront, and ``efficiency`` is the share of wavefronts without conflicts. A copy from global to shared memory is
+    one row, that of its argument, with the wavefronts of what it writes, too. ``lanes_off`` is the share of threads
+    that were masked off in the warps that accessed memory. ``argument`` is None in shared memory. ``example`` is the
+    request of the first program that moves most sectors.
     """
 
     line: int | None

@@ -24,6 +24,9 @@ _SWIZZLE_BYTES = 128
 _MOST_ROWS = 256
 _ELEMENT_BYTES = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 4, 9: 8, 10: 2, 11: 4, 12: 4}
 _UNIT_BYTES = 16
+TENSOR_MAP_BYTES = 128
+REPLACED_WORDS = {"global_address": (0, 1), "global_dim": (0, 1), "global_stride": (1, 2)}
+"""The words of shared memory that setting a field loads and stores; of all others one each, as machine code shows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import numpy as np
 from kernellab.ir.ptx import PtxKernel
 from kernellab.traffic.accesses import Accesses, CountedAccess
 from kernellab.traffic.arithmetic import Array
+from kernellab.traffic.assembler import assembled
 from kernellab.traffic.coverage import Coverage
 from kernellab.traffic.machine import KernelLaunch, Machine, NotFollowed
 from kernellab.traffic.memory import StaleRead
@@ -66,6 +67,7 @@ def traced(
     ``wave`` is how many programs run at a time. Where all programs would take more than ``most_lane_steps`` executed
     instructions of threads, the first, the last and random ones are run, as many as that allows.
     """
+    kernel = assembled(kernel)
     for follows_stores in (False, True):
         try:
             return _traced(kernel, grid, bound, shared_bytes, wave, most_lane_steps, follows_stores=follows_stores)

@@ -1,0 +1,221 @@
+"""What the assembler changes about accesses on the way from PTX to machine code, as far as it was seen to.
+
+ptxas says nothing about this; the rules are those of its machine code, and hold for the recorded launches:
+
+- a load that another one repeats, with no write or barrier between, is left out;
+- loads from shared memory that lie side by side become one of 8 or 16 bytes, where they are known to be aligned;
+- at the end of a kernel, after the last barrier, threads leave that have nothing to store any more, so that what is
+  loaded there from shared memory and stored as it is, is loaded by the threads that store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernellab.ir.ptx import Address, Operand, PtxInstruction, PtxKernel, Register, Symbol, Vector
+from kernellab.traffic.alignment import known_zeros
+from kernellab.traffic.arithmetic import width_of
+from kernellab.traffic.relevance import destination_of, is_access, is_shared, registers_in, sources_of, written_by
+
+_WORD = 4
+_WIDEST = 16
+
+
+def assembled(kernel: PtxKernel) -> PtxKernel:
+    """Return a kernel with the accesses that its machine code has."""
+    zeros = known_zeros(kernel)
+    blocks = tuple(_without_repeats(_merged(block, zeros)) for block in kernel.blocks)
+    return replace(kernel, blocks=_with_early_ends(blocks))
+
+
+def _parts_memory(instruction: PtxInstruction) -> bool:
+    """Tell whether loads on both sides of an instruction may differ: a write, a barrier, a call."""
+    if instruction.name in {"bar", "barrier", "membar", "fence", "call", "mbarrier", "tensormap", "cp", "wgmma"}:
+        return True
+    return is_access(instruction) and instruction.name not in {"ld", "ldu", "ldmatrix"}
+
+
+def _is_plain_load(instruction: PtxInstruction) -> bool:
+    return instruction.name == "ld" and is_access(instruction) and not {"volatile", "acquire"} & set(instruction.parts)
+
+
+# repeated loads
+
+
+def _without_repeats(block: Sequence[PtxInstruction]) -> tuple[PtxInstruction, ...]:
+    """Return a block with repeated loads replaced by moves of what the first of them loaded."""
+    known: dict[tuple[object, ...], PtxInstruction] = {}
+    found: list[PtxInstruction] = []
+    for each in block:
+        if _parts_memory(each):
+            known.clear()
+        first = known.get(_key(each)) if _is_plain_load(each) else None
+        if first is not None:
+            found += _moves(each, first)
+            continue
+        written = set(written_by(each))
+        known = {key: load for key, load in known.items() if not written & {*_registers(load), *written_by(load)}}
+        if _is_plain_load(each) and not written & set(_registers(each)):
+            known[_key(each)] = each
+        found.append(each)
+    return tuple(found)
+
+
+def _key(instruction: PtxInstruction) -> tuple[object, ...]:
+    return instruction.parts, instruction.operands[1:], instruction.guard, instruction.negated
+
+
+def _registers(instruction: PtxInstruction) -> list[str]:
+    return [name for operand in sources_of(instruction) for name in registers_in(operand)]
+
+
+def _moves(load: PtxInstruction, first: PtxInstruction) -> list[PtxInstruction]:
+    parts = ("mov", f"b{max(16, width_of(load.type))}")
+    pairs = zip(_members(load), _members(first), strict=True)
+    return [replace(load, parts=parts, operands=pair) for pair in pairs if pair[0] != pair[1]]
+
+
+def _members(load: PtxInstruction) -> tuple[Operand, ...]:
+    destination = destination_of(load)
+    assert destination is not None
+    return destination.members if isinstance(destination, Vector) else (destination,)
+
+
+# neighbouring loads from shared memory
+
+
+def _merged(block: Sequence[PtxInstruction], zeros: dict[str, int]) -> tuple[PtxInstruction, ...]:
+    found: list[PtxInstruction] = []
+    window: list[PtxInstruction] = []
+    for each in block:
+        if _parts_memory(each):
+            found += _joined(window, zeros)
+            window = []
+        window.append(each)
+    return (*found, *_joined(window, zeros))
+
+
+def _joined(window: Sequence[PtxInstruction], zeros: dict[str, int]) -> list[PtxInstruction]:
+    """Return a run without writes, its loads of neighbouring words put together where the first of them stands."""
+    groups: dict[Operand, list[tuple[int, PtxInstruction]]] = {}
+    for place, each in enumerate(window):
+        if _is_plain_load(each) and is_shared(each) and each.guard is None and width_of(each.type) == 8 * _WORD:
+            groups.setdefault(_address(each).base, []).append((place, each))
+    result: list[PtxInstruction | None] = list(window)
+    for base, loads in groups.items():
+        aligned = min(_WIDEST, 1 << _zeros_of(base, zeros))
+        between = window[loads[0][0] : loads[-1][0]]
+        if aligned > _WORD and not any(set(registers_in(base)) & set(written_by(each)) for each in between):
+            _join(loads, aligned, result)
+    return [each for each in result if each is not None]
+
+
+def _join(loads: Sequence[tuple[int, PtxInstruction]], aligned: int, result: list[PtxInstruction | None]) -> None:
+    """Replace loads in ``result`` by wider ones; one of 16 bytes may leave its last word unused."""
+    words: dict[int, tuple[int, PtxInstruction, Operand]] = {}
+    for place, load in loads:
+        for index, member in enumerate(_members(load)):
+            words.setdefault(_address(load).offset_bytes + _WORD * index, (place, load, member))
+    replaced: set[int] = set()
+    for size in (_WIDEST, 2 * _WORD):
+        if size > aligned:
+            continue
+        for start in sorted({offset // size * size for offset in words}):
+            parts = [words.get(start + _WORD * index) for index in range(size // _WORD)]
+            places = {part[0] for part in parts if part is not None}
+            whole = None not in parts[: max(2, size // _WORD - 1)] and len(places) > 1 and not places & replaced
+            if whole and _covers(loads, places, start, size):
+                replaced |= places
+                _put(parts, start, places, result)
+
+
+def _covers(loads: Sequence[tuple[int, PtxInstruction]], places: set[int], start: int, size: int) -> bool:
+    """Tell whether the loads at some places lie within a range of bytes."""
+    taken = [load for place, load in loads if place in places]
+    spans = [(_address(load).offset_bytes, _WORD * len(_members(load))) for load in taken]
+    return all(offset >= start and offset + length <= start + size for offset, length in spans)
+
+
+def _put(
+    parts: Sequence[tuple[int, PtxInstruction, Operand] | None],
+    start: int,
+    places: set[int],
+    result: list[PtxInstruction | None],
+) -> None:
+    first = min(places)
+    load = next(part[1] for part in parts if part is not None and part[0] == first)
+    members = tuple(Symbol("_") if part is None else part[2] for part in parts)
+    address = replace(_address(load), offset_bytes=start)
+    name = ("ld", "shared", f"v{len(members)}", load.type)
+    for place in places:
+        result[place] = None
+    result[first] = replace(load, parts=name, operands=(Vector(members), address))
+
+
+def _address(load: PtxInstruction) -> Address:
+    operand = load.operands[1]
+    assert isinstance(operand, Address)
+    return operand
+
+
+def _zeros_of(base: Operand, zeros: dict[str, int]) -> int:
+    """Return how many of the lowest bits of a base are known to be zero."""
+    if isinstance(base, Register):
+        return zeros.get(base.name, 0)
+    return 4 if isinstance(base, Symbol) else 0
+
+
+# threads that leave early
+
+
+def _with_early_ends(blocks: tuple[tuple[PtxInstruction, ...], ...]) -> tuple[tuple[PtxInstruction, ...], ...]:
+    """Return the blocks of a kernel with the predicate of its last stores on the loads that only they use."""
+    last = max((index for index, block in enumerate(blocks) if block), default=None)
+    if last is None or blocks[last][-1].name != "ret":
+        return blocks
+    block = blocks[last]
+    barriers = [place for place, each in enumerate(block) if each.name in {"bar", "barrier"}]
+    if not barriers:
+        return blocks
+    tail = block[barriers[-1] + 1 :]
+    effects = [each for each in tail if _parts_memory(each)]
+    guards = {(each.guard, each.negated) for each in effects}
+    if len(guards) != 1 or (None, False) in guards:
+        return blocks
+    ((guard, negated),) = guards
+    changed = tuple(
+        replace(each, guard=guard, negated=negated)
+        if each.name == "ld" and is_shared(each) and each.guard is None and _is_only_stored(each, tail)
+        else each
+        for each in _guard_first(tail, guard)
+    )
+    return (*blocks[:last], (*block[: barriers[-1] + 1], *changed), *blocks[last + 1 :])
+
+
+def _is_only_stored(load: PtxInstruction, tail: Sequence[PtxInstruction]) -> bool:
+    """Tell whether all that is done with a loaded value is to store it, not to compute with it."""
+    names = set(written_by(load))
+    users = [each for each in tail if names & {*_registers(each), *_guards(each)}]
+    operands = [operand for each in users for operand in each.operands if isinstance(operand, Address)]
+    addresses = {name for operand in operands for name in registers_in(operand)}
+    return all(each.name in {"st", "red", "atom"} for each in users) and not names & addresses
+
+
+def _guards(instruction: PtxInstruction) -> list[str]:
+    return [] if instruction.guard is None else [instruction.guard.name]
+
+
+def _guard_first(tail: Sequence[PtxInstruction], guard: Register | None) -> list[PtxInstruction]:
+    """Return instructions with those that make a predicate, and what they derive from, before all others."""
+    needed = set() if guard is None else {guard.name}
+    early: set[int] = set()
+    for place in range(len(tail) - 1, -1, -1):
+        if needed & set(written_by(tail[place])):
+            early.add(place)
+            needed |= set(_registers(tail[place]))
+            needed |= set(_guards(tail[place]))
+    if any(is_access(tail[place]) for place in early):
+        return list(tail)
+    first = [each for place, each in enumerate(tail) if place in early]
+    return [*first, *(each for place, each in enumerate(tail) if place not in early)]
