@@ -91,11 +91,15 @@ def _path_text(names: Sequence[str], path: tuple[int, ...]) -> str:
 
 @dataclass(slots=True)
 class Compiler:
-    """Compiles jobs on a pool of workers and keeps every result, in memory and under ``folder``."""
+    """Compiles jobs on a pool of workers and keeps every result under ``folder``, the latest in memory.
+
+    A compiled product takes 70 KB of memory, so of ten thousand configs not all are held: ``most_held`` are.
+    """
 
     pool: Pool
     folder: Path
     timeout_s: float
+    most_held: int = 2048
     _done: dict[str, Compiled] = field(default_factory=dict)
     _graphs: dict[str, Graph] = field(default_factory=dict)
     _building: dict[str, threading.Lock] = field(default_factory=dict)
@@ -126,8 +130,14 @@ class Compiler:
         with held(building, stop, _subject(job)):  # of two threads that want the same kernel, one waits for the other
             known = self._in_memory(digest) or self._from_disk(digest, job)
             known = known or self._build(digest, job, timeout_s, stop)
-            self._done[digest] = replace(known, from_cache=True)
+            self._hold(digest, replace(known, from_cache=True))
         return known
+
+    def _hold(self, digest: str, compiled: Compiled) -> None:
+        with self._lock:
+            self._done[digest] = compiled
+            while len(self._done) > self.most_held:
+                del self._done[next(iter(self._done))]
 
     def stream(
         self,
@@ -175,8 +185,9 @@ class Compiler:
     def graph(self, job: CompileJob, timeout_s: float | None = None) -> Graph:
         """Return the graph of the job's TTIR, compiling no further than that."""
         digest = job.digest
-        if digest in self._done and self._done[digest].labels == job.closure.labels:
-            return self._done[digest].graph
+        known = self._done.get(digest)
+        if known is not None and known.labels == job.closure.labels:
+            return known.graph
         key = f"{digest}{job.closure.labels}"
         if key not in self._graphs:
             text = self._ask(graph_of_job, job, job, timeout_s)

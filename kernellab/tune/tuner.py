@@ -283,6 +283,9 @@ class Tuner:
             self._fresh.add(config)
         self._rows[config] = replace(row, device_index=device)
         self._counts.add(row)
+        bound_ms = self._bound_ms()
+        if row.time_ms is None or (bound_ms is not None and row.time_ms > bound_ms):
+            del self._candidates[config]  # of ten thousand, those that lose would fill the memory
         if type(result) not in _NOT_OF_A_CONFIG:
             self.record([self._rows[config]])
 

@@ -309,6 +309,16 @@ def test_leaving_a_stream_stops_what_is_under_way(fresh: kernellab.Lab) -> None:
     assert fresh.compile(samples.add_kernel, **ADD).resources.fits
 
 
+def test_of_many_results_the_latest_are_held_in_memory_and_the_others_found_on_disk(fresh: kernellab.Lab) -> None:
+    fresh.compiler.most_held = 2
+    first, second, third = (fresh.compiler.compile(job) for job in jobs_of(fresh, [32, 64, 128]))
+    again = [fresh.compiler.compile(job) for job in jobs_of(fresh, [128, 64, 32])]
+    assert [each.from_cache for each in again] == [True] * 3
+    assert [each.digest for each in again] == [third.digest, second.digest, first.digest]
+    assert again[2].graph is not first.graph
+    assert again[0].graph is third.graph
+
+
 def test_two_threads_that_want_one_kernel_compile_it_once(fresh: kernellab.Lab) -> None:
     (job,) = jobs_of(fresh, [256])
     found = [compiled for _, compiled in fresh.compiler.stream([job, job])]
