@@ -179,11 +179,8 @@ def _with_lab(name: str, what: str) -> Line:
 
 
 def await_workers(lab: Any) -> None:
-    from kernellab.gpu.worker import warm_up
-    from kernellab.workers.worker import Job
-
     lab.start(wait=True)
-    lab.launches.trials.worker(0).run(Job(warm_up, 0, "the GPU worker"), 120)
+    lab.launches.trials.wait_ready(0)
 
 
 def machine() -> str:
