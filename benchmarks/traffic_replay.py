@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.traffic_launches import TrafficLaunch, traffic_launches
+from benchmarks.traffic_launch import TrafficLaunch
+from benchmarks.traffic_launches import traffic_launches
 from benchmarks.traffic_truth import RECORD, unpacked
 from kernellab.ir.ptx import ptx_kernel
 from kernellab.traffic.launch import rows_of

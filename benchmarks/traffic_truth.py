@@ -145,7 +145,8 @@ def launch_all(path: Path, *, binaries: bool) -> None:
     import torch
     import triton
 
-    from benchmarks.traffic_launches import on_device, traffic_launches
+    from benchmarks.traffic_launch import on_device
+    from benchmarks.traffic_launches import traffic_launches
 
     triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device="cuda", dtype=torch.int8))
     content: dict[str, Any] = {
