@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Iterator
 
 from kernellab.commands.parser import TESTED, parser
-from kernellab.commands.schema import ANSWERS, ERROR, HEAD, JsonField
+from kernellab.commands.schema import ANSWERS, ERROR, HEAD, ROWS, JsonField
 
 LEAD = f"""# Command line
 
@@ -14,6 +14,10 @@ LEAD = f"""# Command line
 and says what a kernel file is. Exit status: 0; 1 where the kernel or its file is at fault; 2 for a wrong call; 130 when
 interrupted.
 """
+BEFORE = {
+    "tune": ", after the parameters of its config",
+    "bench": ", after what was swept, and with the parameters of its config",
+}
 JSON = """## JSON
 
 With `--json`, each command writes one object. Every answer and every error begins with:
@@ -27,6 +31,8 @@ def page() -> str:
         parts += [f"## `{name}`", f"{words[:1].upper()}{words[1:]}.", *_options(command)]
         if name in ANSWERS:
             parts += ["Its JSON has, after the head:", *_table(ANSWERS[name])]
+        if name in ROWS:
+            parts += [f"Each of its `rows` has{BEFORE.get(name, '')}:", *_table(ROWS[name])]
     parts += [JSON, *_table(HEAD), "### Errors", "In place of an answer, `error` is an object of:", *_table(ERROR)]
     return "\n\n".join(part.strip("\n") for part in _rows_together(parts)) + "\n"
 

@@ -33,6 +33,9 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+_ONE = "the file and the kernel in it; a file with one kernel needs no name"
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser; what it returns has ``command``, a name of `kernellab.commands.verbs.COMMANDS`."""
     top = _Parser(
@@ -112,7 +115,7 @@ def _add_keeping(commands: Any) -> None:
     listing = _command(commands, "ls", "list the kept kernels")
     listing.add_argument("search", nargs="?", default="", help="a part of name, tags, notes or source")
     export = _of_file(
-        commands, "export", "write a kernel as a file that needs nothing of the lab", f"{FORM}, or a kept NAME"
+        commands, "export", "write a kernel as a file that needs nothing of the lab", f"{_ONE}; or a kept NAME"
     )
     export.add_argument(
         "--as", dest="kind", choices=_KINDS, help="what to write; module, with its decorators, if left out"
@@ -123,7 +126,7 @@ def _add_keeping(commands: Any) -> None:
     demo.add_argument("--page", default="build/quickstart.html")
 
 
-def _of_file(commands: Any, name: str, words: str, what: str = FORM) -> argparse.ArgumentParser:
+def _of_file(commands: Any, name: str, words: str, what: str = _ONE) -> argparse.ArgumentParser:
     """Add a command on a kernel of a file."""
     added = _command(commands, name, words)
     added.add_argument("kernel", metavar=FORM, help=what)

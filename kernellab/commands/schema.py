@@ -158,14 +158,7 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
     ),
     "ls": _fields(
         ("search", "string", "what was searched for"),
-        (
-            "rows",
-            "array of objects",
-            (
-                "the versions: `id`, `label`, `cell` (or file), `created`, `last_launch` (seconds since 1970, or "
-                "null), `launches`, `runs`, `config`, `best_ms`, `where`, `tags`, `notes`"
-            ),
-        ),
+        ("rows", "array of objects", "a row per version, the best match first"),
     ),
     "export": _fields(
         ("path", "string", "the file"),
@@ -175,3 +168,98 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
     ),
 }
 """By command, what follows the head. ``compile --stage`` adds ``text``, the text of the stage."""
+
+
+_OPTIONS = _fields(
+    ("num_warps", "integer or null", "warps of a program, as the config sets it"),
+    ("num_stages", "integer or null", "stages of a pipelined loop"),
+    ("num_ctas", "integer or null", "blocks of a cluster"),
+    ("maxnreg", "integer or null", "the limit of registers of a thread"),
+)
+_OUTCOME = _fields(
+    (
+        "status",
+        "string",
+        "`ok`, `pruned`, `cannot_run`, `compile_error`, `fault`, `timeout`, `wrong`, `differs` or `not_timed`",
+    ),
+    ("reason", "string", "why it is not `ok`"),
+    ("time_ms", "number or null", "the median, with a flushed L2; null where it was not timed"),
+    ("low_ms", "number or null", "the lower bound of the median, with 99 % confidence"),
+    ("high_ms", "number or null", "the upper bound"),
+    ("samples", "integer", "how often it was timed"),
+    ("cold_ms", "number or null", "the median with a flushed L2, of a finalist"),
+    ("compile_s", "number or null", "seconds of its compile"),
+    ("registers", "integer or null", "of a thread"),
+    ("spill_bytes", "integer or null", "of a thread"),
+    ("shared_bytes", "integer or null", "of a block"),
+    ("occupancy", "number or null", "the theoretical share of resident warps, 0 to 1"),
+    ("limiter", "string or null", "what bounds the occupancy"),
+    ("gbps", "number or null", "GB/s, if each byte that the kernel needs moves once"),
+    ("tflops", "number or null", "TFLOP/s of its dots"),
+    ("rank", "integer or null", "from 1; null where it does not count"),
+)
+ROWS: Mapping[str, tuple[JsonField, ...]] = {
+    "traffic": _fields(
+        ("line", "integer or null", "of the source"),
+        ("file", "string or null", "the file of the source"),
+        ("operation", "string", "`load`, `store` or `atomic`"),
+        ("space", "string", "`global` or `shared`"),
+        ("argument", "string or null", "the argument; null in shared memory that no argument fills"),
+        ("requests", "integer", "instructions of warps"),
+        ("sectors", "integer", "of 32 bytes that they move in global memory"),
+        ("ideal_sectors", "integer", "that would hold what they use"),
+        ("wavefronts", "integer", "in which shared memory answers them"),
+        ("conflicts", "integer", "wavefronts that bank conflicts add"),
+        ("bytes", "integer", "that are moved: 32 for a sector, 128 for a wavefront"),
+        ("bytes_used", "integer", "that threads asked for, each once per request"),
+        (
+            "efficiency",
+            "number or null",
+            "used over moved; in shared memory, the share of wavefronts without conflicts",
+        ),
+        ("lanes_off", "number", "the share of threads that were masked off"),
+        ("instruction", "string", "the instruction of PTX"),
+    ),
+    "tune": (*_OPTIONS, *_OUTCOME),
+    "bench": (
+        *_fields(("implementation", "string", "what was measured: the kernel or a peer")),
+        *_OPTIONS,
+        *_OUTCOME,
+        *_fields(
+            ("speedup", "number or null", "how many times longer the reference takes"),
+            ("speedup_low", "number or null", "the lower bound of that"),
+            ("speedup_high", "number or null", "the upper bound"),
+            ("bytes", "integer or null", "what a launch moves, if each byte moves once"),
+            ("flops", "integer or null", "what its dots compute"),
+            ("fp_ops", "integer or null", "other floating-point operations"),
+            ("intensity", "number or null", "flops per byte"),
+            ("share", "number or null", "the part of the ceiling of the device that is reached"),
+            ("bound", "string or null", "which ceiling that is: `memory` or `compute`"),
+            ("dot_dtype", "string or null", "the dtype of the dots"),
+            ("clock_mhz", "integer or null", "of the device meanwhile"),
+            ("temperature_c", "integer or null", "of the device meanwhile"),
+            ("device", "string or null", "the model; null without a GPU"),
+            ("driver", "string or null", "its version"),
+            ("target", "string", "what was compiled for"),
+            ("triton", "string", "the version of Triton"),
+            ("torch", "string", "the version of torch"),
+            ("created", "string", "when, as ISO 8601"),
+        ),
+    ),
+    "ls": _fields(
+        ("id", "integer", "the number of the version"),
+        ("label", "string", "`name@2`"),
+        ("cell", "string", "the cell or file that it comes from"),
+        ("created", "number", "seconds since 1970"),
+        ("launches", "integer", "how often cells launched it"),
+        ("runs", "integer", "how often it was run for a trial, as by `run`"),
+        ("last_launch", "number or null", "seconds since 1970"),
+        ("config", "string", "the best config that was measured, else that of the last launch"),
+        ("best_ms", "number or null", "the best time"),
+        ("where", "string", "what that was measured on"),
+        ("tags", "array of strings", "its tags"),
+        ("notes", "array of strings", "its notes"),
+    ),
+}
+"""By command, the fields of each of its ``rows``. Before them stand, in ``tune``, the parameters of the configs; in
+``bench``, what was swept, and after ``implementation`` the parameters of configs."""

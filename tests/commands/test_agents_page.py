@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from docs.pages import commands
-from kernellab.commands.schema import ANSWERS
+from kernellab.commands.schema import ANSWERS, ROWS
 from kernellab.commands.verbs import COMMANDS
 from tests.commands.conftest import Call
 
@@ -35,4 +35,5 @@ def test_the_page_of_the_command_line_has_every_command_option_and_field() -> No
         section = page.partition(f"\n## `{name}`\n")[2].partition("\n## ")[0]
         for action in parser._actions:
             assert all(option in section for option in action.option_strings if action.dest != "help")
-        assert all(f"| `{field.name}` |" in section for field in ANSWERS.get(name, ()))
+        fields = (*ANSWERS.get(name, ()), *ROWS.get(name, ()))
+        assert all(f"| `{field.name}` |" in section for field in fields)

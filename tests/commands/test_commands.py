@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernellab.commands.schema import ANSWERS, EFFECTS, HEAD
+from kernellab.commands.schema import ANSWERS, EFFECTS, HEAD, ROWS
 from tests.commands.conftest import Call
 
 CALLS = {
@@ -21,11 +21,20 @@ CALLS = {
 }
 
 
+# Columns of rows that are named by the call: what is swept, and the parameters of configs.
+CHOSEN = {"tune": ("BLOCK",), "bench": ("n", "BLOCK")}
+
+
 @pytest.mark.parametrize("command", ANSWERS)
 def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab: Call, command: str) -> None:
+    if command == "ls":
+        kernellab("run", "add.py")
     called = kernellab(*CALLS[command], "--json")
     assert called.status == 0
     assert list(called.json) == [field.name for field in (*HEAD, *ANSWERS[command])]
+    if command in ROWS:
+        row = next(row for row in called.json["rows"])
+        assert [name for name in row if name not in CHOSEN.get(command, ())] == [field.name for field in ROWS[command]]
     assert called.json["schema"] == 1
     assert called.json["command"] == command
     assert ("imported" in called.err) is (command != "ls")
