@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -62,8 +62,10 @@ def main(arguments: list[str]) -> None:
         if given.anew:
             given.out.unlink(missing_ok=True)
         _import_all()
+        begin = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="kernellab-bench-", ignore_cleanup_errors=True) as folder:
-            _measure_all(names, Path(folder), lines, given.out, time.monotonic() + given.budget)
+            works = partial(_works, Path(folder), lines)
+            measure_all(names, works, lines, given.out, lambda: given.budget - time.monotonic() + begin)
     text = table(_lines(given.table or given.out))
     print(text)
     if given.table is None:
@@ -85,15 +87,21 @@ def _lines(path: Path) -> list[Line]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def _measure_all(names: list[str], folder: Path, lines: list[Line], out: Path, deadline: float) -> None:
-    """Measure what the lines lack, and append it to the file; nothing is begun shortly before the deadline."""
-    known = {(line["workload"], line["what"]) for line in lines}
+def measure_all(
+    names: Iterable[str],
+    works: Callable[[str], Iterable[tuple[str, Callable[[], Line]]]],
+    lines: list[Line],
+    out: Path,
+    left_s: Callable[[], float],
+) -> None:
+    """Measure what the lines lack, and append it to the file; nothing is begun when little time is left."""
+    names, known = list(names), {(line["workload"], line["what"]) for line in lines}
     known -= {(name, cold) for name in names for cold, warm in COLD.items() if (name, warm) not in known}
     for name in names:
-        for what, work in _works(name, folder / name, lines):
+        for what, work in works(name):
             if (name, what) in known:
                 continue
-            if deadline - time.monotonic() < NEARLY_S:
+            if left_s() < NEARLY_S:
                 print(f"left out for want of time: {name} {what} and what follows", flush=True)
                 return
             begin = time.monotonic()
@@ -109,8 +117,9 @@ def _measure_all(names: list[str], folder: Path, lines: list[Line], out: Path, d
             print(name, what, json.dumps(shown), flush=True)
 
 
-def _works(name: str, folder: Path, lines: list[Line]) -> Iterator[tuple[str, Any]]:
+def _works(root: Path, lines: list[Line], name: str) -> Iterator[tuple[str, Callable[[], Line]]]:
     """Yield what is measured of a workload: its name, and what measures it."""
+    folder = root / name
     for what, own in (("lab", "lab"), ("lab ready", "ready"), ("lab warm", "lab")):
         yield what, partial(_child, partial(_with_lab, name, what), folder / own)
     for tuner, tune in (("triton", _with_triton), ("inductor", _with_inductor)):
@@ -147,13 +156,11 @@ def _work(name: str) -> Any:
     return work
 
 
-def _told(work: Any, begin: float, pick: Any, **more: Any) -> Line:
-    """Return what was measured, by the clock of now; the outputs are looked at after that."""
+def _seconds_since(begin: float) -> float:
     import torch
 
     torch.cuda.synchronize()
-    seconds = time.perf_counter() - begin
-    return {"seconds": seconds, "pick": pick() if callable(pick) else pick, "error": work.error(), **more}
+    return time.perf_counter() - begin
 
 
 def _with_lab(name: str, what: str) -> Line:
@@ -162,20 +169,21 @@ def _with_lab(name: str, what: str) -> Line:
     work = _work(name)
     begin = time.perf_counter()
     with kernellab.Lab() as lab:
-        started = begin
         if what == "lab ready":
             await_workers(lab)
-        if what != "lab":
-            started = time.perf_counter()
+        started = begin if what == "lab" else time.perf_counter()
         tuning = lab.tune(work.kernel, work.grid, *work.arguments)
-        more = {
+        seconds = _seconds_since(started)
+        return {
+            "seconds": seconds,
             "start": started - begin,
+            "pick": tuning.best.all_kwargs(),
+            "error": work.error(),
             "from_cache": tuning.from_cache,
             "notes": list(tuning.notes),
             "statuses": {str(status): int(count) for status, count in tuning.frame.status.value_counts().items()},
             "machine": machine(),
         }
-        return _told(work, started, tuning.best.all_kwargs(), **more)
 
 
 def await_workers(lab: Any) -> None:
@@ -197,7 +205,8 @@ def _with_triton(name: str) -> Line:
     work.kernel.cache_results = True
     begin = time.perf_counter()
     work.kernel[work.grid](*work.arguments)
-    return _told(work, begin, work.kernel.best_config.all_kwargs)
+    seconds = _seconds_since(begin)
+    return {"seconds": seconds, "pick": work.kernel.best_config.all_kwargs(), "error": work.error()}
 
 
 def _with_inductor(name: str) -> Line:
@@ -217,7 +226,8 @@ def _with_inductor(name: str) -> Line:
     launch = torch.compile(call)
     begin = time.perf_counter()
     launch(*work.arguments)
-    return _told(work, begin, pick)
+    seconds = _seconds_since(begin)
+    return {"seconds": seconds, "pick": pick(), "error": work.error()}
 
 
 def _judge(name: str, picks: Mapping[str, Any]) -> Line:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import kernellab
+from benchmarks.forked import ChildFailed
+from benchmarks.tune import measure_all
 from benchmarks.tune_kernels import LOADED_VALUES_DECIDE, WORKLOADS, workload
 from benchmarks.tune_table import table
 from kernellab.measure.config import Config
@@ -64,6 +69,42 @@ def test_lists_are_as_long_as_the_goals_ask() -> None:
 
 def line(what: str, seconds: float = 0.0, **more: Any) -> dict[str, Any]:
     return {"workload": "matmul", "what": what, "seconds": seconds, "error": 0.001, **more}
+
+
+def measured(names: list[str], lines: list[dict[str, Any]], out: Path, left_s: Iterator[float]) -> list[str]:
+    """Return what is measured of some workloads, each of which takes some of the time that is left."""
+    done: list[str] = []
+
+    def works(name: str) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+        for what in ("lab", "lab warm", "triton"):
+
+            def work(what: str = what) -> dict[str, Any]:
+                done.append(f"{name} {what}")
+                if what == "triton":
+                    raise ChildFailed("a child ended with status 9")
+                return {"seconds": 1.0}
+
+            yield what, work
+
+    measure_all(names, works, lines, out, lambda: next(left_s))
+    return done
+
+
+def test_what_the_file_has_is_not_measured_again_but_a_cold_one_whose_warm_one_is_missing(tmp_path: Path) -> None:
+    out = tmp_path / "tune.jsonl"
+    assert measured(["matmul"], [], out, iter([90.0, 90.0, 10.0])) == ["matmul lab", "matmul lab warm"]
+    lines = [json.loads(text) for text in out.read_text().splitlines()]
+    assert [(each["workload"], each["what"], each["seconds"]) for each in lines] == [
+        ("matmul", "lab", 1.0),
+        ("matmul", "lab warm", 1.0),
+    ]
+    assert measured(["matmul"], lines, out, itertools.repeat(90.0)) == ["matmul triton"]
+    assert measured(["matmul"], lines[:1], out, itertools.repeat(90.0)) == [
+        "matmul lab",
+        "matmul lab warm",
+        "matmul triton",
+    ]
+    assert "failed matmul triton: a child ended with status 9" in table(lines)
 
 
 def test_the_table_has_the_ratios_and_names_what_was_missed() -> None:
