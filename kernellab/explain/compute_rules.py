@@ -1,0 +1,294 @@
+"""Rules on what is computed and by how many: units, precision, registers, programs, waves, and the launch itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from kernellab.explain.facts import DotFacts, Facts, LineFacts
+from kernellab.explain.gain import Proposal
+from kernellab.explain.model import Bound, bound_of, last_wave_loss, times_of
+from kernellab.explain.result import Cause
+
+_FEW_WARPS = 8  # resident on a multiprocessor; latency is not hidden by fewer
+_LEAST_SHARE = 0.3
+_NARROW_KINDS = frozenset({"fp16", "bf16", "fp8", "int8"})
+
+
+def no_tensor_cores(facts: Facts) -> Proposal | None:
+    """A product of matrices is computed by ordinary multiplications and additions."""
+    dots = [dot for dot in facts.dots if not dot.on_tensor_cores and dot.kind != "fp64"]
+    times = times_of(facts)
+    if dots:
+        worst = max(dots, key=lambda dot: dot.flops)
+        text = (
+            f"the product in line {worst.line} runs without the tensor cores, by ordinary multiplications: "
+            f"its operands are {worst.kind}, multiplied exactly. Let tl.dot take input_precision='tf32' (or 'tf32x3' "
+            "for nearly full precision), or give it fp16 or bf16 operands."
+        )
+        kind = "tf32" if worst.kind == "fp32" else worst.kind
+        on_cores = tuple(replace(d, kind=kind, on_tensor_cores=True) if d in dots else d for d in facts.dots)
+        mended = _without_lines(replace(facts, dots=on_cores), {dot.line for dot in dots}, 0.06)
+        return Proposal(Cause.NO_TENSOR_CORES, worst.line, text, {"TFLOP": worst.flops / 1e12}, mended)
+    products = [each for each in facts.reductions if each.as_product]
+    if not products or times.arithmetic < _LEAST_SHARE * times.longest:
+        return None
+    heaviest = max(products, key=lambda each: each.flops)
+    text = (
+        f"line {heaviest.line} sums the products of two broadcast tiles: a product of matrices without the tensor "
+        "cores. Write it as tl.dot (with tiles of 16 at least)."
+    )
+    lines = {each.line for each in products}
+    tensor = DotFacts(heaviest.line, "tf32", heaviest.flops, True, (64, 64, 32), heaviest.trips)
+    mended = _without_lines(replace(facts, dots=(*facts.dots, tensor), reductions=()), lines, 0.06)
+    return Proposal(Cause.NO_TENSOR_CORES, heaviest.line, text, {"TFLOP": heaviest.flops / 1e12}, mended)
+
+
+def _without_lines(facts: Facts, lines: set[int | None], left: float) -> Facts:
+    """Return the facts with a part only of the instructions of some lines."""
+    changed = (_scaled(each, left) if each.line in lines else each for each in facts.lines)
+    return replace(facts, lines=tuple(changed))
+
+
+def _scaled(line: LineFacts, factor: float) -> LineFacts:
+    slow = {kind: count * factor for kind, count in line.slow.items()}
+    return replace(line, instructions=line.instructions * factor, slow=slow)
+
+
+def wide_operands(facts: Facts) -> Proposal | None:
+    """Operands of a product are converted to a wider type, for which the tensor cores are slower."""
+    wide = [dot for dot in facts.dots if dot.was_narrower in _NARROW_KINDS and dot.was_narrower != dot.kind]
+    if not wide:
+        return None
+    worst = max(wide, key=lambda dot: dot.flops)
+    text = (
+        f"line {worst.line} multiplies as {worst.kind} what was loaded as {worst.was_narrower}: the tensor cores take "
+        f"{worst.was_narrower} at a multiple of that rate, and it fills half the shared memory. Leave the conversion "
+        "out: tl.dot sums in fp32 anyway."
+    )
+    dots = tuple(replace(d, kind=d.was_narrower, on_tensor_cores=True) if d in wide else d for d in facts.dots)
+    shared = tuple(replace(each, wavefronts=each.wavefronts / 2) for each in facts.shared)
+    exact = {dot.line for dot in wide if not dot.on_tensor_cores}
+    mended = _without_lines(replace(facts, dots=dots, shared=shared), exact, 0.06)
+    return Proposal(Cause.WIDE_OPERANDS, worst.line, text, {"TFLOP": worst.flops / 1e12}, mended)
+
+
+# How much of a line's instructions is left where what makes it slow is written otherwise, and how.
+_IN_FP32 = "Write its constants and casts in fp32 (tl.float32): one fp64 operand widens all"
+_BY_AXES = "a tl.constexpr where it is known, or take the two parts from two axes of the grid"
+_ARITHMETIC = {
+    "fp64": (0.25, "double precision", _IN_FP32),
+    "pow": (0.12, "a power by libdevice", "Multiply instead, or write tl.exp2(y * tl.log2(x))"),
+    "division64": (0.15, "a 64-bit division by what only the launch tells", f"Divide 32-bit integers, by {_BY_AXES}"),
+    "division": (0.4, "an integer division by what only the launch tells", f"Divide by {_BY_AXES}"),
+    "precise": (
+        0.5,
+        "division or roots rounded exactly",
+        "Take / and tl.sqrt, which are approximate, where that will do",
+    ),
+}
+
+
+def arithmetic(facts: Facts) -> Proposal | None:
+    """One line computes most, with operations that are slow on this hardware."""
+    times = times_of(facts)
+    if times.arithmetic < 0.5 * times.longest:
+        return None
+    total = sum(_weight(line) for line in facts.lines)
+    slow = [line for line in facts.lines if _slow_word(line) and _weight(line) > _LEAST_SHARE * total]
+    if not slow:
+        return None
+    worst = max(slow, key=_weight)
+    word = _slow_word(worst)
+    left, what, remedy = _ARITHMETIC.get(word, (0.4, f"{word.removeprefix('libdevice ')} by libdevice", _CHEAPER))
+    share = _weight(worst) / total
+    text = f"line {worst.line} executes {share:.0%} of the instructions, for {what}. {remedy}."
+    mended = _without_lines(facts, {worst.line}, left)
+    return Proposal(Cause.ARITHMETIC, worst.line, text.replace("%", " %"), {"of all instructions": share}, mended)
+
+
+_CHEAPER = "Take a cheaper form of it: tl.exp2 and tl.log2, or a polynomial"
+_FP64_WEIGHT = 4.0  # of an instruction, beside one that every unit takes
+
+
+def _weight(line: LineFacts) -> float:
+    return line.instructions + _FP64_WEIGHT * line.slow.get("fp64", 0.0)
+
+
+def _slow_word(line: LineFacts) -> str:
+    known = [word for word in _ARITHMETIC if word in line.words]
+    return known[0] if known else next((word for word in sorted(line.words) if word.startswith("libdevice")), "")
+
+
+def reductions(facts: Facts) -> Proposal | None:
+    """A loop reduces a tile in every round, and adds the results up."""
+    found = [each for each in facts.reductions if each.in_loop and each.accumulates and each.trips >= 4]
+    if not found or facts.dots:
+        return None
+    worst = max(found, key=lambda each: each.trips)
+    text = (
+        f"line {worst.line} reduces over all threads in each of {worst.trips:.3g} rounds, with a barrier each time. "
+        "Accumulate the tile itself in the loop (acc += x), and reduce once after it."
+    )
+    lines = {each.line for each in found}
+    kept = tuple(each for each in facts.reductions if each not in found)
+    mended = _without_lines(replace(facts, reductions=kept), lines, 0.1)
+    return Proposal(Cause.REDUCTION, worst.line, text, {"rounds": worst.trips}, mended)
+
+
+def spills(facts: Facts) -> Proposal | None:
+    """A thread holds more values than it has registers, and moves the rest to and from memory."""
+    times = times_of(facts)
+    if not facts.spill_bytes or times.spills < 0.1 * times.longest:
+        return None
+    worst = max(facts.lines, key=lambda line: line.slow.get("spill", 0.0), default=None)
+    wider = min(32, 2 * facts.warps)
+    text = (
+        f"each thread spills {facts.spill_bytes:,} bytes of registers to memory"
+        + (f", most of it in line {worst.line}" if worst is not None and worst.line is not None else "")
+        + f". Spread the block over more threads (num_warps={wider}), take a smaller block, or lift maxnreg."
+    )
+    without = tuple(replace(each, slow={k: v for k, v in each.slow.items() if k != "spill"}) for each in facts.lines)
+    mended = replace(facts, spill_bytes=0, lines=without, resident=max(1, facts.resident))
+    figures = {"spilled bytes": float(facts.spill_bytes), "registers": float(facts.registers or 0)}
+    return Proposal(Cause.SPILLS, None, text, figures, mended)
+
+
+def few_programs(facts: Facts) -> Proposal | None:
+    """The grid has fewer programs than the device multiprocessors, so that some of these have nothing to do."""
+    many = facts.device.multiprocessors
+    times = times_of(facts)
+    if facts.programs > 0.75 * many or times.longest < times.launch:
+        return None
+    text = (
+        f"the grid has {facts.programs:,} programs for {many} multiprocessors: {1 - facts.programs / many:.0%} of "
+        "the device idles. Make a larger grid: smaller blocks, or split the loop over programs (split-K, partial "
+        "sums, one atomic per program)."
+    )
+    share = facts.programs / (2 * many)
+    mended = replace(
+        facts,
+        programs=2 * many,
+        loop_trips=facts.loop_trips * share,
+        reductions=tuple(replace(each, trips=max(1.0, each.trips * share)) for each in facts.reductions),
+    )
+    figures = {"programs": float(facts.programs), "multiprocessors": float(many)}
+    return Proposal(Cause.FEW_PROGRAMS, None, text.replace("%", " %"), figures, mended)
+
+
+def last_wave(facts: Facts) -> Proposal | None:
+    """The programs do not divide among the multiprocessors, and in the last wave most of these idle."""
+    loss, many = last_wave_loss(facts), facts.device.multiprocessors
+    times = times_of(facts)
+    own = max(times.tensor, times.arithmetic, times.shared, times.latency)
+    if loss < 0.12 or own < max(times.dram, times.l2) or facts.programs <= many:
+        return None
+    waves = math.ceil(facts.programs / many)
+    text = (
+        f"{facts.programs:,} programs on {many} multiprocessors take {waves} rounds, the last of which fills "
+        f"{facts.programs - (waves - 1) * many} of them: {loss:.0%} of the time they idle. Choose blocks so that the "
+        f"number of programs is just below a multiple of {many}, or many times it; or let {many} programs "
+        "loop over the tiles."
+    )
+    factor = 8
+    mended = replace(facts, programs=facts.programs * factor, resident=facts.resident * factor)
+    figures = {"programs": float(facts.programs), "multiprocessors": float(many), "idle": loss}
+    return Proposal(Cause.LAST_WAVE, None, text.replace("%", " %"), figures, mended)
+
+
+def small_block(facts: Facts) -> Proposal | None:
+    """A block has fewer elements than threads, so that several threads do the same, and programs come and go."""
+    threads = 32 * facts.warps
+    tiles = [each for each in facts.accesses if each.operation != "atomic" and each.tile_bytes > each.element_bytes]
+    if facts.programs < 4 * facts.slots or not tiles or facts.dots:
+        return None
+    largest = max(tiles, key=lambda each: each.tile_bytes / each.element_bytes)
+    elements = largest.tile_bytes / largest.element_bytes
+    if elements * max(1.0, largest.trips) >= 2 * threads:
+        return None
+    factor = max(2, int(8 * threads / elements))
+    doing = "several threads do the same" if elements < threads else "each thread does little"
+    text = (
+        f"each program takes {elements:,.4g} elements with {threads} threads: {doing}, and {facts.programs:,} "
+        f"programs start and end. Take a larger block ({int(elements) * factor:,} elements), "
+        "or fewer threads (num_warps=1)."
+    )
+    mended = replace(
+        facts,
+        programs=max(1, facts.programs // factor),
+        lines=tuple(_scaled(each, max(1 / factor, 0.25)) for each in facts.lines),
+    )
+    figures = {"elements": elements, "threads": float(threads), "programs": float(facts.programs)}
+    return Proposal(Cause.SMALL_BLOCK, largest.line, text, figures, mended)
+
+
+def masked(facts: Facts) -> Proposal | None:
+    """A mask switches off most threads: the block is larger than what there is to do."""
+    moving = [each for each in facts.accesses if each.operation != "atomic" and each.tile_bytes > each.element_bytes]
+    total = sum(each.bytes for each in moving)
+    off = [each for each in moving if each.lanes_off > 0.45 and each.bytes > 0.2 * total]
+    if not off:
+        return None
+    worst = max(off, key=lambda each: each.bytes)
+    elements = worst.tile_bytes / worst.element_bytes
+    used = elements * (1 - worst.lanes_off)
+    text = (
+        f"the mask of line {worst.line} switches {worst.lanes_off:.0%} of the lanes off: the block has {elements:,.4g} "
+        f"elements and about {used:,.4g} are there. Take a smaller block (triton.next_power_of_2 of the size, or a "
+        "loop over blocks), or several rows per program."
+    )
+    left = 1 - worst.lanes_off
+    mended = replace(
+        facts,
+        lines=tuple(_scaled(each, left) for each in facts.lines),
+        resident=max(facts.resident, int(facts.resident / left)),
+    )
+    figures = {"lanes off": worst.lanes_off, "elements": elements}
+    return Proposal(Cause.MASKED, worst.line, text.replace("%", " %"), figures, mended)
+
+
+def occupancy(facts: Facts) -> Proposal | None:
+    """Registers or shared memory let too few warps in to hide what each of them waits for."""
+    times = times_of(facts)
+    warps = facts.resident * facts.warps
+    if warps > _FEW_WARPS or facts.programs < 2 * facts.slots or facts.dots or times.latency < 0.7 * times.longest:
+        return None
+    text = (
+        f"{warps} warps fit on a multiprocessor, limited by {facts.limiter or 'the binary'}: too few to work while "
+        "others wait for memory. Take a smaller block, more num_warps, or fewer stages."
+    )
+    mended = replace(facts, resident=2 * facts.resident)
+    return Proposal(Cause.OCCUPANCY, None, text, {"warps": float(warps)}, mended)
+
+
+def launch(facts: Facts) -> Proposal | None:
+    """The launch itself takes longer than what the kernel does."""
+    times = times_of(facts)
+    if bound_of(facts, times) is not Bound.LAUNCH:
+        return None
+    measured = facts.time_s or times.total
+    text = (
+        f"an empty launch takes {times.launch * 1e6:.2g} us on this device, and what this one does about "
+        f"{times.longest * 1e6:.2g} us. Do more per launch: fuse it with its neighbours, give one launch the work of "
+        "many (another axis of the grid), or replay a CUDA graph."
+    )
+    work = max(times.longest, 0.01 * measured)
+    mended = replace(facts, device=replace(facts.device, launch_s=min(work, times.launch) / 4))
+    return Proposal(
+        Cause.LAUNCH, None, text, {"us": measured * 1e6, "us of an empty launch": times.launch * 1e6}, mended
+    )
+
+
+COMPUTE_RULES = (
+    no_tensor_cores,
+    wide_operands,
+    arithmetic,
+    reductions,
+    spills,
+    few_programs,
+    last_wave,
+    small_block,
+    masked,
+    occupancy,
+    launch,
+)

@@ -1,0 +1,131 @@
+"""The explanation of a launch: facts in, what limits it and what to change out; and that of a call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kernellab.explain.compute_rules import COMPUTE_RULES
+from kernellab.explain.facts import Facts
+from kernellab.explain.gain import finding_of
+from kernellab.explain.memory_rules import MEMORY_RULES
+from kernellab.explain.model import Bound, Times, bound_of, floor_seconds, times_of
+from kernellab.explain.result import Cause, Explanation, Finding
+
+RULES = (*MEMORY_RULES, *COMPUTE_RULES)
+_MOST_FINDINGS = 5
+_WELL = 0.87  # of the limit, beyond which nothing is worth saying
+
+# What of several findings is the root: the second only follows from the first.
+_FOLLOWS = {
+    Cause.UNCOALESCED: {Cause.NARROW, Cause.NO_PIPELINE, Cause.OCCUPANCY, Cause.ORDER, Cause.CONFLICTS},
+    Cause.FEW_PROGRAMS: {Cause.NO_PIPELINE, Cause.REDUCTION, Cause.NARROW, Cause.OCCUPANCY},
+    Cause.NO_TENSOR_CORES: {Cause.NO_PIPELINE, Cause.TILES, Cause.WIDE_OPERANDS, Cause.ARITHMETIC},
+    Cause.REDUCTION: {Cause.NO_PIPELINE},
+    Cause.SPILLS: {Cause.OCCUPANCY, Cause.NARROW, Cause.NO_PIPELINE},
+    Cause.SMALL_BLOCK: {Cause.OCCUPANCY, Cause.NARROW},
+    Cause.LAUNCH: {Cause.FEW_PROGRAMS, Cause.NARROW, Cause.NO_PIPELINE},
+    Cause.ATOMICS: {Cause.NARROW},
+    Cause.WIDE_OPERANDS: {Cause.NO_PIPELINE},
+}
+
+
+def explained(facts: Facts, file: str = "") -> Explanation:
+    """Return why a launch takes as long as it does, by the rules; a function of its facts alone."""
+    times = times_of(facts)
+    share = share_of_limit(facts)
+    found = [] if share is not None and share >= _WELL else findings_of(facts)
+    bound = _bound(facts, times, found)
+    return Explanation(
+        kernel=facts.kernel,
+        target=facts.target,
+        bound=bound,
+        findings=tuple(found),
+        summary=summary_of(facts, times, bound, share, found),
+        share=share,
+        facts=facts,
+        times=times,
+        unknown=_unknown(facts),
+        file=file,
+    )
+
+
+def findings_of(facts: Facts) -> list[Finding]:
+    """Return what the rules find, the largest gain first; what only follows from another finding stands behind it."""
+    proposals = [proposal for rule in RULES if (proposal := rule(facts)) is not None]
+    found = [each for proposal in proposals if (each := finding_of(facts, proposal)) is not None]
+    found.sort(key=lambda each: -_weight(each, facts))
+    return _roots_first(found)[:_MOST_FINDINGS]
+
+
+def _weight(finding: Finding, facts: Facts) -> float:
+    """Return what findings are ordered by: the middle of the gain, raised where samples fall on the line."""
+    low, high = finding.gain
+    sampled = facts.line_shares.get(finding.line or -1, 0.0)
+    return math.sqrt(low * high) * (1 + 0.3 * sampled)
+
+
+def _roots_first(found: Sequence[Finding]) -> list[Finding]:
+    ordered: list[Finding] = []
+    waiting = list(found)
+    while waiting:
+        root = next(
+            each
+            for each in waiting
+            if not any(each.cause in _FOLLOWS.get(other.cause, ()) and other is not each for other in waiting)
+        )
+        ordered.append(root)
+        waiting.remove(root)
+    return ordered
+
+
+def share_of_limit(facts: Facts) -> float | None:
+    """Return how close a launch is to what its bytes and products need at least; None without a measured time."""
+    if facts.time_s is None or facts.time_s <= 0:
+        return None
+    return min(1.0, floor_seconds(facts) / facts.time_s)
+
+
+_BOUND_OF_CAUSE = {
+    Cause.FEW_PROGRAMS: Bound.PROGRAMS,
+    Cause.LAST_WAVE: Bound.WAVE,
+    Cause.SPILLS: Bound.SPILLS,
+    Cause.LAUNCH: Bound.LAUNCH,
+    Cause.ATOMICS: Bound.ATOMICS,
+    Cause.CONFLICTS: Bound.SHARED,
+    Cause.NO_TENSOR_CORES: Bound.ARITHMETIC,
+    Cause.ARITHMETIC: Bound.ARITHMETIC,
+}
+
+
+def _bound(facts: Facts, times: Times, found: Sequence[Finding]) -> Bound:
+    if found and found[0].cause in _BOUND_OF_CAUSE:
+        return _BOUND_OF_CAUSE[found[0].cause]
+    return bound_of(facts, times)
+
+
+def summary_of(facts: Facts, times: Times, bound: Bound, share: float | None, found: Sequence[Finding]) -> str:
+    """Return the answer in one sentence: what limits the launch, and how close to the limit it is."""
+    device = facts.device
+    known = f"measured on {device.name}" if device.is_measured else f"by the data sheet of {device.name}"
+    if share is not None and not found:
+        products = sum(dot.flops for dot in facts.dots)
+        memory = facts.footprint_bytes / (device.memory_gbps * 1e9)
+        what = "the memory" if memory >= floor_seconds(facts) - device.launch_s or not products else "the tensor cores"
+        if floor_seconds(facts) < 2 * device.launch_s:
+            return f"It takes about as long as a launch takes ({(facts.time_s or 0.0) * 1e6:.3g} us)."
+        return f"At {share:.0%} of what {what} can do, {known}.".replace("%", " %")
+    took = facts.time_s if facts.time_s is not None else times.total
+    told = f"{took * 1e6:,.4g} us" + ("" if facts.time_s is not None else " by the model")
+    best = f"{floor_seconds(facts) * 1e6:,.4g} us at least ({known})"
+    end = "" if found else "; no rule finds what to change"
+    return f"Limited by {bound}: {told}, where its bytes and products need {best}{end}."
+
+
+def _unknown(facts: Facts) -> tuple[str, ...]:
+    told = list(facts.unknown)
+    if not facts.has_traffic:
+        told.append("How addresses lie was not worked out: every access counts as coalesced, without bank conflicts.")
+    if facts.time_s is None:
+        told.append("Without a GPU, the time is a model's, of one device by its data sheet; gains are its ratios.")
+    return tuple(told)

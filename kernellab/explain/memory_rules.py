@@ -1,0 +1,277 @@
+"""Rules on memory: how accesses lie, how wide they are, how often they fetch the same, how long they are waited for.
+
+A rule is a function of the facts of a launch; it returns what to change, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from kernellab.explain.facts import WARP_THREADS, WIDEST_BYTES, AccessFacts, AtomicFacts, Facts
+from kernellab.explain.gain import Proposal
+from kernellab.explain.model import bytes_in_flight, dram_bytes, times_of, wanted_in_flight
+from kernellab.explain.result import Cause
+
+_WASTEFUL = 0.6
+_OF_ALL = 0.1  # the least part of what is moved that is worth a finding
+_LEAST_ROUNDS = 4
+_STAGES = 4
+
+
+def uncoalesced(facts: Facts) -> Proposal | None:
+    """Threads of a warp touch addresses that lie apart, so most of each sector is moved for nothing."""
+    total = sum(each.sectors for each in facts.accesses)
+    wasteful = [
+        each
+        for each in facts.accesses
+        if each.operation != "atomic" and each.efficiency < _WASTEFUL and each.sectors > _OF_ALL * total
+    ]
+    if not facts.has_traffic or not wasteful:
+        return None
+    worst = max(wasteful, key=lambda each: each.sectors - each.ideal_sectors)
+    waste = worst.sectors / worst.ideal_sectors
+    wanted = "loads" if worst.operation == "load" else "stores"
+    text = (
+        f"line {worst.line} {wanted} {worst.argument} at addresses that lie apart: it moves {waste:.3g} times "
+        "the bytes that it uses. Let neighbouring threads take neighbouring elements: the axis with stride 1 last in "
+        "the tile (another order of axes in the offsets, or a 2-D tile that is transposed by tl.trans)."
+    )
+    mended = _with_accesses(facts, wasteful, _coalesced)
+    before, after = (sum(each.moved_bytes for each in f.accesses) for f in (facts, mended))
+    if facts.dram_bytes is not None and after:
+        saved = max(0.0, facts.dram_bytes - facts.footprint_bytes) * (1 - after / before)
+        mended = replace(mended, dram_bytes=facts.dram_bytes - saved)
+    figures = {"sectors": worst.sectors, "ideal sectors": worst.ideal_sectors, "of all sectors": worst.sectors / total}
+    return Proposal(Cause.UNCOALESCED, worst.line, text, figures, mended)
+
+
+def _coalesced(access: AccessFacts) -> AccessFacts:
+    width = max(access.width_bytes, min(WIDEST_BYTES, access.possible_bytes))
+    requests = min(access.requests, access.bytes / (WARP_THREADS * max(width, 1)))
+    return replace(access, sectors=access.ideal_sectors, requests=requests, width_bytes=width)
+
+
+def _with_accesses(facts: Facts, changed: Iterable[AccessFacts], change: Callable[[AccessFacts], AccessFacts]) -> Facts:
+    """Return the facts with some accesses changed."""
+    chosen = {id(each) for each in changed}
+    return replace(facts, accesses=tuple(change(a) if id(a) in chosen else a for a in facts.accesses))
+
+
+def narrow(facts: Facts) -> Proposal | None:
+    """Threads own neighbouring elements and move them one by one, since their alignment is not known."""
+    slow = [
+        each
+        for each in facts.accesses
+        if 0 < each.width_bytes < min(WIDEST_BYTES, each.possible_bytes)
+        and each.efficiency >= _WASTEFUL
+        and not each.is_async
+        and each.operation != "atomic"
+    ]
+    total = sum(each.bytes for each in facts.accesses)
+    slow = [each for each in slow if each.bytes > _OF_ALL * total]
+    if not slow:
+        return None
+    worst = max(slow, key=lambda each: each.bytes / each.width_bytes)
+    wide = min(WIDEST_BYTES, worst.possible_bytes)
+    text = (
+        f"line {worst.line} moves {worst.width_bytes} bytes of {worst.argument} per thread and instruction where "
+        f"{wide} would fit: the compiler does not know that the addresses are aligned. Say so with "
+        f"tl.multiple_of(offset, {wide // max(1, worst.element_bytes)}) (and tl.max_contiguous), "
+        "or make strides and starts divisible by 16."
+    )
+    mended = _with_accesses(facts, slow, _widened)
+    factor = worst.width_bytes / wide
+    lines = {each.line for each in slow}
+    mended = replace(
+        mended,
+        lines=tuple(
+            replace(each, instructions=each.instructions * (0.5 + factor / 2)) if each.line in lines else each
+            for each in facts.lines
+        ),
+    )
+    return Proposal(Cause.NARROW, worst.line, text, {"bytes at a time": worst.width_bytes, "possible": wide}, mended)
+
+
+def _widened(access: AccessFacts) -> AccessFacts:
+    wide = min(WIDEST_BYTES, access.possible_bytes)
+    return replace(access, width_bytes=wide, requests=access.requests * access.width_bytes / wide)
+
+
+def reread(facts: Facts) -> Proposal | None:
+    """Several lines load the same elements of an argument, one pass after the other."""
+    found: dict[str, list[AccessFacts]] = {}
+    for each in facts.accesses:
+        if each.operation == "load":
+            found.setdefault(each.argument, []).append(each)
+    total = sum(each.bytes for each in facts.accesses)
+    passes = {
+        name: group
+        for name, group in found.items()
+        if len({each.line for each in group}) > 1 and _is_repeated(group) and group[0].bytes > _OF_ALL * total
+    }
+    if not passes or facts.dots:
+        return None
+    name, group = max(passes.items(), key=lambda pair: sum(each.bytes for each in pair[1]))
+    later = sorted(group, key=lambda each: each.line or 0)[1:]
+    times = sum(each.bytes for each in group) / max(each.touched_bytes or each.bytes for each in group)
+    text = (
+        f"{name} is loaded {times:.2g} times over, the last time in line {later[-1].line}. Keep it in registers "
+        "between the passes: one block that holds the whole row (a larger BLOCK with more num_warps), or one pass "
+        "that carries what the later ones need (an online maximum and sum)."
+    )
+    again = {id(each) for each in later}
+    kept = tuple(each for each in facts.accesses if id(each) not in again)
+    unique = sum(each.touched_bytes or each.bytes for each in kept if each.operation != "atomic")
+    trips = facts.loop_trips / len(group)
+    mended = replace(facts, accesses=kept, loop_trips=trips, dram_bytes=min(unique, dram_bytes(facts)))
+    return Proposal(Cause.REREAD, later[-1].line, text, {"times loaded": times}, mended)
+
+
+def _is_repeated(group: list[AccessFacts]) -> bool:
+    """Tell whether lines load the same elements: about as many bytes each, and few of them for the first time."""
+    sizes = [each.bytes for each in group]
+    touched = max((each.touched_bytes or 0.0) for each in group)
+    return min(sizes) > 0.7 * max(sizes) and sum(sizes) > 1.7 * (touched or sum(sizes))
+
+
+def order(facts: Facts) -> Proposal | None:
+    """Programs that use the same bytes run so far apart that the L2 has lost them meanwhile."""
+    if facts.dram_bytes is None or facts.dram_bytes < 1.25 * facts.footprint_bytes or facts.footprint_bytes <= 0:
+        return None
+    if facts.dram_bytes < 0.5 * facts.device.l2_bytes:
+        return None
+    repeated = [each for each in facts.accesses if each.operation == "load" and _reuse(each) > 1.5]
+    if not repeated or any(each.efficiency < _WASTEFUL for each in facts.accesses):
+        return None
+    worst = max(repeated, key=lambda each: each.bytes - (each.touched_bytes or each.bytes))
+    times = facts.dram_bytes / facts.footprint_bytes
+    text = (
+        f"line {worst.line} loads each byte of {worst.argument} {_reuse(worst):.3g} times, in programs that run far "
+        f"apart: memory moves {times:.3g} times what is there. Let programs that share data follow each other: swap "
+        "the axes of the grid, or number the tiles in groups (tl.swizzle2d, GROUP_M)."
+    )
+    mended = replace(facts, dram_bytes=facts.footprint_bytes * 1.05)
+    return Proposal(Cause.ORDER, worst.line, text, {"bytes moved of those there": times}, mended)
+
+
+def _reuse(access: AccessFacts) -> float:
+    return access.bytes / access.touched_bytes if access.touched_bytes else 1.0
+
+
+def conflicts(facts: Facts) -> Proposal | None:
+    """Threads of a warp want different words of one bank of shared memory, and take turns."""
+    wasteful = [each for each in facts.shared if each.wavefronts > 1.5 * each.ideal_wavefronts > 0]
+    times = times_of(facts)
+    if not wasteful or times.shared < 0.2 * times.longest:
+        return None
+    worst = max(wasteful, key=lambda each: each.wavefronts - each.ideal_wavefronts)
+    ways = worst.wavefronts / worst.ideal_wavefronts
+    text = (
+        f"line {worst.line} takes {ways:.3g} turns where one would do: the threads of a warp want different words of "
+        "one bank of shared memory. Spread the indices over the banks (another order of axes, an odd stride), or "
+        "keep the values in registers."
+    )
+    chosen = {id(each) for each in wasteful}
+    shared = (replace(e, wavefronts=e.ideal_wavefronts) if id(e) in chosen else e for e in facts.shared)
+    mended = replace(facts, shared=tuple(shared))
+    figures = {"wavefronts": worst.wavefronts, "without conflicts": worst.ideal_wavefronts}
+    return Proposal(Cause.CONFLICTS, worst.line, text, figures, mended)
+
+
+def no_pipeline(facts: Facts) -> Proposal | None:
+    """Each round of a loop waits for its own loads, and too few programs run beside it to hide that."""
+    loops = [each for each in facts.accesses if each.operation == "load" and each.in_loop]
+    waiting = [each for each in loops if not each.is_async and each.trips >= _LEAST_ROUNDS]
+    times = times_of(facts)
+    if not waiting or times.latency < 0.5 * times.longest:
+        return None
+    if not facts.dots and bytes_in_flight(facts) > 0.8 * wanted_in_flight(facts):
+        return None
+    worst = max(waiting, key=lambda each: (each.tile_bytes, -(each.line or 0)))
+    remedy = (
+        f"num_stages={_STAGES - 1} or more (it is {facts.stages})"
+        if any(dot.in_loop for dot in facts.dots)
+        else f"tl.range(..., num_stages={_STAGES}), a larger block, or more programs"
+    )
+    text = (
+        f"line {worst.line} waits for {worst.argument} in each of {worst.trips:.3g} rounds, with "
+        f"{bytes_in_flight(facts) / 1024:,.4g} KiB under way where the memory takes "
+        f"{wanted_in_flight(facts) / 1024:,.4g} KiB at a time. Load rounds ahead: {remedy}."
+    )
+    mended = replace(
+        facts,
+        loop_trips=facts.loop_trips / _STAGES,
+        accesses=tuple(replace(a, is_async=a.is_async or a in waiting) for a in facts.accesses),
+    )
+    figures = {"rounds": worst.trips, "KiB under way": bytes_in_flight(facts) / 1024}
+    return Proposal(Cause.NO_PIPELINE, worst.line, text, figures, mended)
+
+
+def tiles(facts: Facts) -> Proposal | None:
+    """Tiles of a product are so small that each operand is fetched many times."""
+    small = [dot for dot in facts.dots if dot.on_tensor_cores and dot.tile[0] * dot.tile[1] <= 64 * 64]
+    if not small:
+        return None
+    worst = max(small, key=lambda dot: dot.flops)
+    m, n, _ = worst.tile
+    times = times_of(facts)
+    fetching = max(times.l2, times.loads, times.latency)
+    if fetching < 0.8 * times.tensor or not worst.in_loop:
+        return None
+    wide = _wider_tile(facts, m, n)
+    if wide == (m, n):
+        return None
+    factor = (1 / wide[0] + 1 / wide[1]) / (1 / m + 1 / n)
+    text = (
+        f"the tile of the product in line {worst.line} is {m} x {n}: each operand is fetched once per tile, so the L2 "
+        f"and the load units set the pace. A larger block, such as {wide[0]} x {wide[1]} with num_warps=8, fetches "
+        f"{1 / factor:.2g} times less."
+    )
+    accesses = tuple(_fetched(each, factor) if each.in_loop else each for each in facts.accesses)
+    programs = max(1, int(facts.programs * m * n / wide[0] / wide[1]))
+    mended = replace(facts, accesses=accesses, programs=programs)
+    figures = {"rows": float(m), "columns": float(n), "fetched by larger tiles": factor}
+    return Proposal(Cause.TILES, worst.line, text, figures, mended)
+
+
+def _wider_tile(facts: Facts, m: int, n: int) -> tuple[int, int]:
+    """Return a tile that leaves enough programs for all multiprocessors."""
+    for wide in ((128, 128), (128, 64), (64, 64)):
+        if wide[0] * wide[1] > m * n and facts.programs * m * n / wide[0] / wide[1] >= facts.device.multiprocessors:
+            return max(wide[0], m), max(wide[1], n)
+    return m, n
+
+
+def _fetched(access: AccessFacts, factor: float) -> AccessFacts:
+    names = ("sectors", "ideal_sectors", "requests", "bytes")
+    return replace(access, **{name: getattr(access, name) * factor for name in names})  # type: ignore[arg-type]
+
+
+def contended(facts: Facts) -> Proposal | None:
+    """Many threads update one address by atomics, which happen one after the other."""
+    times = times_of(facts)
+    found = [each for each in facts.atomics if _each(each) >= WARP_THREADS and each.updates > facts.programs]
+    if not found or times.atomics < 0.3 * times.longest:
+        return None
+    worst = max(found, key=_each)
+    many = worst.updates / facts.programs
+    text = (
+        f"line {worst.line} updates {worst.argument} {worst.updates:,.4g} times at {worst.addresses or 1:,.4g} "
+        f"addresses, {many:,.4g} times from each program; updates of one address wait for each other. Combine them "
+        "first: tl.sum (or tl.histogram) over the block, then one atomic per program."
+    )
+    changed = tuple(replace(e, updates=_combined(e, facts)) if e in found else e for e in facts.atomics)
+    mended = replace(facts, atomics=changed)
+    return Proposal(Cause.ATOMICS, worst.line, text, {"updates of each address": _each(worst)}, mended)
+
+
+def _each(atomic: AtomicFacts) -> float:
+    return atomic.updates / max(1.0, atomic.addresses or atomic.updates)
+
+
+def _combined(atomic: AtomicFacts, facts: Facts) -> float:
+    return min(atomic.updates, float(facts.programs) * max(1.0, atomic.addresses or 1.0))
+
+
+MEMORY_RULES = (uncoalesced, narrow, reread, order, conflicts, no_pipeline, tiles, contended)

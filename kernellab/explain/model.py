@@ -1,0 +1,239 @@
+"""How long a launch takes by its facts: the time of each unit if it worked alone, and of all together.
+
+Every unit works at its best rate, and the slowest one sets the pace; what the others do is hidden behind it but for a
+part. That is the roofline with more roofs than two: DRAM, L2, the load units, shared memory, tensor cores, other
+arithmetic, atomics, and the latency of a chain of loads that too few programs hide.
+Williams, Waterman, Patterson: Roofline, 2009; Volkov: Understanding Latency Hiding on GPUs, 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+from kernellab.explain.facts import WARP_THREADS, AccessFacts, Facts
+
+_SCHEDULERS = 4  # of a multiprocessor; each issues one instruction a cycle
+_FP64_LANES, _SPECIAL_LANES = 64, 16
+_SHOWN = 0.12  # the part of what is hidden that shows all the same
+_ONE_MULTIPROCESSOR_GBPS = 70.0  # that it can draw from memory by itself
+_ROUND_S = 0.35e-6  # of a barrier and what hangs on it, in a loop
+_ATOMIC_RATE = 1.4e9  # updates of one address per second
+_ATOMICS_RATE = 1.6e11  # of all addresses
+_ISSUE_SHARE = 0.8  # of the cycles, that schedulers fill at best
+
+
+class Bound(StrEnum):
+    """What limits a launch."""
+
+    DRAM = "DRAM"
+    L2 = "L2"
+    LOADS = "load and store units"
+    SHARED = "shared memory"
+    TENSOR = "tensor cores"
+    ARITHMETIC = "other arithmetic"
+    ATOMICS = "atomics"
+    LATENCY = "latency"
+    PROGRAMS = "too few programs"
+    WAVE = "the last wave"
+    SPILLS = "spills"
+    LAUNCH = "launch overhead"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The seconds of each unit if it worked alone. ``launch`` is what an empty launch takes."""
+
+    dram: float
+    l2: float
+    loads: float
+    shared: float
+    tensor: float
+    arithmetic: float
+    atomics: float
+    latency: float
+    spills: float
+    launch: float
+
+    @property
+    def units(self) -> dict[Bound, float]:
+        """The times by what they are of, without that of the launch."""
+        return {
+            Bound.DRAM: self.dram,
+            Bound.L2: self.l2,
+            Bound.LOADS: self.loads,
+            Bound.SHARED: self.shared,
+            Bound.TENSOR: self.tensor,
+            Bound.ARITHMETIC: self.arithmetic,
+            Bound.ATOMICS: self.atomics,
+            Bound.LATENCY: self.latency,
+            Bound.SPILLS: self.spills,
+        }
+
+    @property
+    def longest(self) -> float:
+        """The time of the slowest unit."""
+        return max(self.units.values())
+
+    @property
+    def total(self) -> float:
+        """The time of the launch: the slowest unit, a part of the others, and the launch itself."""
+        return self.launch + (1 - _SHOWN) * self.longest + _SHOWN * sum(self.units.values())
+
+
+def times_of(facts: Facts) -> Times:
+    """Return the times of the units for a launch."""
+    device = facts.device
+    cycles = device.clock_hz * facts.busy / _unevenness(facts)
+    return Times(
+        dram=dram_bytes(facts) / _memory_rate(facts),
+        l2=sum(each.moved_bytes for each in facts.accesses) / (device.l2_gbps * 1e9),
+        loads=sum(map(_load_cycles, facts.accesses)) / cycles,
+        shared=sum(each.wavefronts for each in facts.shared) / cycles,
+        tensor=_tensor_seconds(facts),
+        arithmetic=_arithmetic_cycles(facts) / cycles,
+        atomics=_atomic_seconds(facts),
+        latency=latency_seconds(facts),
+        spills=_spill_cycles(facts) / cycles,
+        launch=device.launch_s,
+    )
+
+
+def dram_bytes(facts: Facts) -> float:
+    """Return what a launch moves to and from memory, at least: every byte that it touches once, in whole sectors."""
+    if facts.dram_bytes is not None:
+        return max(facts.dram_bytes, facts.footprint_bytes)
+    return facts.footprint_bytes
+
+
+def _memory_rate(facts: Facts) -> float:
+    """Return the bytes per second that as many multiprocessors as work can draw from memory."""
+    alone = _ONE_MULTIPROCESSOR_GBPS * facts.busy
+    return min(facts.device.memory_gbps, alone) * 1e9
+
+
+def _unevenness(facts: Facts) -> float:
+    """Return by how much the busiest multiprocessor works longer than the average one: in whole programs."""
+    share = facts.programs / facts.busy
+    return math.ceil(share) / share
+
+
+def _load_cycles(access: AccessFacts) -> float:
+    """Return the cycles of the load units: two for a request, and one for each sector of one that is scattered."""
+    if access.is_async and access.width_bytes >= 32:
+        return access.sectors / 4  # by boxes, without a request per warp
+    scattered = access.sectors if access.efficiency < 0.6 else access.sectors / 4
+    return max(2 * access.requests, scattered)
+
+
+def _tensor_seconds(facts: Facts) -> float:
+    spread = facts.device.multiprocessors / facts.busy * _unevenness(facts)
+    rates = facts.device.tflops
+    slowest = rates.get("fp32", 50.0)
+    return sum(
+        dot.flops / ((rates.get(dot.kind) or rates.get("fp16", slowest)) * 1e12) * spread
+        for dot in facts.dots
+        if dot.on_tensor_cores
+    )
+
+
+def _arithmetic_cycles(facts: Facts) -> float:
+    """Return the cycles of one multiprocessor's schedulers, or of the units of slow instructions where these are more.
+
+    A dot outside the tensor cores is among the instructions of its line.
+    """
+    issued = sum(line.instructions for line in facts.lines) / _SCHEDULERS / _ISSUE_SHARE
+    double = sum(line.slow.get("fp64", 0.0) for line in facts.lines) * WARP_THREADS / _fp64_lanes(facts)
+    special = sum(line.slow.get("special", 0.0) for line in facts.lines) * WARP_THREADS / _SPECIAL_LANES
+    return max(issued, double, special)
+
+
+def _fp64_lanes(facts: Facts) -> float:
+    device = facts.device
+    flops = device.tflops.get("fp64", 1.0) * 1e12
+    return max(1.0, min(_FP64_LANES, flops / 2 / device.clock_hz / device.multiprocessors))
+
+
+def _spill_cycles(facts: Facts) -> float:
+    return 2.5 * sum(line.slow.get("spill", 0.0) for line in facts.lines)
+
+
+def _atomic_seconds(facts: Facts) -> float:
+    """Return the time of updates: one address takes one after the other."""
+    found = 0.0
+    for atomic in facts.atomics:
+        addresses = atomic.addresses or atomic.updates
+        each = atomic.updates / max(1.0, addresses)
+        found += max(each / _ATOMIC_RATE, atomic.updates / _ATOMICS_RATE)
+    return found
+
+
+def latency_seconds(facts: Facts) -> float:
+    """Return the time of the chain of loads that a slot goes through, one program after the other.
+
+    A program waits for memory once, and once more for every round of a loop that has no loads under way for the next.
+    """
+    waves = facts.programs / min(facts.slots, max(facts.programs, 1))
+    rounds = 1.0 + facts.loop_trips
+    reductions = sum(each.trips * _ROUND_S for each in facts.reductions if each.in_loop)
+    return waves * (rounds * facts.device.latency_s + reductions)
+
+
+def floor_seconds(facts: Facts) -> float:
+    """Return the time that nothing in the kernel can save: its bytes once, its products on tensor cores, the launch."""
+    device = facts.device
+    memory = facts.footprint_bytes / (device.memory_gbps * 1e9)
+    rates = device.tflops
+    products = sum(
+        dot.flops / (rates.get(_fastest_kind(dot.kind), rates.get("fp16", 1.0)) * 1e12) for dot in facts.dots
+    )
+    return device.launch_s + max(memory, products)
+
+
+def _fastest_kind(kind: str) -> str:
+    return "tf32" if kind in {"fp32", "tf32x3", "bf16x3", "bf16x6"} else kind
+
+
+def scaled(times: Times, factor: float) -> Times:
+    """Return all times, but for the launch's, times a factor."""
+    names = [field.name for field in fields(times) if field.name != "launch"]
+    return Times(**{name: getattr(times, name) * factor for name in names}, launch=times.launch)
+
+
+def bound_of(facts: Facts, times: Times) -> Bound:
+    """Return what limits a launch: a unit, or why none of them is busy."""
+    measured = facts.time_s or times.total
+    if measured < 2.2 * times.launch and times.longest < 1.2 * times.launch:
+        return Bound.LAUNCH
+    slowest = max(times.units, key=lambda unit: times.units[unit])
+    if facts.programs < 0.75 * facts.device.multiprocessors and slowest is not Bound.ATOMICS:
+        return Bound.PROGRAMS
+    if last_wave_loss(facts) > 0.2 and slowest in {Bound.TENSOR, Bound.ARITHMETIC, Bound.SHARED, Bound.LATENCY}:
+        return Bound.WAVE
+    if times.units[slowest] < 0.4 * measured and slowest is not Bound.SPILLS:
+        return Bound.LATENCY
+    return slowest
+
+
+def last_wave_loss(facts: Facts) -> float:
+    """Return the share of the time in which multiprocessors idle since the programs do not divide among them.
+
+    Whole waves are those of single programs: where several fit on a multiprocessor, they share what it can do.
+    """
+    share = facts.programs / facts.device.multiprocessors
+    if share <= 1:
+        return 0.0
+    return 1 - share / math.ceil(share)
+
+
+def bytes_in_flight(facts: Facts) -> float:
+    """Return how many bytes the resident programs have asked memory for at a time."""
+    each = sum(access.tile_bytes for access in facts.accesses if access.operation == "load")
+    resident = min(facts.slots, facts.programs)
+    return each * resident
+
+
+def wanted_in_flight(facts: Facts) -> float:
+    """Return how many bytes have to be under way to fill the memory's bandwidth, by Little's law."""
+    return facts.device.memory_gbps * 1e9 * facts.device.latency_s

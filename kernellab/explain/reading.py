@@ -1,0 +1,416 @@
+"""Facts that the compiled kernel tells by itself: what each source line computes and moves, and how often."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kernellab.compile.types import Compiled
+from kernellab.errors import KernellabError
+from kernellab.explain.facts import (
+    SECTOR_BYTES,
+    WARP_THREADS,
+    AccessFacts,
+    AccessKind,
+    AtomicFacts,
+    DotFacts,
+    LineFacts,
+    ReductionFacts,
+)
+from kernellab.ir.arithmetic import dot_work
+from kernellab.ir.effects import Access
+from kernellab.ir.graph import Graph, Location, Operation
+from kernellab.ir.instructions import InstructionKind, LineProfile, hint_of_ptx, instruction_of, profiles_of
+from kernellab.ir.lines import StageLine, place_of, short_file, stage_lines
+from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight
+from kernellab.ir.scalars import integers
+from kernellab.ir.slices import access_bytes, main_file
+
+_KINDS: Mapping[Access, AccessKind] = {Access.READ: "load", Access.WRITE: "store", Access.ATOMIC: "atomic"}
+_LOOPS = frozenset({"scf.for", "scf.while"})
+_DIVISIONS = frozenset({"arith.divsi", "arith.remsi", "arith.divui", "arith.remui"})
+_PRECISE = frozenset({"tt.precise_sqrt", "tt.precise_divf"})
+_CONVERSIONS = frozenset({"arith.extf", "tt.fp_to_fp", "arith.extsi", "arith.sitofp"})
+_UNKNOWN_TRIPS = 8.0  # what a loop counts for whose rounds are not known
+Line = int | None
+
+
+@dataclass(slots=True)
+class Runs:
+    """How often each operation runs, in all programs together; those that are not known count as a guess."""
+
+    graph: Graph
+    programs: int
+    counts: dict[int, float] = field(default_factory=dict)
+    guessed: dict[int, str] = field(default_factory=dict)
+
+    def of(self, operation: Operation) -> float:
+        """Return how often all programs together run an operation."""
+        if operation.index in self.counts:
+            return self.counts[operation.index]
+        depth = sum(1 for owner in _owners(self.graph, operation) if owner.name in _LOOPS)
+        return self.programs * _UNKNOWN_TRIPS**depth
+
+    def trips(self, operation: Operation) -> float:
+        """Return how often a program runs it, on average."""
+        return self.of(operation) / self.programs
+
+
+def runs_of(graph: Graph, arguments: Mapping[str, Any], grid: Grid3) -> Runs:
+    """Return how often the operations of a launch run; ``arguments`` are its own by name."""
+    found = _followed(graph, arguments, grid, by_rounds=False)
+    if found.guessed:
+        again = _followed(graph, arguments, grid, by_rounds=True)
+        again.counts = {**found.counts, **again.counts}
+        return again
+    return found
+
+
+def _followed(graph: Graph, arguments: Mapping[str, Any], grid: Grid3, *, by_rounds: bool) -> Runs:
+    found = Runs(graph, max(1, math.prod(grid)))
+    programs = Programs(graph, grid, by_rounds, lambda operation, weight: _note(found, programs, operation, weight))
+    given = [arguments.get(name) for name in graph.kernel.parameters]
+    scalars = [integers(int(v)) if isinstance(v, int) and abs(v) < 2**63 else None for v in given]
+    try:
+        programs.call(graph.kernel, scalars, integers(1))
+    except CannotFollow as exc:
+        found.guessed[-1] = str(exc)
+    return found
+
+
+def _note(found: Runs, programs: Programs, operation: Operation, weight: Weight) -> None:
+    if isinstance(weight, str):
+        found.guessed[operation.index] = weight
+    else:
+        found.counts[operation.index] = found.counts.get(operation.index, 0.0) + programs.runs(weight)
+
+
+def _owners(graph: Graph, operation: Operation) -> Iterator[Operation]:
+    """Yield the operations whose regions an operation lies in, from the inside out."""
+    owner = graph.regions[graph.blocks[operation.block].region].owner
+    while owner is not None:
+        yield graph.operations[owner]
+        owner = graph.regions[graph.blocks[graph.operations[owner].block].region].owner
+
+
+def loop_of(graph: Graph, operation: Operation) -> int | None:
+    """Return the innermost loop that an operation lies in, as the index of its operation."""
+    return next((owner.index for owner in _owners(graph, operation) if owner.name in _LOOPS), None)
+
+
+def own_line(place: Location, file: str) -> Line:
+    """Return the line of the kernel's own file that a place belongs to: its own, or that of the call."""
+    current: Location | None = place
+    while current is not None:
+        if current.line is not None and short_file(current.file) == file:
+            return current.line
+        current = current.caller
+    return place.line
+
+
+def line_of(graph: Graph, operation: Operation) -> Line:
+    """Return the source line of an operation; of one that was inlined from elsewhere, that of the call."""
+    return own_line(place_of(operation.location), short_file(main_file(graph)))
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The instructions of a kernel by source line: as PTX, and as machine code where there is a disassembler."""
+
+    ptx: Mapping[Line, LineProfile]
+    machine: Mapping[Line, Counter[str]]
+
+
+def code_of(compiled: Compiled) -> Code:
+    """Return the instructions of a kernel by line."""
+    if "ptx" not in compiled.stages:
+        return Code({}, {})
+    text, file = compiled.stages["ptx"], short_file(main_file(compiled.graph))
+    ptx = [StageLine(line.text, Location(file, own_line(line.place, file))) for line in stage_lines("ptx", text)]
+    profiles = profiles_of("ptx", ptx)
+    try:
+        sass = stage_lines("sass", compiled.sass, hint_of_ptx(text))
+    except KernellabError:
+        sass = ()
+    return Code({line: profile for (_, line), profile in profiles.items()}, _mnemonics(sass, file))
+
+
+def _mnemonics(lines: Iterable[StageLine], file: str) -> dict[Line, Counter[str]]:
+    found: dict[Line, Counter[str]] = {}
+    for line in lines:
+        instruction = instruction_of("sass", line.text)
+        if instruction is not None and not instruction.mnemonic.startswith("NOP"):
+            found.setdefault(own_line(line.place, file), Counter())[instruction.mnemonic] += 1
+    return found
+
+
+def accesses_of(compiled: Compiled, runs: Runs, code: Code, threads: int) -> tuple[AccessFacts, ...]:
+    """Return the accesses to global memory by line and argument, as if each moved no more sectors than it has to."""
+    graph, found = compiled.graph, dict[tuple[Line, AccessKind, str], AccessFacts]()
+    for site in compiled.effects.sites:
+        operation = graph.operations[site.index]
+        size = access_bytes(graph, operation)
+        if not size:
+            continue
+        key = (line_of(graph, operation), _KINDS[site.kind], site.argument)
+        found[key] = _added(found.get(key), _access(graph, operation, key, size, runs, code, threads))
+    return tuple(found.values())
+
+
+def _access(
+    graph: Graph,
+    operation: Operation,
+    key: tuple[Line, AccessKind, str],
+    size: int,
+    runs: Runs,
+    code: Code,
+    threads: int,
+) -> AccessFacts:
+    line, kind, argument = key
+    total = size * runs.of(operation)
+    share = size // threads
+    possible = min(16, 1 << (share.bit_length() - 1)) if share else 0
+    width, is_async = _width(code.ptx.get(line), kind)
+    sectors = max(total / SECTOR_BYTES, runs.of(operation))
+    element = _element_bytes(graph, operation)
+    elements = size // element
+    return AccessFacts(
+        line=line,
+        operation=kind,
+        argument=argument,
+        bytes=total,
+        sectors=sectors,
+        ideal_sectors=sectors,
+        requests=runs.of(operation) * max(1.0, size / (WARP_THREADS * max(width, element))),
+        width_bytes=width or element,
+        possible_bytes=possible,
+        trips=runs.trips(operation),
+        is_async=is_async,
+        is_replicated=1 < elements < threads,
+        element_bytes=element,
+        tile_bytes=float(size),
+        in_loop=loop_of(graph, operation) is not None,
+    )
+
+
+def _added(before: AccessFacts | None, access: AccessFacts) -> AccessFacts:
+    """Return two accesses of one line, kind and argument as one."""
+    if before is None:
+        return access
+    sums = ("bytes", "sectors", "ideal_sectors", "requests", "tile_bytes")
+    return replace(
+        before,
+        **{name: getattr(before, name) + getattr(access, name) for name in sums},
+        trips=max(before.trips, access.trips),
+        in_loop=before.in_loop or access.in_loop,
+    )
+
+
+def _element_bytes(graph: Graph, operation: Operation) -> int:
+    moved = operation.results[0] if operation.results else operation.operands[1]
+    size = access_bytes(graph, operation)
+    return max(1, size // max(1, math.prod(graph.values[moved].shape)))
+
+
+def _width(profile: LineProfile | None, kind: AccessKind) -> tuple[int, bool]:
+    """Return the bytes that the narrowest instruction of a line moves for a thread, and whether it is asynchronous."""
+    if profile is None or kind == "atomic":
+        return 0, False
+    if profile.count(InstructionKind.BULK_COPY):
+        return 32, True
+    if kind == "load" and profile.count(InstructionKind.ASYNC_COPY):
+        return min(each.bytes for each, _ in profile.of(InstructionKind.ASYNC_COPY)), True
+    wanted = InstructionKind.LOAD if kind == "load" else InstructionKind.STORE
+    return min((each.bytes for each, _ in profile.of(wanted)), default=0), False
+
+
+def dots_of(compiled: Compiled, runs: Runs, code: Code) -> tuple[DotFacts, ...]:
+    """Return the matrix products of a kernel, each with its tile and how it is computed."""
+    graph, found = compiled.graph, []
+    has_tensor = any(profile.count(InstructionKind.TENSOR) for profile in code.ptx.values())
+    for operation in graph.operations:
+        dot = dot_work(graph, operation)
+        if dot is None:
+            continue
+        line = line_of(graph, operation)
+        left, result = graph.values[operation.operands[0]], graph.values[operation.results[0]]
+        profile = code.ptx.get(line)
+        own = profile is not None and bool(profile.count(InstructionKind.TENSOR))
+        found.append(
+            DotFacts(
+                line=line,
+                kind=dot.kind,
+                flops=dot.flops * runs.of(operation),
+                on_tensor_cores=own or (has_tensor and dot.kind not in {"fp32", "fp64"}) or not code.ptx,
+                tile=(result.shape[-2], result.shape[-1], left.shape[-1]),
+                trips=runs.trips(operation),
+                was_narrower=_narrower(graph, operation),
+                in_loop=loop_of(graph, operation) is not None,
+            )
+        )
+    return tuple(found)
+
+
+def _narrower(graph: Graph, operation: Operation) -> str:
+    """Return the element type that both operands of a dot were widened from, or ""."""
+    kinds = []
+    for operand in operation.operands[:2]:
+        maker = graph.maker(operand)
+        while maker is not None and maker.name in {"tt.trans", "tt.reshape", "ttg.convert_layout"}:
+            maker = graph.maker(maker.operands[0])
+        if maker is None or maker.name not in _CONVERSIONS:
+            return ""
+        kinds.append(graph.values[maker.operands[0]].element)
+    names = {"f16": "fp16", "bf16": "bf16", "i8": "int8"}
+    return names.get(kinds[0], "fp8" if kinds[0].startswith("f8") else "") if kinds[0] == kinds[1] else ""
+
+
+def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[LineFacts, ...]:
+    """Return the machine instructions of each line, as warps execute them in the whole launch."""
+    graph = compiled.graph
+    trips: dict[Line, float] = {}
+    words: dict[Line, set[str]] = {}
+    for operation in graph.operations:
+        line = line_of(graph, operation)
+        if operation.results and operation.name not in _LOOPS and operation.name != "arith.constant":
+            trips[line] = max(trips.get(line, 0.0), runs.trips(operation))
+        words.setdefault(line, set()).update(_words(graph, operation))
+    found = []
+    for line, counts in code.machine.items():
+        each = trips.get(line, 1.0) * runs.programs * warps
+        slow: Counter[str] = Counter()
+        for mnemonic, count in counts.items():
+            if kind := _slow_kind(mnemonic):
+                slow[kind] += count
+        scaled = {kind: count * each for kind, count in slow.items()}
+        known = frozenset(words.get(line, ()))
+        found.append(LineFacts(line, counts.total() * each, scaled, known, trips.get(line, 1.0)))
+    return tuple(found)
+
+
+def _slow_kind(mnemonic: str) -> str:
+    base = mnemonic.split(".", maxsplit=1)[0]
+    if base in {"DADD", "DMUL", "DFMA", "DSETP", "DMNMX"}:
+        return "fp64"
+    if base == "MUFU":
+        return "special"
+    return "spill" if base in {"LDL", "STL"} else ""
+
+
+def _words(graph: Graph, operation: Operation) -> Iterator[str]:
+    """Yield what is expensive about an operation on a tile."""
+    if not operation.results:
+        return
+    result = graph.values[operation.results[0]]
+    if not result.shape:
+        return
+    if result.element == "f64" and operation.name.startswith(("arith.", "math.", "tt.extern", "tt.precise")):
+        yield "fp64"
+    if operation.name in _DIVISIONS and not _by_power_of_two(graph, operation):
+        yield "division64" if result.element == "i64" else "division"
+    if operation.name == "tt.extern_elementwise":
+        name = operation.attribute("symbol").strip('"').removeprefix("__nv_")
+        yield "pow" if name.startswith("pow") else f"libdevice {name}"
+    if operation.name in _PRECISE:
+        yield "precise"
+    if operation.name.startswith("math."):
+        yield operation.name.removeprefix("math.")
+
+
+def _by_power_of_two(graph: Graph, operation: Operation) -> bool:
+    """Tell whether an integer is divided by a constant, which needs no division."""
+    maker = graph.maker(operation.operands[1])
+    while maker is not None and maker.name in {"tt.splat", "tt.broadcast"}:
+        maker = graph.maker(maker.operands[0])
+    return maker is not None and maker.name == "arith.constant"
+
+
+def reductions_of(compiled: Compiled, runs: Runs, warps: int) -> tuple[ReductionFacts, ...]:
+    """Return the reductions of a kernel over tiles."""
+    graph, found = compiled.graph, []
+    for operation in graph.operations:
+        if operation.name not in {"tt.reduce", "tt.scan"}:
+            continue
+        source = graph.values[operation.operands[0]]
+        flops = 2.0 * math.prod(source.shape) * runs.of(operation)
+        found.append(
+            ReductionFacts(
+                line=line_of(graph, operation),
+                trips=runs.trips(operation),
+                warps=warps,
+                in_loop=loop_of(graph, operation) is not None,
+                as_product=operation.name == "tt.reduce" and _is_product(graph, operation),
+                flops=flops,
+                accumulates=operation.name == "tt.reduce" and _accumulates(graph, operation),
+            )
+        )
+    return tuple(found)
+
+
+def _is_product(graph: Graph, operation: Operation) -> bool:
+    """Tell whether a reduction sums the products of two tiles of three dimensions, one of each broadcast."""
+    source = graph.values[operation.operands[0]]
+    maker = graph.maker(operation.operands[0])
+    while maker is not None and maker.name in _CONVERSIONS:
+        maker = graph.maker(maker.operands[0])
+    if len(source.shape) != 3 or maker is None or maker.name != "arith.mulf":
+        return False
+    return all(_is_broadcast(graph, operand) for operand in maker.operands)
+
+
+def _is_broadcast(graph: Graph, value: int) -> bool:
+    maker = graph.maker(value)
+    while maker is not None and maker.name in _CONVERSIONS:
+        maker = graph.maker(maker.operands[0])
+    return maker is not None and maker.name == "tt.broadcast"
+
+
+def _accumulates(graph: Graph, operation: Operation) -> bool:
+    """Tell whether the result is combined with a value that a loop carries, and with nothing else."""
+    results = set(operation.results)
+    users = [each for each in graph.operations if results & set(each.operands)]
+    if len(users) != 1 or users[0].name not in {"arith.addf", "arith.addi", "arith.maxnumf", "arith.maximumf"}:
+        return False
+    other = next((operand for operand in users[0].operands if operand not in results), None)
+    return other is not None and graph.maker(other) is None
+
+
+def atomics_of(compiled: Compiled, runs: Runs) -> tuple[AtomicFacts, ...]:
+    """Return the atomics of a kernel; how many addresses they fall on, traffic tells."""
+    graph, found = compiled.graph, list[AtomicFacts]()
+    for site in compiled.effects.sites:
+        operation = graph.operations[site.index]
+        if site.kind is Access.ATOMIC and operation.operands:
+            elements = math.prod(graph.values[operation.operands[0]].shape)
+            addresses = _same_address(graph, operation)
+            found.append(
+                AtomicFacts(line_of(graph, operation), site.argument, elements * runs.of(operation), addresses)
+            )
+    return tuple(found)
+
+
+def _same_address(graph: Graph, operation: Operation) -> float | None:
+    """Return 1 where all programs update one address: the bare argument, for all lanes."""
+    maker = graph.maker(operation.operands[0])
+    while maker is not None and maker.name in {"tt.splat", "tt.broadcast"}:
+        if graph.maker(maker.operands[0]) is None:
+            return 1.0 if maker.operands[0] in graph.kernel.arguments else None
+        maker = graph.maker(maker.operands[0])
+    return 1.0 if maker is None and operation.operands[0] in graph.kernel.arguments else None
+
+
+def loop_rounds(compiled: Compiled, runs: Runs, accesses: Iterable[AccessFacts], stages: int) -> float:
+    """Return how often a program waits for memory in loops: each round, or one in as many as are under way."""
+    graph, rounds = compiled.graph, dict[int, float]()
+    is_async = {(each.line, each.operation): each.is_async for each in accesses}
+    for site in compiled.effects.sites:
+        operation = graph.operations[site.index]
+        loop = loop_of(graph, operation)
+        if loop is None or site.kind is not Access.READ:
+            continue
+        overlap = max(1, stages - 1) if is_async.get((line_of(graph, operation), "load")) else 1
+        rounds[loop] = max(rounds.get(loop, 0.0), runs.trips(operation) / overlap)
+    return sum(rounds.values())

@@ -1,0 +1,90 @@
+"""What an explanation says: what limits a launch, and findings on what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from kernellab.explain.facts import Facts
+from kernellab.explain.model import Bound, Times
+from kernellab.profile.result import Profile
+
+
+class Cause(StrEnum):
+    """Why a launch takes longer than it has to."""
+
+    UNCOALESCED = "uncoalesced access"
+    NARROW = "narrow access"
+    REREAD = "memory read several times"
+    ORDER = "order of programs"
+    TILES = "tiles too small"
+    CONFLICTS = "bank conflicts"
+    SPILLS = "spills"
+    FEW_PROGRAMS = "too few programs"
+    LAST_WAVE = "the last wave"
+    NO_PIPELINE = "latency of loads in a loop"
+    OCCUPANCY = "too few warps to hide latency"
+    SMALL_BLOCK = "block too small"
+    MASKED = "masked lanes"
+    NO_TENSOR_CORES = "no tensor cores"
+    WIDE_OPERANDS = "operands wider than their data"
+    ARITHMETIC = "slow arithmetic"
+    REDUCTION = "reduction in every round"
+    ATOMICS = "atomics on one address"
+    LAUNCH = "launch overhead"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to change.
+
+    ``line`` is that of the kernel's file, None where no line is to blame. ``evidence`` holds the figures behind it by
+    name. ``gain`` says between which factors the launch may get faster; 2 means half the time.
+    """
+
+    cause: Cause
+    line: int | None
+    text: str
+    evidence: Mapping[str, float]
+    gain: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a launch takes as long as it does.
+
+    ``findings`` come with the largest gain first, five at most; none is an answer, and ``summary`` says how close to
+    the limit the launch is. ``share`` is that part of what the limiting unit can do, from 0 to 1, None without a
+    measured time. ``unknown`` are sentences on what could not be known.
+    """
+
+    kernel: str
+    target: str
+    bound: Bound
+    findings: tuple[Finding, ...]
+    summary: str
+    share: float | None
+    facts: Facts = field(repr=False)
+    times: Times = field(repr=False)
+    unknown: tuple[str, ...] = ()
+    profile: Profile | None = field(default=None, repr=False)
+    file: str = ""
+
+    @property
+    def frame(self) -> Any:
+        """A row per finding as a DataFrame: cause, line, text, low, high, and the evidence in words."""
+        import pandas as pd  # keeps `import kernellab` light
+
+        rows = [
+            (str(each.cause), each.line, each.text, *each.gain, evidence_words(each.evidence)) for each in self.findings
+        ]
+        found = pd.DataFrame(rows, columns=["cause", "line", "text", "low", "high", "evidence"])
+        found.attrs |= {"kernel": self.kernel, "bound": str(self.bound), "summary": self.summary}
+        return found.astype({"line": "Int64"})
+
+
+def evidence_words(evidence: Mapping[str, float]) -> str:
+    """Return ``sectors 64, ideal 8``."""
+    return ", ".join(f"{name} {value:,.4g}" for name, value in evidence.items())
