@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kernellab.benchmark.comparison import Comparison
     from kernellab.benchmark.result import Benchmark
     from kernellab.capture.block import Capture
+    from kernellab.explain.result import Explanation
     from kernellab.export.write import Exported
     from kernellab.measure.ceilings import Ceilings
     from kernellab.measure.config import Space
@@ -327,18 +328,18 @@ class Lab:
     def profile(
         self, kernel: Kernel, grid: Any, /, *args: Any, counters: bool = False, timeout_s: float = 60.0, **meta: Any
     ) -> Profile:
-        """Sample where the time of a launch goes, by source line and instruction, on copies of its arguments.
+        """Sample where a launch spends its time, by line and instruction; with ``counters``, Nsight Compute counts."""
+        from kernellab.explain.asking import profile_with_answer
 
-        With ``counters``, Nsight Compute counts what it uses of DRAM, L2 and the tensor cores. Where nothing can be
-        sampled, `Profile.refused` says why, and what to do about it.
+        return profile_with_answer(self._call(kernel, grid, args, meta), timeout_s, counters=counters)
 
-        Raises:
-            UsageError, LaunchError: the call does not fit the kernel.
-            KernellabError: it does not compile, or fails while it runs.
-        """
-        from kernellab.profile.profiling import profiled
+    def explain(
+        self, kernel: Any, grid: Any = None, /, *args: Any, samples: bool = False, timeout_s: float = 60.0, **meta: Any
+    ) -> Explanation:
+        """Say what limits a launch, or the recorded one of a kept kernel; with ``samples``, by its profile, too."""
+        from kernellab.explain.asking import explanation_of
 
-        return profiled(self._call(kernel, grid, args, meta), timeout_s, counters=counters)
+        return explanation_of(self._call(kernel, grid, args, meta), timeout_s, samples=samples)
 
     def ceilings(self, *, fresh: bool = False) -> Ceilings:
         """Return what the GPU can do at best; measured once per device and driver, or again if ``fresh``."""

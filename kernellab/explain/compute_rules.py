@@ -28,7 +28,8 @@ def no_tensor_cores(facts: Facts) -> Proposal | None:
         )
         kind = "tf32" if worst.kind == "fp32" else worst.kind
         on_cores = tuple(replace(d, kind=kind, on_tensor_cores=True) if d in dots else d for d in facts.dots)
-        mended = _without_lines(replace(facts, dots=on_cores), {dot.line for dot in dots}, 0.06)
+        shared = tuple(replace(each, wavefronts=each.wavefronts * 0.15) for each in facts.shared)
+        mended = _without_lines(replace(facts, dots=on_cores, shared=shared), {dot.line for dot in dots}, 0.06)
         return Proposal(Cause.NO_TENSOR_CORES, worst.line, text, {"TFLOP": worst.flops / 1e12}, mended)
     products = [each for each in facts.reductions if each.as_product]
     if not products or times.arithmetic < _LEAST_SHARE * times.longest:
@@ -273,7 +274,7 @@ def launch(facts: Facts) -> Proposal | None:
         "many (another axis of the grid), or replay a CUDA graph."
     )
     work = max(times.longest, 0.01 * measured)
-    mended = replace(facts, device=replace(facts.device, launch_s=min(work, times.launch) / 4))
+    mended = replace(facts, device=replace(facts.device, launch_s=min(work, times.launch) / 40))
     return Proposal(
         Cause.LAUNCH, None, text, {"us": measured * 1e6, "us of an empty launch": times.launch * 1e6}, mended
     )

@@ -20,13 +20,19 @@ _WELL = 0.87  # of the limit, beyond which nothing is worth saying
 _FOLLOWS = {
     Cause.UNCOALESCED: {Cause.NARROW, Cause.NO_PIPELINE, Cause.OCCUPANCY, Cause.ORDER, Cause.CONFLICTS},
     Cause.FEW_PROGRAMS: {Cause.NO_PIPELINE, Cause.REDUCTION, Cause.NARROW, Cause.OCCUPANCY},
-    Cause.NO_TENSOR_CORES: {Cause.NO_PIPELINE, Cause.TILES, Cause.WIDE_OPERANDS, Cause.ARITHMETIC},
+    Cause.NO_TENSOR_CORES: {
+        Cause.NO_PIPELINE,
+        Cause.TILES,
+        Cause.WIDE_OPERANDS,
+        Cause.ARITHMETIC,
+        Cause.CONFLICTS,
+    },
     Cause.REDUCTION: {Cause.NO_PIPELINE},
     Cause.SPILLS: {Cause.OCCUPANCY, Cause.NARROW, Cause.NO_PIPELINE},
     Cause.SMALL_BLOCK: {Cause.OCCUPANCY, Cause.NARROW},
     Cause.LAUNCH: {Cause.FEW_PROGRAMS, Cause.NARROW, Cause.NO_PIPELINE},
     Cause.ATOMICS: {Cause.NARROW},
-    Cause.WIDE_OPERANDS: {Cause.NO_PIPELINE},
+    Cause.WIDE_OPERANDS: {Cause.NO_PIPELINE, Cause.CONFLICTS},
 }
 
 

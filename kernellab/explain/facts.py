@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -38,11 +38,14 @@ class AccessFacts:
     """All that one source line does to one argument in global memory, summed over the launch.
 
     ``bytes`` are those that threads ask for, ``sectors`` what is moved of 32 bytes each, ``ideal_sectors`` what would
-    do; ``requests`` counts instructions of warps. ``touched_bytes`` counts each byte once, None if not known.
-    ``width_bytes`` is what one thread moves at a time, ``possible_bytes`` what of the tile falls to one thread.
-    ``lanes_off`` is the share of threads that a mask switches off, ``trips`` how often a program executes the line.
+    do; ``requests`` counts instructions of warps. ``touched_bytes`` are those of the argument that any line reads, or
+    writes, each once; None if not known.
+    ``width_bytes`` is what one thread moves at a time, ``owned_bytes`` what of the tile falls to one thread.
+    ``lanes_off`` is the share of the tile that a mask switches off, ``trips`` how often a program executes the line.
     ``is_async`` tells that it is copied to shared memory while the program goes on; ``is_replicated`` that several
     threads do the same. ``element_bytes`` is the size of an element, ``tile_bytes`` that of what one execution moves.
+    ``lane_step_bytes`` is how far the addresses of neighbouring threads lie apart, None if not known; ``axes`` are
+    those of the grid that the addresses depend on.
     """
 
     line: int | None
@@ -54,7 +57,7 @@ class AccessFacts:
     requests: float
     touched_bytes: float | None = None
     width_bytes: int = 0
-    possible_bytes: int = 0
+    owned_bytes: int = 0
     lanes_off: float = 0.0
     trips: float = 1.0
     is_async: bool = False
@@ -62,6 +65,8 @@ class AccessFacts:
     element_bytes: int = 4
     tile_bytes: float = 0.0
     in_loop: bool = False
+    lane_step_bytes: float | None = None
+    axes: frozenset[int] = frozenset()
 
     @property
     def efficiency(self) -> float:
@@ -69,9 +74,35 @@ class AccessFacts:
         return min(1.0, self.ideal_sectors / self.sectors) if self.sectors else 1.0
 
     @property
+    def possible_bytes(self) -> int:
+        """What one thread could move at a time if its neighbouring elements were known to lie together."""
+        return min(WIDEST_BYTES, 1 << (self.owned_bytes.bit_length() - 1)) if self.owned_bytes else 0
+
+    @property
+    def is_split(self) -> bool:
+        """Whether sectors are moved again only since a thread takes its neighbouring elements piece by piece.
+
+        The pieces of a sector come out of the L1 then, which has just fetched it.
+        """
+        if self.sectors <= 1.15 * self.ideal_sectors:
+            return True
+        if self.lane_step_bytes is None or not self.width_bytes:
+            return False
+        return self.width_bytes < self.lane_step_bytes <= self.owned_bytes
+
+    @property
     def moved_bytes(self) -> float:
-        """What the sectors hold."""
-        return self.sectors * SECTOR_BYTES
+        """What of the sectors comes out of the L2."""
+        return (self.ideal_sectors if self.is_split else self.sectors) * SECTOR_BYTES
+
+
+def is_repeated(group: Sequence[AccessFacts]) -> bool:
+    """Tell whether several lines load the same elements: about as many bytes each, few of them for the first time."""
+    if len({each.line for each in group}) < 2:
+        return False
+    sizes = [each.bytes for each in group]
+    touched = max((each.touched_bytes or 0.0) for each in group)
+    return min(sizes) > 0.7 * max(sizes) and sum(sizes) > 1.7 * (touched or sum(sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +190,7 @@ class Facts:
     programs: int
     warps: int
     resident: int
+    grid: tuple[int, int, int] = (1, 1, 1)
     limiter: str = ""
     stages: int = 1
     registers: int | None = None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from kernellab.compile.types import occupancy
-from kernellab.explain.facts import AccessFacts, AtomicFacts, Device, Facts, SharedFacts
+from kernellab.explain.facts import AccessFacts, AtomicFacts, Device, Facts, SharedFacts, is_repeated
 from kernellab.explain.reading import (
     Line,
     accesses_of,
@@ -21,13 +23,15 @@ from kernellab.explain.reading import (
     runs_of,
 )
 from kernellab.ir.graph import Graph
-from kernellab.ir.lines import short_file
-from kernellab.ir.slices import main_file
+from kernellab.ir.lines import main_file, short_file
 from kernellab.launch.memory import memory_of
 from kernellab.measure.implementations import Implementation
 from kernellab.measure.launches import moved_bytes
 from kernellab.profile.result import Profile
 from kernellab.target import limits_of
+from kernellab.traffic.launch import traffic_of
+from kernellab.traffic.parameters import flattened
+from kernellab.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +43,13 @@ class Measured:
 
 
 def facts_of(
-    implementation: Implementation, device: Device, traffic: Any = None, measured: Measured | None = None
+    implementation: Implementation, device: Device, traffic: Traffic | None = None, measured: Measured | None = None
 ) -> Facts:
     """Return the facts of a launch; without ``traffic``, every access counts as ideal, and that is said."""
     facts = static_facts(implementation, device)
     if traffic is not None:
-        facts = with_traffic(facts, traffic, implementation.kernel.graph)
+        arguments = {} if implementation.launch is None else implementation.launch.arguments
+        facts = with_traffic(facts, traffic, implementation.kernel.graph, sizes_of(arguments))
     if measured is not None:
         facts = replace(facts, time_s=measured.time_s)
         if measured.profile is not None and measured.profile.samples:
@@ -70,12 +75,13 @@ def static_facts(implementation: Implementation, device: Device) -> Facts:
         programs=max(1, math.prod(launch.grid)),
         warps=warps,
         resident=_resident(implementation),
+        grid=launch.grid,
         limiter=compiled.resources.limiter or "",
         stages=stages,
         registers=compiled.resources.registers,
         spill_bytes=compiled.resources.spill_bytes or 0,
         shared_bytes=compiled.resources.shared_bytes,
-        accesses=tuple(_touched(each, sizes) for each in accesses),
+        accesses=with_touched(accesses, sizes),
         dots=dots_of(compiled, runs, code),
         lines=lines_of(compiled, runs, code, warps),
         reductions=reductions_of(compiled, runs, warps),
@@ -91,9 +97,14 @@ def sizes_of(arguments: Mapping[str, Any]) -> Mapping[str, int]:
     return {name: tensor.numel() * tensor.element_size() for name, tensor in memory_of(arguments).items()}
 
 
-def _touched(access: AccessFacts, sizes: Mapping[str, int]) -> AccessFacts:
-    size = sizes.get(access.argument)
-    return access if size is None else replace(access, touched_bytes=min(access.bytes, float(size)))
+def with_touched(accesses: Sequence[AccessFacts], sizes: Mapping[str, int]) -> tuple[AccessFacts, ...]:
+    """Return accesses with what is touched of each argument: what is asked for, and no more than there is."""
+    asked: dict[tuple[str, bool], float] = {}
+    for each in accesses:
+        key = (each.argument, each.operation == "load")
+        asked[key] = asked.get(key, 0.0) + each.bytes
+    touched = {key: min(total, float(sizes.get(key[0], total))) for key, total in asked.items()}
+    return tuple(replace(each, touched_bytes=touched[each.argument, each.operation == "load"]) for each in accesses)
 
 
 def _footprint(accesses: Iterable[AccessFacts], sizes: Mapping[str, int], moved: int | None) -> float:
@@ -119,20 +130,44 @@ def _resident(implementation: Implementation) -> int:
     return max(1, found.blocks)
 
 
-def with_traffic(facts: Facts, traffic: Any, graph: Graph) -> Facts:
-    """Return facts with what the memory system does, in place of what it would do at best."""
+def traffic_of_launch(implementation: Implementation) -> Traffic:
+    """Return the traffic of a launch.
+
+    Raises:
+        UsageError: its arguments are not those that it was compiled for.
+    """
+    launch = implementation.launch
+    assert launch is not None, "a function of the user is no kernel"
+    given = [
+        each
+        for name, kind in launch.job.signature
+        if kind != "constexpr"
+        for each in flattened(name, kind, launch.arguments[name])
+    ]
+    return traffic_of(implementation.kernel, launch.grid, given)
+
+
+def with_traffic(facts: Facts, traffic: Traffic, graph: Graph, sizes: Mapping[str, int]) -> Facts:
+    """Return facts with what the memory system does, in place of what it would do at best.
+
+    ``sizes`` are the bytes of the arguments.
+    """
     file = short_file(main_file(graph))
     rows = [(row_line(row, file), row) for row in traffic.rows]
     by_argument = {each.argument: each for each in traffic.arguments}
-    accesses = tuple(_with_rows(each, rows, by_argument) for each in facts.accesses)
+    counted = tuple(_with_rows(each, rows) for each in facts.accesses)
+    accesses = tuple(_with_known(each, by_argument, sizes) for each in with_touched(counted, sizes))
     atomics = tuple(_with_addresses(each, by_argument) for each in facts.atomics)
     unknown = [f"Traffic: {each.reason}." for each in traffic.unknown]
     if traffic.share < 1:
         unknown.append(f"Traffic is that of {traffic.share:.1%} of the programs, scaled.".replace("%", " %"))
-    footprint, fetched = facts.footprint_bytes, None
+    footprint = facts.footprint_bytes
     if traffic.arguments:
-        footprint = float(sum(_both_ways(each) * each.footprint_bytes for each in traffic.arguments))
+        footprint = sum(_touched_bytes(each, sizes, reads=True, writes=True) for each in traffic.arguments)
         fetched = float(sum(_both_ways(each) * _fetched(each, facts) for each in traffic.arguments))
+    else:
+        fetched = _fetched_at_least(replace(facts, accesses=accesses), sizes)
+    fetched += _fetched_again(replace(facts, accesses=accesses))
     return replace(
         facts,
         accesses=accesses,
@@ -145,7 +180,7 @@ def with_traffic(facts: Facts, traffic: Any, graph: Graph) -> Facts:
     )
 
 
-def row_line(row: Any, file: str) -> Line:
+def row_line(row: TrafficRow, file: str) -> Line:
     """Return the line of the kernel's own file that a row of a traffic belongs to."""
     for name, line in ((row.file, row.line), *row.calls):
         if line is not None and short_file(name) == file:
@@ -153,7 +188,18 @@ def row_line(row: Any, file: str) -> Line:
     return None if row.line is None else int(row.line)
 
 
-def _with_rows(access: AccessFacts, rows: list[tuple[Line, Any]], by_argument: Mapping[str, Any]) -> AccessFacts:
+def _with_known(
+    access: AccessFacts, by_argument: Mapping[str, ArgumentTraffic], sizes: Mapping[str, int]
+) -> AccessFacts:
+    """Return an access with the bytes of its argument that are touched, where all programs were looked at."""
+    found = by_argument.get(access.argument)
+    if found is None:
+        return access
+    reads = access.operation == "load"
+    return replace(access, touched_bytes=_touched_bytes(found, sizes, reads=reads, writes=not reads))
+
+
+def _with_rows(access: AccessFacts, rows: list[tuple[Line, TrafficRow]]) -> AccessFacts:
     own = [
         row
         for line, row in rows
@@ -164,9 +210,6 @@ def _with_rows(access: AccessFacts, rows: list[tuple[Line, Any]], by_argument: M
     ]
     if not own:
         return access
-    lanes = sum(row.requests for row in own) or 1
-    whole = by_argument.get(access.argument)
-    touched = access.touched_bytes if whole is None else float(whole.footprint_bytes)
     used = float(sum(row.bytes_used for row in own))
     return replace(
         access,
@@ -174,12 +217,21 @@ def _with_rows(access: AccessFacts, rows: list[tuple[Line, Any]], by_argument: M
         ideal_sectors=float(sum(row.ideal_sectors for row in own)),
         requests=float(sum(row.requests for row in own)),
         bytes=used,
-        lanes_off=sum(row.lanes_off * row.requests for row in own) / lanes,
-        touched_bytes=touched if touched is None else min(touched, used),
+        lanes_off=max(0.0, 1 - used / access.bytes) if access.bytes and not access.is_replicated else 0.0,
+        lane_step_bytes=_lane_step(own),
     )
 
 
-def _with_addresses(atomic: AtomicFacts, by_argument: Mapping[str, Any]) -> AtomicFacts:
+def _lane_step(rows: Iterable[TrafficRow]) -> float | None:
+    """Return how far the addresses of neighbouring threads lie apart in the widest request, in the middle."""
+    examples = [row.example for row in rows if row.example is not None]
+    worst = max(examples, key=lambda each: each.sectors, default=None)
+    offsets = [] if worst is None else [offset for offset in worst.offsets if offset is not None]
+    steps = [abs(after - before) for before, after in pairwise(offsets)]
+    return float(median(steps)) if steps else None
+
+
+def _with_addresses(atomic: AtomicFacts, by_argument: Mapping[str, ArgumentTraffic]) -> AtomicFacts:
     """Return atomics with the number of addresses: the elements of the argument, those never written left out."""
     found = by_argument.get(atomic.argument)
     if found is None or atomic.addresses is not None:
@@ -187,7 +239,7 @@ def _with_addresses(atomic: AtomicFacts, by_argument: Mapping[str, Any]) -> Atom
     return replace(atomic, addresses=float(max(1, found.elements - (found.never_written or 0))))
 
 
-def _shared(rows: Iterable[tuple[Line, Any]]) -> tuple[SharedFacts, ...]:
+def _shared(rows: Iterable[tuple[Line, TrafficRow]]) -> tuple[SharedFacts, ...]:
     found: dict[tuple[Line, str], SharedFacts] = {}
     for line, row in rows:
         if row.wavefronts:
@@ -202,11 +254,63 @@ def _shared(rows: Iterable[tuple[Line, Any]]) -> tuple[SharedFacts, ...]:
     return tuple(found.values())
 
 
-def _both_ways(argument: Any) -> int:
+def _touched_bytes(argument: ArgumentTraffic, sizes: Mapping[str, int], *, reads: bool, writes: bool) -> float:
+    """Return the bytes of the elements that are read, and of those that are written."""
+    each = sizes.get(argument.argument, argument.footprint_bytes) / max(1, argument.elements)
+    read = argument.elements - (argument.never_read or 0) if reads and argument.is_read else 0
+    written = argument.elements - (argument.never_written or 0) if writes and argument.is_written else 0
+    return float(each * (read + written))
+
+
+def _fetched_at_least(facts: Facts, sizes: Mapping[str, int]) -> float:
+    """Return what memory moves at least where not all programs were looked at: mostly, no argument more than once."""
+    found: dict[tuple[str, bool], float] = {}
+    swept: set[tuple[str, bool]] = set()
+    for each in facts.accesses:
+        key = (each.argument, each.operation != "load")
+        found[key] = found.get(key, 0.0) + _from_memory(each, facts)
+        if is_swept(each, facts):
+            swept.add(key)
+    return sum(moved if key in swept else min(moved, float(sizes.get(key[0], moved))) for key, moved in found.items())
+
+
+def _fetched_again(facts: Facts) -> float:
+    """Return what memory moves again for later passes over an argument: the programs at work share the L2."""
+    found: dict[str, list[AccessFacts]] = {}
+    for each in facts.accesses:
+        if each.operation == "load" and each.in_loop:
+            found.setdefault(each.argument, []).append(each)
+    again = 0.0
+    for group in found.values():
+        touched = max(each.touched_bytes or 0.0 for each in group)
+        at_work = touched / facts.programs * min(facts.slots, facts.programs)
+        if is_repeated(group) and at_work > 0.7 * facts.device.l2_bytes:
+            again += sum(each.moved_bytes for each in group) - touched
+    return max(0.0, again)
+
+
+def is_swept(access: AccessFacts, facts: Facts) -> bool:
+    """Tell whether programs go through more of an argument than the L2 holds before any of it is used again.
+
+    That is where its addresses depend on the fast axis of the grid, and not on a slower one.
+    """
+    slower = [axis for axis in (1, 2) if facts.grid[axis] > 1 and axis not in access.axes]
+    is_large = (access.touched_bytes or 0.0) > 0.8 * facts.device.l2_bytes
+    return is_large and 0 in access.axes and bool(slower) and facts.grid[0] > 1
+
+
+def _from_memory(access: AccessFacts, facts: Facts) -> float:
+    if not is_swept(access, facts):
+        return access.moved_bytes
+    rounds_at_a_time = max(1.0, min(facts.slots, facts.programs) / facts.grid[0])
+    return max(access.touched_bytes or 0.0, access.moved_bytes / rounds_at_a_time)
+
+
+def _both_ways(argument: ArgumentTraffic) -> int:
     return int(argument.is_read) + int(argument.is_written)
 
 
-def _fetched(argument: Any, facts: Facts) -> float:
+def _fetched(argument: ArgumentTraffic, facts: Facts) -> float:
     """Return what memory moves of an argument: each sector once where the L2 keeps it, else once per wave."""
     kept = facts.device.l2_bytes * 0.6
     return float(argument.footprint_bytes if argument.footprint_bytes < kept else argument.wave_bytes)

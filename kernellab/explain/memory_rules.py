@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from kernellab.explain.facts import WARP_THREADS, WIDEST_BYTES, AccessFacts, AtomicFacts, Facts
+from kernellab.explain.facts import WARP_THREADS, WIDEST_BYTES, AccessFacts, AtomicFacts, Facts, is_repeated
 from kernellab.explain.gain import Proposal
 from kernellab.explain.model import bytes_in_flight, dram_bytes, times_of, wanted_in_flight
 from kernellab.explain.result import Cause
@@ -25,7 +25,10 @@ def uncoalesced(facts: Facts) -> Proposal | None:
     wasteful = [
         each
         for each in facts.accesses
-        if each.operation != "atomic" and each.efficiency < _WASTEFUL and each.sectors > _OF_ALL * total
+        if each.operation != "atomic"
+        and each.efficiency < _WASTEFUL
+        and not each.is_split
+        and each.sectors > _OF_ALL * total
     ]
     if not facts.has_traffic or not wasteful:
         return None
@@ -64,7 +67,7 @@ def narrow(facts: Facts) -> Proposal | None:
         each
         for each in facts.accesses
         if 0 < each.width_bytes < min(WIDEST_BYTES, each.possible_bytes)
-        and each.efficiency >= _WASTEFUL
+        and each.is_split
         and not each.is_async
         and each.operation != "atomic"
     ]
@@ -95,7 +98,8 @@ def narrow(facts: Facts) -> Proposal | None:
 
 def _widened(access: AccessFacts) -> AccessFacts:
     wide = min(WIDEST_BYTES, access.possible_bytes)
-    return replace(access, width_bytes=wide, requests=access.requests * access.width_bytes / wide)
+    factor = access.width_bytes / wide
+    return replace(access, width_bytes=wide, requests=access.requests * factor, sectors=access.ideal_sectors)
 
 
 def reread(facts: Facts) -> Proposal | None:
@@ -108,7 +112,7 @@ def reread(facts: Facts) -> Proposal | None:
     passes = {
         name: group
         for name, group in found.items()
-        if len({each.line for each in group}) > 1 and _is_repeated(group) and group[0].bytes > _OF_ALL * total
+        if len({each.line for each in group}) > 1 and is_repeated(group) and group[0].bytes > _OF_ALL * total
     }
     if not passes or facts.dots:
         return None
@@ -122,17 +126,10 @@ def reread(facts: Facts) -> Proposal | None:
     )
     again = {id(each) for each in later}
     kept = tuple(each for each in facts.accesses if id(each) not in again)
-    unique = sum(each.touched_bytes or each.bytes for each in kept if each.operation != "atomic")
+    unique = sum({(each.argument, each.operation): each.touched_bytes or each.bytes for each in kept}.values())
     trips = facts.loop_trips / len(group)
     mended = replace(facts, accesses=kept, loop_trips=trips, dram_bytes=min(unique, dram_bytes(facts)))
     return Proposal(Cause.REREAD, later[-1].line, text, {"times loaded": times}, mended)
-
-
-def _is_repeated(group: list[AccessFacts]) -> bool:
-    """Tell whether lines load the same elements: about as many bytes each, and few of them for the first time."""
-    sizes = [each.bytes for each in group]
-    touched = max((each.touched_bytes or 0.0) for each in group)
-    return min(sizes) > 0.7 * max(sizes) and sum(sizes) > 1.7 * (touched or sum(sizes))
 
 
 def order(facts: Facts) -> Proposal | None:
@@ -142,7 +139,7 @@ def order(facts: Facts) -> Proposal | None:
     if facts.dram_bytes < 0.5 * facts.device.l2_bytes:
         return None
     repeated = [each for each in facts.accesses if each.operation == "load" and _reuse(each) > 1.5]
-    if not repeated or any(each.efficiency < _WASTEFUL for each in facts.accesses):
+    if not repeated or any(not each.is_split for each in facts.accesses):
         return None
     worst = max(repeated, key=lambda each: each.bytes - (each.touched_bytes or each.bytes))
     times = facts.dram_bytes / facts.footprint_bytes
@@ -245,7 +242,7 @@ def _wider_tile(facts: Facts, m: int, n: int) -> tuple[int, int]:
 
 def _fetched(access: AccessFacts, factor: float) -> AccessFacts:
     names = ("sectors", "ideal_sectors", "requests", "bytes")
-    return replace(access, **{name: getattr(access, name) * factor for name in names})  # type: ignore[arg-type]
+    return replace(access, **{name: getattr(access, name) * factor for name in names})
 
 
 def contended(facts: Facts) -> Proposal | None:

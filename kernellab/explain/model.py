@@ -177,7 +177,16 @@ def latency_seconds(facts: Facts) -> float:
     waves = facts.programs / min(facts.slots, max(facts.programs, 1))
     rounds = 1.0 + facts.loop_trips
     reductions = sum(each.trips * _ROUND_S for each in facts.reductions if each.in_loop)
-    return waves * (rounds * facts.device.latency_s + reductions)
+    waiting = waves * (rounds * facts.device.latency_s + reductions)
+    if waits_for_its_products(facts):  # what a program computes comes after what it waits for
+        return waiting + _tensor_seconds(facts) / facts.resident
+    return waiting
+
+
+def waits_for_its_products(facts: Facts) -> bool:
+    """Tell whether a program loads and multiplies in turn: its loop has products, and no loads under way meanwhile."""
+    loops = [each for each in facts.accesses if each.operation == "load" and each.in_loop]
+    return any(dot.in_loop for dot in facts.dots) and bool(loops) and not any(each.is_async for each in loops)
 
 
 def floor_seconds(facts: Facts) -> float:

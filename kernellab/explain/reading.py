@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,10 +25,10 @@ from kernellab.ir.arithmetic import dot_work
 from kernellab.ir.effects import Access
 from kernellab.ir.graph import Graph, Location, Operation
 from kernellab.ir.instructions import InstructionKind, LineProfile, hint_of_ptx, instruction_of, profiles_of
-from kernellab.ir.lines import StageLine, place_of, short_file, stage_lines
+from kernellab.ir.lines import StageLine, main_file, place_of, short_file, stage_lines
+from kernellab.ir.operations import access_bytes
 from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight
-from kernellab.ir.scalars import integers
-from kernellab.ir.slices import access_bytes, main_file
+from kernellab.ir.scalars import axis_of, integers
 
 _KINDS: Mapping[Access, AccessKind] = {Access.READ: "load", Access.WRITE: "store", Access.ATOMIC: "atomic"}
 _LOOPS = frozenset({"scf.for", "scf.while"})
@@ -118,10 +119,14 @@ def line_of(graph: Graph, operation: Operation) -> Line:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The instructions of a kernel by source line: as PTX, and as machine code where there is a disassembler."""
+    """The instructions of a kernel by source line: as PTX, and as machine code where there is a disassembler.
+
+    ``loops`` counts the branches back in the PTX.
+    """
 
     ptx: Mapping[Line, LineProfile]
     machine: Mapping[Line, Counter[str]]
+    loops: int = 0
 
 
 def code_of(compiled: Compiled) -> Code:
@@ -135,7 +140,22 @@ def code_of(compiled: Compiled) -> Code:
         sass = stage_lines("sass", compiled.sass, hint_of_ptx(text))
     except KernellabError:
         sass = ()
-    return Code({line: profile for (_, line), profile in profiles.items()}, _mnemonics(sass, file))
+    return Code({line: profile for (_, line), profile in profiles.items()}, _mnemonics(sass, file), _loops(text))
+
+
+_LABEL = re.compile(r"^(\$\w+):")
+_BRANCH = re.compile(r"\bbra(?:\.uni)?\s+(\$\w+)")
+
+
+def _loops(ptx: str) -> int:
+    """Return how many branches of PTX go back."""
+    seen, found = set[str](), 0
+    for line in ptx.splitlines():
+        if label := _LABEL.match(line):
+            seen.add(label[1])
+        elif (branch := _BRANCH.search(line)) and branch[1] in seen:
+            found += 1
+    return found
 
 
 def _mnemonics(lines: Iterable[StageLine], file: str) -> dict[Line, Counter[str]]:
@@ -172,7 +192,6 @@ def _access(
     line, kind, argument = key
     total = size * runs.of(operation)
     share = size // threads
-    possible = min(16, 1 << (share.bit_length() - 1)) if share else 0
     width, is_async = _width(code.ptx.get(line), kind)
     sectors = max(total / SECTOR_BYTES, runs.of(operation))
     element = _element_bytes(graph, operation)
@@ -186,14 +205,30 @@ def _access(
         ideal_sectors=sectors,
         requests=runs.of(operation) * max(1.0, size / (WARP_THREADS * max(width, element))),
         width_bytes=width or element,
-        possible_bytes=possible,
+        owned_bytes=share,
         trips=runs.trips(operation),
         is_async=is_async,
         is_replicated=1 < elements < threads,
         element_bytes=element,
         tile_bytes=float(size),
         in_loop=loop_of(graph, operation) is not None,
+        axes=_axes(graph, operation.operands[0]),
     )
+
+
+def _axes(graph: Graph, pointer: int) -> frozenset[int]:
+    """Return the axes of the grid that an address depends on, as far as operations outside loops tell."""
+    seen, waiting, found = set[int](), [pointer], set[int]()
+    while waiting:
+        value = waiting.pop()
+        maker = graph.maker(value)
+        if value in seen or maker is None:
+            continue
+        seen.add(value)
+        if maker.name == "tt.get_program_id":
+            found.add(axis_of(maker))
+        waiting += maker.operands
+    return frozenset(found)
 
 
 def _added(before: AccessFacts | None, access: AccessFacts) -> AccessFacts:
@@ -279,8 +314,10 @@ def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[Li
             trips[line] = max(trips.get(line, 0.0), runs.trips(operation))
         words.setdefault(line, set()).update(_words(graph, operation))
     found = []
+    copies = _copies(trips, words, code)
     for line, counts in code.machine.items():
-        each = trips.get(line, 1.0) * runs.programs * warps
+        rounds = trips.get(line, 1.0)
+        each = (rounds / min(copies, rounds) if rounds > 1 else 1.0) * runs.programs * warps
         slow: Counter[str] = Counter()
         for mnemonic, count in counts.items():
             if kind := _slow_kind(mnemonic):
@@ -289,6 +326,21 @@ def lines_of(compiled: Compiled, runs: Runs, code: Code, warps: int) -> tuple[Li
         known = frozenset(words.get(line, ()))
         found.append(LineFacts(line, counts.total() * each, scaled, known, trips.get(line, 1.0)))
     return tuple(found)
+
+
+def _copies(trips: Mapping[Line, float], words: Mapping[Line, set[str]], code: Code) -> float:
+    """Return how often the machine code has the body of a loop: ptxas, and LLVM before it, write some out.
+
+    A loop without a branch back is written out whole; of one with a branch, PTX has one copy, and the lines that hold
+    nothing special show in how many more instructions they end as.
+    """
+    if not code.loops:
+        return math.inf
+    looped = [line for line, rounds in trips.items() if rounds > 1.5 and not words.get(line)]
+    ptx = sum(code.ptx[line].instructions for line in looped if line in code.ptx)
+    machine = sum(code.machine[line].total() for line in looped if line in code.machine)
+    ratio = machine / ptx if ptx else 1.0
+    return float(round(ratio)) if ratio > 1.6 else 1.0
 
 
 def _slow_kind(mnemonic: str) -> str:

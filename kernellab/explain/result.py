@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -71,6 +71,11 @@ class Explanation:
     unknown: tuple[str, ...] = ()
     profile: Profile | None = field(default=None, repr=False)
     file: str = ""
+
+    def with_more(self, unknown: str, profile: Profile | None) -> Explanation:
+        """Return the explanation with one more sentence on what is not known, if it is any, and with its profile."""
+        told = (*self.unknown, unknown) if unknown else self.unknown
+        return replace(self, unknown=told, profile=profile)
 
     @property
     def frame(self) -> Any:

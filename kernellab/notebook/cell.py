@@ -6,7 +6,7 @@ import ast
 import contextlib
 import linecache
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import CodeType
 from typing import Any
@@ -40,8 +40,8 @@ class CellOptions:
     ``check`` an expression that the kernel's output is compared with; ``show`` the stage to open;
     ``isolate`` whether first launches on a GPU are tried in a process of their own; with ``interpret``, launches run on
     the CPU also where there is a GPU; with ``tune``, it is shown how the configs of autotuned kernels compare; with
-    ``explore``, there are sliders over the last launch. ``capture`` is the name that the cell's launches and operations
-    of torch are bound to, as a program.
+    ``explore``, there are sliders over the last launch; with ``why``, launches are explained. ``capture`` is the name
+    that the cell's launches and operations of torch are bound to, as a program.
     """
 
     name: str | None = None
@@ -56,6 +56,7 @@ class CellOptions:
     tune: bool = False
     explore: bool = False
     capture: str | None = None
+    why: bool = False
 
 
 @dataclass(slots=True)
@@ -100,11 +101,24 @@ def run_cell(
             _kernel_report(lab, record, version, checks.get(id(record), ()))
             for record, version in _remembered(cell, recorder, options, checked=checks)
         ]
+        records = list(recorder.records.values())
         for tuning in _tunings(cell, recorder, options.check) if options.tune else ():
             show(tuning)
     if options.explore:
         show(_explored(cell, recorder, options))
+    if options.why:
+        with lab.compiling_for(options.target):
+            reports = [_with_why(lab, *pair) for pair in zip(reports, records, strict=True)]
     return CellReport(tuple(reports), tuple(_hints(cell, recorder)), options.show)
+
+
+def _with_why(lab: Lab, report: KernelReport, record: LaunchRecord) -> KernelReport:
+    """Return a report with why the launch takes as long as it does, where there was one."""
+    if record.grid is None or 0 in record.grid:
+        return report
+    options = {name: record.compiled.options[name] for name in ("num_warps", "num_stages", "num_ctas")}
+    found = lab.explain(record.kernel, record.grid, **{**options, **record.arguments})
+    return replace(report, explanation=found)
 
 
 def _recording(lab: Lab, options: CellOptions) -> contextlib.AbstractContextManager[Recorder]:

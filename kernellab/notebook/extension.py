@@ -9,9 +9,9 @@ from kernellab.lab import Lab
 from kernellab.notebook.completion import complete_options
 from kernellab.notebook.formatters import register_formatters, unregister_formatters
 from kernellab.notebook.live import progress_of
-from kernellab.notebook.magics import BenchMagics, StoreMagics, TritonMagics, TuneMagics, lab_of_shell
+from kernellab.notebook.magics import BenchMagics, StoreMagics, TritonMagics, TuneMagics, WhyMagics, lab_of_shell
 
-MAGICS = (TritonMagics, StoreMagics, TuneMagics, BenchMagics)
+MAGICS = (TritonMagics, StoreMagics, TuneMagics, BenchMagics, WhyMagics)
 
 
 def load_ipython_extension(shell: Any) -> None:

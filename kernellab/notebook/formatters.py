@@ -11,6 +11,7 @@ from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark
 from kernellab.capture.program import Program
 from kernellab.compile.types import Compiled
+from kernellab.explain.result import Explanation
 from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
@@ -22,6 +23,7 @@ from kernellab.views.cards import results
 from kernellab.views.cards.benchmark import benchmark_html, benchmark_text, ceilings_text
 from kernellab.views.cards.card import card_html, card_text
 from kernellab.views.cards.comparison import comparison_html, comparison_text
+from kernellab.views.cards.explanation import explanation_html, explanation_text
 from kernellab.views.cards.kernels import listing_html, listing_text, loaded_html, loaded_text
 from kernellab.views.cards.profile import profile_html, profile_text
 from kernellab.views.cards.program import program_html, program_text
@@ -63,6 +65,7 @@ _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     Ceilings: lambda ceilings: {"text/plain": ceilings_text(ceilings)},
     Listing: _bundle(listing_text, listing_html),
     LoadedVersion: _bundle(loaded_text, loaded_html),
+    Explanation: _bundle(explanation_text, explanation_html),
     Exported: lambda exported: {"text/plain": results.exported_text(exported)},
     Comparison: _bundle(comparison_text, comparison_html),
     Profile: _bundle(profile_text, profile_html),

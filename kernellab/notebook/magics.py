@@ -15,11 +15,20 @@ from IPython.display import display
 from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark
 from kernellab.errors import KernellabError, UsageError, choice_message
+from kernellab.explain.result import Explanation
 from kernellab.export.write import KINDS, Exported
 from kernellab.lab import Lab
 from kernellab.measure.reference import check_in
 from kernellab.notebook.cell import CellOptions, require_checks, run_cell
-from kernellab.notebook.expressions import evaluated, expression, launch_of_text, launch_or_kernel, named, parsed
+from kernellab.notebook.expressions import (
+    evaluated,
+    expression,
+    launch_of_text,
+    launch_or_kernel,
+    named,
+    parsed,
+    unquoted,
+)
 from kernellab.registry import Listing, LoadedVersion
 from kernellab.registry.listing import key_of, labelled, remove, search, tag
 from kernellab.tune.result import Tuning
@@ -63,6 +72,7 @@ class TritonMagics(_LabMagics):
     @argument("--tune", action="store_true", help="Show how the configs of the autotuned kernels of the cell compare.")
     @argument("--capture", metavar="NAME", help="Bind the cell's launches and operations of torch, as a program.")
     @argument("--explore", action="store_true", help="Show sliders over the parameters of the cell's last launch.")
+    @argument("--why", action="store_true", help="Say what limits each launch, and what to change.")
     @argument("-o", "--output", metavar="NAME", help="Bind the report to this name.")
     @argument("-q", "--quiet", action="store_true", help="Show no card.")
     @argument("--verbose", action="store_true", help="Show the whole compiler message of an error.")
@@ -108,6 +118,7 @@ def _cell_options(given: Any) -> CellOptions:
         tune=given.tune,
         explore=given.explore,
         capture=given.capture,
+        why=given.why,
     )
 
 
@@ -248,6 +259,26 @@ def _devices(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError as exc:
         raise UsageError(f"--devices is {text!r}; expected GPU numbers, such as 0,1.") from exc
+
+
+@magics_class
+class WhyMagics(_LabMagics):
+    """``%triton_why``."""
+
+    @no_var_expand
+    @magic_arguments()
+    @argument("--samples", action="store_true", help="Sample on the GPU where the time goes, and count that in.")
+    @argument("--timeout", type=float, default=60.0, help="Seconds after which a launch is stopped (60).")
+    @argument("launch", nargs=argparse.REMAINDER, help="kernel[grid](arguments), or a kernel that was launched.")
+    @line_magic
+    def triton_why(self, line: str) -> Explanation:
+        """Say what limits a launch and what to change: %triton_why softmax, or %triton_why softmax[grid](x, out, n)."""
+        given = parsed(self.triton_why, "%triton_why", line)
+        text, own = " ".join(given.launch), {"samples": given.samples, "timeout_s": given.timeout}
+        if "[" not in text and text:
+            return self.lab.explain(key_of(unquoted(text)), **own)
+        launch = launch_of_text(text, self.shell.user_ns)
+        return self.lab.explain(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **own})
 
 
 @magics_class

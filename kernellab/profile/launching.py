@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, UsageError
 from kernellab.export.module import module_text
 from kernellab.launch.calls import require_grid, require_kernel
 from kernellab.launch.recording import LaunchRecord
@@ -21,7 +21,7 @@ from kernellab.measure.provenance import can_time
 from kernellab.profile.counters import counters_of
 from kernellab.profile.result import Counters
 from kernellab.profile.sampling import Refused
-from kernellab.registry import RecordedVersion, Registry
+from kernellab.registry import RecordedVersion, Registry, made_inputs, recorded_version, values_of
 from kernellab.registry.launch_log import launch_of, result_of
 from kernellab.store import Version
 from kernellab.target import Target
@@ -34,13 +34,14 @@ class Call:
     """A call of a kernel that is to be looked at, in a lab that has this runtime and side table.
 
     ``bind`` returns the drop-in kernel, ``best`` the `triton.Config` that an autotuned one runs with on the GPU.
+    ``kernel`` may be name, ``name@version`` or id of a kept one, which stand for its latest recorded launch.
     """
 
     runtime: Runtime
     kernels: Registry
     bind: Callable[[Kernel], Any]
     best: BestConfig
-    kernel: Kernel
+    kernel: Any
     grid: Any
     args: tuple[Any, ...]
     meta: Mapping[str, Any]
@@ -64,6 +65,8 @@ class Call:
         """
         from kernellab._triton.decorators import declared
 
+        if isinstance(self.kernel, str | int):
+            return self._recorded(self.kernel).implementation()
         require_kernel(self.kernel)
         require_grid(self.grid, "The call")
         bound = self.bind(self.kernel)
@@ -75,6 +78,22 @@ class Call:
         launch = launches.of(config)
         with self.runtime.compiling(launches.name):
             return implementation_of(launches, config, self.runtime.compiler.compile(launch.job))
+
+    def _recorded(self, key: str | int) -> Call:
+        """Return the latest recorded launch of a kept kernel, on arguments like those that it had.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel, or no launch of it that can be made again.
+        """
+        from kernellab._triton.objects import jit_function
+
+        version = self.kernels.version(key)
+        launch = recorded_version(self.kernels.store, version).launch
+        if launch is None or launch.grid is None:
+            raise UsageError(f"No launch of {version.label} is known; launch it, or give one: kernel, grid, arguments.")
+        arguments = made_inputs(launch, "cuda" if self.has_gpu else "cpu")
+        meta = {**arguments, **values_of(launch)}
+        return replace(self, kernel=jit_function(self.kernels[version.id]), grid=launch.grid, args=(), meta=meta)
 
 
 def counted(call: Call, implementation: Implementation, folder: Path, timeout_s: float) -> Counters:

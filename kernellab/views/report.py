@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.compile.types import Compiled, Parameter
+from kernellab.explain.result import Explanation
 from kernellab.ir.effects import Access, Effects
 from kernellab.launch.run import Run
 from kernellab.measure.comparison import Check
@@ -36,7 +37,8 @@ class KernelReport:
 
     ``label`` is the name and version, ``softmax@2``; ``source`` the text of the kernel and ``first_line`` the line of
     its cell or file at which that starts; ``launches`` how often the cell launched it, ``grid`` the last grid.
-    ``config`` is the chosen config of an autotuned kernel, in words, or "". ``notes`` are sentences for the user.
+    ``config`` is the chosen config of an autotuned kernel, in words, or "". ``notes`` are sentences for the user;
+    ``explanation`` says why the launch takes as long as it does, where that was asked.
     """
 
     label: str
@@ -51,6 +53,7 @@ class KernelReport:
     checks: tuple[Check, ...] = ()
     config: str = ""
     notes: tuple[str, ...] = ()
+    explanation: Explanation | None = None
 
     @property
     def text(self) -> SourceText:

@@ -47,9 +47,9 @@ def product_by_sum(a_ptr, b_ptr, c_ptr, m, n, k, M: tl.constexpr, N: tl.constexp
     inner = tl.arange(0, K)
     total = tl.zeros((M, N), tl.float32)
     for start in range(0, k, K):
-        a = tl.load(a_ptr + rows[:, None] * k + start + inner[None, :]).to(tl.float32)
-        b = tl.load(b_ptr + (start + inner[:, None]) * n + columns[None, :]).to(tl.float32)
-        total += tl.sum(a[:, :, None] * b[None, :, :], 1)  # planted
+        a = tl.load(a_ptr + rows[:, None] * k + start + inner[None, :])
+        b = tl.load(b_ptr + (start + inner[:, None]) * n + columns[None, :])
+        total += tl.sum((a[:, :, None] * b[None, :, :]).to(tl.float32), 1)  # planted
     tl.store(c_ptr + rows[:, None] * n + columns[None, :], total)
 
 
@@ -68,7 +68,7 @@ def product_split(a_ptr, b_ptr, c_ptr, m, n, k, M: tl.constexpr, N: tl.constexpr
 
 def factors(dtype: torch.dtype, m: int, n: int, k: int) -> Any:
     def inputs(large: bool, device: str) -> dict[str, Any]:
-        sides = (m, n, k) if large else (min(m, 128), min(n, 128), min(k, 256))
+        sides = (m, n, k) if large else (256, 256, 256)
         a = random(sides[0], sides[2], device=device, dtype=dtype)
         b = random(sides[2], sides[1], device=device, dtype=dtype, seed=1)
         c = torch.zeros(sides[0], sides[1], device=device)
@@ -89,15 +89,19 @@ def tiled(kernel: Any, m: int, n: int, k: int, **meta: Any) -> KernelCall:
 def scaled_in_double(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + index, mask=index < n)
-    y = tl.exp(x * tl.full((), 0.1, tl.float64))  # planted
+    y = x.to(tl.float64)
+    for _ in range(4):
+        y = tl.exp(y * factor) - 1  # planted
     tl.store(out_ptr + index, y.to(tl.float32), mask=index < n)
 
 
 @triton.jit
 def scaled_in_single(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + index, mask=index < n)
-    tl.store(out_ptr + index, tl.exp(x * 0.1), mask=index < n)
+    y = tl.load(x_ptr + index, mask=index < n)
+    for _ in range(4):
+        y = tl.exp(y * factor) - 1
+    tl.store(out_ptr + index, y, mask=index < n)
 
 
 @triton.jit
@@ -121,20 +125,21 @@ def cubed_by_product(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def checkered_by_division(x_ptr, out_ptr, n, width, BLOCK: tl.constexpr):
+def permuted_by_sizes(x_ptr, out_ptr, n, a, b, c, d, BLOCK: tl.constexpr):
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + index, mask=index < n)
-    sign = ((index // width) + (index % width)) % 2  # planted
-    tl.store(out_ptr + index, tl.where(sign == 0, x, -x), mask=index < n)
+    parity = index % a + index // a % b + index // a // b % c + index // a // b // c % d  # planted
+    tl.store(out_ptr + index, tl.where(parity % 2 == 0, x, -x), mask=index < n)
 
 
 @triton.jit
-def checkered_by_rows(x_ptr, out_ptr, n, width, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    index = row.to(tl.int64) * width + column
-    x = tl.load(x_ptr + index, mask=column < width)
-    tl.store(out_ptr + index, tl.where((row + column) % 2 == 0, x, -x), mask=column < width)
+def permuted_by_constants(
+    x_ptr, out_ptr, n, a: tl.constexpr, b: tl.constexpr, c: tl.constexpr, d: tl.constexpr, BLOCK: tl.constexpr
+):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + index, mask=index < n)
+    parity = index % a + index // a % b + index // a // b % c + index // a // b // c % d
+    tl.store(out_ptr + index, tl.where(parity % 2 == 0, x, -x), mask=index < n)
 
 
 def elements(large: bool, device: str) -> dict[str, Any]:
@@ -144,9 +149,9 @@ def elements(large: bool, device: str) -> dict[str, Any]:
 
 
 def image(large: bool, device: str) -> dict[str, Any]:
-    rows, width = (8191, 8190) if large else (31, 70)
-    x = random(rows * width, device=device)
-    return {"x_ptr": x, "out_ptr": torch.empty_like(x), "n": rows * width, "width": width}
+    n = 1 << 26 if large else 3000
+    x = random(n, device=device, dtype=torch.float16)
+    return {"x_ptr": x, "out_ptr": torch.empty_like(x), "n": n, "a": 48, "b": 36, "c": 28, "d": 12}
 
 
 @triton.jit
@@ -193,7 +198,7 @@ def softmax_row(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
 
 def row_matrix(many: int, wide: int) -> Any:
     def inputs(large: bool, device: str) -> dict[str, Any]:
-        shape = (many, wide) if large else (3, min(wide, 520))
+        shape = (many, wide) if large else (3, min(wide, 528))
         x = random(*shape, device=device)
         return {"x_ptr": x, "out_ptr": torch.empty_like(x), "columns": shape[1]}
 
@@ -386,12 +391,8 @@ COMPUTE_PAIRS = (
     Planted(
         "64-bit divisions",
         (Cause.ARITHMETIC,),
-        KernelCall(checkered_by_division, over("x_ptr", 1024), {"BLOCK": 1024}),
-        KernelCall(
-            checkered_by_rows,
-            lambda i: (i["n"] // i["width"], cdiv(i["width"], 1024)),
-            {"BLOCK": 1024},
-        ),
+        KernelCall(permuted_by_sizes, over("x_ptr", 1024), {"BLOCK": 1024}),
+        KernelCall(permuted_by_constants, over("x_ptr", 1024), {"BLOCK": 1024}),
         image,
         ("out_ptr",),
     ),
@@ -425,7 +426,7 @@ COMPUTE_PAIRS = (
         (Cause.MASKED,),
         KernelCall(softmax_row, rows, {"BLOCK": 4096, "num_warps": 4}),
         KernelCall(softmax_row, rows, {"BLOCK": 1024, "num_warps": 4}),
-        row_matrix(65536, 520),
+        row_matrix(65536, 528),
         ("out_ptr",),
     ),
     Planted(

@@ -127,7 +127,7 @@ def widen_rows_aligned(x_ptr, starts_ptr, out_ptr, columns, BLOCK: tl.constexpr)
 
 
 @triton.jit
-def add_halves(x_ptr, y_ptr, out_ptr, shift_ptr, BLOCK: tl.constexpr):
+def add_bytes(x_ptr, y_ptr, out_ptr, shift_ptr, BLOCK: tl.constexpr):
     shift = tl.load(shift_ptr)
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK) + shift
     x = tl.load(x_ptr + index)  # planted
@@ -136,14 +136,14 @@ def add_halves(x_ptr, y_ptr, out_ptr, shift_ptr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def add_halves_aligned(x_ptr, y_ptr, out_ptr, shift_ptr, BLOCK: tl.constexpr):
+def add_bytes_aligned(x_ptr, y_ptr, out_ptr, shift_ptr, BLOCK: tl.constexpr):
     shift = tl.multiple_of(tl.load(shift_ptr), 16)
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK) + shift
     tl.store(out_ptr + index, tl.load(x_ptr + index) + tl.load(y_ptr + index))
 
 
 def ragged(large: bool, device: str) -> dict[str, Any]:
-    rows, columns = (32768, 8192) if large else (5, 64)
+    rows, columns = (16384, 8192) if large else (5, 64)
     x = random(rows * columns, device=device, dtype=torch.int8 if large else torch.float32)
     x = x if large else (x * 100).to(torch.int8)
     starts = torch.arange(rows, device=device, dtype=torch.int32) * columns
@@ -153,7 +153,7 @@ def ragged(large: bool, device: str) -> dict[str, Any]:
 
 def halves(large: bool, device: str) -> dict[str, Any]:
     n = 1 << 27 if large else 4096
-    x, y = (random(n, device=device, dtype=torch.float16, seed=s) for s in (0, 1))
+    x, y = (torch.zeros(n, device=device, dtype=torch.int8) + s for s in (3, 4))
     return {
         "x_ptr": x,
         "y_ptr": y,
@@ -361,10 +361,10 @@ MEMORY_PAIRS = (
         ("out_ptr",),
     ),
     Planted(
-        "shift of unknown alignment, fp16",
+        "shift of unknown alignment, int8",
         (Cause.NARROW,),
-        KernelCall(add_halves, over("x_ptr", 4096), {"BLOCK": 4096}),
-        KernelCall(add_halves_aligned, over("x_ptr", 4096), {"BLOCK": 4096}),
+        KernelCall(add_bytes, over("x_ptr", 4096), {"BLOCK": 4096}),
+        KernelCall(add_bytes_aligned, over("x_ptr", 4096), {"BLOCK": 4096}),
         halves,
         ("out_ptr",),
     ),

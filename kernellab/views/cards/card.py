@@ -11,6 +11,7 @@ from kernellab.launch.run import Run, Severity
 from kernellab.measure.comparison import Check
 from kernellab.views import wording
 from kernellab.views.cards.annotated_source import annotated, source_table
+from kernellab.views.cards.explanation import answer_html, answer_lines
 from kernellab.views.elements import badge, body, details, dim, framed, header, message, section
 from kernellab.views.explorers.exploration import STAGE_NAMES, stage_text
 from kernellab.views.explorers.explorer import explorer_html
@@ -45,6 +46,7 @@ def _kernel(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone:
         *messages(report),
         arguments(report),
         resources(report),
+        *_why(report),
         *_output(report),
         *(dataflow(report, shown, alone=alone) if graphs else ()),
         source(report, shown),
@@ -153,6 +155,12 @@ def resources(report: KernelReport) -> str:
     return f'<div class="kl-numbers">{"".join(cells)}</div>'
 
 
+def _why(report: KernelReport) -> Iterator[str]:
+    if report.explanation is not None:
+        title, limit = "Why it takes this long", f"limited by {report.explanation.bound}"
+        yield details(title, answer_html(report.explanation), limit, is_open=True)
+
+
 def _output(report: KernelReport) -> Iterator[str]:
     if report.run is not None and report.run.output:
         yield details("Printed by the kernel", f'<pre class="kl-pre">\n{escape(report.run.output)}</pre>', is_open=True)
@@ -237,6 +245,9 @@ def _kernel_lines(report: KernelReport, words: list[str]) -> Iterator[str]:
         for fact in wording.resource_facts(report.compiled.resources)
     ]
     yield from _joined(facts, _INDENT, " · ")
+    if report.explanation is not None:
+        for line in answer_lines(report.explanation):
+            yield from _wrapped(line, _INDENT)
     if report.run is not None and report.run.output:
         yield f"{_INDENT}printed by the kernel:"
         for line in report.run.output.rstrip().splitlines():

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kernellab.explain.compute_rules import COMPUTE_RULES
+from kernellab.explain.devices import device_of_table
+from kernellab.explain.explaining import RULES, explained
+from kernellab.explain.facts import (
+    AccessFacts,
+    AtomicFacts,
+    DotFacts,
+    Facts,
+    LineFacts,
+    ReductionFacts,
+    SharedFacts,
+)
+from kernellab.explain.gain import gain_of
+from kernellab.explain.memory_rules import MEMORY_RULES
+from kernellab.explain.model import Bound, floor_seconds, times_of
+from kernellab.explain.result import Cause, Finding
+from kernellab.target import parse_target
+
+DEVICE = device_of_table(parse_target("cuda:90"))
+MEGABYTES = 1e6
+
+
+def access(megabytes: float = 256, **changes: object) -> AccessFacts:
+    """Return a coalesced load of 16 bytes per thread, each byte once."""
+    size = megabytes * MEGABYTES
+    found = AccessFacts(
+        line=3,
+        operation="load",
+        argument="x",
+        bytes=size,
+        sectors=size / 32,
+        ideal_sectors=size / 32,
+        requests=size / 512,
+        touched_bytes=size,
+        width_bytes=16,
+        owned_bytes=32,
+        tile_bytes=4096.0,
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+def facts(*accesses: AccessFacts, **changes: object) -> Facts:
+    """Return a launch of many programs that are limited by memory."""
+    given = accesses or (access(), access(operation="store", argument="out", line=4))
+    found = Facts(
+        kernel="k",
+        target="cuda:90",
+        device=DEVICE,
+        programs=65536,
+        warps=4,
+        resident=16,
+        accesses=given,
+        footprint_bytes=sum(each.touched_bytes or 0 for each in given),
+        has_traffic=True,
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+def first(found: Facts) -> Finding:
+    return explained(found).findings[0]
+
+
+def test_a_launch_at_the_limit_has_nothing_to_mend() -> None:
+    plain = facts()
+    answer = explained(replace(plain, time_s=floor_seconds(plain) / 0.94, device=replace(DEVICE, is_measured=True)))
+    assert answer.findings == ()
+    assert answer.summary == "At 94 % of what the memory can do, measured on H100."
+    assert answer.bound is Bound.DRAM
+
+
+def test_strided_threads_are_uncoalesced() -> None:
+    found = first(facts(access(sectors=64e6, ideal_sectors=8e6, lane_step_bytes=4096.0, width_bytes=4), access(64)))
+    assert (found.cause, found.line) == (Cause.UNCOALESCED, 3)
+    assert "8 times" in found.text
+    assert found.gain[0] > 1.5
+
+
+def test_pieces_of_what_a_thread_owns_are_narrow_and_not_uncoalesced() -> None:
+    piece = access(
+        sectors=128e6, ideal_sectors=8e6, width_bytes=1, element_bytes=1, lane_step_bytes=16.0, owned_bytes=16
+    )
+    found = first(facts(replace(piece, requests=8e6), access(64)))
+    assert found.cause is Cause.NARROW
+    assert "tl.multiple_of(offset, 16)" in found.text
+
+
+def test_a_row_that_is_loaded_twice_is_read_several_times() -> None:
+    loads = (access(), access(line=5), access(line=6, operation="store", argument="out"))
+    twice = facts(*loads, footprint_bytes=512 * MEGABYTES, dram_bytes=768 * MEGABYTES)
+    assert (first(twice).cause, first(twice).line) == (Cause.REREAD, 5)
+
+
+def test_bytes_that_memory_moves_again_are_a_matter_of_order() -> None:
+    shared = access(2048, touched_bytes=256 * MEGABYTES)
+    found = first(facts(shared, footprint_bytes=256 * MEGABYTES, dram_bytes=2048 * MEGABYTES))
+    assert found.cause is Cause.ORDER
+
+
+def test_turns_of_banks_are_conflicts() -> None:
+    shared = (SharedFacts(7, "load", 64e6, 8e6),)
+    found = first(facts(access(1), shared=shared))
+    assert (found.cause, found.line, explained(facts(access(1), shared=shared)).bound) == (
+        Cause.CONFLICTS,
+        7,
+        Bound.SHARED,
+    )
+
+
+def test_a_loop_that_waits_for_each_load_needs_stages() -> None:
+    loop = access(trips=256.0, in_loop=True, line=9)
+    found = first(facts(loop, programs=264, resident=2, loop_trips=256.0, stages=1))
+    assert (found.cause, found.line) == (Cause.NO_PIPELINE, 9)
+    assert "num_stages" in found.text
+
+
+def test_a_loop_whose_loads_are_under_way_needs_none() -> None:
+    loop = access(trips=256.0, in_loop=True, is_async=True)
+    assert all(
+        each.cause is not Cause.NO_PIPELINE
+        for each in explained(facts(loop, programs=264, resident=2, loop_trips=64.0)).findings
+    )
+
+
+def test_atomics_of_every_lane_on_one_address_are_contended() -> None:
+    found = first(facts(access(64), atomics=(AtomicFacts(8, "out", 16e6, 1.0),)))
+    assert (found.cause, found.line) == (Cause.ATOMICS, 8)
+
+
+def test_one_atomic_per_program_is_fine() -> None:
+    answer = explained(facts(access(64), atomics=(AtomicFacts(8, "out", 65536.0, 1.0),)))
+    assert all(each.cause is not Cause.ATOMICS for each in answer.findings)
+
+
+def test_small_tiles_of_a_product_fetch_too_often() -> None:
+    dot = DotFacts(6, "fp16", 6e10, True, (32, 32, 32), 64.0, in_loop=True)
+    loads = access(4000, touched_bytes=64 * MEGABYTES, is_async=True, in_loop=True, trips=64.0)
+    found = first(facts(loads, dots=(dot,), footprint_bytes=64 * MEGABYTES))
+    assert (found.cause, found.line) == (Cause.TILES, 6)
+
+
+def test_an_exact_product_leaves_the_tensor_cores_idle() -> None:
+    dot = DotFacts(6, "fp32", 6e10, False, (64, 64, 32), 64.0, in_loop=True)
+    found = first(facts(access(16), dots=(dot,), lines=(LineFacts(6, 2e9),)))
+    assert (found.cause, found.line) == (Cause.NO_TENSOR_CORES, 6)
+    assert "input_precision" in found.text
+
+
+def test_a_sum_of_products_is_to_be_a_dot() -> None:
+    product = ReductionFacts(6, 64.0, 4, in_loop=True, as_product=True, flops=6e10)
+    found = first(facts(access(16), reductions=(product,), lines=(LineFacts(6, 4e9),)))
+    assert found.cause is Cause.NO_TENSOR_CORES
+    assert "tl.dot" in found.text
+
+
+def test_operands_wider_than_their_data_are_told() -> None:
+    dot = DotFacts(6, "tf32", 6e11, True, (128, 128, 32), 64.0, was_narrower="fp16", in_loop=True)
+    assert first(facts(access(64, is_async=True), dots=(dot,))).cause is Cause.WIDE_OPERANDS
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [("fp64", "fp32"), ("pow", "Multiply"), ("division64", "32-bit"), ("libdevice erf", "erf by libdevice")],
+)
+def test_slow_arithmetic_names_what_is_slow(word: str, says: str) -> None:
+    lines = (LineFacts(5, 4e9, {}, frozenset({word})), LineFacts(6, 1e8))
+    found = first(facts(access(16), lines=lines))
+    assert (found.cause, found.line) == (Cause.ARITHMETIC, 5)
+    assert says in found.text
+
+
+def test_a_reduction_in_every_round_is_to_come_after_the_loop() -> None:
+    each = ReductionFacts(5, 256.0, 4, in_loop=True, accumulates=True)
+    loop = access(64, in_loop=True, trips=256.0, line=4)
+    found = first(facts(loop, programs=1056, loop_trips=256.0, reductions=(each,), lines=(LineFacts(5, 2e9),)))
+    assert (found.cause, found.line) == (Cause.REDUCTION, 5)
+
+
+def test_spills_are_told_with_more_warps_as_the_remedy() -> None:
+    lines = (LineFacts(5, 2e9, {"spill": 1e9}),)
+    answer = explained(facts(access(64), lines=lines, spill_bytes=512, registers=255))
+    assert answer.findings[0].cause is Cause.SPILLS
+    assert "num_warps=8" in answer.findings[0].text
+    assert answer.bound is Bound.SPILLS
+
+
+def test_a_grid_smaller_than_the_device_is_too_few_programs() -> None:
+    answer = explained(facts(programs=8, loop_trips=1000.0))
+    assert (answer.findings[0].cause, answer.bound) == (Cause.FEW_PROGRAMS, Bound.PROGRAMS)
+    assert answer.findings[0].gain[1] > 8
+
+
+def test_one_program_too_many_makes_a_last_wave() -> None:
+    answer = explained(facts(access(1), programs=140, resident=1, lines=(LineFacts(5, 2e9),)))
+    assert (answer.findings[0].cause, answer.bound) == (Cause.LAST_WAVE, Bound.WAVE)
+
+
+def test_fewer_elements_than_threads_are_a_small_block() -> None:
+    tiny = access(64, tile_bytes=128.0, is_replicated=True, owned_bytes=1, requests=2e6)
+    found = first(facts(tiny, replace(tiny, operation="store", argument="out"), programs=1 << 19))
+    assert found.cause is Cause.SMALL_BLOCK
+
+
+def test_a_mask_that_switches_most_lanes_off_is_told() -> None:
+    off = access(128, lanes_off=0.87, tile_bytes=16384.0)
+    found = first(facts(off, lines=(LineFacts(5, 4e9),)))
+    assert (found.cause, found.line) == (Cause.MASKED, 3)
+
+
+def test_a_launch_that_does_next_to_nothing_is_overhead() -> None:
+    answer = explained(facts(access(0.01), programs=16))
+    assert (answer.findings[0].cause, answer.bound) == (Cause.LAUNCH, Bound.LAUNCH)
+
+
+def test_no_rule_finds_anything_in_a_plain_copy() -> None:
+    assert [rule for rule in RULES if rule(facts()) is not None] == []
+    assert len(RULES) == len(MEMORY_RULES) + len(COMPUTE_RULES)
+
+
+def test_no_gain_goes_beyond_what_the_bytes_take() -> None:
+    slow = facts(access(sectors=64e6, ideal_sectors=8e6, lane_step_bytes=4096.0))
+    measured = replace(slow, time_s=1.3 * floor_seconds(slow))
+    _, high = gain_of(measured, replace(measured, accesses=(access(),)))
+    assert high <= 1.3 + 1e-9
+
+
+def test_gains_are_ordered_and_at_least_one() -> None:
+    slow = facts(access(sectors=64e6, ideal_sectors=8e6, lane_step_bytes=4096.0))
+    for time_s in (None, 1e-5, 1e-3, 1.0):
+        low, high = gain_of(replace(slow, time_s=time_s), facts())
+        assert 1.0 <= low <= high
+
+
+def test_at_most_five_findings_come_with_the_largest_first() -> None:
+    lines = (LineFacts(5, 8e9, {"spill": 1e9}, frozenset({"fp64"})),)
+    off = access(sectors=64e6, ideal_sectors=8e6, lane_step_bytes=4096.0, lanes_off=0.8, tile_bytes=9000.0)
+    answer = explained(facts(off, lines=lines, spill_bytes=64, shared=(SharedFacts(7, "load", 640e6, 8e6),)))
+    assert 2 <= len(answer.findings) <= 5
+
+
+def test_without_a_gpu_it_says_what_it_cannot_know() -> None:
+    told = explained(replace(facts(), has_traffic=False)).unknown
+    assert any("Without a GPU" in each for each in told)
+    assert any("every access counts as coalesced" in each for each in told)
+
+
+def test_the_time_of_a_launch_is_that_of_its_slowest_unit_and_more() -> None:
+    times = times_of(facts())
+    assert times.longest == times.dram
+    assert times.dram < times.total < 1.5 * times.dram
