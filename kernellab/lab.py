@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from kernellab.export.write import Exported
     from kernellab.measure.ceilings import Ceilings
     from kernellab.measure.config import Space
-    from kernellab.profile.launching import Call
     from kernellab.profile.result import Profile
     from kernellab.traffic.result import Traffic
     from kernellab.tune.result import Tuning
@@ -449,7 +448,7 @@ class Lab:
         finally:
             self.launches.use(before)
 
-    def _call(self, *call: Any) -> Call:
+    def _call(self, *call: Any) -> Any:
         from kernellab.profile.launching import Call
         from kernellab.tune.autotune import best_of
 
