@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None, open_lab: Callable[..., Lab] | 
     except SystemExit as exc:  # --help and --version
         return exc.code if isinstance(exc.code, int) else 0
     except Exception as exc:  # noqa: BLE001 - a fault of the lab itself is an error in a sentence, too
-        return _print_error(_own_fault(exc), words, wants_json=wants_json)
+        return _print_error(_translated(exc, words), words, wants_json=wants_json)
 
 
 def status_of(error: KernellabError) -> int:
@@ -114,9 +114,14 @@ def _command(words: Sequence[str]) -> str | None:
     return next((word for word in words if not word.startswith("-")), None)
 
 
-def _own_fault(exc: Exception) -> KernellabError:
-    from kernellab.commands.kernel_file import trail_of
+def _translated(exc: Exception, words: Sequence[str]) -> KernellabError:
+    """Return an exception that is no error of the lab as one: the file's fault where it comes from there."""
+    from kernellab.commands.kernel_file import fault_of_file, trail_of
 
+    files = [Path(word.partition("::")[0]) for word in words if word.partition("::")[0].endswith(".py")]
+    found = next((fault for file in files if (fault := fault_of_file(exc, file)) is not None), None)
+    if found is not None:
+        return found
     message = f"kernellab itself failed: {type(exc).__name__}: {exc}. --verbose shows where; please report it."
     return KernellabError(message, detail=trail_of(exc))
 

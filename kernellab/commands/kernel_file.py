@@ -138,6 +138,9 @@ def _by_arguments(file: KernelFile, made: Callable[..., Any], sizes: Mapping[str
     if not isinstance(result, tuple | list) or len(result) != 3:
         raise LaunchError(value_message("what arguments() returns", result, "(grid, args, meta)", owner=str(file.path)))
     grid, args, meta = result
+    if not callable(grid) and not isinstance(grid, int | tuple | list):
+        expected = "a tuple such as (64,), or a function of meta"
+        raise LaunchError(value_message("the grid of arguments()", grid, expected, owner=str(file.path)))
     if not isinstance(meta, Mapping) or not isinstance(args, tuple | list | Mapping):
         wrong, value = ("meta", meta) if not isinstance(meta, Mapping) else ("args", args)
         expected = "a dict by name" if wrong == "meta" else "a tuple, or a dict by name"
@@ -244,6 +247,20 @@ def trail_of(exc: BaseException) -> str:
     frames = traceback.extract_tb(exc.__traceback__)
     lines = [f"{each.filename}, line {each.lineno}, in {each.name}: {each.line}" for each in frames]
     return "\n".join([*lines, f"{type(exc).__name__}: {exc}"])
+
+
+def fault_of_file(exc: BaseException, path: Path) -> LaunchError | None:
+    """Return what a function of a kernel file raised while the lab called it, such as a grid, with its line.
+
+    None where the exception does not come from the file: a frame of the lab stands below the last one of it.
+    """
+    files = [Path(each.filename).resolve() for each in traceback.extract_tb(exc.__traceback__)]
+    own = Path(__file__).parents[1]
+    last = next((file for file in reversed(files) if file == path.resolve() or own in file.parents), None)
+    if last != path.resolve():
+        return None
+    message = f"{path} raised {type(exc).__name__}: {first_line(exc)}."
+    return LaunchError(message, place=_place(exc, path), detail=trail_of(exc))
 
 
 def _place(exc: BaseException, path: Path) -> Place | None:

@@ -46,6 +46,8 @@ FILES = {
     "meta.py": HEAD + "def arguments():\n    return (1,), (torch.ones(8),), 8\n",
     "uneven.py": HEAD + "def arguments():\n    return (1,), (torch.ones(8),), {'BLOCK': 48}\n",
     "outside.py": HEAD + "def arguments(n=8):\n    return (1,), (torch.ones(n),), {'BLOCK': 16}\n",
+    "grid.py": HEAD + "def arguments():\n    return 'abc', (torch.ones(8),), {'BLOCK': 8}\n",
+    "lambda.py": HEAD + "def arguments():\n    return lambda meta: (meta['N'],), (torch.ones(8),), {'BLOCK': 8}\n",
     "missing.py": HEAD + "def arguments():\n    return (1,), (), {'BLOCK': 16}\n",
 }
 FAULTS = {
@@ -57,6 +59,8 @@ FAULTS = {
     "meta.py": ("LaunchError", None),
     "uneven.py": ("CompileError", 5),
     "outside.py": ("OutOfBounds", 5),
+    "grid.py": ("LaunchError", None),
+    "lambda.py": ("LaunchError", 8),
     "missing.py": ("LaunchError", None),
 }
 WRONG = {
