@@ -15,6 +15,7 @@ from kernellab.advice import advice_in
 if TYPE_CHECKING:
     from kernellab.benchmark.result import Benchmark
     from kernellab.compile.types import Compiled
+    from kernellab.explain.result import Explanation
     from kernellab.export.write import Exported
     from kernellab.ir.effects import Effects
     from kernellab.launch.run import Run
@@ -131,6 +132,17 @@ def traffic_data(traffic: Traffic) -> dict[str, Any]:
         "share": traffic.share,
         "wave_programs": traffic.wave_programs,
         "notes": list(traffic.notes),
+    }
+
+
+def explanation_data(explanation: Explanation) -> dict[str, Any]:
+    """Return why a launch takes as long as it does: what limits it, and findings with their gains."""
+    return {
+        "bound": plain(explanation.bound),
+        "summary": explanation.summary,
+        "share": plain(explanation.share),
+        "findings": plain(explanation.findings),
+        "unknown": plain(explanation.unknown),
     }
 
 

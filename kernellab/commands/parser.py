@@ -81,6 +81,9 @@ def _add_running(commands: Any) -> None:
 
 def _add_measuring(commands: Any) -> None:
     _of_file(commands, "traffic", "tell what the memory system does for each access, without a GPU")
+    explain = _of_file(commands, "explain", "say why it takes as long as it does, and what mending that would gain")
+    explain.add_argument("--samples", action="store_true", help="sample where it spends its time, which needs a GPU")
+    _add_timeout(explain, 60.0, "of a launch")
     tune = _of_file(commands, "tune", "find the fastest config")
     tune.add_argument(
         "--space",

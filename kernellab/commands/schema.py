@@ -134,6 +134,23 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
             ("notes", "array of strings", "what else a reader of the figures should know"),
         ),
     ),
+    "explain": (
+        *_OF_FILE,
+        *_fields(
+            ("bound", "string", "what limits the launch"),
+            ("summary", "string", "the answer in a sentence"),
+            ("share", "number or null", "the part of what the limiting unit can do; null without a measured time"),
+            (
+                "findings",
+                "array of objects",
+                (
+                    "what to change, the largest gain first: `cause`, `line` (or null), `text`, `evidence` (figures by "
+                    "name), `gain` (two factors: how many times faster at least and at most)"
+                ),
+            ),
+            ("unknown", "array of strings", "what could not be known"),
+        ),
+    ),
     "tune": (
         *_OF_FILE,
         *_fields(

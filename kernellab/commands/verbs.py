@@ -93,6 +93,17 @@ def traffic_command(lab: Lab, given: Namespace) -> Answer:
     return Answer(data, lambda: results.traffic_text(traffic))
 
 
+def explain_command(lab: Lab, given: Namespace) -> Answer:
+    """Say why a launch takes as long as it does, and what mending it would gain."""
+    from kernellab.views.cards.explanation import explanation_text
+
+    it = asked(lab, given)
+    options = {"samples": given.samples, "timeout_s": given.timeout}
+    explanation = lab.explain(it.file.kernel, it.grid, *it.args, **options, **it.named)
+    data = {**it.about, "target": explanation.target, **json_form.explanation_data(explanation)}
+    return Answer(data, lambda: explanation_text(explanation))
+
+
 def tune_command(lab: Lab, given: Namespace) -> Answer:
     """Find the fastest config of a kernel."""
     from kernellab.tune import Space
@@ -158,6 +169,7 @@ COMMANDS: Mapping[str, Callable[[Lab, Namespace], Answer]] = {
     "effects": effects_command,
     "run": run_command,
     "traffic": traffic_command,
+    "explain": explain_command,
     "tune": tune_command,
     "bench": bench_command,
     "ls": ls_command,

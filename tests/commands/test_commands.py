@@ -14,6 +14,7 @@ CALLS = {
     "effects": ("effects", "add.py"),
     "run": ("run", "add.py"),
     "traffic": ("traffic", "add.py", "--size", "n=1024"),
+    "explain": ("explain", "add.py", "--size", "n=2**20"),
     "tune": ("tune", "add.py", "--space", "BLOCK=128,256", "--space", "num_warps=2,4", "--where", "BLOCK > 128"),
     "bench": ("bench", "add.py", "--over", "n=500,1000", "--versus", "reference"),
     "ls": ("ls",),
@@ -99,6 +100,13 @@ def test_traffic_tells_the_sectors_of_each_access(kernellab: Call) -> None:
     lines = kernellab(*CALLS["traffic"]).out.splitlines()
     assert lines[0] == "add_kernel  cuda:90  grid 4"
     assert lines[1].split()[:4] == ["line", "operation", "space", "argument"]
+
+
+def test_explain_tells_what_limits_a_launch(kernellab: Call) -> None:
+    found = kernellab(*CALLS["explain"], "--json").json
+    assert found["bound"]
+    assert all({"cause", "line", "text", "evidence", "gain"} <= set(each) for each in found["findings"])
+    assert found["summary"] in kernellab(*CALLS["explain"]).out.splitlines()
 
 
 def test_tune_tells_the_winner_and_a_row_per_config(kernellab: Call) -> None:
