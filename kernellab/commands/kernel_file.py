@@ -249,6 +249,23 @@ def trail_of(exc: BaseException) -> str:
     return "\n".join([*lines, f"{type(exc).__name__}: {exc}"])
 
 
+@contextmanager
+def reference_blamed(file: KernelFile, check: object) -> Iterator[None]:
+    """Make an error of the file's ``reference``, which is what a launch is compared with, the file's fault.
+
+    Raises:
+        LaunchError: it takes what the kernel has not, raises, or returns something else.
+    """
+    try:
+        yield
+    except UsageError as exc:
+        if check is not file.reference or not exc.message.startswith("check "):
+            raise
+        place = None if exc.__cause__ is None else _place(exc.__cause__, file.path)
+        message = f"reference() of {file.path}, which the outputs are compared with: {exc.message}"
+        raise LaunchError(message, place=place, kernel=file.name) from exc
+
+
 def fault_of_file(exc: BaseException, path: Path) -> LaunchError | None:
     """Return what a function of a kernel file raised while the lab called it, such as a grid, with its line.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernellab.commands import json_form
-from kernellab.commands.kernel_file import KernelFile, device_of, file_launch, kernel_file
+from kernellab.commands.kernel_file import KernelFile, device_of, file_launch, kernel_file, reference_blamed
 from kernellab.commands.parser import assigned, listed
 from kernellab.measure.outcomes import UNMEASURED, Status
 from kernellab.views.cards import results
@@ -80,7 +80,8 @@ def run_command(lab: Lab, given: Namespace) -> Answer:
     lab.kernels.add(it.file.kernel)
     check, named = _reference(it.file, given)
     options = {"timeout_s": given.timeout, "interpret": given.interpret, "check": check}
-    run = lab.run(it.file.kernel, it.grid, *it.args, **options, **it.named)
+    with reference_blamed(it.file, check):
+        run = lab.run(it.file.kernel, it.grid, *it.args, **options, **it.named)
     data = {**it.about, "target": str(lab.target), **json_form.run_data(run, named)}
     return Answer(data, lambda: results.run_text(run, named))
 
@@ -115,7 +116,8 @@ def tune_command(lab: Lab, given: Namespace) -> Answer:
     named = {name: value for name, value in it.named.items() if name not in values}
     options = {"search": given.search, "budget_s": given.budget, "fresh": given.fresh, "timeout_s": given.timeout}
     check = _reference(it.file, given)[0]
-    tuning = lab.tune(it.file.kernel, it.grid, *it.args, configs=configs, check=check, **options, **named)
+    with reference_blamed(it.file, check):
+        tuning = lab.tune(it.file.kernel, it.grid, *it.args, configs=configs, check=check, **options, **named)
     data = {**it.about, "target": str(lab.target), **json_form.tuning_data(tuning)}
     return Answer(data, lambda: tuning_text(tuning, rest_is=_REST), status=int(tuning.winner is None))
 

@@ -22,6 +22,7 @@ def kernel(x_ptr, BLOCK: tl.constexpr):
     tl.store(x_ptr + tl.arange(0, BLOCK), 1.0)
 
 """
+ARGUMENTS = "def arguments():\n    return (1,), (torch.ones(8),), {'BLOCK': 8}\n"
 ENDLESS = """\
 import torch, triton, triton.language as tl
 
@@ -48,6 +49,8 @@ FILES = {
     "outside.py": HEAD + "def arguments(n=8):\n    return (1,), (torch.ones(n),), {'BLOCK': 16}\n",
     "grid.py": HEAD + "def arguments():\n    return 'abc', (torch.ones(8),), {'BLOCK': 8}\n",
     "lambda.py": HEAD + "def arguments():\n    return lambda meta: (meta['N'],), (torch.ones(8),), {'BLOCK': 8}\n",
+    "takes.py": HEAD + ARGUMENTS + "def reference(y_ptr):\n    return y_ptr\n",
+    "refers.py": HEAD + ARGUMENTS + "def reference(x_ptr):\n    return x_ptr @ torch.ones(3)\n",
     "missing.py": HEAD + "def arguments():\n    return (1,), (), {'BLOCK': 16}\n",
 }
 FAULTS = {
@@ -61,6 +64,8 @@ FAULTS = {
     "outside.py": ("OutOfBounds", 5),
     "grid.py": ("LaunchError", None),
     "lambda.py": ("LaunchError", 8),
+    "takes.py": ("LaunchError", None),
+    "refers.py": ("LaunchError", 10),
     "missing.py": ("LaunchError", None),
 }
 WRONG = {
