@@ -39,6 +39,7 @@ def _weight(config: Config) -> float:
     return math.prod(sizes) * (config.num_stages or 1) / (config.num_warps or 1)
 
 
+_MOST_CANDIDATES = 256  # that are held though they lose: a vote may still make finalists of them
 _EARLY_SHARE = 0.75  # of the configs that compile side by side: so many are through before a final begins early
 _EARLY_EACH = 64  # who meets in an early final is looked up anew after one config in so many
 _COMPARED_AT_ONCE = 16
@@ -283,7 +284,7 @@ class Tuner:
             self._fresh.add(config)
         self._rows[config] = replace(row, device_index=device)
         self._counts.add(row)
-        bound_ms = self._bound_ms()
+        bound_ms = self._bound_ms() if len(self._candidates) > _MOST_CANDIDATES else None
         if row.time_ms is None or (bound_ms is not None and row.time_ms > bound_ms):
             del self._candidates[config]  # of ten thousand, those that lose would fill the memory
         if type(result) not in _NOT_OF_A_CONFIG:
