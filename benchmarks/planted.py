@@ -31,7 +31,7 @@ from kernellab.explain.facts import Facts
 from kernellab.explain.gathering import facts_of, traffic_of_launch
 from kernellab.explain.result import Cause, Explanation
 from kernellab.measure.implementations import Implementation
-from kernellab.profile.launching import Call
+from kernellab.profile.launching import AskedLaunch
 from tests.explain.planted import KernelCall, Planted, WellTuned
 from tests.explain.planted_compute import COMPUTE_PAIRS
 from tests.explain.planted_memory import MEMORY_PAIRS
@@ -105,12 +105,14 @@ def named(name: str) -> tuple[KernelCall, KernelCall | None, Any]:
     return kernel.call, None, kernel.inputs
 
 
-def call_in(lab: kernellab.Lab, call: KernelCall, inputs: dict[str, Any]) -> Call:
+def call_in(lab: kernellab.Lab, call: KernelCall, inputs: dict[str, Any]) -> AskedLaunch:
     grid, arguments = call.of(inputs)
-    return Call(lab.launches, lab.kernels, lab.bind, lambda launches: None, call.kernel, grid, (), arguments)
+    return AskedLaunch(lab.launches, lab.kernels, lab.bind, lambda launches: None, call.kernel, grid, (), arguments)
 
 
-def implementation_of(lab: kernellab.Lab, call: KernelCall, inputs: dict[str, Any]) -> tuple[Call, Implementation]:
+def implementation_of(
+    lab: kernellab.Lab, call: KernelCall, inputs: dict[str, Any]
+) -> tuple[AskedLaunch, Implementation]:
     found = call_in(lab, call, inputs)
     return found, found.implementation()
 

@@ -100,13 +100,13 @@ def record(name: str, folder: Path) -> None:
 def profile(name: str, folder: Path) -> None:
     """Profile one kernel as the lab does, and keep what the first session of the numbered binary brings."""
     import kernellab
-    from kernellab.profile.launching import Call
+    from kernellab.profile.launching import AskedLaunch
     from kernellab.profile.sampling import Sampler, numbered
     from kernellab.views.cards.profile import profile_text
 
     kernel, grid, arguments, meta = launches()[name]
     with kernellab.Lab(store=":memory:") as lab:
-        call = Call(lab.launches, lab.kernels, lab.bind, lambda launches: None, kernel, grid, arguments, meta)
+        call = AskedLaunch(lab.launches, lab.kernels, lab.bind, lambda launches: None, kernel, grid, arguments, meta)
         implementation = call.implementation()
         (folder / f"{name}.sass").write_text(_relative(implementation.kernel.sass), encoding="utf-8")
         with numbered(implementation.kernel) as (binary, is_numbered):

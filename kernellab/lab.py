@@ -449,10 +449,10 @@ class Lab:
             self.launches.use(before)
 
     def _call(self, *call: Any) -> Any:
-        from kernellab.profile.launching import Call
+        from kernellab.profile.launching import AskedLaunch
         from kernellab.tune.autotune import best_of
 
-        return Call(self.launches, self.kernels, self.bind, partial(best_of, self.launches, self.kernels), *call)
+        return AskedLaunch(self.launches, self.kernels, self.bind, partial(best_of, self.launches, self.kernels), *call)
 
     def _best_config(self, *launch: Any) -> Any:
         from kernellab.tune.autotune import best_config

@@ -8,15 +8,15 @@ from statistics import median
 from kernellab.errors import KernellabError
 from kernellab.explain.devices import device_of_table, measured_device
 from kernellab.explain.explaining import explained
-from kernellab.explain.facts import Device
-from kernellab.explain.gathering import Measured, facts_of, traffic_of_launch
+from kernellab.explain.facts import DeviceRates
+from kernellab.explain.gathering import RunFacts, facts_of, traffic_of_launch
 from kernellab.explain.result import Explanation
 from kernellab.ir.lines import main_file
 from kernellab.launch.run import multiprocessors
 from kernellab.measure.gpu_bench import gpu_bench
 from kernellab.measure.implementations import BenchOptions, Implementation
 from kernellab.measure.provenance import ceilings_here
-from kernellab.profile.launching import Call
+from kernellab.profile.launching import AskedLaunch
 from kernellab.profile.profiling import profiled, sampled
 from kernellab.profile.result import Profile
 from kernellab.traffic.result import Traffic
@@ -27,7 +27,7 @@ _LAUNCH_MS = 0.1  # what a timed launch takes beside itself, for flushing the L2
 _LEAST_ROUNDS, _MOST_ROUNDS = 7, 60
 
 
-def explanation_of(call: Call, timeout_s: float, *, samples: bool = False) -> Explanation:
+def explanation_of(call: AskedLaunch, timeout_s: float, *, samples: bool = False) -> Explanation:
     """Return why the launch of a call takes as long as it does; with ``samples``, its profile is looked at, too.
 
     Raises:
@@ -38,11 +38,11 @@ def explanation_of(call: Call, timeout_s: float, *, samples: bool = False) -> Ex
     measured = None
     if call.has_gpu:
         profile = sampled(implementation, timeout_s) if samples else None
-        measured = Measured(time_of(call, implementation, timeout_s), profile)
+        measured = RunFacts(time_of(call, implementation, timeout_s), profile)
     return explanation_from(call, implementation, measured)
 
 
-def explanation_from(call: Call, implementation: Implementation, measured: Measured | None) -> Explanation:
+def explanation_from(call: AskedLaunch, implementation: Implementation, measured: RunFacts | None) -> Explanation:
     """Return the explanation of a launch that is compiled, and was timed where there is a GPU."""
     traffic, why_not = _traffic(implementation)
     facts = facts_of(implementation, device_of(call), traffic, measured)
@@ -58,7 +58,7 @@ def _traffic(implementation: Implementation) -> tuple[Traffic | None, str]:
         return None, exc.message
 
 
-def device_of(call: Call) -> Device:
+def device_of(call: AskedLaunch) -> DeviceRates:
     """Return what the device of a call can do: as measured on the GPU, else by the table of targets."""
     table = device_of_table(call.target)
     if not call.has_gpu:
@@ -69,7 +69,7 @@ def device_of(call: Call) -> Device:
     return measured_device(table, ceilings_here(call.runtime), multiprocessors(), int(properties.L2_cache_size))
 
 
-def time_of(call: Call, implementation: Implementation, timeout_s: float) -> float:
+def time_of(call: AskedLaunch, implementation: Implementation, timeout_s: float) -> float:
     """Return the seconds that a launch takes with a flushed L2: the median of some, in the GPU worker.
 
     Raises:
@@ -85,7 +85,7 @@ def time_of(call: Call, implementation: Implementation, timeout_s: float) -> flo
     return median(played[0]) / 1e3
 
 
-def profile_with_answer(call: Call, timeout_s: float, *, counters: bool) -> Profile:
+def profile_with_answer(call: AskedLaunch, timeout_s: float, *, counters: bool) -> Profile:
     """Return the profile of a call; where nothing was sampled, with what an explanation says without.
 
     Raises:

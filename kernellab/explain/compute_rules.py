@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kernellab.explain.facts import DotFacts, Facts, LineFacts
 from kernellab.explain.gain import Proposal
-from kernellab.explain.model import Bound, bound_of, last_wave_loss, times_of
+from kernellab.explain.model import ROUND_S, Bottleneck, bound_of, last_wave_loss, times_of
 from kernellab.explain.result import Cause
 
 _FEW_WARPS = 8  # resident on a multiprocessor; latency is not hidden by fewer
@@ -41,7 +41,9 @@ def no_tensor_cores(facts: Facts) -> Proposal | None:
     )
     lines = {each.line for each in products}
     tensor = DotFacts(heaviest.line, "tf32", heaviest.flops, True, (64, 64, 32), heaviest.trips)
-    mended = _without_lines(replace(facts, dots=(*facts.dots, tensor), reductions=()), lines, 0.06)
+    shared = tuple(replace(e, wavefronts=e.wavefronts * 0.05) if e.line in lines else e for e in facts.shared)
+    mended = replace(facts, dots=(*facts.dots, tensor), reductions=(), shared=shared)
+    mended = _without_lines(mended, lines, 0.06)
     return Proposal(Cause.NO_TENSOR_CORES, heaviest.line, text, {"TFLOP": heaviest.flops / 1e12}, mended)
 
 
@@ -68,7 +70,7 @@ def wide_operands(facts: Facts) -> Proposal | None:
         "out: tl.dot sums in fp32 anyway."
     )
     dots = tuple(replace(d, kind=d.was_narrower, on_tensor_cores=True) if d in wide else d for d in facts.dots)
-    shared = tuple(replace(each, wavefronts=each.wavefronts / 2) for each in facts.shared)
+    shared = tuple(replace(each, wavefronts=each.ideal_wavefronts / 2) for each in facts.shared)
     exact = {dot.line for dot in wide if not dot.on_tensor_cores}
     mended = _without_lines(replace(facts, dots=dots, shared=shared), exact, 0.06)
     return Proposal(Cause.WIDE_OPERANDS, worst.line, text, {"TFLOP": worst.flops / 1e12}, mended)
@@ -123,8 +125,12 @@ def _slow_word(line: LineFacts) -> str:
 
 def reductions(facts: Facts) -> Proposal | None:
     """A loop reduces a tile in every round, and adds the results up."""
-    found = [each for each in facts.reductions if each.in_loop and each.accumulates and each.trips >= 4]
-    if not found or facts.dots:
+    found = [each for each in facts.reductions if each.in_loop and each.accumulates and each.trips >= 8]
+    waves = max(1.0, facts.programs / facts.slots)
+    waiting = waves * sum(each.trips for each in found) * ROUND_S
+    computing = sum(line.instructions for line in facts.lines if line.line in {each.line for each in found})
+    is_much = computing > _LEAST_SHARE * sum(line.instructions for line in facts.lines)
+    if not found or facts.dots or not (is_much or waiting > 0.25 * times_of(facts).longest):
         return None
     worst = max(found, key=lambda each: each.trips)
     text = (
@@ -265,7 +271,7 @@ def occupancy(facts: Facts) -> Proposal | None:
 def launch(facts: Facts) -> Proposal | None:
     """The launch itself takes longer than what the kernel does."""
     times = times_of(facts)
-    if bound_of(facts, times) is not Bound.LAUNCH:
+    if bound_of(facts, times) is not Bottleneck.LAUNCH:
         return None
     measured = facts.time_s or times.total
     text = (

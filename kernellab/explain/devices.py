@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kernellab.explain.facts import Device
+from kernellab.explain.facts import DeviceRates
 from kernellab.measure.ceilings import Ceilings
 from kernellab.target import Target
 
@@ -47,13 +47,13 @@ _SHEETS = {
 }
 
 
-def device_of_table(target: Target) -> Device:
+def device_of_table(target: Target) -> DeviceRates:
     """Return the device that stands for a target: the model of its architecture that computes most in data centres."""
     sheet = _SHEETS.get(str(target), _SHEETS["cuda:90"])
     half = sheet.fp16 * _TENSOR_REACHED
     rates = {"fp16": half, "bf16": half, "tf32": half / 2, "int8": 2 * half, "fp8": (2 if sheet.has_fp8 else 1) * half}
     tflops = {**rates, "fp32": sheet.fp32, "fp64": sheet.fp64}
-    return Device(
+    return DeviceRates(
         name=sheet.name,
         multiprocessors=sheet.multiprocessors,
         clock_hz=sheet.clock_ghz * 1e9,
@@ -64,7 +64,7 @@ def device_of_table(target: Target) -> Device:
     )
 
 
-def measured_device(table: Device, ceilings: Ceilings, multiprocessors: int, l2_bytes: int) -> Device:
+def measured_device(table: DeviceRates, ceilings: Ceilings, multiprocessors: int, l2_bytes: int) -> DeviceRates:
     """Return a device with what was measured on it; what was not stays as the table has it."""
     tensor = {kind: rate for kind, rate in ceilings.tflops.items() if kind != "fp32"}
     return replace(

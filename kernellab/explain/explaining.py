@@ -9,8 +9,8 @@ from kernellab.explain.compute_rules import COMPUTE_RULES
 from kernellab.explain.facts import Facts
 from kernellab.explain.gain import finding_of
 from kernellab.explain.memory_rules import MEMORY_RULES
-from kernellab.explain.model import Bound, Times, bound_of, floor_seconds, times_of
-from kernellab.explain.result import Cause, Explanation, Finding
+from kernellab.explain.model import Bottleneck, Times, bound_of, floor_seconds, times_of
+from kernellab.explain.result import Cause, Explanation, PerformanceFinding
 
 RULES = (*MEMORY_RULES, *COMPUTE_RULES)
 _MOST_FINDINGS = 5
@@ -56,7 +56,7 @@ def explained(facts: Facts, file: str = "") -> Explanation:
     )
 
 
-def findings_of(facts: Facts) -> list[Finding]:
+def findings_of(facts: Facts) -> list[PerformanceFinding]:
     """Return what the rules find, the largest gain first; what only follows from another finding stands behind it."""
     proposals = [proposal for rule in RULES if (proposal := rule(facts)) is not None]
     found = [each for proposal in proposals if (each := finding_of(facts, proposal)) is not None]
@@ -64,15 +64,15 @@ def findings_of(facts: Facts) -> list[Finding]:
     return _roots_first(found)[:_MOST_FINDINGS]
 
 
-def _weight(finding: Finding, facts: Facts) -> float:
+def _weight(finding: PerformanceFinding, facts: Facts) -> float:
     """Return what findings are ordered by: the middle of the gain, raised where samples fall on the line."""
     low, high = finding.gain
     sampled = facts.line_shares.get(finding.line or -1, 0.0)
     return math.sqrt(low * high) * (1 + 0.3 * sampled)
 
 
-def _roots_first(found: Sequence[Finding]) -> list[Finding]:
-    ordered: list[Finding] = []
+def _roots_first(found: Sequence[PerformanceFinding]) -> list[PerformanceFinding]:
+    ordered: list[PerformanceFinding] = []
     waiting = list(found)
     while waiting:
         root = next(
@@ -93,24 +93,26 @@ def share_of_limit(facts: Facts) -> float | None:
 
 
 _BOUND_OF_CAUSE = {
-    Cause.FEW_PROGRAMS: Bound.PROGRAMS,
-    Cause.LAST_WAVE: Bound.WAVE,
-    Cause.SPILLS: Bound.SPILLS,
-    Cause.LAUNCH: Bound.LAUNCH,
-    Cause.ATOMICS: Bound.ATOMICS,
-    Cause.CONFLICTS: Bound.SHARED,
-    Cause.NO_TENSOR_CORES: Bound.ARITHMETIC,
-    Cause.ARITHMETIC: Bound.ARITHMETIC,
+    Cause.FEW_PROGRAMS: Bottleneck.PROGRAMS,
+    Cause.LAST_WAVE: Bottleneck.WAVE,
+    Cause.SPILLS: Bottleneck.SPILLS,
+    Cause.LAUNCH: Bottleneck.LAUNCH,
+    Cause.ATOMICS: Bottleneck.L2,
+    Cause.CONFLICTS: Bottleneck.SHARED,
+    Cause.NO_TENSOR_CORES: Bottleneck.ARITHMETIC,
+    Cause.ARITHMETIC: Bottleneck.ARITHMETIC,
 }
 
 
-def _bound(facts: Facts, times: Times, found: Sequence[Finding]) -> Bound:
+def _bound(facts: Facts, times: Times, found: Sequence[PerformanceFinding]) -> Bottleneck:
     if found and found[0].cause in _BOUND_OF_CAUSE:
         return _BOUND_OF_CAUSE[found[0].cause]
     return bound_of(facts, times)
 
 
-def summary_of(facts: Facts, times: Times, bound: Bound, share: float | None, found: Sequence[Finding]) -> str:
+def summary_of(
+    facts: Facts, times: Times, bound: Bottleneck, share: float | None, found: Sequence[PerformanceFinding]
+) -> str:
     """Return the answer in one sentence: what limits the launch, and how close to the limit it is."""
     device = facts.device
     known = f"measured on {device.name}" if device.is_measured else f"by the data sheet of {device.name}"

@@ -14,7 +14,7 @@ AccessKind = Literal["load", "store", "atomic"]
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceRates:
     """What a device can do at best: bytes and operations per second, as measured on it or from a table.
 
     ``tflops`` are those of the tensor cores by the kind of number, and of ordinary units as ``fp32`` and ``fp64``.
@@ -186,7 +186,7 @@ class Facts:
 
     kernel: str
     target: str
-    device: Device
+    device: DeviceRates
     programs: int
     warps: int
     resident: int

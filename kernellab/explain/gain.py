@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernellab.explain.facts import Facts
 from kernellab.explain.model import floor_seconds, times_of
-from kernellab.explain.result import Cause, Finding
+from kernellab.explain.result import Cause, PerformanceFinding
 
 LEAST_GAIN = 1.08
 _MODEL_LOW, _MODEL_HIGH = 0.55, 1.5  # of the gain that the model has, what experience says it comes to
@@ -25,12 +25,14 @@ class Proposal:
     mended: Facts
 
 
-def finding_of(facts: Facts, proposal: Proposal) -> Finding | None:
+def finding_of(facts: Facts, proposal: Proposal) -> PerformanceFinding | None:
     """Return a proposal with its gain; None where that is too small to mention."""
     low, high = gain_of(facts, proposal.mended)
     if high < LEAST_GAIN:
         return None
-    return Finding(proposal.cause, proposal.line, proposal.text, proposal.evidence, (round(low, 2), round(high, 2)))
+    return PerformanceFinding(
+        proposal.cause, proposal.line, proposal.text, proposal.evidence, (round(low, 2), round(high, 2))
+    )
 
 
 def gain_of(facts: Facts, mended: Facts) -> tuple[float, float]:

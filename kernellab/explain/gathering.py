@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from kernellab.compile.types import occupancy
-from kernellab.explain.facts import AccessFacts, AtomicFacts, Device, Facts, SharedFacts, is_repeated
+from kernellab.explain.facts import AccessFacts, AtomicFacts, DeviceRates, Facts, SharedFacts, is_repeated
 from kernellab.explain.reading import (
     Line,
     accesses_of,
@@ -35,7 +35,7 @@ from kernellab.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class RunFacts:
     """What was found by running: seconds of a launch with a flushed L2, and a profile; None without a GPU."""
 
     time_s: float | None = None
@@ -43,7 +43,10 @@ class Measured:
 
 
 def facts_of(
-    implementation: Implementation, device: Device, traffic: Traffic | None = None, measured: Measured | None = None
+    implementation: Implementation,
+    device: DeviceRates,
+    traffic: Traffic | None = None,
+    measured: RunFacts | None = None,
 ) -> Facts:
     """Return the facts of a launch; without ``traffic``, every access counts as ideal, and that is said."""
     facts = static_facts(implementation, device)
@@ -57,7 +60,7 @@ def facts_of(
     return facts
 
 
-def static_facts(implementation: Implementation, device: Device) -> Facts:
+def static_facts(implementation: Implementation, device: DeviceRates) -> Facts:
     """Return what the compiled kernel and its arguments tell by themselves."""
     compiled, launch = implementation.kernel, implementation.launch
     assert launch is not None, "a function of the user is no kernel"

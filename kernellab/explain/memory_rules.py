@@ -213,8 +213,7 @@ def tiles(facts: Facts) -> Proposal | None:
     worst = max(small, key=lambda dot: dot.flops)
     m, n, _ = worst.tile
     times = times_of(facts)
-    fetching = max(times.l2, times.loads, times.latency)
-    if fetching < 0.8 * times.tensor or not worst.in_loop:
+    if max(times.l2, times.loads, times.latency, times.tensor, times.shared) < 0.7 * times.longest or not worst.in_loop:
         return None
     wide = _wider_tile(facts, m, n)
     if wide == (m, n):
@@ -227,7 +226,9 @@ def tiles(facts: Facts) -> Proposal | None:
     )
     accesses = tuple(_fetched(each, factor) if each.in_loop else each for each in facts.accesses)
     programs = max(1, int(facts.programs * m * n / wide[0] / wide[1]))
-    mended = replace(facts, accesses=accesses, programs=programs)
+    dots = tuple(replace(dot, tile=(*wide, dot.tile[2])) if dot in small else dot for dot in facts.dots)
+    shared = tuple(replace(each, wavefronts=each.wavefronts * factor) for each in facts.shared)
+    mended = replace(facts, accesses=accesses, programs=programs, dots=dots, shared=shared)
     figures = {"rows": float(m), "columns": float(n), "fetched by larger tiles": factor}
     return Proposal(Cause.TILES, worst.line, text, figures, mended)
 

@@ -12,20 +12,22 @@ import math
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
-from kernellab.explain.facts import WARP_THREADS, AccessFacts, Facts
+from kernellab.explain.facts import WARP_THREADS, AccessFacts, DotFacts, Facts
 
 _SCHEDULERS = 4  # of a multiprocessor; each issues one instruction a cycle
 _FP64_LANES, _SPECIAL_LANES = 64, 16
 _SHOWN = 0.12  # the part of what is hidden that shows all the same
 _ONE_MULTIPROCESSOR_GBPS = 70.0  # that it can draw from memory by itself
-_ROUND_S = 0.35e-6  # of a barrier and what hangs on it, in a loop
+_KEPT_IN_L1 = 32 << 10
+_FULL_TILE = 128 * 128  # of a product, with which the tensor cores are as fast as they get
+ROUND_S = 0.35e-6  # of a barrier and what hangs on it, in a loop
 _ATOMIC_RATE = 1.4e9  # updates of one address per second
 _ATOMICS_RATE = 1.6e11  # of all addresses
 _ISSUE_SHARE = 0.8  # of the cycles, that schedulers fill at best
 
 
-class Bound(StrEnum):
-    """What limits a launch."""
+class Bottleneck(StrEnum):
+    """What limits a launch; a unit, or why none of them is busy. Atomics, loads and stores count as the L2 there."""
 
     DRAM = "DRAM"
     L2 = "L2"
@@ -57,18 +59,18 @@ class Times:
     launch: float
 
     @property
-    def units(self) -> dict[Bound, float]:
+    def units(self) -> dict[Bottleneck, float]:
         """The times by what they are of, without that of the launch."""
         return {
-            Bound.DRAM: self.dram,
-            Bound.L2: self.l2,
-            Bound.LOADS: self.loads,
-            Bound.SHARED: self.shared,
-            Bound.TENSOR: self.tensor,
-            Bound.ARITHMETIC: self.arithmetic,
-            Bound.ATOMICS: self.atomics,
-            Bound.LATENCY: self.latency,
-            Bound.SPILLS: self.spills,
+            Bottleneck.DRAM: self.dram,
+            Bottleneck.L2: self.l2,
+            Bottleneck.LOADS: self.loads,
+            Bottleneck.SHARED: self.shared,
+            Bottleneck.TENSOR: self.tensor,
+            Bottleneck.ARITHMETIC: self.arithmetic,
+            Bottleneck.ATOMICS: self.atomics,
+            Bottleneck.LATENCY: self.latency,
+            Bottleneck.SPILLS: self.spills,
         }
 
     @property
@@ -88,7 +90,7 @@ def times_of(facts: Facts) -> Times:
     cycles = device.clock_hz * facts.busy / _unevenness(facts)
     return Times(
         dram=dram_bytes(facts) / _memory_rate(facts),
-        l2=sum(each.moved_bytes for each in facts.accesses) / (device.l2_gbps * 1e9),
+        l2=sum(_from_l2(each, facts) for each in facts.accesses) / (device.l2_gbps * 1e9),
         loads=sum(map(_load_cycles, facts.accesses)) / cycles,
         shared=sum(each.wavefronts for each in facts.shared) / cycles,
         tensor=_tensor_seconds(facts),
@@ -119,12 +121,19 @@ def _unevenness(facts: Facts) -> float:
     return math.ceil(share) / share
 
 
+def _from_l2(access: AccessFacts, facts: Facts) -> float:
+    """Return what comes out of the L2: of a small argument, what every multiprocessor fetches once into its L1."""
+    touched = access.touched_bytes
+    if access.operation == "load" and touched is not None and touched <= _KEPT_IN_L1:
+        return min(access.moved_bytes, touched * facts.busy)
+    return access.moved_bytes
+
+
 def _load_cycles(access: AccessFacts) -> float:
     """Return the cycles of the load units: two for a request, and one for each sector of one that is scattered."""
     if access.is_async and access.width_bytes >= 32:
         return access.sectors / 4  # by boxes, without a request per warp
-    scattered = access.sectors if access.efficiency < 0.6 else access.sectors / 4
-    return max(2 * access.requests, scattered)
+    return max(2 * access.requests, access.sectors / 3 if access.is_split else access.sectors)
 
 
 def _tensor_seconds(facts: Facts) -> float:
@@ -132,10 +141,15 @@ def _tensor_seconds(facts: Facts) -> float:
     rates = facts.device.tflops
     slowest = rates.get("fp32", 50.0)
     return sum(
-        dot.flops / ((rates.get(dot.kind) or rates.get("fp16", slowest)) * 1e12) * spread
+        dot.flops / ((rates.get(dot.kind) or rates.get("fp16", slowest)) * 1e12) * spread / _tile_efficiency(dot)
         for dot in facts.dots
         if dot.on_tensor_cores
     )
+
+
+def _tile_efficiency(dot: DotFacts) -> float:
+    """Return which share of their rate the tensor cores reach with a tile: small ones wait for their operands."""
+    return max(0.2, min(1.0, math.sqrt(dot.tile[0] * dot.tile[1] / _FULL_TILE)))
 
 
 def _arithmetic_cycles(facts: Facts) -> float:
@@ -176,7 +190,7 @@ def latency_seconds(facts: Facts) -> float:
     """
     waves = facts.programs / min(facts.slots, max(facts.programs, 1))
     rounds = 1.0 + facts.loop_trips
-    reductions = sum(each.trips * _ROUND_S for each in facts.reductions if each.in_loop)
+    reductions = sum(each.trips * ROUND_S for each in facts.reductions if each.in_loop)
     waiting = waves * (rounds * facts.device.latency_s + reductions)
     if waits_for_its_products(facts):  # what a program computes comes after what it waits for
         return waiting + _tensor_seconds(facts) / facts.resident
@@ -210,18 +224,29 @@ def scaled(times: Times, factor: float) -> Times:
     return Times(**{name: getattr(times, name) * factor for name in names}, launch=times.launch)
 
 
-def bound_of(facts: Facts, times: Times) -> Bound:
+_OF_MULTIPROCESSORS = {Bottleneck.TENSOR, Bottleneck.ARITHMETIC, Bottleneck.SHARED, Bottleneck.LATENCY}
+# The units between a multiprocessor and the L2 are no limit of their own to a reader.
+_LIMIT_OF_UNIT = {Bottleneck.LOADS: Bottleneck.L2, Bottleneck.ATOMICS: Bottleneck.L2}
+
+
+def bound_of(facts: Facts, times: Times) -> Bottleneck:
     """Return what limits a launch: a unit, or why none of them is busy."""
     measured = facts.time_s or times.total
     if measured < 2.2 * times.launch and times.longest < 1.2 * times.launch:
-        return Bound.LAUNCH
-    slowest = max(times.units, key=lambda unit: times.units[unit])
-    if facts.programs < 0.75 * facts.device.multiprocessors and slowest is not Bound.ATOMICS:
-        return Bound.PROGRAMS
-    if last_wave_loss(facts) > 0.2 and slowest in {Bound.TENSOR, Bound.ARITHMETIC, Bound.SHARED, Bound.LATENCY}:
-        return Bound.WAVE
-    if times.units[slowest] < 0.4 * measured and slowest is not Bound.SPILLS:
-        return Bound.LATENCY
+        return Bottleneck.LAUNCH
+    unit = max(times.units, key=lambda unit: times.units[unit])
+    slowest = _LIMIT_OF_UNIT.get(unit, unit)
+    if facts.programs < 0.75 * facts.device.multiprocessors and unit is not Bottleneck.ATOMICS:
+        return Bottleneck.PROGRAMS
+    if last_wave_loss(facts) > 0.2 and slowest in {
+        Bottleneck.TENSOR,
+        Bottleneck.ARITHMETIC,
+        Bottleneck.SHARED,
+        Bottleneck.LATENCY,
+    }:
+        return Bottleneck.WAVE
+    if times.units[unit] < 0.4 * measured and slowest is not Bottleneck.SPILLS:
+        return Bottleneck.LATENCY
     return slowest
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from kernellab.explain.facts import Facts
-from kernellab.explain.model import Bound, Times
+from kernellab.explain.model import Bottleneck, Times
 from kernellab.profile.result import Profile
 
 
@@ -37,7 +37,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PerformanceFinding:
     """One thing to change.
 
     ``line`` is that of the kernel's file, None where no line is to blame. ``evidence`` holds the figures behind it by
@@ -62,8 +62,8 @@ class Explanation:
 
     kernel: str
     target: str
-    bound: Bound
-    findings: tuple[Finding, ...]
+    bound: Bottleneck
+    findings: tuple[PerformanceFinding, ...]
     summary: str
     share: float | None
     facts: Facts = field(repr=False)

@@ -30,7 +30,7 @@ BestConfig = Callable[[Launches], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AskedLaunch:
     """A call of a kernel that is to be looked at, in a lab that has this runtime and side table.
 
     ``bind`` returns the drop-in kernel, ``best`` the `triton.Config` that an autotuned one runs with on the GPU.
@@ -79,7 +79,7 @@ class Call:
         with self.runtime.compiling(launches.name):
             return implementation_of(launches, config, self.runtime.compiler.compile(launch.job))
 
-    def _recorded(self, key: str | int) -> Call:
+    def _recorded(self, key: str | int) -> AskedLaunch:
         """Return the latest recorded launch of a kept kernel, on arguments like those that it had.
 
         Raises:
@@ -96,7 +96,7 @@ class Call:
         return replace(self, kernel=jit_function(self.kernels[version.id]), grid=launch.grid, args=(), meta=meta)
 
 
-def counted(call: Call, implementation: Implementation, folder: Path, timeout_s: float) -> Counters:
+def counted(call: AskedLaunch, implementation: Implementation, folder: Path, timeout_s: float) -> Counters:
     """Return what Nsight Compute counts of a launch, made again by a file in ``folder``.
 
     Raises:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernellab.launch.run import device_name
 from kernellab.measure.implementations import Implementation
-from kernellab.profile.launching import Call, counted
+from kernellab.profile.launching import AskedLaunch, counted
 from kernellab.profile.result import Profile
 from kernellab.profile.sampling import Refused, Sampler, profile_of
 from kernellab.target import Target
@@ -16,7 +16,7 @@ from kernellab.target import Target
 _NO_GPU = "There is no GPU that runs {target}, so nothing can be sampled; on a machine with one, the same call samples."
 
 
-def profiled(call: Call, timeout_s: float, *, counters: bool = False) -> Profile:
+def profiled(call: AskedLaunch, timeout_s: float, *, counters: bool = False) -> Profile:
     """Return the profile of a call; with ``counters``, also what Nsight Compute counts, or a note on why it cannot.
 
     Raises:
@@ -49,7 +49,7 @@ def sampled(implementation: Implementation, timeout_s: float) -> Profile:
     return profile_of(implementation, Sampler(device, timeout_s), device_name(device))
 
 
-def with_counters(profile: Profile, call: Call, implementation: Implementation, timeout_s: float) -> Profile:
+def with_counters(profile: Profile, call: AskedLaunch, implementation: Implementation, timeout_s: float) -> Profile:
     """Return a profile with what Nsight Compute counts of the launch, or a note on why it cannot."""
     with tempfile.TemporaryDirectory(prefix="kernellab-counters-") as folder:
         try:

@@ -148,14 +148,14 @@ def calls_text(calls: Calls) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SamplingSession:
     """The samples of one session, by lines of the binary's table, which may stand for instructions."""
 
     samples: tuple[FrameSamples, ...]
 
 
 def joined(
-    sessions: Sequence[Session], sass: Sequence[StageLine], kernel: str, *, by_instruction: bool
+    sessions: Sequence[SamplingSession], sass: Sequence[StageLine], kernel: str, *, by_instruction: bool
 ) -> tuple[tuple[LineSamples, ...], tuple[InstructionSamples, ...]]:
     """Return the samples of sessions by source line and, where the lines of the binary number them, by instruction.
 
@@ -193,7 +193,7 @@ def _calls(place: Location) -> Calls:
     return tuple((call.file or "", call.line) for call in calls_of(place) if call.line is not None)
 
 
-def _by_address(sessions: Sequence[Session]) -> dict[int, Reasons]:
+def _by_address(sessions: Sequence[SamplingSession]) -> dict[int, Reasons]:
     parts: dict[int, list[Reasons]] = {}
     for session in sessions:
         for frame in session.samples:
@@ -203,7 +203,7 @@ def _by_address(sessions: Sequence[Session]) -> dict[int, Reasons]:
 
 
 def _of_instructions(
-    sessions: Sequence[Session], places: Mapping[int, tuple[str | None, int | None, Calls]]
+    sessions: Sequence[SamplingSession], places: Mapping[int, tuple[str | None, int | None, Calls]]
 ) -> tuple[LineSamples, ...]:
     unknown: tuple[str | None, int | None, Calls] = (None, None, ())
 
@@ -213,11 +213,11 @@ def _of_instructions(
     return _counted(sessions, key)
 
 
-def _of_lines(sessions: Sequence[Session]) -> tuple[LineSamples, ...]:
+def _of_lines(sessions: Sequence[SamplingSession]) -> tuple[LineSamples, ...]:
     return _counted(sessions, lambda frame: (frame.file, frame.line, ()))
 
 
-def _counted(sessions: Sequence[Session], key: Any) -> tuple[LineSamples, ...]:
+def _counted(sessions: Sequence[SamplingSession], key: Any) -> tuple[LineSamples, ...]:
     """Return the lines that samples belong to by their ``key``, with their share in each session."""
     totals = [sum(frame.samples for frame in session.samples) for session in sessions]
     counts: dict[Any, list[int]] = {}

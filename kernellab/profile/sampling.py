@@ -20,7 +20,7 @@ from kernellab.measure.gpu_bench import WorkerBench
 from kernellab.measure.implementations import Bench, BenchOptions, Implementation
 from kernellab.profile import sampling_worker
 from kernellab.profile.line_table import NoLineTable, numbered_instructions
-from kernellab.profile.result import Profile, Session, joined
+from kernellab.profile.result import Profile, SamplingSession, joined
 from kernellab.profile.samples import are_apart, samples_of
 from kernellab.workers.worker import Job
 
@@ -108,11 +108,11 @@ def _sampled(
     empty: Profile, sample: Sample, sass: tuple[StageLine, ...], clock: Callable[[], float], *, by_instruction: bool
 ) -> Profile:
     """Return what sessions bring until the leading lines are apart, or until the time is up."""
-    sessions: list[Session] = []
+    sessions: list[SamplingSession] = []
     launches, rounds, found = 0, _ROUNDS, empty
     start_s = clock()
     for number in range(1, _MOST_SESSIONS + 1):
-        sessions.append(Session(samples_of(sample(rounds), empty.kernel)))
+        sessions.append(SamplingSession(samples_of(sample(rounds), empty.kernel)))
         launches += rounds
         lines, instructions = joined(sessions, sass, empty.kernel, by_instruction=by_instruction)
         found = replace(empty, lines=lines, instructions=instructions, launches=launches, sessions=number)

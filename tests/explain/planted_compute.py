@@ -155,13 +155,33 @@ def image(large: bool, device: str) -> dict[str, Any]:
 
 
 @triton.jit
-def norms_in_turn(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64) * columns
+def decayed_in_turn(x_ptr, out_ptr, BLOCK: tl.constexpr, ROUNDS):
+    x = tl.load(x_ptr + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))
     total = 0.0
-    for start in range(0, columns, BLOCK):
-        x = tl.load(x_ptr + row + start + tl.arange(0, BLOCK))
-        total += tl.sum(x * x, 0)  # planted
+    for _ in range(ROUNDS):
+        x = x * 0.99 + 0.01
+        total += tl.sum(x, 0)  # planted
     tl.store(out_ptr + tl.program_id(0), total)
+
+
+@triton.jit
+def decayed_by_lane(x_ptr, out_ptr, BLOCK: tl.constexpr, ROUNDS):
+    x = tl.load(x_ptr + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))
+    total = tl.zeros((BLOCK,), tl.float32)
+    for _ in range(ROUNDS):
+        x = x * 0.99 + 0.01
+        total += x
+    tl.store(out_ptr + tl.program_id(0), tl.sum(total, 0))
+
+
+def decaying(large: bool, device: str) -> dict[str, Any]:
+    programs = 4096 if large else 3
+    x = random(programs * 512, device=device)
+    return {"x_ptr": x, "out_ptr": torch.empty(programs, device=device), "ROUNDS": 256 if large else 9}
+
+
+def programs_of(inputs: Any) -> tuple[int, ...]:
+    return (int(inputs["out_ptr"].numel()),)
 
 
 @triton.jit
@@ -172,15 +192,6 @@ def norms_by_lane(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
         x = tl.load(x_ptr + row + start + tl.arange(0, BLOCK))
         total += x * x
     tl.store(out_ptr + tl.program_id(0), tl.sum(total, 0))
-
-
-def many_rows(large: bool, device: str) -> dict[str, Any]:
-    rows, columns = (8192, 16384) if large else (5, 2048)
-    return {
-        "x_ptr": random(rows, columns, device=device),
-        "out_ptr": torch.empty(rows, device=device),
-        "columns": columns,
-    }
 
 
 def rows(inputs: Any) -> tuple[int, ...]:
@@ -399,11 +410,11 @@ COMPUTE_PAIRS = (
     Planted(
         "a reduction in every round",
         (Cause.REDUCTION,),
-        KernelCall(norms_in_turn, rows, {"BLOCK": 512}),
-        KernelCall(norms_by_lane, rows, {"BLOCK": 512}),
-        many_rows,
+        KernelCall(decayed_in_turn, programs_of, {"BLOCK": 512}),
+        KernelCall(decayed_by_lane, programs_of, {"BLOCK": 512}),
+        decaying,
         ("out_ptr",),
-        tolerance=0.5,
+        tolerance=0.05,
     ),
     Planted(
         "32 elements for 128 threads",

@@ -114,7 +114,7 @@ def widen_rows(x_ptr, starts_ptr, out_ptr, columns, BLOCK: tl.constexpr):
     start = tl.load(starts_ptr + row)
     index = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + start + index, mask=index < columns)  # planted
-    tl.store(out_ptr + row * columns + index, x.to(tl.int16) + 1, mask=index < columns)
+    tl.store(out_ptr + row * columns + index, x + 1, mask=index < columns)
 
 
 @triton.jit
@@ -123,7 +123,7 @@ def widen_rows_aligned(x_ptr, starts_ptr, out_ptr, columns, BLOCK: tl.constexpr)
     start = tl.multiple_of(tl.load(starts_ptr + row), 16)
     index = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + start + index, mask=index < columns)
-    tl.store(out_ptr + row * columns + index, x.to(tl.int16) + 1, mask=index < columns)
+    tl.store(out_ptr + row * columns + index, x + 1, mask=index < columns)
 
 
 @triton.jit
@@ -147,7 +147,7 @@ def ragged(large: bool, device: str) -> dict[str, Any]:
     x = random(rows * columns, device=device, dtype=torch.int8 if large else torch.float32)
     x = x if large else (x * 100).to(torch.int8)
     starts = torch.arange(rows, device=device, dtype=torch.int32) * columns
-    out = torch.empty(rows * columns, dtype=torch.int16, device=device)
+    out = torch.empty(rows * columns, dtype=torch.int8, device=device)
     return {"x_ptr": x, "starts_ptr": starts, "out_ptr": out, "columns": columns}
 
 

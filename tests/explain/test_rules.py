@@ -18,8 +18,8 @@ from kernellab.explain.facts import (
 )
 from kernellab.explain.gain import gain_of
 from kernellab.explain.memory_rules import MEMORY_RULES
-from kernellab.explain.model import Bound, floor_seconds, times_of
-from kernellab.explain.result import Cause, Finding
+from kernellab.explain.model import Bottleneck, floor_seconds, times_of
+from kernellab.explain.result import Cause, PerformanceFinding
 from kernellab.target import parse_target
 
 DEVICE = device_of_table(parse_target("cuda:90"))
@@ -62,7 +62,7 @@ def facts(*accesses: AccessFacts, **changes: object) -> Facts:
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
-def first(found: Facts) -> Finding:
+def first(found: Facts) -> PerformanceFinding:
     return explained(found).findings[0]
 
 
@@ -71,7 +71,7 @@ def test_a_launch_at_the_limit_has_nothing_to_mend() -> None:
     answer = explained(replace(plain, time_s=floor_seconds(plain) / 0.94, device=replace(DEVICE, is_measured=True)))
     assert answer.findings == ()
     assert answer.summary == "At 94 % of what the memory can do, measured on H100."
-    assert answer.bound is Bound.DRAM
+    assert answer.bound is Bottleneck.DRAM
 
 
 def test_strided_threads_are_uncoalesced() -> None:
@@ -108,7 +108,7 @@ def test_turns_of_banks_are_conflicts() -> None:
     assert (found.cause, found.line, explained(facts(access(1), shared=shared)).bound) == (
         Cause.CONFLICTS,
         7,
-        Bound.SHARED,
+        Bottleneck.SHARED,
     )
 
 
@@ -186,18 +186,18 @@ def test_spills_are_told_with_more_warps_as_the_remedy() -> None:
     answer = explained(facts(access(64), lines=lines, spill_bytes=512, registers=255))
     assert answer.findings[0].cause is Cause.SPILLS
     assert "num_warps=8" in answer.findings[0].text
-    assert answer.bound is Bound.SPILLS
+    assert answer.bound is Bottleneck.SPILLS
 
 
 def test_a_grid_smaller_than_the_device_is_too_few_programs() -> None:
     answer = explained(facts(programs=8, loop_trips=1000.0))
-    assert (answer.findings[0].cause, answer.bound) == (Cause.FEW_PROGRAMS, Bound.PROGRAMS)
+    assert (answer.findings[0].cause, answer.bound) == (Cause.FEW_PROGRAMS, Bottleneck.PROGRAMS)
     assert answer.findings[0].gain[1] > 8
 
 
 def test_one_program_too_many_makes_a_last_wave() -> None:
     answer = explained(facts(access(1), programs=140, resident=1, lines=(LineFacts(5, 2e9),)))
-    assert (answer.findings[0].cause, answer.bound) == (Cause.LAST_WAVE, Bound.WAVE)
+    assert (answer.findings[0].cause, answer.bound) == (Cause.LAST_WAVE, Bottleneck.WAVE)
 
 
 def test_fewer_elements_than_threads_are_a_small_block() -> None:
@@ -214,7 +214,7 @@ def test_a_mask_that_switches_most_lanes_off_is_told() -> None:
 
 def test_a_launch_that_does_next_to_nothing_is_overhead() -> None:
     answer = explained(facts(access(0.01), programs=16))
-    assert (answer.findings[0].cause, answer.bound) == (Cause.LAUNCH, Bound.LAUNCH)
+    assert (answer.findings[0].cause, answer.bound) == (Cause.LAUNCH, Bottleneck.LAUNCH)
 
 
 def test_no_rule_finds_anything_in_a_plain_copy() -> None:

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from tests.explain.planted import KernelCall, WellTuned, cdiv, random
-from tests.explain.planted_compute import add_vectors, factors, norms_by_lane, product, softmax_row, tiled, two_vectors
+from tests.explain.planted_compute import add_vectors, factors, norms_by_lane, softmax_row, tiled, two_vectors
 from tests.explain.planted_memory import over, transpose_by_tile, transposed
 
 HALF, SINGLE = torch.float16, torch.float32
@@ -161,6 +161,25 @@ def grouped_product(
         a_at += K
         b_at += K * n
     tl.store(c_ptr + rows[:, None] * n + columns[None, :], total)
+
+
+@triton.jit
+def product_of_rows(a_ptr, b_ptr, c_ptr, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows = tl.program_id(0) * M + tl.arange(0, M)
+    columns = tl.program_id(1) * N + tl.arange(0, N)
+    inner = tl.arange(0, K)
+    total = tl.zeros((M, N), tl.float32)
+    for start in range(0, k, K):
+        a = tl.load(a_ptr + rows[:, None] * k + start + inner[None, :])
+        b = tl.load(b_ptr + columns[None, :] * k + start + inner[:, None])
+        total = tl.dot(a, b, total, input_precision="tf32")
+    tl.store(c_ptr + rows[:, None] * n + columns[None, :], total)
+
+
+def factors_of_rows(large: bool, device: str) -> dict[str, Any]:
+    side, inner = (4096, 2048) if large else (256, 256)
+    a, b = (random(side, inner, device=device, seed=s) for s in (0, 1))
+    return {"a_ptr": a, "b_ptr": b, "c_ptr": torch.empty(side, side, device=device), "m": side, "n": side, "k": inner}
 
 
 def flat(n: int, *names: str, dtype: torch.dtype = SINGLE, **more: Any) -> Callable[[bool, str], dict[str, Any]]:
@@ -330,9 +349,9 @@ WELL_TUNED = (
     ),
     WellTuned(
         "product, tf32",
-        tiled(product, 128, 128, 32, num_warps=8, num_stages=4, **FAST),
-        factors(SINGLE, 8192, 8192, 2048),
-        multiplied,
+        tiled(product_of_rows, 128, 128, 32, num_warps=8, num_stages=4),
+        factors_of_rows,
+        lambda i: {"c_ptr": i["a_ptr"] @ i["b_ptr"].t()},
         2e-2,
     ),
     WellTuned(

@@ -10,7 +10,7 @@ import torch
 
 import kernellab
 from kernellab.errors import WorkerDied
-from kernellab.profile.launching import Call, reproducer_text
+from kernellab.profile.launching import AskedLaunch, reproducer_text
 from kernellab.profile.sampling import Refused, Sampler, profile_of, remedy
 from tests.kernels.cases import all_cases
 from tests.profile.test_samples import frame, hatchet
@@ -36,10 +36,12 @@ class RecordedSampler(Sampler):
 
 
 @pytest.fixture(scope="module")
-def call(lab: kernellab.Lab) -> Call:
+def call(lab: kernellab.Lab) -> AskedLaunch:
     case = next(iter(all_cases().values()))
     arguments = {**case.fresh_arguments(), **case.meta}
-    return Call(lab.launches, lab.kernels, lab.bind, lambda launches: None, case.kernel, case.grid, (), arguments)
+    return AskedLaunch(
+        lab.launches, lab.kernels, lab.bind, lambda launches: None, case.kernel, case.grid, (), arguments
+    )
 
 
 def text_of(kernel: str, **lines: int) -> str:
@@ -47,7 +49,7 @@ def text_of(kernel: str, **lines: int) -> str:
     return hatchet(frame(kernel, *frames))
 
 
-def test_sessions_end_once_the_leading_lines_are_apart(call: Call) -> None:
+def test_sessions_end_once_the_leading_lines_are_apart(call: AskedLaunch) -> None:
     found = call.implementation()
     clear = text_of(found.kernel.kernel, n1=90_000, n2=10_000)
     sampler = RecordedSampler(clear, clear, clear)
@@ -56,7 +58,7 @@ def test_sessions_end_once_the_leading_lines_are_apart(call: Call) -> None:
     assert profile.instructions[0].address == 0
 
 
-def test_few_samples_ask_for_more_launches(call: Call) -> None:
+def test_few_samples_ask_for_more_launches(call: AskedLaunch) -> None:
     found = call.implementation()
     close = text_of(found.kernel.kernel, n1=30, n2=29, n3=28)
     sampler = RecordedSampler(*[close] * 6)
@@ -65,14 +67,14 @@ def test_few_samples_ask_for_more_launches(call: Call) -> None:
     assert sampler.rounds[-1] > 10 * sampler.rounds[0]
 
 
-def test_time_ends_sessions_that_tell_nothing(call: Call) -> None:
+def test_time_ends_sessions_that_tell_nothing(call: AskedLaunch) -> None:
     found = call.implementation()
     close = text_of(found.kernel.kernel, n1=30, n2=29, n3=28)
     profile = profile_of(found, RecordedSampler(*[close] * 6), "GPU", clock=itertools.count(step=5).__next__)
     assert profile.sessions == 2
 
 
-def test_where_the_numbers_are_lost_the_lines_are_sampled(call: Call) -> None:
+def test_where_the_numbers_are_lost_the_lines_are_sampled(call: AskedLaunch) -> None:
     found = call.implementation()
     name = found.kernel.kernel
     lost = hatchet(frame(name, long_scoreboard=50_000))
@@ -82,19 +84,19 @@ def test_where_the_numbers_are_lost_the_lines_are_sampled(call: Call) -> None:
     assert profile.instructions == ()
 
 
-def test_a_refusal_is_a_sentence_and_no_error(call: Call) -> None:
+def test_a_refusal_is_a_sentence_and_no_error(call: AskedLaunch) -> None:
     profile = profile_of(call.implementation(), RecordedSampler(Refused("Not here.")), "GPU")
     assert (profile.refused, profile.samples) == ("Not here.", 0)
 
 
-def test_no_sample_at_all_is_said(call: Call) -> None:
+def test_no_sample_at_all_is_said(call: AskedLaunch) -> None:
     found = call.implementation()
     texts = [hatchet(frame("something_else", wait=3))] * 6
     profile = profile_of(found, RecordedSampler(*texts), "GPU", clock=lambda: 0.0)
     assert profile.refused.startswith("No sample fell on the kernel")
 
 
-def test_a_worker_that_dies_of_the_kernel_is_an_error(call: Call) -> None:
+def test_a_worker_that_dies_of_the_kernel_is_an_error(call: AskedLaunch) -> None:
     with pytest.raises(WorkerDied):
         profile_of(call.implementation(), RecordedSampler(WorkerDied("The kernel ended its worker.")), "GPU")
 
@@ -123,7 +125,7 @@ def test_without_a_gpu_the_profile_says_so(lab: kernellab.Lab) -> None:
     assert len(profile.frame) == 0
 
 
-def test_the_reproducer_makes_the_launch_again(call: Call) -> None:
+def test_the_reproducer_makes_the_launch_again(call: AskedLaunch) -> None:
     found = call.implementation()
     text = reproducer_text(call.kernels, call.kernel, found)
     assert f"def {found.kernel.kernel}(" in text

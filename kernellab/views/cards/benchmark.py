@@ -28,13 +28,14 @@ def benchmark_text(benchmark: Benchmark, *, rest_is: str = "in .frame") -> str:
     table = _table(benchmark, benchmark.rows[:_TEXT_ROWS])
     rest = len(benchmark.rows) - len(table.rows)
     more = [f"... and {rest} more {rest_is}"] if rest > 0 else []
-    return "\n".join([summary(benchmark), *table.text(), *more, *_failures(benchmark), *benchmark.notes])
+    told = [*_failures(benchmark), *benchmark.notes, *why(benchmark)]
+    return "\n".join([summary(benchmark), *table.text(), *more, *told])
 
 
 def benchmark_html(benchmark: Benchmark) -> str:
     """Return summary, figures and table; the pictures are part of the text, in a light and a dark version."""
     frame = benchmark.frame
-    parts = [elements.message("kl-note", summary(benchmark))]
+    parts = [elements.message("kl-note", told) for told in (summary(benchmark), *why(benchmark))]
     parts.append(picture(lambda dark: sweep_figure(frame, dark=dark), "the sweep, by implementation"))
     if len(benchmark.implementations) > 1 and benchmark.reference:
         speedups = picture(lambda dark: sweep_figure(frame, metric="speedup", dark=dark), "speedup over the reference")
@@ -70,6 +71,19 @@ def summary(benchmark: Benchmark) -> str:
     is_peer = speedups and benchmark.reference != benchmark.implementations[0]
     over = f"; {_range_text(speedups)} times as fast as {benchmark.reference}" if is_peer else ""
     return f"{what} in {benchmark.seconds:.1f} s{over}{best}"
+
+
+def why(benchmark: Benchmark) -> list[str]:
+    """Return why the fastest implementation of the last point is that: how close each gets to which ceiling."""
+    timed = [row for row in benchmark.rows if row.time_ms is not None and row.share is not None]
+    if not timed:
+        return []
+    last = timed[-1].point
+    rows = sorted((row for row in timed if row.point == last), key=lambda row: row.time_ms or 0.0)
+    shares = [f"{row.implementation} {row.share:.0%}".replace("%", " %") for row in rows if row.share is not None]
+    limit = "the memory" if rows[0].bound == "memory" else "the tensor cores"
+    at = ", ".join(f"{name}={value_text(value)}" for name, value in last)
+    return [f"At {at}, of what {limit} can do: {', '.join(shares)}."] if len(rows) > 1 else []
 
 
 def _range_text(values: Sequence[float]) -> str:

@@ -6,7 +6,7 @@ import linecache
 from collections.abc import Iterator
 from html import escape
 
-from kernellab.explain.result import Explanation, Finding, evidence_words
+from kernellab.explain.result import Explanation, PerformanceFinding, evidence_words
 from kernellab.views.cards.profile import profile_html
 from kernellab.views.elements import body, details, dim, framed, header, message, section
 from kernellab.views.wording import seconds_words
@@ -55,7 +55,7 @@ def words(explanation: Explanation) -> list[str]:
     return [facts.device.name, f"{seconds_words(took)}{how}", f"limited by {explanation.bound}"]
 
 
-def gain_words(finding: Finding) -> str:
+def gain_words(finding: PerformanceFinding) -> str:
     """Return ``1.3 to 2.4 times faster``."""
     low, high = finding.gain
     return f"up to {high:.3g} times faster" if low < 1.01 else f"{low:.3g} to {high:.3g} times faster"
@@ -69,7 +69,7 @@ def why_words(explanation: Explanation) -> str:
     return f"{explanation.summary} {str(first.cause).capitalize()} ({gain_words(first)}): {first.text}"
 
 
-def _finding_html(number: int, finding: Finding, explanation: Explanation) -> str:
+def _finding_html(number: int, finding: PerformanceFinding, explanation: Explanation) -> str:
     code = _source(finding, explanation)
     shown = f'<pre class="kl-pre">{escape(code)}</pre>' if code else ""
     title = f"<b>{number}. {escape(str(finding.cause))}</b> {dim(gain_words(finding))}"
@@ -77,7 +77,7 @@ def _finding_html(number: int, finding: Finding, explanation: Explanation) -> st
     return f'<div class="kl-why"><p>{title}</p>{shown}<p>{escape(finding.text)}{figures}</p></div>'
 
 
-def _source(finding: Finding, explanation: Explanation) -> str:
+def _source(finding: PerformanceFinding, explanation: Explanation) -> str:
     """Return the line that a finding is about, with its number."""
     if finding.line is None or not explanation.file:
         return ""

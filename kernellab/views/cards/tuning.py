@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from kernellab.explain.winner import TimedConfig, why_it_wins
 from kernellab.measure.outcomes import UNMEASURED, Status
 from kernellab.tune.agreement import DECIDES
-from kernellab.tune.result import Tuning
+from kernellab.tune.result import Row, Tuning
 from kernellab.views import elements
 from kernellab.views.elements import Table, interval, number
 from kernellab.views.figures.agreement import agreement_figure
@@ -30,13 +31,15 @@ def tuning_text(tuning: Tuning, *, rest_is: str = "in .frame") -> str:
     table = _table(tuning, _order(tuning)[:_ROWS])
     rest = len(tuning.rows) - len(table.rows)
     more = [f"... and {rest} more {rest_is}"] if rest > 0 else []
-    return "\n".join([summary(tuning), *table.text(), *more, *_failures(tuning), *_left_out(tuning), *tuning.notes])
+    told = [*_failures(tuning), *_left_out(tuning), *tuning.notes, *why(tuning)]
+    return "\n".join([summary(tuning), *table.text(), *more, *told])
 
 
 def tuning_html(tuning: Tuning) -> str:
     """Return a card: summary, plots and table; the pictures are part of the text, in a light and a dark version."""
     frame, count = tuning.frame, len(tuning.rows)
     parts = [elements.message("kl-note" if tuning.winner is not None else "kl-note kl-warn", summary(tuning))]
+    parts += [elements.message("kl-note", told) for told in why(tuning)]
     if frame["registers"].notna().any() or frame["rank"].notna().any():
         parts.append(picture(lambda dark: timings_figure(frame, dark=dark), "times of the configs"))
     else:  # a picture would be empty but for its failures, cut short
@@ -70,6 +73,20 @@ def summary(tuning: Tuning) -> str:
     ties = f", tied with {len(tuning.ties)}" if tuning.ties else ""
     best = f"best is {row.config.text} at {row.time_ms:.4g} ms{ties}{_faster(tuning)}"
     return f"{tuning.kernel}: {plural(len(tuning.rows), 'config')} {how}; {best}"
+
+
+def why(tuning: Tuning) -> list[str]:
+    """Return the sentence that says why the winner wins; nothing where there is none, or nothing was timed."""
+    rows = {index: config for index, row in enumerate(tuning.rows) if (config := _timed(row)) is not None}
+    winner = rows.pop(tuning.winner, None) if tuning.winner is not None else None
+    told = "" if winner is None else why_it_wins(winner, list(rows.values()))
+    return [told] if told else []
+
+
+def _timed(row: Row) -> TimedConfig | None:
+    if row.time_ms is None or row.status is not Status.OK:
+        return None
+    return TimedConfig(row.config.values, row.time_ms, row.registers, row.spill_bytes, row.shared_bytes, row.occupancy)
 
 
 def _faster(tuning: Tuning) -> str:
