@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernellab.errors import UsageError
 from kernellab.ir.graph import Location
@@ -162,6 +162,7 @@ class _Reader:
     scopes: list[tuple[int, set[str]]] = field(default_factory=list)
     opened: int = 0
     place: Location = field(default_factory=Location)
+    branches: list[tuple[int, int, tuple[int, ...]]] = field(default_factory=list)
 
     def read(self, text: str, kernel: str) -> None:
         """Read what stands between the braces of a kernel."""
@@ -228,6 +229,8 @@ class _Reader:
         operands = tuple(self._operand(each) for each in split_operands(match[4]))
         block = len(self.blocks) - 1
         instruction = PtxInstruction(parts, operands, guard, match[1] == "!", self.place, block)
+        if parts[0] == "bra":
+            self.branches.append((block, len(self.blocks[-1]), tuple(number for number, _ in self.scopes)))
         self.blocks[-1].append(instruction)
         if parts[0] in _ENDS:
             self.blocks.append([])
@@ -259,7 +262,14 @@ class _Reader:
         return Address(self._plain(base), -steps if sign == "-" else steps, coordinates)
 
     def finished(self) -> tuple[tuple[PtxInstruction, ...], ...]:
-        """Return the blocks."""
+        """Return the blocks, with labels that stand below their branches in the same braces found, too."""
+        for block, place, scopes in self.branches:
+            instruction = self.blocks[block][place]
+            target = instruction.operands[0]
+            if isinstance(target, Symbol):
+                inner = (f"{target.name}#{scope}" for scope in reversed(scopes))
+                name = next((each for each in inner if each in self.labels), target.name)
+                self.blocks[block][place] = replace(instruction, operands=(Symbol(name),))
         return tuple(tuple(block) for block in self.blocks)
 
 

@@ -11,7 +11,7 @@ from kernellab.ir.ptx import Address, Immediate, Operand, PtxInstruction, Vector
 from kernellab.traffic.arithmetic import Array, width_of
 from kernellab.traffic.counting import SECTOR_BYTES, WARP, Count, atomic_count, global_count, shared_count
 from kernellab.traffic.coverage import MAPPED_PROGRAMS, Coverage
-from kernellab.traffic.machine import Machine, RegisterBits, UnknownValue
+from kernellab.traffic.machine import Machine, NotFollowed, RegisterBits, UnknownValue
 from kernellab.traffic.memory import TAG_SHIFT, LaunchMemory
 from kernellab.traffic.relevance import Relevance, destination_of, is_shared
 from kernellab.traffic.shared import SharedMemory
@@ -19,6 +19,7 @@ from kernellab.traffic.tensor_maps import REPLACED_WORDS, TENSOR_MAP_BYTES, Box,
 
 _MATRIX_BYTES = 16
 _WORD_BYTES = 4
+_MOST_VAIN = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,8 @@ class Accesses:
         elif is_shared(instruction):
             self._shared(machine, number, instruction, active)
         elif "local" in instruction.parts:
-            self._give_up(machine, instruction, "the local memory of a thread")
+            if instruction.name != "st":
+                self._give_up(machine, instruction, "the local memory of a thread")
         else:
             self._global(machine, number, instruction, active)
 
@@ -249,6 +251,8 @@ class Accesses:
         else:
             bits = [np.broadcast_to(_low_part(each, size), machine.shape) for each in inputs]  # type: ignore[arg-type]
             old = self.memory.update(addresses, lanes, instruction.parts, bits, size)
+            if self.memory.vain > _MOST_VAIN:
+                raise NotFollowed(f"programs wait in line {instruction.location.line} for what does not happen")
         if is_needed:
             destination = destination_of(instruction)
             assert destination is not None

@@ -73,7 +73,9 @@ def _resident_programs(compiled: Compiled) -> int:
 
 def _notes(trace: Trace) -> tuple[str, ...]:
     notes = []
-    if trace.programs < trace.total:
+    if not trace.programs and trace.total:
+        notes.append("no program was followed to its end, and counts are of what came before")
+    elif trace.programs < trace.total:
         notes.append(f"{trace.programs:,} of {trace.total:,} programs were looked at, and counts are scaled")
     if trace.strays:
         notes.append(f"{trace.strays:,} elements that threads accessed lie outside all arguments")

@@ -7,6 +7,7 @@ the order in which compiled code, whose joins stand below its branches, comes to
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernellab.ir.ptx import Address, Immediate, Operand, PtxInstruction, PtxKernel, Register, Symbol, Vector
-from kernellab.traffic.arithmetic import Array, bits_type, operation_of, raw, width_of
+from kernellab.traffic.arithmetic import Array, bits_type, operation_of, raw, typed, width_of
 from kernellab.traffic.flow import target_of
 from kernellab.traffic.relevance import Relevance, calls_out, destination_of, is_access, sources_of
 
@@ -23,7 +24,7 @@ _PARAMETER_SPACE = 0x7F << 24
 _PARAMETER_SHIFT = 12
 _BITS_64 = (1 << 64) - 1
 _SPIN_BLOCKS = 64
-_LEAST_STEPS = 4096  # a numpy function on a few elements takes as long as on thousands
+_LEAST_STEPS = 1 << 12  # a numpy function on a few elements takes as long as on thousands
 _LOOKS = frozenset({"atom", "volatile", "acquire"})
 _TRUE = np.ones((1, 1), bool)
 
@@ -112,8 +113,8 @@ class Machine:
         """How many programs and threads there are."""
         return self._shape
 
-    def run(self, most_lane_steps: int) -> None:
-        """Run all programs to their ends.
+    def run(self, deadline: float) -> None:
+        """Run all programs to their ends; ``deadline`` is a time of the monotonic clock.
 
         Raises:
             NotFollowed: it takes too long.
@@ -127,7 +128,7 @@ class Machine:
             block = self._next_block(steps)
             mask, _ = self._pending.pop(block)
             self._run_block(blocks[block], int(first[block]), block, mask, steps)
-            if self.lane_steps > most_lane_steps:
+            if time.monotonic() > deadline:
                 raise NotFollowed("it runs for longer than is followed")
 
     def _next_block(self, steps: int) -> int:
@@ -422,6 +423,34 @@ def _vote(machine: Machine, instruction: PtxInstruction, destination: Operand, m
     machine.put(destination, spread.astype(np.uint32) if mode == "ballot" else spread, mask, instruction.type)
 
 
+def _reduced(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:
+    """Combine integers over each warp; threads that are off take no part. PTX ISA, "redux.sync"."""
+    value = machine.value(instruction.operands[1])
+    combine = _COMBINED.get(instruction.parts[2])
+    if isinstance(value, UnknownValue) or combine is None:
+        reason = value.reason if isinstance(value, UnknownValue) else f"what {instruction.opcode} computes"
+        machine.put(destination, UnknownValue(reason), mask, "b32")
+        return
+    active = np.broadcast_to(_TRUE if mask is None else mask, machine.shape)
+    numbers = np.broadcast_to(typed(value, instruction.type), machine.shape)
+    warps = numbers.reshape(machine.shape[0], -1, min(32, machine.shape[1]))
+    alive = active.reshape(warps.shape)
+    first = np.take_along_axis(warps, alive.argmax(axis=2)[:, :, None], axis=2)  # of a warp that is off, anything
+    found = combine.reduce(np.where(alive, warps, first), axis=2, keepdims=True)
+    if combine in {np.add, np.bitwise_xor}:
+        found = combine.reduce(np.where(alive, warps, warps.dtype.type(0)), axis=2, keepdims=True)
+    spread = np.broadcast_to(found, warps.shape).reshape(machine.shape)
+    machine.put(destination, raw(spread.astype(warps.dtype), instruction.type), mask, "b32")
+
+
+_COMBINED: dict[str, np.ufunc] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
 _INSTRUCTIONS: dict[str, Callable[[Machine, PtxInstruction, Operand, Array | None], None]] = {
     "mov": _move,
     "ld": _parameter,
@@ -429,4 +458,5 @@ _INSTRUCTIONS: dict[str, Callable[[Machine, PtxInstruction, Operand, Array | Non
     "elect": _elect,
     "mbarrier": _arrived,
     "vote": _vote,
+    "redux": _reduced,
 }

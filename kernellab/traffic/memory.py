@@ -63,10 +63,14 @@ class StaleRead(Exception):
 
 @dataclass(slots=True)
 class LaunchMemory:
-    """The memory of one launch."""
+    """The memory of one launch.
+
+    ``strays`` counts accesses outside of it, ``vain`` the last atomics in a row that changed nothing.
+    """
 
     buffers: Sequence[LaunchBuffer]
     strays: int = 0
+    vain: int = 0
     _contents: dict[Any, Contents] = field(default_factory=dict)
 
     def forget(self) -> None:
@@ -88,6 +92,8 @@ class LaunchMemory:
             return addresses
         result = addresses.copy()
         for number, buffer in enumerate(self.buffers):
+            if not buffer.address:
+                continue  # scratch memory, whose address nobody knows
             first = np.uint64(max(0, buffer.address - buffer.offset_bytes))
             inside = (addresses >= first) & (addresses < first + np.uint64(buffer.storage_bytes))
             moved = addresses + np.uint64((self.start(number) - buffer.address) % (1 << 64))
@@ -110,6 +116,7 @@ class LaunchMemory:
 
     def store(self, addresses: Array, active: Array, values: Array | None, size: int) -> None:
         """Store unsigned integers of ``size`` bytes; None where they were not computed."""
+        self.vain = 0
         for number, lanes, places in self._parts(addresses, active, size):
             contents = self._of(number)
             if values is None:
@@ -138,6 +145,8 @@ class LaunchMemory:
                 raise StaleRead
             self._own(contents)
             old[lanes] = updated(contents.data, places, parts, [value[lanes] for value in values], size)
+            changed = not np.array_equal(old[lanes], _gathered(contents.data, places, size))
+            self.vain = 0 if changed else self.vain + 1
         return old
 
     def _parts(self, addresses: Array, active: Array, size: int) -> list[tuple[int, Array, Array]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ from kernellab.traffic.tensor_maps import TensorMaps
 _BATCH_LANES = 1 << 14
 _PROBED = 32
 _MOST_LANE_STEPS = 3 * 10**8
-_MOST_STEPS_A_BATCH = 2 * 10**9
+_MOST_SECONDS = 20.0
 _SHARED_BYTES = 232448
 
 
@@ -61,19 +62,30 @@ def traced(
     shared_bytes: int | None = None,
     wave: int = 132,
     most_lane_steps: int = _MOST_LANE_STEPS,
+    most_seconds: float = _MOST_SECONDS,
 ) -> Trace:
     """Return what the programs of a launch touch.
 
     ``wave`` is how many programs run at a time. Where all programs would take more than ``most_lane_steps`` executed
-    instructions of threads, the first, the last and random ones are run, as many as that allows.
+    instructions of threads, the first, the last and random ones are run, as many as that allows. What takes more than
+    ``most_seconds`` is given up, and said to be unknown.
     """
     kernel = assembled(kernel)
     for follows_stores in (False, True):
         try:
-            return _traced(kernel, grid, bound, shared_bytes, wave, most_lane_steps, follows_stores=follows_stores)
+            limits = _Limits(most_lane_steps, time.monotonic() + most_seconds)
+            return _traced(kernel, grid, bound, shared_bytes, wave, limits, follows_stores=follows_stores)
         except StaleRead:
             bound.memory.forget()
     raise AssertionError
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How much is run: steps of threads, and the time of the monotonic clock at which to stop."""
+
+    lane_steps: int
+    deadline: float
 
 
 def _traced(
@@ -82,7 +94,7 @@ def _traced(
     bound: BoundParameters,
     shared_bytes: int | None,
     wave: int,
-    most_lane_steps: int,
+    limits: _Limits,
     *,
     follows_stores: bool,
 ) -> Trace:
@@ -92,7 +104,7 @@ def _traced(
     total = grid[0] * grid[1] * grid[2]
     most = max(1, _BATCH_LANES // kernel.threads)
     if total > most:
-        chosen = _chosen(total, _steps_of_some(launched, accesses, total), most_lane_steps)
+        chosen = _chosen(total, _steps_of_some(launched, accesses, total, limits), limits.lane_steps)
         accesses = Accesses(bound.memory, TensorMaps(bound.maps), relevance, shared_bytes or _SHARED_BYTES)
         bound.memory.forget()
     else:
@@ -101,7 +113,7 @@ def _traced(
     ran = 0
     try:
         for batch in _batches(chosen, most, wave if accesses.covers else total):
-            _run(launched, accesses, batch)
+            _run(launched, accesses, batch, limits.deadline)
             ran += len(batch)
             if ran % wave == 0 or ran == total:
                 for covered in accesses.coverage.values():
@@ -111,10 +123,10 @@ def _traced(
     return _finished(accesses, grid, ran)
 
 
-def _run(launched: KernelLaunch, accesses: Accesses, programs: Array) -> int:
+def _run(launched: KernelLaunch, accesses: Accesses, programs: Array, deadline: float) -> int:
     machine = Machine(launched, accesses.relevance, programs, accesses.access)
     accesses.begin(len(programs))
-    machine.run(_MOST_STEPS_A_BATCH)
+    machine.run(deadline)
     for line, reason in machine.stopped:
         accesses.unknown[line, f"what comes after a branch there depends on {reason}, and is not counted"] = None
     if machine.spins:
@@ -122,13 +134,13 @@ def _run(launched: KernelLaunch, accesses: Accesses, programs: Array) -> int:
     return machine.lane_steps
 
 
-def _steps_of_some(launched: KernelLaunch, accesses: Accesses, total: int) -> float:
+def _steps_of_some(launched: KernelLaunch, accesses: Accesses, total: int, limits: _Limits) -> float:
     """Return how many steps a program takes, from some of them."""
     some = _sample(total, min(_PROBED, total))
     try:
-        return _run(launched, accesses, some) / len(some)
+        return _run(launched, accesses, some, limits.deadline) / len(some)
     except NotFollowed:
-        return 1.0
+        return float(limits.lane_steps)
 
 
 def _chosen(total: int, steps: float, most_lane_steps: int) -> Array:

@@ -87,6 +87,13 @@ def test_names_in_braces_are_their_own() -> None:
     assert {kernel.labels[each.name] for each in targets if isinstance(each, Register)} == {2, 3}
 
 
+def test_a_label_below_its_branch_is_found_in_its_braces() -> None:
+    forward = "\t{ .reg .pred done; @!done bra.uni skip; bar.sync 0; skip: bar.sync 1; }\n"
+    kernel = ptx_kernel(TEXT.replace("\t.loc\t1 8 3\n", forward + forward))
+    targets = [each.operands[0] for each in kernel.instructions if each.opcode == "bra.uni"][1:]
+    assert [kernel.labels[each.name] for each in targets if isinstance(each, Symbol)] == [5, 7]
+
+
 def test_operands_are_parted_outside_of_brackets() -> None:
     assert split_operands("{%r1, %r2}, [%rd1, {%r3, %r4}], 5") == ["{%r1, %r2}", "[%rd1, {%r3, %r4}]", "5"]
 

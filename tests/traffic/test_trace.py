@@ -148,6 +148,20 @@ def test_values_travel_through_shuffles_and_shared_memory() -> None:
     assert store.example.offsets[:4] == (128, 0, 384, 256)
 
 
+def test_warps_reduce_and_vote() -> None:
+    body = """
+	redux.sync.add.s32 %r2, %r1, -1;
+	setp.lt.u32 %p1, %r1, 3;
+	vote.sync.ballot.b32 %r3, %p1, -1;
+	add.s32 %r4, %r2, %r3;
+	mul.wide.u32 %rd6, %r4, 4;
+	add.s64 %rd7, %rd1, %rd6;
+	st.global.b32 [%rd7], %r1;"""
+    (store,) = run(body, threads=32).accesses
+    assert store.example is not None
+    assert store.example.offsets[0] == 4 * (sum(range(32)) + 0b111)
+
+
 def test_loaded_values_decide_what_is_touched() -> None:
     x = torch.from_numpy(np.arange(4096, dtype=np.int32) % 7)
     body = "ld.global.b32 %r2, [%rd4];\nsetp.eq.u32 %p1, %r2, 3;\n@%p1 st.global.b32 [%rd5], %r1;"
