@@ -68,6 +68,7 @@ class Sampler:
             return worker.run(Job(sampling_worker.close_session, opened, f"Reading the samples of {name}"), _START_S)
 
         try:
+            trials.wait_ready(self.device)  # the profiler asks Triton's driver for the device, which is then there
             yield sample
         except CannotExport as exc:
             raise Refused(f"{name} cannot be sampled: {exc}.") from exc

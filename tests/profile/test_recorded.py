@@ -1,0 +1,59 @@
+"""Files that Proton wrote on an H200: a softmax with a helper and reductions, by line and by numbered instruction.
+
+`benchmarks/record_samples.py` records them; metrics that are zero were left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernellab.profile.line_table import instruction_address
+from kernellab.profile.result import SamplingSession, joined
+from kernellab.profile.samples import Stall, are_apart, merged, samples_of
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def recorded(name: str) -> str:
+    return (RECORDED / f"{name}.hatchet").read_text(encoding="utf-8")
+
+
+def test_the_lines_of_the_kernel_and_of_the_library_are_told() -> None:
+    found = samples_of(recorded("softmax"), "softmax")
+    lines = {((each.file or "").rpartition("/")[2], each.line) for each in found}
+    assert ("record_samples.py", 48) in lines
+    assert ("standard.py", 170) in lines
+    assert sum(each.samples for each in found) == 3_157_323
+
+
+def test_a_softmax_mostly_waits_for_memory_then_for_barriers() -> None:
+    reasons = merged(each.reasons for each in samples_of(recorded("softmax"), "softmax"))
+    assert list(reasons)[:2] == [Stall.MEMORY, Stall.SHARED]
+    assert reasons[Stall.BARRIER] > reasons[Stall.STORES] > reasons[Stall.ISSUING]
+
+
+def test_other_kernels_of_the_worker_are_left_out() -> None:
+    text = recorded("softmax.numbered")
+    assert "@mark_zone" in text
+    assert all(each.function == "softmax" for each in samples_of(text, "softmax"))
+    assert sum(each.samples for each in samples_of(text, "mark_zone")) == 1_537
+
+
+def test_numbered_lines_are_instructions() -> None:
+    found = samples_of(recorded("softmax.numbered"), "softmax")
+    addresses = [instruction_address(each.line) for each in found if each.line is not None]
+    assert len(set(addresses)) == len(addresses) > 200
+    assert all(address % 16 == 0 for address in addresses)
+    most = max(found, key=lambda each: each.samples)
+    assert max(most.reasons, key=lambda stall: most.reasons[stall]) is Stall.MEMORY
+    assert most.line is not None
+    assert hex(instruction_address(most.line)) == "0x2f0"
+
+
+def test_two_sessions_of_it_tell_the_leading_instructions_apart() -> None:
+    session = SamplingSession(samples_of(recorded("softmax.numbered"), "softmax"))
+    lines, _ = joined([session, session], (), "softmax", by_instruction=False)
+    assert are_apart([line.share for line in lines])
+    assert lines[0].share.value == pytest.approx(0.3546, abs=1e-3)
