@@ -172,10 +172,11 @@ def few_programs(facts: Facts) -> Proposal | None:
         "the device idles. Make a larger grid: smaller blocks, or split the loop over programs (split-K, partial "
         "sums, one atomic per program)."
     )
-    share = facts.programs / (2 * many)
+    more = many * (2 if facts.dots else 8)
+    share = facts.programs / more
     mended = replace(
         facts,
-        programs=2 * many,
+        programs=more,
         loop_trips=facts.loop_trips * share,
         reductions=tuple(replace(each, trips=max(1.0, each.trips * share)) for each in facts.reductions),
     )
@@ -280,7 +281,10 @@ def launch(facts: Facts) -> Proposal | None:
         "many (another axis of the grid), or replay a CUDA graph."
     )
     work = max(times.longest, 0.01 * measured)
-    mended = replace(facts, device=replace(facts.device, launch_s=min(work, times.launch) / 40))
+    shared_by_many = replace(
+        facts.device, launch_s=min(work, times.launch) / 100, latency_s=facts.device.latency_s / 100
+    )
+    mended = replace(facts, device=shared_by_many)
     return Proposal(
         Cause.LAUNCH, None, text, {"us": measured * 1e6, "us of an empty launch": times.launch * 1e6}, mended
     )

@@ -19,6 +19,7 @@ _FP64_LANES, _SPECIAL_LANES = 64, 16
 _SHOWN = 0.12  # the part of what is hidden that shows all the same
 _ONE_MULTIPROCESSOR_GBPS = 70.0  # that it can draw from memory by itself
 _KEPT_IN_L1 = 32 << 10
+_AS_SHORT_AS_A_LAUNCH = 3.5  # with cold caches
 _FULL_TILE = 128 * 128  # of a product, with which the tensor cores are as fast as they get
 ROUND_S = 0.35e-6  # of a barrier and what hangs on it, in a loop
 _ATOMIC_RATE = 1.4e9  # updates of one address per second
@@ -232,7 +233,7 @@ _LIMIT_OF_UNIT = {Bottleneck.LOADS: Bottleneck.L2, Bottleneck.ATOMICS: Bottlenec
 def bound_of(facts: Facts, times: Times) -> Bottleneck:
     """Return what limits a launch: a unit, or why none of them is busy."""
     measured = facts.time_s or times.total
-    if measured < 2.2 * times.launch and times.longest < 1.2 * times.launch:
+    if measured < _AS_SHORT_AS_A_LAUNCH * times.launch and times.longest < 1.2 * times.launch:
         return Bottleneck.LAUNCH
     unit = max(times.units, key=lambda unit: times.units[unit])
     slowest = _LIMIT_OF_UNIT.get(unit, unit)

@@ -192,7 +192,7 @@ def test_spills_are_told_with_more_warps_as_the_remedy() -> None:
 def test_a_grid_smaller_than_the_device_is_too_few_programs() -> None:
     answer = explained(facts(programs=8, loop_trips=1000.0))
     assert (answer.findings[0].cause, answer.bound) == (Cause.FEW_PROGRAMS, Bottleneck.PROGRAMS)
-    assert answer.findings[0].gain[1] > 8
+    assert answer.findings[0].gain[1] > 4
 
 
 def test_one_program_too_many_makes_a_last_wave() -> None:
