@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from kernellab.errors import UsageError
 from kernellab.ir.graph import Location
@@ -56,7 +57,7 @@ class Address:
 Operand = Register | Symbol | Immediate | Vector | Address
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PtxInstruction:
     """One instruction: its name in parts (``ld.global.v4.b32`` gives four) and its operands as they are written.
 
@@ -96,7 +97,7 @@ class PtxParameter:
     is_pointer: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PtxKernel:
     """A kernel: ``blocks`` are its straight runs of instructions, ``labels`` the block that each label begins.
 
@@ -117,6 +118,7 @@ class PtxKernel:
         return (instruction for block in self.blocks for instruction in block)
 
 
+_KERNELS_KEPT = 64
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]+)(\d+)\s+(.*?)([\w$]+)(?:\[(\d+)\])?,?\s*$")
 _THREADS = re.compile(r"\.(?:req|max)ntid\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
@@ -129,6 +131,7 @@ _FLOAT = re.compile(r"0([fFdD])([0-9a-fA-F]+)$")
 _ENDS = frozenset({"bra", "ret", "exit", "brx", "trap"})
 
 
+@lru_cache(_KERNELS_KEPT)
 def ptx_kernel(text: str) -> PtxKernel:
     """Return the kernel of a PTX module.
 

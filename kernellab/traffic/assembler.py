@@ -2,7 +2,7 @@
 
 ptxas says nothing about this; the rules are those of its machine code, and hold for the recorded launches:
 
-- a load that another one repeats, with no write or barrier between, is left out;
+- a load of what another one loaded, with no write or barrier between, is left out;
 - loads from shared memory that lie side by side become one of 8 or 16 bytes, where they are known to be aligned;
 - at the end of a kernel, after the last barrier, threads leave that have nothing to store any more, so that what is
   loaded there from shared memory and stored as it is, is loaded by the threads that store.
@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from kernellab.ir.ptx import Address, Operand, PtxInstruction, PtxKernel, Register, Symbol, Vector
 from kernellab.traffic.alignment import known_zeros
 from kernellab.traffic.arithmetic import width_of
 from kernellab.traffic.relevance import destination_of, is_access, is_shared, registers_in, sources_of, written_by
 
+_KERNELS_KEPT = 64
 _WORD = 4
 _WIDEST = 16
 
 
+@lru_cache(_KERNELS_KEPT)
 def assembled(kernel: PtxKernel) -> PtxKernel:
     """Return a kernel with the accesses that its machine code has."""
     zeros = known_zeros(kernel)
@@ -44,26 +47,22 @@ def _is_plain_load(instruction: PtxInstruction) -> bool:
 
 
 def _without_repeats(block: Sequence[PtxInstruction]) -> tuple[PtxInstruction, ...]:
-    """Return a block with repeated loads replaced by moves of what the first of them loaded."""
-    known: dict[tuple[object, ...], PtxInstruction] = {}
+    """Return a block with loads of what others loaded before replaced by moves."""
+    known: list[PtxInstruction] = []
     found: list[PtxInstruction] = []
     for each in block:
         if _parts_memory(each):
             known.clear()
-        first = known.get(_key(each)) if _is_plain_load(each) else None
-        if first is not None:
-            found += _moves(each, first)
+        moves = next((moves for load in known if (moves := _moves(each, load))), None) if _is_plain_load(each) else None
+        if moves is not None:
+            found += moves
             continue
         written = set(written_by(each))
-        known = {key: load for key, load in known.items() if not written & {*_registers(load), *written_by(load)}}
+        known = [load for load in known if not written & {*_registers(load), *_guards(load), *written_by(load)}]
         if _is_plain_load(each) and not written & set(_registers(each)):
-            known[_key(each)] = each
+            known.append(each)
         found.append(each)
     return tuple(found)
-
-
-def _key(instruction: PtxInstruction) -> tuple[object, ...]:
-    return instruction.parts, instruction.operands[1:], instruction.guard, instruction.negated
 
 
 def _registers(instruction: PtxInstruction) -> list[str]:
@@ -71,9 +70,21 @@ def _registers(instruction: PtxInstruction) -> list[str]:
 
 
 def _moves(load: PtxInstruction, first: PtxInstruction) -> list[PtxInstruction]:
+    """Return the moves that stand for a load of a part of what ``first`` loaded; none where it is no part of it."""
+    here, there = _address(load), _address(first)
+    size = width_of(load.type) // 8
+    skipped, rest = divmod(here.offset_bytes - there.offset_bytes, size)
+    members, loaded = _members(load), _members(first)
+    same = (here.base, _kind(load), load.guard, load.negated) == (there.base, _kind(first), first.guard, first.negated)
+    if not same or rest or skipped < 0 or skipped + len(members) > len(loaded):
+        return []
     parts = ("mov", f"b{max(16, width_of(load.type))}")
-    pairs = zip(_members(load), _members(first), strict=True)
-    return [replace(load, parts=parts, operands=pair) for pair in pairs if pair[0] != pair[1]]
+    pairs = zip(members, loaded[skipped:], strict=False)
+    return [replace(load, parts=parts, operands=pair) for pair in pairs]
+
+
+def _kind(load: PtxInstruction) -> tuple[str, ...]:
+    return tuple(part for part in load.parts if part not in {"v2", "v4", "v8"})
 
 
 def _members(load: PtxInstruction) -> tuple[Operand, ...]:

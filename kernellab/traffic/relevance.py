@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from kernellab.ir.ptx import Address, Operand, PtxInstruction, PtxKernel, Register, Symbol, Vector
 from kernellab.traffic.flow import Branch, branches_of
 
+_KERNELS_KEPT = 64
+_INSTRUCTIONS_KEPT = 1 << 14
 _NO_RESULT = frozenset(
     {
         *("st", "red", "cp", "bar", "barrier", "fence", "membar", "bra", "ret", "exit", "brx", "trap", "stmatrix"),
@@ -48,6 +51,7 @@ def destination_of(instruction: PtxInstruction) -> Operand | None:
     return instruction.operands[0]
 
 
+@lru_cache(_INSTRUCTIONS_KEPT)
 def written_by(instruction: PtxInstruction) -> tuple[str, ...]:
     """Return the registers that an instruction writes."""
     destination = destination_of(instruction)
@@ -105,6 +109,7 @@ class Relevance:
         return bool(self.loads)
 
 
+@lru_cache(_KERNELS_KEPT)
 def relevance_of(kernel: PtxKernel, *, follows_stores: bool = False) -> Relevance:
     """Return what of a kernel decides about its traffic; with ``follows_stores``, also what it stores and reads again.
 
@@ -158,14 +163,18 @@ class _Slice:
 
     def grow(self) -> None:
         """Enter all that what matters derives from."""
-        instructions = tuple(self.kernel.instructions)
+        writers = [(set(written_by(each)), each) for each in self.kernel.instructions if written_by(each)]
         before = -1, -1
         while before != (len(self.needed), len(self.undecided)):
             before = len(self.needed), len(self.undecided)
-            for each in reversed(instructions):
-                if self.needed.intersection(written_by(each)):
-                    self.needed.update(_read(each, sources_of(each)))
-                    self.blocks.add(each.block)
+            rest = []
+            for written, each in reversed(writers):
+                if self.needed.isdisjoint(written):
+                    rest.append((written, each))
+                    continue
+                self.needed.update(_read(each, sources_of(each)))
+                self.blocks.add(each.block)
+            writers = rest[::-1]
             for branch in [each for each in self.undecided.values() if not each.inside.isdisjoint(self.blocks)]:
                 del self.undecided[branch.block]
                 self._follow(branch)
@@ -193,14 +202,18 @@ def _read(instruction: PtxInstruction, operands: Iterable[Operand]) -> list[str]
 def _dead_loads(instructions: tuple[PtxInstruction, ...]) -> frozenset[int]:
     """Return the plain loads whose results nothing reads, to whatever end."""
     live: set[str] = set()
-    while True:
-        before = len(live)
-        for each in reversed(instructions):
+    waiting = list(instructions)
+    before = -1
+    while before != len(waiting):
+        before = len(waiting)
+        rest = []
+        for each in reversed(waiting):
             written = written_by(each)
-            if not written or each.name in {"atom", "mbarrier"} or live.intersection(written) or _is_volatile(each):
+            if not written or each.name in {"atom", "mbarrier"} or not live.isdisjoint(written) or _is_volatile(each):
                 live.update(_read(each, sources_of(each)))
-        if len(live) == before:
-            break
+            else:
+                rest.append(each)
+        waiting = rest[::-1]
     return frozenset(
         i
         for i, each in enumerate(instructions)
