@@ -15,8 +15,9 @@ from typing import Any, NoReturn
 import triton
 
 from kernellab._triton import device_kernels
+from kernellab._triton.closure import closure_of
+from kernellab._triton.compiling import Input, build
 from kernellab._triton.device_kernels import BLOCK
-from kernellab._triton.specialize import gpu_target, source_of
 from kernellab.target import parse_target
 
 # The types of parameters by name; those of data are the caller's, all others integers.
@@ -120,9 +121,10 @@ def _compiled(name: str, capability: tuple[int, int], element: str, flags: Mappi
         (function.arg_names.index(parameter),): value for parameter, value in constants.items()
     }
     major, minor = capability
-    target = gpu_target(parse_target(f"cuda:{10 * major + minor}"))
-    compiled = triton.compile(source_of(function, signature, paths, {}), target=target)
-    parameters = compiled.asm["ptx"].partition(".entry")[2].partition(")")[0].count(".param")
-    metadata = compiled.metadata
-    threads = 32 * metadata.num_warps
-    return DeviceKernel(compiled.asm["cubin"], metadata.name, parameters, threads, metadata.shared)
+    target = parse_target(f"cuda:{10 * major + minor}")
+    given = Input(function, signature, paths, {}, {}, target)
+    files = build(given, closure_of(function, ())[0]).files
+    stages = {file.rpartition(".")[2]: content for file, content in files.items()}
+    parameters = stages["ptx"].partition(b".entry")[2].partition(b")")[0].count(b".param")
+    metadata = json.loads(stages["json"])
+    return DeviceKernel(stages["cubin"], metadata["name"], parameters, 32 * metadata["num_warps"], metadata["shared"])
