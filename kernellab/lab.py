@@ -82,11 +82,9 @@ class Lab:
 
     def start(self, wait: bool = False) -> None:
         """Start the workers and load the slow libraries in the background, or before returning if ``wait``."""
-        self._pool.start()
         if self.launches.is_offline():
             self._interpreter.start()
-        if self.launches.trials is not None and self.launches.trials.enabled:
-            self.launches.trials.start()
+        self.launches.start_workers()
         thread = threading.Thread(target=_warm, daemon=True)
         thread.start()
         threading.Thread(target=self.tidy, daemon=True).start()
@@ -257,11 +255,13 @@ class Lab:
             UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
             WorkerError: the executor broke.
         """
+        require_kernel(kernel)
+        require_grid(grid, "lab.tune")
+        if self.kernels.is_new(kernel):
+            self.launches.start_workers()
         from kernellab.tune.autotune import tune_and_launch  # keeps `import kernellab` light
         from kernellab.tune.tuning import Options
 
-        require_kernel(kernel)
-        require_grid(grid, "lab.tune")
         options = Options(configs, timeout_s, search, budget_configs or 64, budget_s, budget_configs, fresh)
         options = replace(options, check=check, outputs=outputs, executor=executor, devices=devices)
         return tune_and_launch(self.launches, self.kernels, self.bind(kernel), grid, args, meta, options)

@@ -77,6 +77,12 @@ class Runtime:
     _sources: MutableMapping[Any, Compiled] = field(default_factory=WeakKeyDictionary)
     _local: threading.local = field(default_factory=threading.local)
 
+    def start_workers(self) -> None:
+        """Start what compiles and, with a GPU, what tries launches, in the background."""
+        self.compiler.pool.start()
+        if self.trials is not None and self.trials.enabled:
+            self.trials.prepare()
+
     def is_offline(self) -> bool:
         """Tell whether there is no GPU to launch on."""
         return self.offline is not None

@@ -147,6 +147,10 @@ class Registry:
             raise UnknownName(f"{name} is not in the registry; enter it with lab.kernels.add({name}).")
         return version
 
+    def is_new(self, kernel: Kernel) -> bool:
+        """Tell whether nothing is kept under the name of a kernel."""
+        return _name_of(kernel) not in self
+
     def known(self, kernel: Kernel) -> Version | None:
         """Return the version of a kernel of this session, or None where it was never entered."""
         entry = self._entries.get(id(kernel))
