@@ -21,7 +21,12 @@ NAMES = (
 SASS = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\w*)")
 KINDS = {
     **{name: name for name in ("LDG", "STG", "LDS", "STS", "LDSM", "STSM", "LDGSTS", "ATOMS")},
-    **{"ATOMG": "ATOMG", "ATOM": "ATOMG", "RED": "RED", "REDG": "RED", "UTMALDG": "TMA", "UTMASTG": "TMA"},
+    "ATOMG": "ATOMG",
+    "ATOM": "ATOMG",
+    "RED": "RED",
+    "REDG": "RED",
+    "UTMALDG": "TMA",
+    "UTMASTG": "TMA",
 }
 
 
