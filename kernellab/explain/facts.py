@@ -45,7 +45,7 @@ class AccessFacts:
     ``is_async`` tells that it is copied to shared memory while the program goes on; ``is_replicated`` that several
     threads do the same. ``element_bytes`` is the size of an element, ``tile_bytes`` that of what one execution moves.
     ``lane_step_bytes`` is how far the addresses of neighbouring threads lie apart, None if not known; ``axes`` are
-    those of the grid that the addresses depend on.
+    those of the grid that the addresses depend on. ``argument_bytes`` is the size of the argument.
     """
 
     line: int | None
@@ -67,6 +67,7 @@ class AccessFacts:
     in_loop: bool = False
     lane_step_bytes: float | None = None
     axes: frozenset[int] = frozenset()
+    argument_bytes: float | None = None
 
     @property
     def efficiency(self) -> float:
@@ -86,9 +87,15 @@ class AccessFacts:
         """
         if self.sectors <= 1.15 * self.ideal_sectors:
             return True
-        if self.lane_step_bytes is None or not self.width_bytes:
+        if self.lane_step_bytes is None or not self.width_bytes or self._leaves_gaps:
             return False
         return self.width_bytes < self.lane_step_bytes <= self.owned_bytes
+
+    @property
+    def _leaves_gaps(self) -> bool:
+        """Whether much of the argument is touched by nobody, so that no other piece of a sector is wanted."""
+        known = self.argument_bytes is not None and self.touched_bytes is not None
+        return known and (self.touched_bytes or 0.0) < 0.6 * (self.argument_bytes or 0.0)
 
     @property
     def moved_bytes(self) -> float:

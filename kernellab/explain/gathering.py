@@ -107,7 +107,14 @@ def with_touched(accesses: Sequence[AccessFacts], sizes: Mapping[str, int]) -> t
         key = (each.argument, each.operation == "load")
         asked[key] = asked.get(key, 0.0) + each.bytes
     touched = {key: min(total, float(sizes.get(key[0], total))) for key, total in asked.items()}
-    return tuple(replace(each, touched_bytes=touched[each.argument, each.operation == "load"]) for each in accesses)
+    return tuple(
+        replace(
+            each,
+            touched_bytes=touched[each.argument, each.operation == "load"],
+            argument_bytes=float(sizes[each.argument]) if each.argument in sizes else None,
+        )
+        for each in accesses
+    )
 
 
 def _footprint(accesses: Iterable[AccessFacts], sizes: Mapping[str, int], moved: int | None) -> float:

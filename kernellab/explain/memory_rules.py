@@ -253,11 +253,12 @@ def contended(facts: Facts) -> Proposal | None:
     if not found or times.atomics < 0.3 * times.longest:
         return None
     worst = max(found, key=_each)
-    many = worst.updates / facts.programs
+    many, count = worst.updates / facts.programs, worst.addresses or 1
+    where = "one address" if count == 1 else f"{count:,.4g} addresses"
     text = (
-        f"line {worst.line} updates {worst.argument} {worst.updates:,.4g} times at {worst.addresses or 1:,.4g} "
-        f"addresses, {many:,.4g} times from each program; updates of one address wait for each other. Combine them "
-        "first: tl.sum (or tl.histogram) over the block, then one atomic per program."
+        f"line {worst.line} updates {worst.argument} {worst.updates:,.4g} times at {where}, {many:,.4g} times from "
+        "each program; updates of one address wait for each other. Combine them first: tl.sum (or tl.histogram) over "
+        "the block, then one atomic per program."
     )
     changed = tuple(replace(e, updates=_combined(e, facts)) if e in found else e for e in facts.atomics)
     mended = replace(facts, atomics=changed)

@@ -90,6 +90,12 @@ def test_pieces_of_what_a_thread_owns_are_narrow_and_not_uncoalesced() -> None:
     assert "tl.multiple_of(offset, 16)" in found.text
 
 
+def test_a_field_of_every_structure_is_uncoalesced_though_its_step_is_what_a_thread_owns() -> None:
+    field = access(32, sectors=8e6, ideal_sectors=1e6, lane_step_bytes=32.0, width_bytes=4, argument_bytes=256e6)
+    found = first(facts(field, access(16)))
+    assert found.cause is Cause.UNCOALESCED
+
+
 def test_a_row_that_is_loaded_twice_is_read_several_times() -> None:
     loads = (access(), access(line=5), access(line=6, operation="store", argument="out"))
     twice = facts(*loads, footprint_bytes=512 * MEGABYTES, dram_bytes=768 * MEGABYTES)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kernellab.ir.lines import stage_lines
 from kernellab.profile.line_table import instruction_address
 from kernellab.profile.result import SamplingSession, joined
 from kernellab.profile.samples import Stall, are_apart, merged, samples_of
@@ -57,3 +58,16 @@ def test_two_sessions_of_it_tell_the_leading_instructions_apart() -> None:
     lines, _ = joined([session, session], (), "softmax", by_instruction=False)
     assert are_apart([line.share for line in lines])
     assert lines[0].share.value == pytest.approx(0.3546, abs=1e-3)
+
+
+def test_samples_of_instructions_come_back_to_their_source_lines() -> None:
+    sass = stage_lines("sass", (RECORDED / "strided_copy.sass").read_text(encoding="utf-8"))
+    session = SamplingSession(samples_of(recorded("strided_copy.numbered"), "strided_copy"))
+    lines, instructions = joined([session], sass, "strided_copy", by_instruction=True)
+    assert [(line.line, line.main) for line in lines[:2]] == [(32, Stall.MEMORY_QUEUE), (33, Stall.MEMORY)]
+    assert instructions[0].text == "@!P1 LDG.E R2, desc[UR4][R6.64]"
+    assert sum(each.samples for each in instructions) == sum(line.samples for line in lines) == session_samples(session)
+
+
+def session_samples(session: SamplingSession) -> int:
+    return sum(each.samples for each in session.samples)
