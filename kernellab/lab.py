@@ -15,7 +15,7 @@ from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, compile_job, evict, is_writable
 from kernellab.compile.types import Compiled
 from kernellab.errors import StoreError
-from kernellab.gpu.trial import GpuTrials
+from kernellab.gpu.trial import trials_on
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
@@ -478,7 +478,7 @@ class Lab:
 
         gpu = gpu_target_of_machine()
         if gpu is not None and self._wanted in {None, gpu}:
-            trials = GpuTrials(self.settings.timeout_s, self.settings.isolate, self.kernels.store.trials)
+            trials = trials_on(gpu, self.settings, self.kernels.store.trials)
             return Runtime(self.compiler, self._interpreter.run, gpu, trials=trials, tune=self._best_config)
         launches = Runtime(self.compiler, self._interpreter.run, self._wanted or parse_target(DEFAULT_TARGET))
         launches.go_offline()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,14 +61,21 @@ def relauncher(
 ) -> Callable[[], None]:
     """Return what launches a compiled kernel on the current device; nothing for an empty grid.
 
+    It holds the handle: newer versions of Triton unload a kernel when nobody does.
+
     Raises:
         OutOfResources: the device does not have what the kernel needs.
     """
     if 0 in grid:
         return lambda: None
     run = handle.run
-    function, packed = handle.function, handle.packed_metadata
-    return lambda: run(*grid, stream, function, packed, None, None, None, *arguments)
+    return lambda: run(*grid, stream, handle.function, handle.packed_metadata, None, None, None, *arguments)
+
+
+def unload_with(handle: Any, unload: Callable[[int], None]) -> None:
+    """Have what a handle has loaded unloaded when nobody holds it any more; newer versions of Triton do that."""
+    if not hasattr(type(handle), "__del__") and handle.module is not None:
+        weakref.finalize(handle, unload, handle.module).atexit = False
 
 
 def bring_scratch(allocate: Callable[[int], Any]) -> None:

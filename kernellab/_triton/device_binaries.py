@@ -23,6 +23,7 @@ from kernellab.target import parse_target
 # The types of parameters by name; those of data are the caller's, all others integers.
 _DATA = frozenset({"room", "data", "got_data", "want_data"})
 _DENSE = {"IS_DENSE": True}
+_DIGEST_BYTES = 32
 _TYPES = {"found": "*i64", "largest": "*fp64", "limits": "*fp64"}
 
 
@@ -63,7 +64,7 @@ class Ahead:
 def compile_ahead(capability: tuple[int, int]) -> Ahead:
     """Begin to compile what is usually needed and not kept, side by side in forks.
 
-    It is for a process of one thread that has not called the driver yet.
+    It is for a process that has not called the driver yet, and no other thread of which holds locks.
     """
     ahead = Ahead()
     for name, element, flags in _USUAL:
@@ -89,16 +90,35 @@ def device_kernel(name: str, capability: tuple[int, int], element: str = "u8", *
     """
     path = _path(name, capability, element, flags)
     with contextlib.suppress(OSError, ValueError, TypeError):  # absent, or broken: it is written anew
-        about, _, binary = path.read_bytes().partition(b"\n")
-        return DeviceKernel(binary, **json.loads(about))
+        return _unpacked(path.read_bytes())
     kernel = _compiled(name, capability, element, flags)
-    about = json.dumps({key: value for key, value in asdict(kernel).items() if key != "binary"}).encode()
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):  # then the next process compiles it again
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(about + b"\n" + kernel.binary)
+        temporary.write_bytes(_packed(kernel))
         os.replace(temporary, path)
     return kernel
+
+
+def _packed(kernel: DeviceKernel) -> bytes:
+    """Return a kernel as a file: the hash of what follows, a line of JSON, the binary."""
+    fields = asdict(kernel)
+    binary: bytes = fields.pop("binary")
+    body = json.dumps(fields).encode() + b"\n" + binary
+    return hashlib.sha256(body).digest() + body
+
+
+def _unpacked(file: bytes) -> DeviceKernel:
+    """Return the kernel of a file.
+
+    Raises:
+        ValueError, TypeError: it is broken, or of another version.
+    """
+    digest, body = file[:_DIGEST_BYTES], file[_DIGEST_BYTES:]
+    if hashlib.sha256(body).digest() != digest:
+        raise ValueError("broken")
+    fields, _, binary = body.partition(b"\n")
+    return DeviceKernel(binary, **json.loads(fields))
 
 
 def _path(name: str, capability: tuple[int, int], element: str, flags: Mapping[str, bool]) -> Path:

@@ -5,9 +5,10 @@ A view has what Triton's launcher and its descriptors ask of a tensor.
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 
@@ -72,8 +73,9 @@ class DeviceView:
     spec: TensorSpec
 
     def data_ptr(self) -> int:
-        """Return the address of the first element."""
-        return self.memory.address + self.spec.offset_bytes if self.memory.address else 0
+        """Return the address of the first element; 0, as torch does, where there is none."""
+        is_empty = not self.memory.address or 0 in self.spec.shape
+        return 0 if is_empty else self.memory.address + self.spec.offset_bytes
 
     @property
     def dtype(self) -> DeviceDtype:
@@ -119,12 +121,26 @@ class DeviceView:
         if _is_dense(words) and size <= _WIDEST_SET:
             set_words(self.data_ptr(), bits, size, math.prod(words.shape))
             return
-        _launch("fill_view", words, (self.data_ptr(), bits), _WORDS[size])
+        for offset, part in parts_of(words):
+            _launch("fill_view", part, (self.data_ptr() + offset * size, bits), _WORDS[size])
 
-    @property
-    def is_comparable(self) -> bool:
-        """Whether `differing` knows its format and its layout."""
-        return self.spec.dtype in COMPARED_DTYPES and len(_merged(self.spec)) <= DIMENSIONS
+
+def is_comparable(spec: TensorSpec) -> bool:
+    """Tell whether `differing` knows the format and the layout of a view."""
+    return spec.dtype in COMPARED_DTYPES and len(_merged(spec)) <= DIMENSIONS
+
+
+def parts_of(spec: TensorSpec) -> Iterator[tuple[int, TensorSpec]]:
+    """Return the parts of a view that have no more dimensions than the kernels know, and the offsets of their elements.
+
+    Offsets are in elements, from the first one of the view.
+    """
+    dimensions = _merged(spec)
+    outer, inner = dimensions[:-DIMENSIONS], dimensions[-DIMENSIONS:]
+    sizes, strides = zip(*inner, strict=True)
+    part = TensorSpec(0, 0, sizes, strides, spec.dtype, spec.itemsize)
+    for index in itertools.product(*(range(size) for size, _ in outer)):
+        yield sum(place * stride for place, (_, stride) in zip(index, outer, strict=True)), part
 
 
 def _elements_of(spec: TensorSpec) -> tuple[TensorSpec, int]:

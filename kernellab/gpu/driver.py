@@ -7,8 +7,9 @@ those of the CUDA Driver API reference manual.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -68,15 +69,16 @@ class IpcHandle:
     offset_bytes: int
 
 
-def ipc_handle(address: int) -> IpcHandle:
-    """Return what another process maps the memory at an address of this one by.
+def ipc_handle(address: int, device: int) -> IpcHandle:
+    """Return what another process maps the memory at an address of this one, on a device, by.
 
     Raises:
         DriverError: the memory was not allocated in a way that can be shared.
     """
     base, size, handle = ctypes.c_uint64(), ctypes.c_size_t(), _IpcHandle()
-    _call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
-    _call("cuIpcGetMemHandle", ctypes.byref(handle), base)
+    with _context_of(device):
+        _call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
+        _call("cuIpcGetMemHandle", ctypes.byref(handle), base)
     return IpcHandle(ctypes.string_at(ctypes.byref(handle), _IPC_HANDLE_BYTES), address - base.value)
 
 
@@ -261,12 +263,27 @@ def loaded_function(binary: bytes, name: str, parameters: int, threads: int, sha
     return DeviceFunction(function, parameters, threads, shared_bytes)
 
 
+def unload(module: int) -> None:
+    """Unload what a kernel was loaded into, by the driver's number; the device may not be at work on it."""
+    _library().cuModuleUnload(ctypes.c_void_p(module))  # after a fault, the driver does not care any more
+
+
 @lru_cache
 def _primary_context(number: int) -> ctypes.c_void_p:
     device, context = ctypes.c_int(), ctypes.c_void_p()
     _call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(number))
     _call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     return context
+
+
+@contextlib.contextmanager
+def _context_of(number: int) -> Iterator[None]:
+    """Work in the primary context of a device inside a with statement, in a thread that may have none, or another."""
+    _call("cuCtxPushCurrent_v2", _primary_context(number))
+    try:
+        yield
+    finally:
+        _call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
 
 def use_device(number: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -87,7 +87,7 @@ class IpcExport:
             return Memory(None, 0, 0, index in self._written)
         holds_addresses = any(view.storage == index for view in self._tables.values())
         try:
-            handle: Any = ipc_handle(storage.data_ptr())
+            handle: Any = ipc_handle(storage.data_ptr(), self.device)
         except DriverError:
             handle = self._handle_of_torch(index, storage)
         return Memory(handle, storage.nbytes(), storage.data_ptr(), index in self._written, holds_addresses)
@@ -262,8 +262,18 @@ def tensor_on(memory: DeviceBytes, spec: TensorSpec | None = None) -> Any:
     return held if spec is None else tensor_of(spec, held)
 
 
+def mapped_by_torch(memories: Iterable[Memory]) -> bool:
+    """Tell whether torch alone can map some of the memory of another process."""
+    return any(memory.handle is not None and not isinstance(memory.handle, IpcHandle) for memory in memories)
+
+
 def tensor_of(spec: TensorSpec, memory: Any) -> Any:
-    """Return the view of ``memory`` that a spec describes: a tensor, or a view without torch."""
+    """Return the view of ``memory`` that a spec describes: a tensor, or a view without torch.
+
+    Of memory that starts inside an element, which nobody can load one from, it is the bytes.
+    """
+    if (memory.data_ptr() + spec.offset_bytes) % spec.itemsize:
+        spec = TensorSpec(spec.storage, spec.offset_bytes, (spec.span_bytes,), (1,), "uint8", 1)
     if isinstance(memory, DeviceBytes):
         return DeviceView(memory, spec)
     import torch  # most processes never ask
@@ -271,6 +281,4 @@ def tensor_of(spec: TensorSpec, memory: Any) -> Any:
     dtype = getattr(torch, spec.dtype)
     view = torch.empty(0, dtype=dtype, device=memory.device)
     offset = memory.storage_offset() + spec.offset_bytes
-    if offset % spec.itemsize:  # a storage that starts inside an element; only the address matters to the kernel
-        return memory[spec.offset_bytes :]
     return view.set_(memory.untyped_storage(), offset // spec.itemsize, spec.shape, spec.strides)

@@ -21,7 +21,7 @@ from kernellab.errors import (
     WorkerTimeout,
     first_line,
 )
-from kernellab.gpu.ipc import CannotExport, IpcExport
+from kernellab.gpu.ipc import CannotExport, IpcExport, mapped_by_torch
 from kernellab.gpu.redzones import damage_text
 from kernellab.gpu.trial_job import Ending, Placing, TrialJob, TrialOutcome, WarmUp
 from kernellab.gpu.worker import try_launch, warm_up
@@ -32,7 +32,9 @@ from kernellab.launch.grid import MAX_GRID, Grid3
 from kernellab.launch.reached import Reached, reached
 from kernellab.launch.run import device_name, driver_version
 from kernellab.launch.trial import TrialRequest, TrialResult
+from kernellab.settings import Settings
 from kernellab.store import PassedTrial, TrialLog
+from kernellab.target import Target
 from kernellab.workers.forks import lock
 from kernellab.workers.process import ForkServer
 from kernellab.workers.worker import Job, Worker, WorkerKind
@@ -169,9 +171,6 @@ class GpuTrials:
             del job
             exported.unshare()  # the traceback of an error would keep it
         if outcome.ending is not Ending.CLEAN:
-            if outcome.ending is Ending.FAULT:
-                self.worker(device).close()
-                self.start(device)
             raise trial_error(request, exported, outcome)
         self._passed.add((request.handle.hash, device))
         if self.log is not None and is_lasting(outcome, request.compiled):
@@ -185,19 +184,24 @@ class GpuTrials:
         return False
 
     def _outcome(self, request: TrialRequest, job: TrialJob, timeout_s: float | None) -> TrialOutcome:
-        worker = self.worker(job.device)
-        self.wait_ready(job.device)
+        """Return how the trial ended in the worker, which is replaced after one that it does not survive."""
+        with_torch = mapped_by_torch(job.memories)  # the trial's own time does not pay for its import
+        worker = self.worker(job.device, with_torch=with_torch)
+        self.wait_ready(job.device, with_torch=with_torch)
         work = Job(try_launch, job, f"kernel {job.kernel}")
         try:
             outcome = worker.run(work, timeout_s or self.timeout_s)
         except WorkerTimeout as exc:
-            self.start(job.device)
+            self.start(job.device, with_torch=with_torch)
             text = f"{_subject(request)} did not end within {timeout_s or self.timeout_s:g} s and was stopped."
             raise WorkerTimeout(f"{text} {_UNTOUCHED}", kernel=job.kernel) from exc
         except WorkerDied as exc:
-            self.start(job.device)
+            self.start(job.device, with_torch=with_torch)
             text = f"{_subject(request)} ended the GPU worker: {exc.message}"
             raise RunError(f"{text} {_UNTOUCHED}", kernel=job.kernel, detail=exc.detail) from exc
+        if outcome.ending is Ending.FAULT:
+            worker.close()
+            self.start(job.device, with_torch=with_torch)
         return outcome
 
     def worker(self, device: int, *, with_torch: bool = False) -> Worker:
@@ -209,6 +213,11 @@ class GpuTrials:
             if (device, kind) not in self._workers:
                 self._workers[device, kind] = Worker(kind, self._servers[kind])
             return self._workers[device, kind]
+
+
+def trials_on(gpu: Target, settings: Settings, log: TrialLog | None) -> GpuTrials:
+    """Return the trials of a lab; they are switched off on a GPU of another vendor, whose driver no worker knows."""
+    return GpuTrials(settings.timeout_s, settings.isolate and gpu.backend == "cuda", log)
 
 
 # What the driver says of an access to a bad address; other faults are traps and asserts of the kernel itself.

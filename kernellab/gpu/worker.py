@@ -17,6 +17,7 @@ from kernellab._triton.artifact import (
     bring_scratch,
     compiled_from_files,
     relauncher,
+    unload_with,
     use_driver_without_torch,
 )
 from kernellab._triton.device_binaries import BASIC, Ahead, compile_ahead
@@ -39,6 +40,7 @@ class _Worker:
 
     scratch: DeviceBytes = field(default_factory=lambda: DeviceBytes(0, 0))
     kernels: Ahead | None = None
+    is_warm: bool = False
 
     def scratch_of(self, size_bytes: int) -> DeviceBytes:
         """Return memory of at least so many bytes."""
@@ -63,11 +65,19 @@ def use_device(number: int) -> None:
 def warm_up(job: WarmUp, progress: object) -> None:
     """Make the CUDA context and load what checks redzones, so that the first trial need not wait for that."""
     state = _worker()
+    if state.is_warm:
+        return
     if state.kernels is None:
         state.kernels = compile_ahead(job.capability)
-        use_device(job.device)
-        state.kernels.wait(BASIC)
-        load_kernels()
+    use_device(job.device)
+    state.kernels.wait(BASIC)
+    load_kernels()
+    state.is_warm = True
+
+
+def scratch_in_use() -> DeviceBytes:
+    """Return the scratch memory that launches get now; a CUDA graph of one knows its address, and does not hold it."""
+    return _worker().scratch
 
 
 def await_kernels() -> None:
@@ -87,6 +97,7 @@ def try_launch(job: TrialJob, progress: Callable[[Any], None]) -> TrialOutcome:
     specs = (with_moved_numbers(name, spec, job.tables, moves) for name, spec in job.arguments)
     arguments = tuple(argument_of(spec, placed.tensors) for spec in specs)
     ending, message = _launched(handle, job, arguments)
+    unload_with(handle, driver.unload)
     if ending is Ending.FAULT:
         return TrialOutcome(ending, placed.placing, message, output=_printed_since(printed))
     damages = () if placed.redzones is None else tuple(placed.redzones.damages())

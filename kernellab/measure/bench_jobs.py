@@ -47,6 +47,9 @@ class ExpectedOutput:
     fill: float | None = None
 
 
+LaunchKey = tuple[str, tuple[int, int, int], tuple[tuple[str, ArgumentSpec], ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class BenchKernel:
     """A launch of one compiled kernel: the files of Triton's handle, the arguments, the grid.
@@ -61,6 +64,11 @@ class BenchKernel:
     grid: tuple[int, int, int]
     arguments: tuple[tuple[str, ArgumentSpec], ...]
     hooks: bytes = b""
+
+    @property
+    def key(self) -> LaunchKey:
+        """What tells the launch from others of a bench: two configs may differ in a number that is no constexpr."""
+        return self.digest, self.grid, self.arguments
 
 
 @dataclass(frozen=True, eq=False)

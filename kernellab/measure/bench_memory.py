@@ -109,8 +109,7 @@ class BenchMemory:
         return self.setup.names[index] if self.setup.names else f"output {index}"
 
     def _has_room(self, outputs: Sequence[Any]) -> bool:
-        size_bytes: int = sum(output.numel() * output.element_size() for output in outputs)
-        return 2 * size_bytes <= self.free_bytes()
+        return 2 * sum(map(_clone_bytes, outputs)) <= self.free_bytes()
 
     def repeats_itself(self, group: int) -> bool:
         """Tell whether the outputs of a second launch are those of the first one, which founded ``group``."""
@@ -205,6 +204,11 @@ def _viewed(spec: TensorSpec, memories: Sequence[Any]) -> Any:
     """Return a view as a tensor of torch."""
     memory = memories[spec.storage]
     return tensor_on(memory, spec) if isinstance(memory, DeviceBytes) else tensor_of(spec, memory)
+
+
+def _clone_bytes(output: Any) -> int:
+    """Return the bytes that a clone takes; one without torch has what lies between the elements, too."""
+    return int(output.spec.span_bytes if isinstance(output, DeviceView) else output.numel() * output.element_size())
 
 
 def _fill(view: Any) -> None:

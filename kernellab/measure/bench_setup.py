@@ -9,7 +9,8 @@ from typing import Any
 from kernellab.compile.cache import triton_files
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
-from kernellab.gpu.ipc import CannotExport, IpcExport
+from kernellab.gpu.device_view import is_comparable
+from kernellab.gpu.ipc import CannotExport, IpcExport, mapped_by_torch
 from kernellab.gpu.trial_job import Memory
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, TensorSpec, TupleSpec
@@ -103,6 +104,12 @@ class CommonMemory:
             references=() if stays else values.memories(),
             tables=exported.tables,
         )
+
+
+def needs_torch(setup: Setup) -> bool:
+    """Tell whether torch alone can map some of the memory, or compare some output: of a format of few bits, complex."""
+    compared = [spec for index, spec in enumerate(setup.outputs) if index not in setup.left_out]
+    return mapped_by_torch((*setup.memories, *setup.references)) or not all(map(is_comparable, compared))
 
 
 def require_followed(effects: Effects) -> None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
-from kernellab._triton.artifact import LAUNCH_ERRORS, compiled_from_files, relauncher
+from kernellab._triton.artifact import LAUNCH_ERRORS, compiled_from_files, relauncher, unload_with
 from kernellab.errors import first_line
 from kernellab.gpu import driver
-from kernellab.gpu.device_view import DeviceView
+from kernellab.gpu.device_view import DeviceView, is_comparable
 from kernellab.gpu.driver import DeviceBytes
 from kernellab.gpu.ipc import argument_of, imported, tensor_on, with_moved_numbers
-from kernellab.gpu.worker import await_kernels, use_device
+from kernellab.gpu.worker import await_kernels, scratch_in_use, use_device
 from kernellab.launch.arguments import TensorSpec
 from kernellab.measure.bench_jobs import (
     NO_GROUP,
@@ -21,6 +21,7 @@ from kernellab.measure.bench_jobs import (
     BenchKernel,
     BenchTiming,
     CompareJob,
+    LaunchKey,
     Manner,
     MeasureJob,
     Readiness,
@@ -33,6 +34,7 @@ from kernellab.measure.launches import BadHook, BoundHooks, bound_hooks, loaded_
 from kernellab.measure.stopwatch import Stopwatch, Turn, driver_stopwatch, gpu_stopwatch
 
 _MOST_RUNS = 10_000
+_MOST_LAUNCHERS = 64
 NO_ROOM = "outputs were not compared: the GPU lacks memory to keep those of one config"
 LATE = "some launches reached the GPU late, so their times may hold a wait for the host"
 
@@ -50,18 +52,18 @@ def current_stream() -> int:
 class Workbench:
     """Launches kernels on one memory and times them.
 
-    ``references`` are the memories of what outputs are to hold; ``hooks`` are called around each launch of a kernel, by
-    its digest. A graph holds the launch alone: hooks are called before its replay and after.
+    ``references`` are the memories of what outputs are to hold; ``hooks`` are called around a launch, by its key. A
+    graph holds the launch alone: hooks are called before its replay and after.
     """
 
     memory: BenchMemory
     references: list[Any] = field(default_factory=list)
-    hooks: dict[str, BoundHooks] = field(default_factory=dict)
+    hooks: dict[LaunchKey, BoundHooks] = field(default_factory=dict)
     watch: Stopwatch = field(default_factory=gpu_stopwatch)
     stream: Callable[[], int] = current_stream
     note: str = ""
-    _launchers: dict[tuple[str, tuple[int, int, int]], Launcher] = field(default_factory=dict)
-    _graphs: dict[tuple[str, tuple[int, int, int]], Launcher] = field(default_factory=dict)
+    _launchers: dict[LaunchKey, Launcher] = field(default_factory=dict)
+    _graphs: dict[LaunchKey, Launcher] = field(default_factory=dict)
 
     def measure(self, job: MeasureJob) -> BenchTiming:
         """Launch once, compare the outputs, time as many launches as the job says."""
@@ -142,13 +144,13 @@ class Workbench:
         return Turn(launch, partial(self._prepare, kernel), partial(self._finish, kernel))
 
     def _prepare(self, kernel: BenchKernel) -> None:
-        if kernel.hooks and kernel.digest not in self.hooks:
+        if kernel.hooks and kernel.key not in self.hooks:
             calls = loaded_hooks(kernel.hooks)
             tensors = [tensor_on(memory) for memory in self.memory.tensors]
-            self.hooks[kernel.digest] = bound_hooks(calls, kernel.arguments, tensors)
+            self.hooks[kernel.key] = bound_hooks(calls, kernel.arguments, tensors)
         self.memory.restore()
-        if kernel.digest in self.hooks:
-            self.hooks[kernel.digest].before()
+        if kernel.key in self.hooks:
+            self.hooks[kernel.key].before()
 
     def _launched(self, kernel: BenchKernel, launcher: Launcher) -> None:
         try:
@@ -159,8 +161,8 @@ class Workbench:
 
     def _finish(self, kernel: BenchKernel, exception: Exception | None = None) -> None:
         """Call what is to be called after a launch; a hook may bring outputs back, so they are looked at before."""
-        if kernel.digest in self.hooks:
-            self.hooks[kernel.digest].after(exception)
+        if kernel.key in self.hooks:
+            self.hooks[kernel.key].after(exception)
 
     def _judged(self, kernel: BenchKernel) -> tuple[int, str]:
         """Launch once; return the group of the outputs, and how they differ from the reference, if there is one."""
@@ -205,10 +207,7 @@ class Workbench:
         return BenchTiming(refusal=f"{exc}" or type(exc).__name__)
 
     def _launcher(self, kernel: BenchKernel) -> Launcher:
-        key = (kernel.digest, kernel.grid)
-        if key not in self._launchers:
-            self._launchers[key] = self._new_launcher(kernel)
-        return self._launchers[key]
+        return _kept(self._launchers, kernel.key, partial(self._new_launcher, kernel))
 
     def _new_launcher(self, kernel: BenchKernel, stream: int | None = None) -> Launcher:
         """Return what launches on a stream, by default that which the bench works on."""
@@ -216,25 +215,23 @@ class Workbench:
         tables, moves = self.memory.setup.tables, self.memory.moves
         specs = (with_moved_numbers(name, spec, tables, moves) for name, spec in kernel.arguments)
         arguments = tuple(argument_of(spec, self.memory.tensors) for spec in specs)
-        return relauncher(handle, kernel.grid, arguments, self.stream() if stream is None else stream)
+        launcher = relauncher(handle, kernel.grid, arguments, self.stream() if stream is None else stream)
+        unload_with(handle, driver.unload)
+        return launcher
 
     def _timed(self, kernel: BenchKernel, by_graph: bool) -> Launcher:
         """Return what is timed: a launch, or the replay of a graph that holds one."""
         if not by_graph:
             return self._launcher(kernel)
-        key = (kernel.digest, kernel.grid)
-        if key not in self._graphs:
-            self._graphs[key] = self._captured(kernel)
-        return self._graphs[key]
+        return _kept(self._graphs, kernel.key, partial(self._captured, kernel))
 
     def _captured(self, kernel: BenchKernel) -> Launcher:
         import torch
 
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         with torch.cuda.stream(stream):
-            launcher = self._new_launcher(
-                kernel, stream.cuda_stream
-            )  # loads the kernel, which a capture does not allow
+            # It loads the kernel, which a capture does not allow.
+            launcher = self._new_launcher(kernel, stream.cuda_stream)
         torch.cuda.synchronize()
         try:
             with torch.cuda.graph(graph, stream=stream):
@@ -243,7 +240,21 @@ class Workbench:
             self.note = f"timed without a CUDA graph, which cannot hold every config: {first_line(exc)}"
             return self._launcher(kernel)
         graph.replay()
-        return graph.replay
+        return partial(_replay, graph, (launcher, scratch_in_use()))
+
+
+def _kept(held: dict[LaunchKey, Launcher], key: LaunchKey, make: Callable[[], Launcher]) -> Launcher:
+    """Return what is held under a key, made if need be; what was asked for longest ago gives way, kernel and all."""
+    launcher = held.pop(key, None) or make()
+    held[key] = launcher
+    if len(held) > _MOST_LAUNCHERS:
+        del held[next(iter(held))]
+    return launcher
+
+
+def _replay(graph: Any, held: object) -> None:
+    """Launch what a CUDA graph holds; ``held`` is what it knows by address alone: the loaded kernel, scratch memory."""
+    graph.replay()
 
 
 def get_ready(job: Readiness, progress: object) -> None:
@@ -254,7 +265,7 @@ def get_ready(job: Readiness, progress: object) -> None:
     for name, size_bytes in job.dtypes:
         spec = TensorSpec(0, 0, (2,), (1,), name, size_bytes)
         ones = DeviceView(driver.allocated(2 * size_bytes).zero_(), spec)
-        if ones.is_comparable:
+        if is_comparable(spec):
             agree(ones, ones.clone())
     if job.needs_torch:
         tensor_on(DeviceBytes(0, 0))
@@ -264,7 +275,7 @@ def get_ready(job: Readiness, progress: object) -> None:
 def measure(job: MeasureJob, progress: object) -> BenchTiming:
     """Answer a `MeasureJob` in the GPU worker."""
     try:
-        bench = _workbench(job.setup)
+        bench = _only_bench().of(job.setup)
     except TooLarge as exc:
         return BenchTiming(no_room=exc.message)
     return bench.measure(job)
@@ -273,7 +284,7 @@ def measure(job: MeasureJob, progress: object) -> BenchTiming:
 def compare(job: CompareJob, progress: object) -> list[BenchTiming]:
     """Answer a `CompareJob` in the GPU worker."""
     try:
-        bench = _workbench(job.setup)
+        bench = _only_bench().of(job.setup)
     except TooLarge as exc:
         return [BenchTiming(no_room=exc.message)]
     return bench.compare(job)
@@ -281,17 +292,45 @@ def compare(job: CompareJob, progress: object) -> list[BenchTiming]:
 
 def rounds(job: RoundsJob, progress: object) -> list[BenchTiming]:
     """Answer a `RoundsJob` in the GPU worker."""
-    return _workbench(job.setup).rounds(job)
+    return _only_bench().of(job.setup).rounds(job)
 
 
 def close(payload: object, progress: object) -> None:
     """Give the memory of the last bench back."""
-    _workbench.cache_clear()
+    _only_bench().close()
+
+
+@dataclass(slots=True)
+class OnlyBench:
+    """The bench of a process: one at a time, since it fills the device with copies."""
+
+    make: Callable[[Setup], Workbench]
+    _setup: Setup | None = None
+    _bench: Workbench | None = None
+
+    def of(self, setup: Setup) -> Workbench:
+        """Return the bench of a setup.
+
+        Raises:
+            TooLarge: not even what the kernel writes can be copied.
+        """
+        if self._bench is None or self._setup != setup:
+            self._bench = None  # its memory is free before the next one takes any
+            self._setup, self._bench = setup, self.make(setup)
+        return self._bench
+
+    def close(self) -> None:
+        """Give its memory back."""
+        self._bench = None
 
 
 @lru_cache(maxsize=1)
+def _only_bench() -> OnlyBench:
+    return OnlyBench(_workbench)
+
+
 def _workbench(setup: Setup) -> Workbench:
-    """Return the bench of a setup: one at a time, since it fills the device with copies."""
+    """Return the bench of a setup, on copies of its memory."""
     use_device(setup.device)
     originals = [imported(memory) for memory in setup.memories]
     references = [imported(memory) for memory in setup.references]

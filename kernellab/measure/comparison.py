@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.gpu.device_view import DeviceView, Differing, Limits, differing
+from kernellab.gpu.device_view import DeviceView, Differing, Limits, differing, is_comparable
 from kernellab.gpu.ipc import tensor_on
 from kernellab.measure.tolerance import (
     LIMITS,
@@ -206,7 +206,7 @@ def agree(got: Any, want: Any) -> bool:
 
 def _differing(got: DeviceView, want: DeviceView) -> Differing | None:
     """Return how many elements of two outputs on a GPU differ, None where only torch can tell."""
-    if not got.is_comparable:
+    if not is_comparable(got.spec):
         return None
     unit = unit_named(got.spec.dtype)
     limits = Limits(unit, *LIMITS.get(got.spec.dtype, (0.0, math.inf)), share_of_largest(unit) if unit else 0.0)

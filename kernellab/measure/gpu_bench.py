@@ -28,7 +28,7 @@ from kernellab.measure.bench_jobs import (
     Setup,
 )
 from kernellab.measure.bench_memory import TooLarge, copied, in_place
-from kernellab.measure.bench_setup import CommonMemory, bench_kernel, bytes_of, require_followed
+from kernellab.measure.bench_setup import CommonMemory, bench_kernel, bytes_of, needs_torch, require_followed
 from kernellab.measure.bench_worker import Workbench
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import NO_CONFIG
@@ -123,6 +123,7 @@ class WorkerBench:
     _common: CommonMemory = field(default_factory=CommonMemory)
     _founders: list[Implementation] = field(default_factory=list)
     _names: Any = field(default_factory=itertools.count)
+    _asks_torch: bool = False
 
     def get_ready(self) -> None:
         """Load what measuring needs in the worker, in the background."""
@@ -131,7 +132,7 @@ class WorkerBench:
 
         def run() -> None:
             with suppress(KernellabError, OSError):  # the first measurement will say it; a lab may close meanwhile
-                self.trials.wait_ready(device, with_torch=self.options.needs_torch)
+                self.trials.wait_ready(device, with_torch=self._with_torch)
                 worker.run(self._getting_ready(device), _START_S)
 
         threading.Thread(target=run, name="kernellab-bench", daemon=True).start()
@@ -233,11 +234,15 @@ class WorkerBench:
         return torch.cuda.current_device() if self.options.device is None else self.options.device
 
     def _getting_ready(self, device: int) -> Job[Readiness, None]:
-        readiness = Readiness(device, self.options.dtypes, self.options.needs_torch)
+        readiness = Readiness(device, self.options.dtypes, self._with_torch)
         return Job(bench_worker.get_ready, readiness, "Getting the bench ready")
 
+    @property
+    def _with_torch(self) -> bool:
+        return self.options.needs_torch or self._asks_torch
+
     def _worker(self, device: int) -> Worker:
-        return self.trials.worker(device, with_torch=self.options.needs_torch)
+        return self.trials.worker(device, with_torch=self._with_torch)
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each in turns; see `Bench.interleave`."""
@@ -264,7 +269,7 @@ class WorkerBench:
         device, job = self._setup.device, Job(bench_worker.close, None, "Closing the bench")
         worker = self._worker(device)
         if worker.pid is None:  # an interrupt ended it with its job, so it holds nothing; nobody waits for the next one
-            self.trials.start(device, with_torch=self.options.needs_torch)
+            self.trials.start(device, with_torch=self._with_torch)
         else:
             with suppress(WorkerError):
                 worker.run(job, _START_S)
@@ -320,7 +325,7 @@ class WorkerBench:
         """
         worker = self._worker(device)
         try:
-            self.trials.wait_ready(device, with_torch=self.options.needs_torch)
+            self.trials.wait_ready(device, with_torch=self._with_torch)
             worker.run(self._getting_ready(device), _START_S)
         except (WorkerTimeout, WorkerDied) as exc:
             raise WorkerError(exc.message, detail=exc.detail) from exc
@@ -339,6 +344,9 @@ class WorkerBench:
         values = IpcExport(device, frozenset())
         name = f"{id(self)}.{next(self._names)}"
         setup = self._common.setup(name, self.options, exported, values)
+        if not self._with_torch and needs_torch(setup):  # no launch is to pay for its import
+            self._asks_torch = True
+            self._await_worker(device)
         torch.cuda.synchronize(device)
         self._export, self._values = exported, values  # what they share has to stay until the worker lets go of it
         return setup
@@ -446,7 +454,7 @@ class LocalBench:
         specs = self._common.specs(launch, torch.cuda.current_device())
         kernel = bench_kernel(implementation.kernel, launch, specs)
         if launch.has_hooks and self._bench is not None:
-            self._bench.hooks[kernel.digest] = bound_hooks(hook_calls(launch), specs, self._bench.memory.tensors)
+            self._bench.hooks[kernel.key] = bound_hooks(hook_calls(launch), specs, self._bench.memory.tensors)
         return kernel
 
 

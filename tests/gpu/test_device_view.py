@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
+from kernellab._triton.device_binaries import device_kernel
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import COMPARED_DTYPES, DeviceView, keep_busy
-from kernellab.gpu.driver import DeviceBytes, DriverError, allocated, use_device
+from kernellab.gpu.driver import DeviceBytes, DriverError, allocated, ipc_handle, use_device
 from kernellab.gpu.ipc import tensor_of, tensor_on
 from kernellab.gpu.redzones import redzones_of, room_like, spans_of
 from kernellab.gpu.trial_job import Memory
@@ -117,6 +120,45 @@ def test_a_clone_has_the_layout_of_its_view() -> None:
     driver.synchronize()
     assert torch.equal(tensor_on(clone.memory, clone.spec), tensor_on(view.memory, view.spec))
     assert clone.stride() == view.stride()
+
+
+def test_a_view_of_more_dimensions_than_kernels_know_is_filled_and_nothing_between() -> None:
+    ours, theirs = (torch.zeros(3, 4, 3, 4, 3, 4, 4, device="cuda") for _ in range(2))
+    inner = (slice(0, 2), slice(1, 3), slice(0, 2), slice(1, 3), slice(0, 2), slice(1, 3), slice(0, 3))
+    view_of(ours[inner]).fill_bits(0x3F800000)
+    theirs[inner] = 1
+    driver.synchronize()
+    assert torch.equal(ours, theirs)
+
+
+def test_memory_is_exported_from_a_thread_that_has_no_context() -> None:
+    address = torch.zeros(100, device="cuda").untyped_storage().data_ptr()
+    device = torch.cuda.current_device()
+    with ThreadPoolExecutor(1) as elsewhere:
+        handle = elsewhere.submit(ipc_handle, address, device).result()
+    assert handle == ipc_handle(address, device)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_exporting_memory_of_another_device_leaves_the_current_one() -> None:
+    here = torch.cuda.current_device()
+    there = (here + 1) % torch.cuda.device_count()
+    ipc_handle(torch.zeros(100, device=f"cuda:{there}").untyped_storage().data_ptr(), there)
+    assert (driver.current_device(), torch.cuda.current_device()) == (here, here)
+
+
+def test_a_kernel_that_nobody_holds_is_unloaded() -> None:
+    def free_after(launches: int) -> int:
+        for _ in range(launches):
+            kernel = device_kernel("keep_busy", driver.capability_of(driver.current_device()))
+            module = ctypes.c_void_p()
+            driver._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(kernel.binary))
+            assert module.value is not None
+            driver.unload(module.value)
+        driver.synchronize()
+        return driver.free_bytes()
+
+    assert free_after(10) == free_after(500)
 
 
 def test_redzones_without_torch_find_what_those_with_it_find() -> None:

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernellab.gpu.driver import DeviceBytes
 from kernellab.gpu.trial_job import Memory
 from kernellab.launch.arguments import TensorSpec
 from kernellab.launch.poison import fill
@@ -52,6 +53,13 @@ def test_only_what_is_never_read_is_poisoned() -> None:
     assert floats(bench, 0) == [0.0, 1.0, 2.0, 3.0]
     assert floats(bench, 1) == [1.0, 2.0, 3.0, 4.0]
     assert all(map(math.isnan, floats(bench, 2)))
+
+
+def test_room_for_outputs_counts_what_lies_between_their_elements() -> None:
+    column = TensorSpec(0, 0, (1000,), (1000,), "float32", 4)
+    setup = Setup("test", 0, (Memory(None, 4_000_000, 4096, True),), frozenset(), (column,))
+    bench = BenchMemory(setup, [DeviceBytes(4096, 4_000_000)], {}, free_bytes=lambda: 5_000_000)
+    assert not bench.keep_outputs()
 
 
 def test_declared_accumulators_are_zeroed_after_they_are_restored() -> None:

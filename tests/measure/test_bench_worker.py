@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from kernellab.gpu.trial_job import Memory
-from kernellab.launch.arguments import TensorSpec
+from kernellab.launch.arguments import ScalarSpec, TensorSpec
 from kernellab.measure.bench_jobs import NOT_COMPARED, BenchKernel, CompareJob, Manner, MeasureJob, RoundsJob, Setup
-from kernellab.measure.bench_memory import BenchMemory
-from kernellab.measure.bench_worker import LATE, Workbench
+from kernellab.measure.bench_memory import BenchMemory, TooLarge
+from kernellab.measure.bench_worker import LATE, Launcher, OnlyBench, Workbench
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.launches import BoundHooks, HookCalls
 from tests.measure.test_stopwatch import Device
@@ -42,7 +42,7 @@ class Gpu(Device):
     def bench(self) -> Workbench:
         held = torch.arange(4.0).view(torch.uint8)
         memory = BenchMemory(SETUP, [held.clone()], {0: held}, free_bytes=lambda: 1 << 20)
-        return Workbench(memory, watch=self.watch(), _launchers={(KERNEL.digest, KERNEL.grid): self.kernel})
+        return Workbench(memory, watch=self.watch(), _launchers={KERNEL.key: self.kernel})
 
     @property
     def launches(self) -> int:
@@ -92,10 +92,10 @@ def test_times_with_a_wait_for_the_host_are_told_of() -> None:
         gpu.synchronize()
         gpu.kernel()
 
-    bench._launchers[KERNEL.digest, KERNEL.grid] = waiting
+    bench._launchers[KERNEL.key] = waiting
     assert bench.measure(job()).note == LATE
     assert [timing.note for timing in bench.rounds(RoundsJob(SETUP, (KERNEL,), 3))] == [LATE]
-    bench._launchers[KERNEL.digest, KERNEL.grid] = gpu.kernel
+    bench._launchers[KERNEL.key] = gpu.kernel
     assert bench.measure(job()).note == ""
     assert [timing.note for timing in bench.rounds(RoundsJob(SETUP, (KERNEL,), 3))] == [""]
 
@@ -115,8 +115,8 @@ def test_hooks_are_called_around_each_launch_also_around_those_that_were_late() 
         gpu.host_s += next(hosts, 0.0)
         gpu.kernel()
 
-    bench._launchers[KERNEL.digest, KERNEL.grid] = hesitant
-    bench.hooks[KERNEL.digest] = BoundHooks(HookCalls((before,), after, {}, {}), {})
+    bench._launchers[KERNEL.key] = hesitant
+    bench.hooks[KERNEL.key] = BoundHooks(HookCalls((before,), after, {}, {}), {})
     assert len(bench.measure(job(runs=4)).times_ms) == 4
     assert [each for each in gpu.log if each != "flush"] == ["before", "kernel", "after"] * 6
 
@@ -128,7 +128,7 @@ def test_a_refused_launch_is_told_from_one_after_which_the_device_is_gone() -> N
     def refused() -> None:
         raise ValueError("too many threads")
 
-    bench._launchers[KERNEL.digest, KERNEL.grid] = refused
+    bench._launchers[KERNEL.key] = refused
     assert bench.measure(job()).refusal == "too many threads"
     assert bench.rounds(RoundsJob(SETUP, (KERNEL, KERNEL), 2))[0].refusal == "too many threads"
     gpu.fault = "an illegal memory access was encountered"
@@ -145,7 +145,7 @@ class Writer:
         bench = self.gpu.bench()
         bench.memory.setup = replace(SETUP, names=("out",))
         for name, told in values.items():
-            bench._launchers[name, KERNEL.grid] = partial(self._write, bench, told)
+            bench._launchers[named(name).key] = partial(self._write, bench, told)
         return bench
 
     def _write(self, bench: Workbench, told: list[float]) -> None:
@@ -190,3 +190,45 @@ def test_a_fault_while_outputs_are_compared_is_the_last_answer() -> None:
     gpu = Gpu(fault="CUDA error: an illegal memory access")
     (answer,) = gpu.bench().compare(CompareJob(SETUP, KERNEL, (KERNEL,)))
     assert "illegal memory access" in answer.fault
+
+
+def test_configs_that_differ_in_a_number_that_is_no_constexpr_are_launched_each_with_its_own() -> None:
+    gpu = Gpu()
+    bench = gpu.bench()
+    splits = [replace(KERNEL, arguments=(("splits", ScalarSpec(count)),)) for count in (1, 2)]
+    for each in splits:
+        bench._launchers[each.key] = partial(gpu.log.append, each)  # type: ignore[arg-type]
+    bench.rounds(RoundsJob(SETUP, tuple(splits), 1))
+    assert [each for each in gpu.log if each != "flush"] == splits
+
+
+def test_a_bench_of_many_configs_holds_the_latest_launchers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def launcher(bench: Workbench, kernel: BenchKernel) -> Launcher:
+        made.append(kernel.digest)
+        return bench_gpu.kernel
+
+    bench_gpu = Gpu()
+    bench = bench_gpu.bench()
+    monkeypatch.setattr(Workbench, "_new_launcher", launcher)
+    for number in range(1000):
+        bench.rounds(RoundsJob(SETUP, (named("again"), named(str(number))), 1))
+    assert len(bench._launchers) < 100
+    assert made == ["again", *map(str, range(1000))]  # what is launched again and again is made once
+
+
+def test_a_bench_gives_its_memory_back_before_the_next_one_takes_any() -> None:
+    bench = OnlyBench(lambda setup: Workbench(BenchMemory(setup, [], {}), watch=Gpu().watch()))
+    first, held = bench.of(SETUP), []
+
+    def made(setup: Setup) -> Workbench:
+        held.append(bench._bench)
+        raise TooLarge("no room")
+
+    assert bench.of(replace(SETUP)) is first
+    bench.make = made
+    for _ in range(2):
+        with pytest.raises(TooLarge):
+            bench.of(replace(SETUP, name="another"))
+    assert held == [None, None]

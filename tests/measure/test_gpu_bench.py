@@ -11,14 +11,15 @@ import pytest
 import torch
 
 from kernellab.errors import LaunchError, OutOfBounds, RunError, UsageError, WorkerDied, WorkerError, WorkerTimeout
+from kernellab.gpu.driver import IpcHandle
 from kernellab.gpu.ipc import IpcExport
-from kernellab.gpu.trial_job import Damage, WarmUp
+from kernellab.gpu.trial_job import Damage, Memory, WarmUp
 from kernellab.gpu.worker import warm_up
 from kernellab.ir.effects import Access, Effects, Site, UnknownEffect
 from kernellab.ir.graph import Location
 from kernellab.launch.arguments import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
 from kernellab.measure.bench_jobs import BenchTiming, Readiness, Setup
-from kernellab.measure.bench_setup import CommonMemory, views_of
+from kernellab.measure.bench_setup import CommonMemory, needs_torch, views_of
 from kernellab.measure.gpu_bench import WorkerBench, _Elsewhere
 from kernellab.measure.implementations import BenchOptions, require_good, touched
 from kernellab.workers.worker import Job
@@ -106,6 +107,39 @@ def worker_bench(worker: FakeWorker) -> WorkerBench:
         wait_ready=lambda device, with_torch: worker.run(Job(warm_up, WarmUp(device, (9, 0)), "the worker"), 1.0),
     )
     return WorkerBench(BenchOptions("copy", 1.0, dtypes=(("float32", 4),), device=0), trials)
+
+
+def test_what_only_torch_can_map_or_compare_is_told_before_anything_is_timed() -> None:
+    shared, own = (
+        Memory(handle, 16, 4096, is_mutated=True) for handle in ((torch.empty, ()), IpcHandle(b"\0" * 64, 0))
+    )
+    plain = Setup("test", 0, (own, Memory(None, 0, 0, False)), frozenset(), (VIEW,))
+    few_bits = replace(VIEW, dtype="float8_e5m2", itemsize=1)
+    assert not needs_torch(plain)
+    assert needs_torch(replace(plain, memories=(own, shared)))
+    assert needs_torch(replace(plain, outputs=(VIEW, few_bits)))
+    assert not needs_torch(replace(plain, outputs=(VIEW, few_bits), left_out=frozenset({1})))
+
+
+def test_memory_that_only_torch_can_map_is_timed_by_a_worker_that_has_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernellab.gpu.ipc.IpcExport._check", lambda self, name, tensor: None)  # these lie on the CPU
+    monkeypatch.setattr("kernellab.gpu.ipc.IpcExport._handle_of_torch", lambda self, index, storage: (torch.empty, ()))
+    monkeypatch.setattr("torch.cuda.synchronize", lambda device: None)
+    asked: list[tuple[str, bool]] = []
+
+    def worker(device: int, with_torch: bool) -> Any:
+        def run(job: Job[Any, Any], timeout_s: float) -> list[BenchTiming]:
+            asked.append((job.handler.__name__, with_torch))
+            return []
+
+        return SimpleNamespace(pid=1, run=run)
+
+    trials: Any = SimpleNamespace(worker=worker, wait_ready=lambda device, with_torch: None)
+    launch: Any = SimpleNamespace(**{**vars(LAUNCH), "arguments": {"x": torch.zeros(4)}})
+    bench = WorkerBench(BenchOptions("copy", 1.0, device=0, placed=lambda implementation: launch), trials)
+    bench.interleave([CANDIDATE], 3)
+    bench.close()
+    assert asked == [("get_ready", False), ("get_ready", True), ("rounds", True), ("close", True)]
 
 
 def its_thread() -> threading.Thread:

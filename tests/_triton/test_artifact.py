@@ -1,0 +1,58 @@
+"""How long a kernel stays loaded that was made from its files."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kernellab._triton.artifact import relauncher, unload_with
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Handle:
+    """Looks like Triton's handle of a loaded kernel."""
+
+    module: int | None = 7
+    function: int = 11
+    packed_metadata: tuple[int, ...] = (4, 1, 0)
+    launches: list[tuple[Any, ...]] = field(default_factory=list)
+
+    @property
+    def run(self) -> Any:
+        return lambda *given, launches=self.launches: launches.append(given)
+
+
+class UnloadingHandle(Handle):
+    """The handle of a version of Triton that unloads what nobody holds."""
+
+    def __del__(self) -> None:
+        self.module = None
+
+
+def test_a_launcher_holds_the_kernel_that_it_launches() -> None:
+    handle = Handle()
+    launches, held = handle.launches, weakref.ref(handle)
+    launch = relauncher(handle, (2, 1, 1), (3.5,), 99)
+    del handle
+    gc.collect()
+    assert held() is not None
+    launch()
+    assert launches == [(2, 1, 1, 99, 11, (4, 1, 0), None, None, None, 3.5)]
+    del launch
+    assert held() is None
+
+
+@pytest.mark.parametrize(
+    ("handle", "expected"), [(Handle(), [7]), (Handle(module=None), []), (UnloadingHandle(), [])], ids=str
+)
+def test_what_a_handle_has_loaded_goes_with_it_once(handle: Handle, expected: list[int]) -> None:
+    unloaded: list[int] = []
+    own = type(handle)(module=handle.module)
+    unload_with(own, unloaded.append)
+    assert unloaded == []
+    del own
+    assert unloaded == expected

@@ -1,0 +1,68 @@
+"""Which worker a trial goes to, and what becomes of that worker, without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+import kernellab
+from kernellab.gpu.driver import IpcHandle
+from kernellab.gpu.trial import GPU_WORKER, GPU_WORKER_WITH_TORCH, GpuTrials
+from kernellab.gpu.trial_job import Ending, Memory, Placing, TrialJob, TrialOutcome
+from kernellab.launch.trial import TrialRequest
+from kernellab.target import parse_target
+from kernellab.workers.worker import Job, WorkerKind
+from tests import samples
+
+OWN, OF_TORCH = (Memory(handle, 16, 4096, False) for handle in (IpcHandle(b"\0" * 64, 0), (torch.empty, ())))
+
+
+@dataclass(slots=True)
+class FakeWorker:
+    """A GPU worker in which trials end as told."""
+
+    ending: Ending
+    asked: list[str] = field(default_factory=list)
+
+    def run(self, job: Job[Any, Any], timeout_s: float) -> TrialOutcome:
+        self.asked.append(job.handler.__name__)
+        return TrialOutcome(self.ending, Placing.COPIES)
+
+    def close(self) -> None:
+        self.asked.append("close")
+
+
+@pytest.mark.parametrize(
+    ("memory", "kind"), [(OWN, GPU_WORKER), (OF_TORCH, GPU_WORKER_WITH_TORCH)], ids=["driver", "torch"]
+)
+@pytest.mark.parametrize("ending", [Ending.CLEAN, Ending.FAULT])
+def test_what_only_torch_can_map_is_tried_where_torch_is_imported_already(
+    lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch, memory: Memory, kind: WorkerKind, ending: Ending
+) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+    started: list[bool] = []
+    monkeypatch.setattr(GpuTrials, "start", lambda self, device, *, with_torch=False: started.append(with_torch))
+    workers: dict[WorkerKind, Any] = {each: FakeWorker(ending) for each in (GPU_WORKER, GPU_WORKER_WITH_TORCH)}
+    trials = GpuTrials(10.0, _servers=dict(workers), _workers={(0, each): found for each, found in workers.items()})
+    x = torch.zeros(300)
+    compiled = lab.compile(samples.add_kernel, x, x.clone(), x.clone(), 300, BLOCK=128)
+    job = TrialJob("add_kernel", (), "abc", (), (), 0, (3, 1, 1), (), (memory,))
+    trials._outcome(TrialRequest(None, {}, compiled, {}, (3, 1, 1), lambda: None), job, None)
+    is_lost = ending is Ending.FAULT
+    assert workers.pop(kind).asked == ["warm_up", "try_launch", *["close"] * is_lost]
+    assert [each.asked for each in workers.values()] == [[]]
+    assert started == [kind is GPU_WORKER_WITH_TORCH] * is_lost
+
+
+@pytest.mark.parametrize(("target", "is_tried"), [("cuda:90", True), ("hip:gfx942", False)])
+def test_launches_on_a_gpu_that_the_worker_does_not_know_go_ahead_without_trials(
+    monkeypatch: pytest.MonkeyPatch, target: str, is_tried: bool
+) -> None:
+    monkeypatch.setattr("kernellab._triton.offline.gpu_target_of_machine", lambda: parse_target(target))
+    with kernellab.Lab(store=":memory:") as lab:
+        trials = lab.launches.trials
+        assert trials is not None
+        assert trials.enabled is is_tried
