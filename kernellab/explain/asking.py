@@ -53,9 +53,12 @@ def explanation_from(call: AskedLaunch, implementation: Implementation, measured
 def _traffic(implementation: Implementation) -> tuple[Traffic | None, str]:
     """Return the traffic of a launch, or why there is none."""
     try:
-        return traffic_of_launch(implementation), ""
+        found = traffic_of_launch(implementation)
     except KernellabError as exc:
         return None, exc.message
+    if not found.rows and found.unknown:
+        return None, f"Traffic: {found.unknown[0].reason}."
+    return found, ""
 
 
 def device_of(call: AskedLaunch) -> DeviceRates:

@@ -76,3 +76,9 @@ def test_a_profile_without_a_gpu_says_what_is_known_without(notebook: Notebook) 
     assert isinstance(profile, Profile)
     assert profile.refused
     assert any("uncoalesced access" in note for note in profile.notes)
+
+
+def test_a_target_whose_machine_code_is_not_followed_says_so(notebook: Notebook) -> None:
+    ran = notebook.triton(f"{STRIDED.replace('1 << 20', '4096')}\n{LAUNCH}", "--why --target hip:gfx942")
+    assert ran.error is None
+    assert "machine code of hip:gfx942 is not followed" in " ".join(ran.shown[0]["text/plain"].split())
