@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import numbers
 import threading
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import (
@@ -22,6 +24,7 @@ from kernellab.errors import (
     first_line,
 )
 from kernellab.gpu.ipc import CannotExport, IpcExport, mapped_by_torch
+from kernellab.gpu.loaded_ranges import lasting_ranges, lie_within
 from kernellab.gpu.redzones import damage_text
 from kernellab.gpu.trial_job import Ending, Placing, TrialJob, TrialOutcome, WarmUp
 from kernellab.gpu.worker import try_launch, warm_up
@@ -29,6 +32,7 @@ from kernellab.ir.effects import Access, Site
 from kernellab.ir.provenance import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec
 from kernellab.launch.grid import MAX_GRID, Grid3
+from kernellab.launch.memory import memory_of
 from kernellab.launch.reached import Reached, reached
 from kernellab.launch.run import device_name, driver_version
 from kernellab.launch.trial import TrialRequest, TrialResult
@@ -61,13 +65,6 @@ def passed_trial(
     return PassedTrial(digest, device, driver, hashlib.sha256(text.encode()).hexdigest())
 
 
-def is_lasting(outcome: TrialOutcome, compiled: Compiled) -> bool:
-    """Tell whether a clean trial says the same of every launch like it: writes were watched, and no data decides."""
-    if outcome.placing is Placing.ORIGINALS or compiled.effects.unknown:
-        return False
-    return not depends_on_data(compiled.graph)
-
-
 _HANDLERS = "kernellab.measure.bench_worker"  # which imports those of trials
 GPU_WORKER = WorkerKind("gpu", preload=(_HANDLERS,))
 GPU_WORKER_WITH_TORCH = WorkerKind("gpu with torch", preload=(_HANDLERS, "torch"))
@@ -89,6 +86,7 @@ class GpuTrials:
     _servers: dict[WorkerKind, ForkServer] = field(default_factory=dict)
     _workers: dict[tuple[int, WorkerKind], Worker] = field(default_factory=dict)
     _passed: set[tuple[str, int]] = field(default_factory=set)
+    _passed_elsewhere: set[tuple[str, int, Hashable]] = field(default_factory=set)
     _prepared: set[int] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=lock)
 
@@ -157,8 +155,12 @@ class GpuTrials:
         try:
             specs = exported.specs({**request.arguments, **behind.tensors})
             record = _record(request, exported, specs)
-            if self._is_logged(record):
+            if self._is_logged(record, request):
                 self._passed.add((request.handle.hash, device))
+                return TrialResult()
+            if (request.handle.hash, device, _launch_key(request.arguments, request.grid)) in self._passed_elsewhere:
+                self._passed.add((request.handle.hash, device))
+                self._keep(record, request, exported, specs)
                 return TrialResult()
             job = _job(request, exported, specs)
         except CannotExport as exc:
@@ -173,15 +175,37 @@ class GpuTrials:
         if outcome.ending is not Ending.CLEAN:
             raise trial_error(request, exported, outcome)
         self._passed.add((request.handle.hash, device))
-        if self.log is not None and is_lasting(outcome, request.compiled):
-            with contextlib.suppress(StoreError):  # then the next session tries again
-                self.log.add(record)
+        if outcome.placing is not Placing.ORIGINALS:
+            self._keep(record, request, exported, specs)
         return _result(outcome)
 
-    def _is_logged(self, record: PassedTrial) -> bool:
+    def passed(self, digest: str, device: int, arguments: Mapping[str, Any], grid: Grid3) -> None:
+        """Note that a launch went well elsewhere in a worker, on copies between redzones; it is not tried again."""
+        self._passed_elsewhere.add((digest, device, _launch_key(arguments, grid)))
+
+    def _is_logged(self, record: PassedTrial, request: TrialRequest) -> bool:
+        """Tell whether an earlier session says that this launch goes well, with what its arguments hold now."""
         with contextlib.suppress(StoreError):
-            return self.log is not None and record in self.log
+            if self.log is None or record in self.log:
+                return self.log is not None
+            ranges = self.log.ranges_of(record)
+            return ranges is not None and lie_within(ranges, request.arguments)
         return False
+
+    def _keep(self, record: PassedTrial, request: TrialRequest, exported: IpcExport, specs: Specs) -> None:
+        """Keep what a trial on copies says of launches like it, if it says anything."""
+        compiled = request.compiled
+        if self.log is None or compiled.effects.unknown:
+            return
+        with contextlib.suppress(StoreError):  # then the next session tries again
+            if not depends_on_data(compiled.graph):
+                self.log.add(record)
+                return
+            own = specs[: len(request.arguments)]
+            before = self.log.ranges_of(record)
+            ranges = lasting_ranges(compiled, request.arguments, request.grid, own, _sizes(exported), before)
+            if ranges is not None:
+                self.log.add_within(record, ranges)
 
     def _outcome(self, request: TrialRequest, job: TrialJob, timeout_s: float | None) -> TrialOutcome:
         """Return how the trial ended in the worker, which is replaced after one that it does not survive."""
@@ -231,9 +255,32 @@ Specs = tuple[tuple[str, ArgumentSpec], ...]
 
 def _record(request: TrialRequest, exported: IpcExport, specs: Specs) -> PassedTrial:
     """Return what the launch is kept as once it went well."""
-    sizes = [0 if storage is None else storage.nbytes() for storage in exported.storages]
     name = device_name(exported.device)
-    return passed_trial(request.handle.hash, name, driver_version(), request.grid, specs, sizes)
+    return passed_trial(request.handle.hash, name, driver_version(), request.grid, specs, _sizes(exported))
+
+
+def _sizes(exported: IpcExport) -> tuple[int, ...]:
+    return tuple(0 if storage is None else int(storage.nbytes()) for storage in exported.storages)
+
+
+def _launch_key(arguments: Mapping[str, Any], grid: Grid3) -> Hashable:
+    """Return what one launch has in common with another on the same memory."""
+    views = [
+        (name, tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype))
+        for name, tensor in sorted(memory_of(arguments).items())
+    ]
+    return grid, tuple(views), tuple(_plain(arguments.items()))
+
+
+def _plain(arguments: Iterable[tuple[str, Any]]) -> Iterator[Hashable]:
+    """Yield the numbers among arguments, and the extents of descriptors."""
+    for name, value in arguments:
+        if isinstance(value, tuple):
+            yield from _plain((f"{name}[{i}]", member) for i, member in enumerate(value))
+        elif isinstance(value, numbers.Real):
+            yield name, str(value)
+        elif hasattr(value, "block_shape"):
+            yield name, tuple(value.shape), tuple(value.strides), tuple(value.block_shape)
 
 
 def _job(request: TrialRequest, exported: IpcExport, specs: Specs) -> TrialJob:

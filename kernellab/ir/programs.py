@@ -53,7 +53,7 @@ class Programs:
     def call(self, function: Function, operands: list[Known], weight: Weight) -> list[Known]:
         """Run a function, block by block in an order in which each comes after those that lead to it."""
         blocks = self.graph.regions[function.region].blocks
-        waiting = _incoming(self.graph, blocks)
+        waiting = incoming(self.graph, blocks)
         entered: dict[int, tuple[Weight, list[Known]]] = {blocks[0]: (weight, operands)}
         ready, results = [blocks[0]], list[Known]()
         while ready:
@@ -200,7 +200,7 @@ class Programs:
         self.depth -= 1
 
 
-def _incoming(graph: Graph, blocks: tuple[int, ...]) -> dict[int, int]:
+def incoming(graph: Graph, blocks: tuple[int, ...]) -> dict[int, int]:
     """Return how many edges lead to each block that can be reached from the first."""
     found = {blocks[0]: 0}
     waiting = [blocks[0]]

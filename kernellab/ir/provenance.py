@@ -252,15 +252,20 @@ def depends_on_data(graph: Graph) -> bool:
     if any(operation.name in FOREIGN_CODE and not _is_pure(operation) for operation in graph.operations):
         return True
     uses = Uses(graph)
-    deciding = [value for operation in graph.operations for value in _deciding(uses, operation)]
-    leading = [graph.operations[index] for index in uses.leading_to(deciding)]
+    values = [value for operation in graph.operations for value in deciding(uses, operation)]
+    leading = [graph.operations[index] for index in uses.leading_to(values)]
     if any(operation.name == "tt.int_to_ptr" or operation.name in FOREIGN_CODE for operation in leading):
         return True
     return any(operation.name in MEMORY and operation.results for operation in leading)
 
 
-def _deciding(uses: Uses, operation: Operation) -> list[int]:
-    """Return the operands that decide what an operation touches, or what runs."""
+def deciding(uses: Uses, operation: Operation) -> list[int]:
+    """Return the operands that decide what an operation touches, or what runs.
+
+    A ``tt.gather`` picks elements of a tensor out of shared memory, and looks at no bounds.
+    """
+    if operation.name == "tt.gather":
+        return [operation.operands[1]]
     row = MEMORY.get(operation.name)
     if row is not None:
         return [value for place, value in enumerate(operation.operands) if place != row.value]

@@ -115,13 +115,29 @@ _TRIALS_3 = (
 # They got their name; a file that lacks the table gets it anew.
 _RENAMED_4 = (_TRIALS_3[0], "ALTER TABLE flights RENAME TO trials")
 
+# Of kernels whose loaded values decide what they touch, trial launches hold for intervals of these.
+_RANGES_5 = (
+    """
+    CREATE TABLE bounded_trials (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        digest TEXT NOT NULL,
+        device TEXT NOT NULL,
+        driver TEXT NOT NULL,
+        launch TEXT NOT NULL,
+        ranges TEXT NOT NULL,
+        created REAL NOT NULL,
+        UNIQUE (digest, device, driver, launch)
+    )
+    """,
+)
+
 # Number i turns a file of schema i into one of schema i + 1; a new file has schema 0.
-MIGRATIONS: tuple[tuple[str, ...], ...] = ((_VERSIONS_1,), _HISTORY_2, _TRIALS_3, _RENAMED_4)
+MIGRATIONS: tuple[tuple[str, ...], ...] = ((_VERSIONS_1,), _HISTORY_2, _TRIALS_3, _RENAMED_4, _RANGES_5)
 SCHEMA = len(MIGRATIONS)
 
 
 # The first table that each schema brought: a file that lost its number is known by these.
-_MARKS = ("versions", "kernels", "flights", "trials")
+_MARKS = ("versions", "kernels", "flights", "trials", "bounded_trials")
 
 
 class ForeignSchema(Exception):

@@ -7,7 +7,7 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,8 @@ class History:
     def trim(self, limit_bytes: int) -> int:
         """Delete the oldest rows, results first and measurements last, until the rest takes less; return how many."""
         removed = 0
-        for table, order in (("results", "id"), ("trials", "id"), ("launches", "last"), ("measurements", "id")):
+        by_id = [(table, "id") for table in ("results", "trials", "bounded_trials")]
+        for table, order in (*by_id, ("launches", "last"), ("measurements", "id")):
             while self._used_bytes() > limit_bytes:
                 gone = self.database.write(lambda cursor, t=table, o=order: _delete_oldest(cursor, t, o))  # type: ignore[misc]
                 removed += gone
@@ -221,14 +222,18 @@ class PassedTrial:
     launch: str
 
 
+Ranges = Mapping[str, tuple[int, int]]
+"""Between which values the integers of arguments lie, their bits read as signed."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrialLog:
-    """The trial launches of all sessions that went well."""
+    """The trial launches of all sessions that went well, each whatever its arguments hold or within ranges."""
 
     database: Database
 
     def add(self, trial: PassedTrial) -> None:
-        """Keep a trial launch that went well; once is enough."""
+        """Keep a trial launch that went well, whatever its arguments hold; once is enough."""
         values = (*astuple(trial), time.time())
         self.database.write(
             lambda cursor: cursor.execute(
@@ -239,6 +244,35 @@ class TrialLog:
     def __contains__(self, trial: PassedTrial) -> bool:
         query = "SELECT 1 FROM trials WHERE digest = ? AND device = ? AND driver = ? AND launch = ?"
         return bool(self.database.rows(query, astuple(trial)))
+
+    def add_within(self, trial: PassedTrial, ranges: Ranges) -> None:
+        """Keep a trial launch that went well, for arguments within some ranges; these replace those kept before."""
+        text = json.dumps({name: list(ranges[name]) for name in sorted(ranges)}, separators=(",", ":"))
+        values = (*astuple(trial), text, time.time())
+        self.database.write(
+            lambda cursor: cursor.execute(
+                "INSERT INTO bounded_trials (digest, device, driver, launch, ranges, created) "
+                "VALUES (?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (digest, device, driver, launch) DO UPDATE SET ranges = excluded.ranges",
+                values,
+            )
+        )
+
+    def ranges_of(self, trial: PassedTrial) -> Ranges | None:
+        """Return the ranges that a trial launch holds for, None where none is kept."""
+        query = "SELECT id, ranges FROM bounded_trials WHERE digest = ? AND device = ? AND driver = ? AND launch = ?"
+        rows = self.database.rows(query, astuple(trial))
+        found = self.database.readable("bounded_trials", rows, _ranges)
+        return found[0] if found else None
+
+
+def _ranges(_: int, text: str) -> Ranges:
+    found = parsed_json(text)
+    require_type(found, dict[str, Any], "its ranges")
+    for name, each in found.items():
+        is_pair = isinstance(each, list) and [type(bound) for bound in each] == [int, int]
+        require(is_pair, f"its range of {name}", each, "two whole numbers")
+    return {name: (low, high) for name, (low, high) in found.items()}
 
 
 _LAST = 2**63 - 1  # the largest number that SQLite holds

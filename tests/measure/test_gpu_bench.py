@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from kernellab.errors import LaunchError, OutOfBounds, RunError, UsageError, WorkerDied, WorkerError, WorkerTimeout
+from kernellab.errors import (
+    KernellabError,
+    LaunchError,
+    OutOfBounds,
+    RunError,
+    UsageError,
+    WorkerDied,
+    WorkerError,
+    WorkerTimeout,
+)
 from kernellab.gpu.driver import IpcHandle
 from kernellab.gpu.ipc import IpcExport
 from kernellab.gpu.trial_job import Damage, Memory, WarmUp
@@ -244,3 +254,30 @@ def test_a_worker_that_is_lost_while_outputs_are_compared_is_set_up_anew() -> No
     with pytest.raises(WorkerDied):
         bench.compare(CANDIDATE, [CANDIDATE])
     assert bench._setup is None
+
+
+@pytest.mark.parametrize(
+    ("timing", "has_hooks", "told"),
+    [
+        (BenchTiming((1.0,)), False, [("digest", 0, {}, (1, 1, 1))]),
+        (BenchTiming(group=1, difference="out differs"), False, [("digest", 0, {}, (1, 1, 1))]),
+        (BenchTiming((1.0,)), True, []),
+        (BenchTiming(refusal="too many threads"), False, []),
+        (BenchTiming(damages=(Damage(None, None, 0, 99, 8),)), False, []),
+    ],
+)
+def test_trials_are_told_of_launches_that_went_well(timing: BenchTiming, has_hooks: bool, told: list[Any]) -> None:
+    found: list[Any] = []
+    trials: Any = SimpleNamespace(
+        worker=lambda device, with_torch: SimpleNamespace(run=lambda job, timeout_s: timing, pid=1),
+        passed=lambda *launch: found.append(launch),
+    )
+    launch: Any = SimpleNamespace(
+        **{**vars(LAUNCH), "has_hooks": has_hooks, "before": (), "after": None, "options": {}}
+    )
+    options = BenchOptions("copy", 1.0, device=0, has_hooks=has_hooks)
+    bench = WorkerBench(options, trials, _setup=Setup("bench", 0, (), frozenset(), ()))
+    bench._common.arguments.append({})
+    with suppress(KernellabError):
+        bench.measure(replace(CANDIDATE, launch=launch), 4, None)
+    assert found == told

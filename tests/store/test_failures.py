@@ -118,6 +118,21 @@ def test_a_store_of_the_third_schema_keeps_its_trial_launches(tmp_path: Path) ->
     assert store.database.rows("PRAGMA user_version") == [(SCHEMA,)]
 
 
+def test_a_store_of_the_fourth_schema_keeps_its_trial_launches(tmp_path: Path) -> None:
+    trial = PassedTrial("abc", "H200", "580.1", "def")
+    with sqlite3.connect(tmp_path / FILE, isolation_level=None) as old:
+        for statement in (statement for migration in MIGRATIONS[:4] for statement in migration):
+            old.execute(statement)
+        old.execute("PRAGMA user_version=4")
+        old.execute("INSERT INTO trials VALUES (1, 'abc', 'H200', '580.1', 'def', 1.5)")
+    old.close()
+    store = Store(tmp_path)
+    assert trial in store.trials
+    assert store.trials.ranges_of(trial) is None
+    store.trials.add_within(trial, {"x": (0, 1)})
+    assert store.trials.ranges_of(trial) == {"x": (0, 1)}
+
+
 def test_a_store_of_the_third_schema_without_trial_launches_gets_their_table(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / FILE, isolation_level=None) as old:
         for statement in (statement for migration in MIGRATIONS[:3] for statement in migration):
