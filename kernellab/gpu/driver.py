@@ -21,6 +21,7 @@ _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _STATIC_SHARED_AT_MOST = 48 << 10
 _LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 _IPC_HANDLE_BYTES = 64
+_UUID_BYTES = 16
 _DEFAULT_STREAM = None
 
 
@@ -311,6 +312,13 @@ def _attribute(device: int, attribute: int) -> int:
 def capability_of(device: int) -> tuple[int, int]:
     """Return the compute capability: (9, 0)."""
     return _attribute(device, _CAPABILITY_MAJOR), _attribute(device, _CAPABILITY_MINOR)
+
+
+def uuid_of(device: int) -> bytes:
+    """Return what tells a device from all others, whatever its number in this process; a MIG instance has its own."""
+    found = ctypes.create_string_buffer(_UUID_BYTES)
+    _call("cuDeviceGetUuid_v2", found, ctypes.c_int(device))
+    return found.raw
 
 
 def l2_bytes_of(device: int) -> int:

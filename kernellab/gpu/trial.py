@@ -23,6 +23,7 @@ from kernellab.errors import (
     WorkerTimeout,
     first_line,
 )
+from kernellab.gpu.driver import uuid_of
 from kernellab.gpu.ipc import CannotExport, IpcExport, mapped_by_torch
 from kernellab.gpu.loaded_ranges import lasting_ranges, lie_within
 from kernellab.gpu.redzones import damage_text
@@ -104,10 +105,12 @@ class GpuTrials:
 
         Raises:
             WorkerTimeout, WorkerDied: it does not start.
+            UsageError: it sees other devices than this process.
         """
         import torch  # only where there is a GPU
 
-        job = Job(warm_up, WarmUp(device, torch.cuda.get_device_capability(device)), "Starting the GPU worker")
+        wanted = WarmUp(device, torch.cuda.get_device_capability(device), uuid_of(device))
+        job = Job(warm_up, wanted, "Starting the GPU worker")
         self.worker(device, with_torch=with_torch).run(job, _WARM_S)
 
     def prepare(self) -> None:

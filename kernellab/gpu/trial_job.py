@@ -38,10 +38,11 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """A device that a worker is to get ready for, and its compute capability: (9, 0)."""
+    """A device that a worker is to get ready for, its compute capability, (9, 0), and its UUID."""
 
     device: int
     capability: tuple[int, int]
+    uuid: bytes
 
 
 @dataclass(frozen=True, slots=True)

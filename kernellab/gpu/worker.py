@@ -21,6 +21,7 @@ from kernellab._triton.artifact import (
     use_driver_without_torch,
 )
 from kernellab._triton.device_binaries import BASIC, Ahead, compile_ahead
+from kernellab.errors import UsageError
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import load_kernels
 from kernellab.gpu.driver import DeviceBytes
@@ -63,16 +64,34 @@ def use_device(number: int) -> None:
 
 
 def warm_up(job: WarmUp, progress: object) -> None:
-    """Make the CUDA context and load what checks redzones, so that the first trial need not wait for that."""
+    """Make the CUDA context and load what checks redzones, so that the first trial need not wait for that.
+
+    Raises:
+        UsageError: the number stands for another device here.
+    """
     state = _worker()
     if state.is_warm:
         return
     if state.kernels is None:
         state.kernels = compile_ahead(job.capability)
     use_device(job.device)
+    require_same(job, driver.uuid_of(job.device))
     state.kernels.wait(BASIC)
     load_kernels()
     state.is_warm = True
+
+
+def require_same(job: WarmUp, uuid: bytes) -> None:
+    """Refuse to work on another device than the one that is meant.
+
+    Raises:
+        UsageError: the device of that number has another UUID here.
+    """
+    if uuid != job.uuid:
+        raise UsageError(
+            f"cuda:{job.device} of this process is another GPU for its worker: CUDA_VISIBLE_DEVICES or "
+            "CUDA_DEVICE_ORDER changed after the GPU was first used. Restart the session, and set them before that."
+        )
 
 
 def scratch_in_use() -> DeviceBytes:

@@ -105,7 +105,7 @@ class Readiness:
     """What measuring on a device will need.
 
     Outputs of these dtypes, by torch's names for them and the bytes of an element, are to be compared. What
-    ``needs_torch`` are references, hooks, CUDA graphs.
+    ``needs_torch`` are references, hooks, CUDA graphs, memory and outputs of some kinds: see `bench_setup.needs_torch`.
     """
 
     device: int

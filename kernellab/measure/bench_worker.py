@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -315,13 +316,16 @@ class OnlyBench:
             TooLarge: not even what the kernel writes can be copied.
         """
         if self._bench is None or self._setup != setup:
-            self._bench = None  # its memory is free before the next one takes any
+            self.close()  # its memory is free before the next one takes any
             self._setup, self._bench = setup, self.make(setup)
         return self._bench
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Give its memory back, and what comparing with a reference took of torch."""
         self._bench = None
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
 
 
 @lru_cache(maxsize=1)

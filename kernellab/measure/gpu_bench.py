@@ -6,13 +6,12 @@ that faults there costs the session, and one that hangs cannot be stopped.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from uuid import uuid4
 
 from kernellab.errors import KernellabError, LaunchError, UsageError, WorkerDied, WorkerError, WorkerTimeout, first_line
 from kernellab.gpu.ipc import CannotExport, IpcExport
@@ -110,19 +109,20 @@ class WorkerBench:
     """Times launches in the GPU worker, on copies of the arguments; the notebook's memory is only read.
 
     ``instead`` makes the bench that takes over where the worker cannot reach what a launch needs. Without it, that is
-    an error: `CannotExport`.
+    an error: `CannotExport`. Where torch turns out to be needed, the worker that has it goes on, unless this bench
+    ``stays``: then it is imported in the one that there is.
     """
 
     options: BenchOptions
     trials: Trials
     instead: Callable[[BenchOptions], Bench] | None = None
+    stays: bool = False
     _other: Bench | None = None
     _setup: Setup | None = None
     _export: IpcExport | None = None
     _values: IpcExport | None = None
     _common: CommonMemory = field(default_factory=CommonMemory)
     _founders: list[Implementation] = field(default_factory=list)
-    _names: Any = field(default_factory=itertools.count)
     _asks_torch: bool = False
 
     def get_ready(self) -> None:
@@ -132,7 +132,7 @@ class WorkerBench:
 
         def run() -> None:
             with suppress(KernellabError, OSError):  # the first measurement will say it; a lab may close meanwhile
-                self.trials.wait_ready(device, with_torch=self._with_torch)
+                self.trials.wait_ready(device, with_torch=self._goes_with_torch)
                 worker.run(self._getting_ready(device), _START_S)
 
         threading.Thread(target=run, name="kernellab-bench", daemon=True).start()
@@ -237,15 +237,19 @@ class WorkerBench:
         return torch.cuda.current_device() if self.options.device is None else self.options.device
 
     def _getting_ready(self, device: int) -> Job[Readiness, None]:
-        readiness = Readiness(device, self.options.dtypes, self._with_torch)
+        readiness = Readiness(device, self.options.dtypes, self._needs_torch)
         return Job(bench_worker.get_ready, readiness, "Getting the bench ready")
 
     @property
-    def _with_torch(self) -> bool:
+    def _needs_torch(self) -> bool:
         return self.options.needs_torch or self._asks_torch
 
+    @property
+    def _goes_with_torch(self) -> bool:
+        return self.options.needs_torch or (self._asks_torch and not self.stays)
+
     def _worker(self, device: int) -> Worker:
-        return self.trials.worker(device, with_torch=self._with_torch)
+        return self.trials.worker(device, with_torch=self._goes_with_torch)
 
     def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
         """Return the times of each in turns; see `Bench.interleave`."""
@@ -272,7 +276,7 @@ class WorkerBench:
         device, job = self._setup.device, Job(bench_worker.close, None, "Closing the bench")
         worker = self._worker(device)
         if worker.pid is None:  # an interrupt ended it with its job, so it holds nothing; nobody waits for the next one
-            self.trials.start(device, with_torch=self._with_torch)
+            self.trials.start(device, with_torch=self._goes_with_torch)
         else:
             with suppress(WorkerError):
                 worker.run(job, _START_S)
@@ -328,7 +332,7 @@ class WorkerBench:
         """
         worker = self._worker(device)
         try:
-            self.trials.wait_ready(device, with_torch=self._with_torch)
+            self.trials.wait_ready(device, with_torch=self._goes_with_torch)
             worker.run(self._getting_ready(device), _START_S)
         except (WorkerTimeout, WorkerDied) as exc:
             raise WorkerError(exc.message, detail=exc.detail) from exc
@@ -345,9 +349,8 @@ class WorkerBench:
         self._await_worker(device)
         exported = IpcExport(device, self._common.mutated, behind=self._common.behind)
         values = IpcExport(device, frozenset())
-        name = f"{id(self)}.{next(self._names)}"
-        setup = self._common.setup(name, self.options, exported, values)
-        if not self._with_torch and needs_torch(setup):  # no launch is to pay for its import
+        setup = self._common.setup(uuid4().hex, self.options, exported, values)
+        if not self._needs_torch and needs_torch(setup):  # no launch is to pay for its import
             self._asks_torch = True
             self._await_worker(device)
         torch.cuda.synchronize(device)

@@ -60,7 +60,7 @@ class Sampler:
             opened = worker.run(Job(sampling_worker.open_session, None, "Starting the profiler"), _START_S)
             if opened.refused:
                 raise Refused(remedy(opened.refused))
-            bench: Bench = WorkerBench(BenchOptions(name, self.timeout_s, compares=False), trials)
+            bench: Bench = WorkerBench(BenchOptions(name, self.timeout_s, compares=False), trials, stays=True)
             try:
                 bench.interleave([implementation], rounds)
             finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
 
 import pytest
 import torch
@@ -129,6 +130,11 @@ def test_a_view_of_more_dimensions_than_kernels_know_is_filled_and_nothing_betwe
     theirs[inner] = 1
     driver.synchronize()
     assert torch.equal(ours, theirs)
+
+
+def test_a_device_is_the_one_that_torch_calls_so() -> None:
+    device = torch.cuda.current_device()
+    assert driver.uuid_of(device) == UUID(str(torch.cuda.get_device_properties(device).uuid)).bytes
 
 
 def test_memory_is_exported_from_a_thread_that_has_no_context() -> None:

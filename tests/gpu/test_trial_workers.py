@@ -9,9 +9,11 @@ import pytest
 import torch
 
 import kernellab
+from kernellab.errors import UsageError
 from kernellab.gpu.driver import IpcHandle
 from kernellab.gpu.trial import GPU_WORKER, GPU_WORKER_WITH_TORCH, GpuTrials
-from kernellab.gpu.trial_job import Ending, Memory, Placing, TrialJob, TrialOutcome
+from kernellab.gpu.trial_job import Ending, Memory, Placing, TrialJob, TrialOutcome, WarmUp
+from kernellab.gpu.worker import require_same
 from kernellab.launch.trial import TrialRequest
 from kernellab.target import parse_target
 from kernellab.workers.worker import Job, WorkerKind
@@ -43,6 +45,7 @@ def test_what_only_torch_can_map_is_tried_where_torch_is_imported_already(
     lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch, memory: Memory, kind: WorkerKind, ending: Ending
 ) -> None:
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr("kernellab.gpu.trial.uuid_of", lambda device: b"")
     started: list[bool] = []
     monkeypatch.setattr(GpuTrials, "start", lambda self, device, *, with_torch=False: started.append(with_torch))
     workers: dict[WorkerKind, Any] = {each: FakeWorker(ending) for each in (GPU_WORKER, GPU_WORKER_WITH_TORCH)}
@@ -55,6 +58,12 @@ def test_what_only_torch_can_map_is_tried_where_torch_is_imported_already(
     assert workers.pop(kind).asked == ["warm_up", "try_launch", *["close"] * is_lost]
     assert [each.asked for each in workers.values()] == [[]]
     assert started == [kind is GPU_WORKER_WITH_TORCH] * is_lost
+
+
+def test_a_worker_that_numbers_devices_in_another_way_is_refused() -> None:
+    require_same(WarmUp(0, (9, 0), b"one"), b"one")
+    with pytest.raises(UsageError, match="cuda:0 of this process is another GPU for its worker: CUDA_VISIBLE_DEVICES"):
+        require_same(WarmUp(0, (9, 0), b"one"), b"two")
 
 
 @pytest.mark.parametrize(("target", "is_tried"), [("cuda:90", True), ("hip:gfx942", False)])

@@ -232,3 +232,12 @@ def test_a_bench_gives_its_memory_back_before_the_next_one_takes_any() -> None:
         with pytest.raises(TooLarge):
             bench.of(replace(SETUP, name="another"))
     assert held == [None, None]
+
+
+def test_a_closed_bench_leaves_nothing_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    emptied: list[bool] = []
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: emptied.append(True))
+    for is_initialized in (False, True):
+        monkeypatch.setattr("torch.cuda.is_initialized", lambda answer=is_initialized: answer)
+        OnlyBench(lambda setup: Gpu().bench()).close()
+        assert emptied == [True] * is_initialized

@@ -114,7 +114,7 @@ def worker_bench(worker: FakeWorker) -> WorkerBench:
     trials: Any = SimpleNamespace(
         worker=lambda device, with_torch: worker,
         start=lambda device, with_torch: worker.starts.append(device),
-        wait_ready=lambda device, with_torch: worker.run(Job(warm_up, WarmUp(device, (9, 0)), "the worker"), 1.0),
+        wait_ready=lambda device, with_torch: worker.run(Job(warm_up, WarmUp(device, (9, 0), b""), "the worker"), 1.0),
     )
     return WorkerBench(BenchOptions("copy", 1.0, dtypes=(("float32", 4),), device=0), trials)
 
@@ -131,25 +131,41 @@ def test_what_only_torch_can_map_or_compare_is_told_before_anything_is_timed() -
     assert not needs_torch(replace(plain, outputs=(VIEW, few_bits), left_out=frozenset({1})))
 
 
-def test_memory_that_only_torch_can_map_is_timed_by_a_worker_that_has_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stays", [False, True])
+def test_memory_that_only_torch_can_map_is_timed_where_torch_is_imported_already(
+    monkeypatch: pytest.MonkeyPatch, stays: bool
+) -> None:
     monkeypatch.setattr("kernellab.gpu.ipc.IpcExport._check", lambda self, name, tensor: None)  # these lie on the CPU
     monkeypatch.setattr("kernellab.gpu.ipc.IpcExport._handle_of_torch", lambda self, index, storage: (torch.empty, ()))
     monkeypatch.setattr("torch.cuda.synchronize", lambda device: None)
-    asked: list[tuple[str, bool]] = []
+    asked: list[tuple[str, bool, bool]] = []
 
     def worker(device: int, with_torch: bool) -> Any:
         def run(job: Job[Any, Any], timeout_s: float) -> list[BenchTiming]:
-            asked.append((job.handler.__name__, with_torch))
+            asked.append((job.handler.__name__, with_torch, getattr(job.payload, "needs_torch", False)))
             return []
 
         return SimpleNamespace(pid=1, run=run)
 
     trials: Any = SimpleNamespace(worker=worker, wait_ready=lambda device, with_torch: None)
     launch: Any = SimpleNamespace(**{**vars(LAUNCH), "arguments": {"x": torch.zeros(4)}})
-    bench = WorkerBench(BenchOptions("copy", 1.0, device=0, placed=lambda implementation: launch), trials)
+    options = BenchOptions("copy", 1.0, device=0, placed=lambda implementation: launch)
+    bench = WorkerBench(options, trials, stays=stays)
     bench.interleave([CANDIDATE], 3)
     bench.close()
-    assert asked == [("get_ready", False), ("get_ready", True), ("rounds", True), ("close", True)]
+    elsewhere = not stays
+    assert asked == [
+        ("get_ready", False, False),
+        ("get_ready", elsewhere, True),
+        ("rounds", elsewhere, False),
+        ("close", elsewhere, False),
+    ]
+
+
+def test_no_two_setups_have_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.synchronize", lambda device: None)
+    names = [worker_bench(FakeWorker())._made_setup().name for _ in range(20)]  # objects of one address, often
+    assert len(set(names)) == 20
 
 
 def its_thread() -> threading.Thread:
