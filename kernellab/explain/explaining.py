@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernellab.explain.compute_rules import COMPUTE_RULES
 from kernellab.explain.facts import Facts
@@ -11,6 +11,7 @@ from kernellab.explain.gain import finding_of
 from kernellab.explain.memory_rules import MEMORY_RULES
 from kernellab.explain.model import Bottleneck, Times, bound_of, floor_seconds, times_of
 from kernellab.explain.result import Cause, Explanation, PerformanceFinding
+from kernellab.profile.samples import Stall
 
 RULES = (*MEMORY_RULES, *COMPUTE_RULES)
 _MOST_FINDINGS = 5
@@ -65,10 +66,14 @@ def findings_of(facts: Facts) -> list[PerformanceFinding]:
 
 
 def _weight(finding: PerformanceFinding, facts: Facts) -> float:
-    """Return what findings are ordered by: the middle of the gain, raised where samples fall on the line."""
+    """Return what findings are ordered by: the middle of the gain, raised where samples bear it out.
+
+    That is where they fall on the line, and where the warps wait for what the cause makes them wait for.
+    """
     low, high = finding.gain
-    sampled = facts.line_shares.get(finding.line or -1, 0.0)
-    return math.sqrt(low * high) * (1 + 0.3 * sampled)
+    on_line = facts.line_shares.get(finding.line or -1, 0.0)
+    waiting = sum(facts.stalls.get(stall, 0.0) for stall in _STALLS_OF_CAUSE.get(finding.cause, ()))
+    return math.sqrt(low * high) * (1 + 0.3 * on_line + 0.3 * waiting)
 
 
 def _roots_first(found: Sequence[PerformanceFinding]) -> list[PerformanceFinding]:
@@ -92,6 +97,19 @@ def share_of_limit(facts: Facts) -> float | None:
     return min(1.0, floor_seconds(facts) / facts.time_s)
 
 
+_FOR_MEMORY = (Stall.MEMORY, Stall.MEMORY_QUEUE)
+_STALLS_OF_CAUSE: Mapping[Cause, tuple[Stall, ...]] = {
+    Cause.UNCOALESCED: _FOR_MEMORY,
+    Cause.NARROW: _FOR_MEMORY,
+    Cause.REREAD: _FOR_MEMORY,
+    Cause.ORDER: _FOR_MEMORY,
+    Cause.NO_PIPELINE: (Stall.MEMORY,),
+    Cause.SPILLS: _FOR_MEMORY,
+    Cause.CONFLICTS: (Stall.SHARED, Stall.SHARED_QUEUE),
+    Cause.REDUCTION: (Stall.BARRIER, Stall.SHARED),
+    Cause.ARITHMETIC: (Stall.PIPE, Stall.RESULT, Stall.ISSUING, Stall.TURN),
+    Cause.NO_TENSOR_CORES: (Stall.PIPE, Stall.RESULT, Stall.ISSUING, Stall.TURN),
+}
 _BOUND_OF_CAUSE = {
     Cause.FEW_PROGRAMS: Bottleneck.PROGRAMS,
     Cause.LAST_WAVE: Bottleneck.WAVE,

@@ -212,7 +212,6 @@ class Facts:
     footprint_bytes: float = 0.0
     dram_bytes: float | None = None
     loop_trips: float = 0.0
-    serial_trips: float = 0.0
     has_traffic: bool = False
     time_s: float | None = None
     stalls: Mapping[str, float] = field(default_factory=dict)

@@ -249,6 +249,16 @@ def test_at_most_five_findings_come_with_the_largest_first() -> None:
     assert 2 <= len(answer.findings) <= 5
 
 
+def test_samples_move_a_finding_up_that_they_bear_out() -> None:
+    lines = (LineFacts(5, 4e9, {}, frozenset({"division"})),)
+    level = facts(access(16, lanes_off=0.59, tile_bytes=16384.0), lines=lines)
+    assert [each.cause for each in explained(level).findings] == [Cause.ARITHMETIC, Cause.MASKED]
+    sampled = replace(level, line_shares={3: 1.0})
+    assert explained(sampled).findings[0].cause is Cause.MASKED
+    waiting = replace(sampled, stalls={"pipe busy": 0.9}, line_shares={5: 0.9})
+    assert explained(waiting).findings[0].cause is Cause.ARITHMETIC
+
+
 def test_without_a_gpu_it_says_what_it_cannot_know() -> None:
     told = explained(replace(facts(), has_traffic=False)).unknown
     assert any("Without a GPU" in each for each in told)
