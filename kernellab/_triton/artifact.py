@@ -6,11 +6,12 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import triton
 from triton import knobs
-from triton.backends.nvidia.driver import CudaDriver, CudaLauncher, CudaUtils
+from triton.backends.driver import DriverBase
 from triton.compiler import CompiledKernel
 from triton.runtime.driver import driver
 from triton.runtime.errors import OutOfResources
@@ -83,23 +84,25 @@ def bring_scratch(allocate: Callable[[int], Any]) -> None:
     triton.set_allocator(lambda size_bytes, alignment, stream: allocate(size_bytes))
 
 
-class _WithoutTorch(CudaDriver):  # type: ignore[misc]
-    """Triton's driver of NVIDIA's GPUs on the default stream; its own asks torch for device and stream."""
+@lru_cache(maxsize=1)
+def _driver_without_torch(
+    current_device: Callable[[], int], capability_of: Callable[[int], tuple[int, int]]
+) -> DriverBase:
+    """Return Triton's driver of NVIDIA's GPUs on the default stream; its constructor would ask torch for all that."""
+    from triton.backends.nvidia.driver import CudaDriver, CudaLauncher, CudaUtils  # a build for others has none
 
-    def __init__(self, current_device: Callable[[], int], capability_of: Callable[[int], tuple[int, int]]) -> None:
-        self.utils = CudaUtils()
-        self.launcher_cls = CudaLauncher
-        self.get_current_device = current_device
-        self.get_device_capability = capability_of
-        self.get_current_stream = lambda device: 0
+    made = CudaDriver.__new__(CudaDriver)
+    made.utils, made.launcher_cls = CudaUtils(), CudaLauncher
+    made.get_current_device, made.get_device_capability = current_device, capability_of
+    made.get_current_stream = lambda device: 0
+    return made
 
 
 def use_driver_without_torch(
     current_device: Callable[[], int], capability_of: Callable[[int], tuple[int, int]]
 ) -> None:
     """Let Triton launch in a process that has no torch, on the device that ``current_device`` tells."""
-    if not isinstance(driver._active, _WithoutTorch):
-        driver.set_active(_WithoutTorch(current_device, capability_of))
+    driver.set_active(_driver_without_torch(current_device, capability_of))
 
 
 @contextmanager

@@ -77,6 +77,9 @@ def compile_ahead(capability: tuple[int, int]) -> Ahead:
 
 
 def _compile_and_exit(name: str, capability: tuple[int, int], element: str, flags: Mapping[str, bool]) -> NoReturn:
+    silent = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):  # what the compiler prints is not to be taken for what a kernel does
+        os.dup2(silent, stream)
     try:
         device_kernel(name, capability, element, **flags)
     finally:

@@ -176,6 +176,8 @@ class IpcExport:
         if index is None:
             index = self._indices[address] = len(self._storages)
             self._storages.append(storage)
+        elif address and storage.nbytes() > self._storages[index].nbytes():  # a part was shared by dlpack
+            self._storages[index] = storage
         self.names.setdefault(index, []).append(name)
         if self.mutated is None or name in self.mutated:
             self._written.add(index)

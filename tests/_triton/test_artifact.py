@@ -1,14 +1,17 @@
-"""How long a kernel stays loaded that was made from its files."""
+"""How long a kernel stays loaded that was made from its files, and what is asked of Triton for that."""
 
 from __future__ import annotations
 
 import gc
+import importlib.util
+import sys
 import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from kernellab._triton import artifact
 from kernellab._triton.artifact import relauncher, unload_with
 
 
@@ -56,3 +59,15 @@ def test_what_a_handle_has_loaded_goes_with_it_once(handle: Handle, expected: li
     assert unloaded == []
     del own
     assert unloaded == expected
+
+
+def test_a_triton_that_was_built_for_other_gpus_serves_all_but_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton.backends.nvidia.driver", None)
+    spec = importlib.util.spec_from_file_location("artifact_again", artifact.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    again = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "artifact_again", again)
+    spec.loader.exec_module(again)
+    with pytest.raises(ImportError):
+        again.use_driver_without_torch(lambda: 0, lambda device: (9, 0))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -163,3 +166,14 @@ def test_a_kernel_is_kept_and_one_that_is_broken_written_anew(tmp_path: Path, mo
         kept.write_bytes(broken)
         assert device_kernel("keep_busy", (9, 0)) == first
         assert kept.read_bytes() == whole
+
+
+def test_what_compilers_print_is_not_taken_for_the_output_of_a_kernel(tmp_path: Path) -> None:
+    code = (
+        "from kernellab._triton import device_binaries; device_binaries._USUAL = (('keep_busy', 'u8', {}),); "
+        "device_binaries.compile_ahead((9, 0)).wait()"
+    )
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "MLIR_ENABLE_DUMP": "1"}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, timeout=60)
+    assert list(tmp_path.glob("kernellab-*/*.cubin"))
+    assert ended.stdout + ended.stderr == b""

@@ -13,7 +13,7 @@ from kernellab.errors import LaunchError, OutOfBounds, RunError
 from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.gpu.trial import trial_error
 from kernellab.gpu.trial_job import Damage, Ending, Placing, TrialOutcome
-from kernellab.launch.arguments import ScalarSpec, TupleSpec
+from kernellab.launch.arguments import ScalarSpec, TensorSpec, TupleSpec
 from kernellab.launch.trial import TrialRequest
 from kernellab.settings import read_settings
 from tests import samples
@@ -133,3 +133,14 @@ def test_isolation_is_a_setting(text: str | None, isolates: bool) -> None:
 def test_progress_is_a_setting() -> None:
     assert read_settings({}).progress
     assert not read_settings({"KERNELLAB_PROGRESS": "0"}).progress
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_storages_at_one_address_the_larger_one_goes_along(monkeypatch: pytest.MonkeyPatch, order: int) -> None:
+    monkeypatch.setattr("kernellab.gpu.ipc.IpcExport._check", lambda self, name, tensor: None)  # these lie on the CPU
+    whole = torch.zeros(100)
+    part = torch.from_dlpack(whole[:10])  # type: ignore[attr-defined]
+    exported = IpcExport(0, frozenset())
+    specs = dict(exported.specs(dict(list({"whole": whole, "part": part}.items())[::order])))
+    assert {spec.storage for spec in specs.values() if isinstance(spec, TensorSpec)} == {0}
+    assert [storage.nbytes() for storage in exported.storages] == [400]
