@@ -5,9 +5,9 @@ dimension i of the value is dimension ``dims[i]`` of the tensor. So one range, o
 columns, is two terms. Along a dimension of size 1 a term has the same value in all lanes, as broadcasting makes it.
 
 The largest value of a form under inequalities is found by elimination: where ``g <= 0`` and ``f = k g + r`` with a
-positive ``k``, ``f`` is at most ``r``. Each way to cancel a term gives a bound, and the least of these counts. It is
-one of the real numbers, and so never less than that of the integers (Schrijver, *Theory of Linear and Integer
-Programming*, chapter 7: weak duality); where inequalities are left out, it is only larger.
+positive integer ``k``, ``f`` is at most ``r``. Each way to cancel a term gives a bound, and the least of these counts.
+It is never less than the largest value (Schrijver, *Theory of Linear and Integer Programming*, chapter 7: weak
+duality); where inequalities are left out, or more would have to be added up, it is only larger.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 Interval = tuple[int, int]
 """The least and the greatest value."""
@@ -27,7 +26,7 @@ Term = tuple[int, Dims]
 Ranges = Mapping[int, Interval]
 """The interval of each value that is a term."""
 
-_MOST_CANCELLED = 4
+_MOST_CANCELLED = 3
 _MOST_INEQUALITIES = 12
 
 
@@ -115,16 +114,14 @@ def bounds_of(form: Form, ranges: Ranges, conditions: Iterable[Condition] = ()) 
     inequalities = [each for each in conditions if isinstance(each, Form)]
     highest = _greatest(form, ranges, inequalities, _MOST_CANCELLED)
     lowest = -_greatest(form.times(-1), ranges, inequalities, _MOST_CANCELLED)
-    return math.ceil(lowest), math.floor(highest)
+    return lowest, highest
 
 
-_Weights = dict[Term, Fraction]
+_Weights = dict[Term, int]
 
 
-def _greatest(form: Form, ranges: Ranges, inequalities: Sequence[Form], depth: int) -> Fraction:
-    near = _near(form, inequalities)
-    weights = {term: Fraction(coefficient) for term, coefficient in form.terms}
-    return _eliminated(weights, Fraction(form.constant), ranges, near, depth)
+def _greatest(form: Form, ranges: Ranges, inequalities: Sequence[Form], depth: int) -> int:
+    return _eliminated(dict(form.terms), form.constant, ranges, _near(form, inequalities), depth)
 
 
 def _near(form: Form, inequalities: Sequence[Form]) -> list[Form]:
@@ -140,22 +137,21 @@ def _near(form: Form, inequalities: Sequence[Form]) -> list[Form]:
     return found
 
 
-def _eliminated(
-    weights: _Weights, constant: Fraction, ranges: Ranges, inequalities: Sequence[Form], depth: int
-) -> Fraction:
+def _eliminated(weights: _Weights, constant: int, ranges: Ranges, inequalities: Sequence[Form], depth: int) -> int:
     best = constant
     for (value, _), weight in weights.items():
         best += weight * ranges[value][weight > 0]
     if not depth:
         return best
     for position, each in enumerate(inequalities):
-        rest = [*inequalities[:position], *inequalities[position + 1 :]]
+        rest, tried = [*inequalities[:position], *inequalities[position + 1 :]], set[int]()
         for term, coefficient in each.terms:
-            factor = weights.get(term, Fraction(0)) / coefficient
-            if factor > 0:
+            factor, remainder = divmod(weights.get(term, 0), coefficient)
+            if factor > 0 and not remainder and factor not in tried:
+                tried.add(factor)
                 left = dict(weights)
                 for other, own in each.terms:
-                    left[other] = left.get(other, Fraction(0)) - factor * own
+                    left[other] = left.get(other, 0) - factor * own
                 left = {other: weight for other, weight in left.items() if weight}
                 best = min(best, _eliminated(left, constant - factor * each.constant, ranges, rest, depth - 1))
     return best

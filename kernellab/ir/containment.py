@@ -342,7 +342,8 @@ class _Walk:
         guesses = [Carried(self._seen(start)) for start in starts]
         was_final, outer = self.is_final, self.rounds
         self.is_final, self.rounds = False, outer * rounds if self._is_decided(operation) else outer
-        for passes in range(_MOST_PASSES + len(starts)):
+        carries = any(guess.start is not None for guess in guesses)
+        for passes in range(_MOST_PASSES + len(starts) if carries else 0):
             is_settled = True
             self.values.known[block.arguments[0]] = counter
             self._enter(carried, guesses, _turn(operation))
@@ -351,10 +352,11 @@ class _Walk:
                 is_settled &= guess.holds(self.values, value, seen, may_widen=passes < _MOST_PASSES - 2)
             if is_settled:
                 break
-        else:
+        else:  # what is not settled, or nothing, is not known
             guesses = [Carried(None) for _ in starts]
         self.is_final = was_final
-        if was_final:
+        if was_final or not carries:
+            self.values.known[block.arguments[0]] = counter
             self._enter(carried, guesses, _turn(operation))
             self._body(operation, 0, facts)
         self.rounds = outer

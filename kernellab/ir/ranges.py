@@ -94,7 +94,8 @@ class Values:
         width = self.width(value)
         if width is None:
             return None
-        return Number(form, given) if _is_in(self.bounds(form), limits(width)) else self.within(value, limits(width))
+        fits = any(_is_in(bounds_of(form, self.ranges, known), limits(width)) for known in ((), self.context))
+        return Number(form, given) if fits else self.within(value, limits(width))
 
     def bounds(self, form: Form) -> Interval:
         """Return an interval that holds every value of a form in the region that is run."""
