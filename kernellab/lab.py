@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, compile_job, evict, is_writable
+from kernellab.compile.probing import compiled_targets, named_target
 from kernellab.compile.types import Compiled
 from kernellab.errors import StoreError
 from kernellab.gpu.trial import trials_on
@@ -26,7 +27,7 @@ from kernellab.launch.runtime import Runtime
 from kernellab.registry import LoadedVersion, Registry, define, keep, remember
 from kernellab.settings import read_settings
 from kernellab.store import Store
-from kernellab.target import DEFAULT_TARGET, Target, parse_target
+from kernellab.target import DEFAULT_TARGET, Target, parse_target, well_formed_target
 from kernellab.workers.forks import Scratch, at_fork, rlock
 from kernellab.workers.uninterrupted import uninterrupted
 from kernellab.workers.worker import Pool, Worker
@@ -53,8 +54,7 @@ class Lab:
     """A place to compile, explain and run kernels.
 
     ``target`` is what is compiled for: ``cuda:90``, ``hip:gfx942``; None means the GPU if there is one, else
-    ``cuda:90``. ``store`` is the folder of everything persistent, ``":memory:"``, or None for the default place.
-    No process is started before it is needed, or before `start`.
+    ``cuda:90``. ``store`` is the folder of all that lasts, ``":memory:"``, or None. Processes start when needed.
 
     Raises:
         UnknownTarget: Triton has no backend for ``target``.
@@ -62,8 +62,8 @@ class Lab:
 
     def __init__(self, target: str | None = None, store: str | Path | None = None) -> None:
         self.settings = read_settings()
-        wanted = target or self.settings.target
-        self._wanted = parse_target(str(wanted)) if wanted else None
+        wanted = str(target or self.settings.target or "")
+        self._wanted = (well_formed_target(wanted) or parse_target(wanted)) if wanted else None
         self._scratch = uninterrupted(Scratch) if store == ":memory:" else None
         folder = self._scratch.path if self._scratch else Path(store) if store else self.settings.store
         self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
@@ -123,6 +123,10 @@ class Lab:
     def use_target(self, target: str) -> Target:
         """Compile for ``target`` from now on. With a GPU, launches stay on it and the cards show ``target``."""
         return self.launches.use(self._parsed(target))
+
+    def targets(self) -> tuple[str, ...]:
+        """Return the targets that the installed Triton compiles for, which a compile for each tells; it is kept."""
+        return compiled_targets(self.compiler)
 
     @property
     def launches(self) -> Runtime:
@@ -320,7 +324,7 @@ class Lab:
         kernel = kernel if isinstance(kernel, str | int) else self.bind(kernel)
         own = {"over": over, "inputs": inputs, "versus": versus, "where": where, "flops": flops, "bytes": bytes}
         own |= {"check": check, "rounds": rounds, "timeout_s": timeout_s}
-        spec = spec_of(self.kernels, self._device, kernel, grid, args, {**meta, **own})
+        spec = spec_of(self.kernels, self.launches.device, kernel, grid, args, {**meta, **own})
         best = partial(best_of, self.launches, self.kernels)
         return benchmark(self.launches, self.kernels, self.bind, best, spec)
 
@@ -357,7 +361,7 @@ class Lab:
         """
         from kernellab.benchmark.comparison import ComparisonEnvironment, compare_kernels
 
-        return compare_kernels(self.kernels, ComparisonEnvironment(self._device, self.launches), left, right)
+        return compare_kernels(self.kernels, ComparisonEnvironment(self.launches.device, self.launches), left, right)
 
     def frame(self, table: str) -> Any:
         """Return ``kernels``, ``launches`` or ``measurements`` of the whole history as a DataFrame.
@@ -383,7 +387,7 @@ class Lab:
         from kernellab.export.write import Facilities, export
         from kernellab.views.cards.kernels import report_page
 
-        facilities = Facilities(self.compile, self._device, report_page)
+        facilities = Facilities(self.compile, self.launches.device, report_page)
         return export(self.kernels, facilities, kernel, to, kind)
 
     def export_measurements(self, kernel: str | int | None, path: str | Path, /) -> int:
@@ -466,21 +470,17 @@ class Lab:
         self._spare = uninterrupted(Scratch)
         return self._spare.path / "artifacts"
 
-    @property
-    def _device(self) -> str:
-        return "cpu" if self.launches.is_offline() else "cuda"
-
     def _parsed(self, target: str | None) -> Target:
-        return self.target if target is None else parse_target(str(target))
+        return self.target if target is None else named_target(self.compiler, str(target))
 
     def _resolved(self) -> Runtime:
         from kernellab._triton.offline import gpu_target_of_machine
 
-        gpu = gpu_target_of_machine()
-        if gpu is not None and self._wanted in {None, gpu}:
+        if (gpu := gpu_target_of_machine()) is not None and self._wanted in {None, gpu}:
             trials = trials_on(gpu, self.settings, self.kernels.store.trials)
             return Runtime(self.compiler, self._interpreter.run, gpu, trials=trials, tune=self._best_config)
-        launches = Runtime(self.compiler, self._interpreter.run, self._wanted or parse_target(DEFAULT_TARGET))
+        target = named_target(self.compiler, str(self._wanted or DEFAULT_TARGET))
+        launches = Runtime(self.compiler, self._interpreter.run, target)
         launches.go_offline()
         return launches
 

@@ -27,10 +27,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """What one multiprocessor (SM, or CU) of an architecture can hold, and what one block may ask for.
+    """What one multiprocessor (SM, CU, or the WGP of RDNA) can hold, and what one block may ask for.
 
     Bytes for shared memory, 32-bit registers for register counts. ``reserved_shared_bytes`` is what the system takes
-    of the shared memory of each block.
+    of the shared memory of each block. Registers are given to warps of ``warp_threads``, in units, by four schedulers.
+    ``blocks_of_one_warp`` is given where these need no barrier and more of them reside. ``scalar_registers`` are those
+    of a scheduler, where they can bound the occupancy. ``tensor_memory_columns`` are those of Blackwell's TMEM.
     """
 
     shared_bytes_per_block: int
@@ -42,12 +44,17 @@ class DeviceLimits:
     threads_per_multiprocessor: int
     blocks_per_multiprocessor: int
     threads_per_block: int = 1024
+    warp_threads: int = 32
+    shared_allocation_unit: int = 128
+    blocks_of_one_warp: int | None = None
+    scalar_registers: int | None = None
+    tensor_memory_columns: int | None = None
 
 
 _KIB = 1024
 
 
-def _cuda(block_kib: int, sm_kib: int, threads: int, blocks: int) -> DeviceLimits:
+def _cuda(block_kib: int, sm_kib: int, threads: int, blocks: int, tensor_memory: int | None = None) -> DeviceLimits:
     return DeviceLimits(
         shared_bytes_per_block=block_kib * _KIB,
         shared_bytes_per_multiprocessor=sm_kib * _KIB,
@@ -57,12 +64,14 @@ def _cuda(block_kib: int, sm_kib: int, threads: int, blocks: int) -> DeviceLimit
         max_registers_per_thread=255,
         threads_per_multiprocessor=threads,
         blocks_per_multiprocessor=blocks,
+        tensor_memory_columns=tensor_memory,
     )
 
 
 # Shared memory per block (opt-in) and per multiprocessor in KiB, resident threads and resident blocks; checked against
 # the architecture traits of NVIDIA's CCCL (libcudacxx, cuda/__device/arch_traits.h) and, for 90, against a device.
 # https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/compute-capabilities.html
+# Tensor memory has 512 columns: https://docs.nvidia.com/cuda/parallel-thread-execution/#tensor-memory
 _CUDA_LIMITS = {
     75: _cuda(64, 64, 1024, 16),
     80: _cuda(163, 164, 2048, 32),
@@ -70,16 +79,66 @@ _CUDA_LIMITS = {
     87: _cuda(163, 164, 1536, 16),
     89: _cuda(99, 100, 1536, 24),
     90: _cuda(227, 228, 2048, 32),
-    100: _cuda(227, 228, 2048, 32),
-    103: _cuda(227, 228, 2048, 32),
-    110: _cuda(227, 228, 1536, 24),
+    100: _cuda(227, 228, 2048, 32, tensor_memory=512),
+    103: _cuda(227, 228, 2048, 32, tensor_memory=512),
+    110: _cuda(227, 228, 1536, 24, tensor_memory=512),
     120: _cuda(99, 100, 1536, 24),
     121: _cuda(99, 100, 1536, 24),
 }
 
-# LDS per workgroup; registers are not modelled, since no tool in Triton's wheel reports them for AMD.
-# AMD CDNA 2, 3 and 4 instruction set guides: 64 KiB of LDS per CU, 160 KiB on CDNA 4.
-_HIP_SHARED_KIB = {"gfx90a": 64, "gfx942": 64, "gfx950": 160}
+
+def _cdna(lds_kib: int, lds_unit: int) -> DeviceLimits:
+    """Return the limits of a compute unit with four SIMDs, each of 512 registers for 64 lanes and 8 waves at most."""
+    return DeviceLimits(
+        shared_bytes_per_block=lds_kib * _KIB,
+        shared_bytes_per_multiprocessor=lds_kib * _KIB,
+        reserved_shared_bytes=0,
+        registers_per_multiprocessor=4 * 512 * 64,
+        register_allocation_unit=8 * 64,
+        max_registers_per_thread=512,
+        threads_per_multiprocessor=4 * 8 * 64,
+        blocks_per_multiprocessor=16,
+        warp_threads=64,
+        shared_allocation_unit=lds_unit,
+        blocks_of_one_warp=32,
+        scalar_registers=800,
+    )
+
+
+def _wave32(registers: int, unit: int, block_kib: int, lds_kib: int, lds_unit: int, most: int = 256) -> DeviceLimits:
+    """Return the limits of four SIMDs that share LDS, each of so many registers for 32 lanes and 16 waves at most."""
+    return DeviceLimits(
+        shared_bytes_per_block=block_kib * _KIB,
+        shared_bytes_per_multiprocessor=lds_kib * _KIB,
+        reserved_shared_bytes=0,
+        registers_per_multiprocessor=4 * registers * 32,
+        register_allocation_unit=unit * 32,
+        max_registers_per_thread=most,
+        threads_per_multiprocessor=4 * 16 * 32,
+        blocks_per_multiprocessor=32,
+        shared_allocation_unit=lds_unit,
+        blocks_of_one_warp=64,
+    )
+
+
+# Those of LLVM's AMDGPU backend, whose occupancy for growing counts of registers and bytes of LDS they give: the
+# functions of AMDGPUBaseInfo.cpp (getTotalNumVGPRs, getVGPRAllocGranule, getMaxWavesPerEU, getMaxWorkGroupsPerCU,
+# getLdsDwGranularity). On CDNA, accumulation registers are part of the 512. RDNA runs in WGP mode, LLVM's default.
+# https://github.com/llvm/llvm-project/blob/main/llvm/lib/Target/AMDGPU/Utils/AMDGPUBaseInfo.cpp
+_HIP_LIMITS = {
+    "gfx90a": _cdna(64, 512),
+    "gfx942": _cdna(64, 512),
+    "gfx950": _cdna(160, 1280),
+    "gfx1100": _wave32(1536, 24, 64, 128, 512),
+    "gfx1101": _wave32(1536, 24, 64, 128, 512),
+    "gfx1102": _wave32(1024, 16, 64, 128, 512),
+    "gfx1103": _wave32(1024, 16, 64, 128, 512),
+    "gfx1150": _wave32(1024, 16, 64, 128, 512),
+    "gfx1151": _wave32(1536, 24, 64, 128, 512),
+    "gfx1200": _wave32(1536, 24, 64, 128, 512),
+    "gfx1201": _wave32(1536, 24, 64, 128, 512),
+    "gfx1250": _wave32(1024, 16, 320, 320, 2048, most=1024),
+}
 
 
 def parse_target(text: str) -> Target:
@@ -88,12 +147,23 @@ def parse_target(text: str) -> Target:
     Raises:
         UnknownTarget: the text has another form, or the architecture is not in the tables of this module.
     """
-    match = re.fullmatch(r"(cuda):(?:sm_?)?(\d+)a?|(hip):(gfx\w+)", text.strip())
-    if match and match[1] and int(match[2]) in _CUDA_LIMITS:
-        return Target("cuda", int(match[2]), 32)
-    if match and match[3] and match[4] in _HIP_SHARED_KIB:
-        return Target("hip", match[4], 64)
+    target = well_formed_target(text)
+    if target is not None and str(target) in known_targets():
+        return target
     raise UnknownTarget(f"target is {text!r}; expected one of {', '.join(known_targets())}.{_hint(text)}")
+
+
+def well_formed_target(text: str) -> Target | None:
+    """Return the target that a text names by its form, whether the tables have it or not; None of any other form.
+
+    Architectures gfx9 have waves of 64, later ones those of 32 that Triton's backend takes.
+    """
+    match = re.fullmatch(r"(cuda):(?:sm_?)?(\d{2,3})a?|(hip):(gfx\d+[0-9a-f]{2})", text.strip())
+    if match is None:
+        return None
+    if match[1]:
+        return Target("cuda", int(match[2]), 32)
+    return Target("hip", match[4], 64 if re.fullmatch(r"gfx9..", match[4]) else 32)
 
 
 # https://developer.nvidia.com/cuda-gpus and https://rocm.docs.amd.com/en/latest/reference/gpu-arch-specs.html
@@ -127,6 +197,10 @@ _TARGET_OF_MODEL = {
     "mi325x": "hip:gfx942",
     "mi350x": "hip:gfx950",
     "mi355x": "hip:gfx950",
+    "rx7900xtx": "hip:gfx1100",
+    "strixhalo": "hip:gfx1151",
+    "rx9060xt": "hip:gfx1200",
+    "rx9070xt": "hip:gfx1201",
 }
 
 
@@ -142,7 +216,7 @@ def _hint(text: str) -> str:
 
 def known_targets() -> tuple[str, ...]:
     """Return every target that `parse_target` takes, in the order of the tables."""
-    return (*(f"cuda:{arch}" for arch in _CUDA_LIMITS), *(f"hip:{arch}" for arch in _HIP_SHARED_KIB))
+    return (*(f"cuda:{arch}" for arch in _CUDA_LIMITS), *(f"hip:{arch}" for arch in _HIP_LIMITS))
 
 
 # Where there is no device to ask: those of an H100.
@@ -150,14 +224,13 @@ MULTIPROCESSORS = 132
 
 
 def limits_of(target: Target) -> DeviceLimits | None:
-    """Return the limits of a target, or None where the tables lack its architecture (or its registers, for AMD)."""
-    return _CUDA_LIMITS.get(int(target.arch)) if target.backend == "cuda" else None
+    """Return the limits of a target, or None where the tables lack its architecture."""
+    if target.backend == "cuda":
+        return _CUDA_LIMITS.get(int(target.arch))
+    return _HIP_LIMITS.get(str(target.arch))
 
 
 def shared_bytes_limit(target: Target) -> int | None:
     """Return the shared memory that one block may ask for, in bytes, or None where it is not known."""
     limits = limits_of(target)
-    if limits is not None:
-        return limits.shared_bytes_per_block
-    kib = _HIP_SHARED_KIB.get(str(target.arch))
-    return None if kib is None else kib * _KIB
+    return None if limits is None else limits.shared_bytes_per_block

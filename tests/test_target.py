@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from kernellab.errors import UnknownTarget
-from kernellab.target import _TARGET_OF_MODEL, Target, known_targets, limits_of, parse_target, shared_bytes_limit
+from kernellab.target import (
+    _TARGET_OF_MODEL,
+    Target,
+    known_targets,
+    limits_of,
+    parse_target,
+    shared_bytes_limit,
+    well_formed_target,
+)
 
 
 @pytest.mark.parametrize("text", known_targets())
@@ -16,8 +24,16 @@ def test_usual_spellings_of_an_architecture_are_taken(text: str) -> None:
     assert parse_target(text) == Target("cuda", 90, 32)
 
 
-def test_amd_targets_have_waves_of_64() -> None:
+def test_cdna_has_waves_of_64_and_rdna_of_32() -> None:
     assert parse_target("hip:gfx942") == Target("hip", "gfx942", 64)
+    assert parse_target("hip:gfx1100") == Target("hip", "gfx1100", 32)
+
+
+def test_a_target_of_no_table_has_a_form_and_no_limits() -> None:
+    target = well_formed_target("hip:gfx1152")
+    assert target == Target("hip", "gfx1152", 32)
+    assert (limits_of(target), shared_bytes_limit(target)) == (None, None)
+    assert well_formed_target("hip:gfx1") is None
 
 
 @pytest.mark.parametrize("text", ["", "cuda", "cuda:", "cuda:9", "cuda:gfx942", "hip:90", "hip:gfx1", "rocm:gfx942"])
@@ -61,5 +77,8 @@ def test_shared_memory_per_block_is_known_for_every_target() -> None:
     assert all(limits.values())
 
 
-def test_registers_of_amd_are_unknown_rather_than_guessed() -> None:
-    assert limits_of(parse_target("hip:gfx942")) is None
+def test_only_blackwell_has_tensor_memory() -> None:
+    columns = {
+        text: limits.tensor_memory_columns for text in known_targets() if (limits := limits_of(parse_target(text)))
+    }
+    assert {text for text, count in columns.items() if count} == {"cuda:100", "cuda:103", "cuda:110"}

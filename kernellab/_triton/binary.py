@@ -29,6 +29,43 @@ def read_resources(cubin: Path) -> BinaryResources | None:
     return BinaryResources(int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
+_AMD_FIELDS = ("vgpr_count", "sgpr_count", "sgpr_spill_count", "private_segment_fixed_size", "group_segment_fixed_size")
+
+
+@dataclass(frozen=True, slots=True)
+class AmdResources:
+    """What the metadata of an AMD kernel declares: registers per lane and per wave, and bytes, as in `Resources`."""
+
+    registers: int
+    accumulation_registers: int | None
+    scalar_registers: int
+    scalar_spills: int
+    stack_bytes: int
+    spill_bytes: int
+    static_shared_bytes: int
+
+
+def read_amd_resources(amdgcn: str) -> AmdResources | None:
+    """Return what the metadata at the end of an AMD kernel's assembly declares; None where it has another form.
+
+    A spill is a store to scratch, of four bytes, and several may share their place there: so all of the stack at most.
+    https://llvm.org/docs/AMDGPUUsage.html#code-object-v3-metadata
+    """
+    found = {name: int(value) for name, value in re.findall(r"^\s+(?:- )?\.(\w+):\s+(\d+)\s*$", amdgcn, re.MULTILINE)}
+    if not found.keys() >= set(_AMD_FIELDS):
+        return None
+    stack = found["private_segment_fixed_size"]
+    return AmdResources(
+        registers=found["vgpr_count"],
+        accumulation_registers=found.get("agpr_count"),
+        scalar_registers=found["sgpr_count"],
+        scalar_spills=found["sgpr_spill_count"],
+        stack_bytes=stack,
+        spill_bytes=min(stack, 4 * found.get("vgpr_spill_count", 0)),
+        static_shared_bytes=found["group_segment_fixed_size"],
+    )
+
+
 @contextmanager
 def ptxas_log() -> Iterator[io.StringIO]:
     """Collect what ptxas says of the binary that is compiled meanwhile, on the standard output as Triton does it."""

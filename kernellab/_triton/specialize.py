@@ -12,10 +12,11 @@ from difflib import get_close_matches
 from typing import Any
 
 import triton
+import triton.language as tl
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
-from triton.runtime.jit import create_function_from_signature
+from triton.runtime.jit import MockTensor, create_function_from_signature
 
 from kernellab.errors import LaunchError, UsageError, first_line
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
@@ -89,6 +90,17 @@ def warm() -> None:
 @triton.jit
 def _nothing(n):  # type: ignore[no-untyped-def]
     pass
+
+
+def sample_launch() -> tuple[Any, tuple[Any, ...]]:
+    """Return a small kernel that loads and stores, with arguments for it: whoever compiles it compiles most others."""
+    return _copy, (MockTensor(tl.float32), MockTensor(tl.float32), 128)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _copy(source, to, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    offsets = tl.program_id(0) * block + tl.arange(0, block)
+    tl.store(to + offsets, tl.load(source + offsets))
 
 
 def source_of(function: Any, signature: Mapping[str, Any], constants: Mapping[Path, Any], attributes: Any) -> Any:

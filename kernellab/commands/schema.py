@@ -86,7 +86,8 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
                 "object",
                 (
                     "`registers`, `spill_bytes`, `stack_bytes`, `shared_bytes`, `static_shared_bytes`, `threads`, "
-                    "`occupancy` (0 to 1), `limiter`, `fits`, `why_not`; null where the tools cannot tell"
+                    "`occupancy` (0 to 1), `limiter`, `fits`, `why_not`, `accumulation_registers`, `scalar_registers`, "
+                    "`scalar_spills` (AMD), `tensor_memory_columns` (Blackwell); null where the tools cannot tell"
                 ),
             ),
             ("effects", "object", "as `effects` answers"),

@@ -3,9 +3,11 @@
 The work itself is done by a worker process, in `kernellab.compile.worker`.
 
 Occupancy is how many blocks of a kernel one multiprocessor can hold at a time. Its rules are those of NVIDIA's
-occupancy calculator: registers are given to warps in units, warps in groups of four, shared memory in units of 128
-bytes with a reserved part for each block.
+occupancy calculator: registers are given to warps in units, warps in groups of four, shared memory in units with a
+reserved part for each block. AMD's are the same with other numbers: four SIMDs have registers for waves, in units, and
+share LDS, and a SIMD of CDNA has scalar registers for its waves.
 https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#calculating-occupancy
+https://rocm.docs.amd.com/projects/HIP/en/latest/understand/hardware_implementation.html
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ from kernellab.source import (
     Items,
     jsonable,
 )
-from kernellab.target import DeviceLimits, Target, limits_of, shared_bytes_limit
+from kernellab.target import DeviceLimits, Target, limits_of
 from kernellab.workers.forks import cached_property
 
 if TYPE_CHECKING:
     from kernellab.ir.effects import Effects
     from kernellab.ir.graph import Graph
 
-SCHEMA = 2
+SCHEMA = 3
 TEXT_STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
 
 
@@ -95,12 +97,15 @@ def _override_digest(path: str | None) -> str:
 class Resources:
     """What one block of a compiled kernel needs, and whether the target has it.
 
-    A field is None where the tools cannot tell (AMD's registers). ``stack_bytes`` is the stack of a thread, as a loaded
-    kernel reports it (``n_spills`` x 4), and ``spill_bytes`` what of it holds spilled registers. ``shared_bytes`` is
-    static plus dynamic shared memory, ``static_shared_bytes`` the static part, which inline assembly may declare.
-    ``occupancy`` is the theoretical share of resident warps, from 0 to 1, and ``limiter`` what bounds it:
-    ``registers``, ``shared memory``, ``threads`` or ``blocks``. Where ``fits`` is False, ``why_not`` gives the number
-    and the limit.
+    A field is None where the tools cannot tell, and where the target has no such thing. ``registers`` are those of a
+    thread; on AMD, its vector registers, of which ``accumulation_registers`` are AGPRs. ``stack_bytes`` is the stack of
+    a thread, as a loaded kernel reports it (``n_spills`` x 4; AMD's scratch), and ``spill_bytes`` what of it holds
+    spilled registers. ``shared_bytes`` is static plus dynamic shared memory (AMD's LDS), ``static_shared_bytes`` the
+    static part, which inline assembly may declare. ``occupancy`` is the theoretical share of resident warps, from 0 to
+    1, and ``limiter`` what bounds it: ``registers``, ``scalar registers``, ``shared memory``, ``threads`` or
+    ``blocks``. Where ``fits`` is False, ``why_not`` gives the number and the limit. ``scalar_registers`` are those of
+    a wave, ``scalar_spills`` how many of them are kept in lanes of vector registers or in scratch.
+    ``tensor_memory_columns`` are those of Blackwell's tensor memory that a block allocates.
     """
 
     registers: int | None
@@ -113,6 +118,10 @@ class Resources:
     fits: bool
     why_not: str | None = None
     static_shared_bytes: int | None = None
+    accumulation_registers: int | None = None
+    scalar_registers: int | None = None
+    scalar_spills: int | None = None
+    tensor_memory_columns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +202,11 @@ class Compiled:
         from kernellab._triton.binary import disassemble  # keeps `import kernellab` light
 
         text = disassemble(self.binary_path) if self.target.backend == "cuda" else None
+        if self.target.backend == "hip":
+            raise UsageError(
+                f"{self.kernel} has no SASS for {self.target}, and Triton's wheel has no disassembler for AMD. "
+                "Read .amdgcn, the assembly that the binary was made from instruction by instruction."
+            )
         if text is None:
             raise UsageError(f"{self.kernel} has no SASS for {self.target}; see .ptx or .amdgcn.")
         return self._labelled(text)
@@ -275,9 +289,7 @@ def _constant_text(binding: Any, called: tuple[str, ...]) -> str:
             return str(getattr(binding, "attribute", "") or binding)
 
 
-_WARP_THREADS = 32
 _WARP_GROUP = 4
-_SHARED_UNIT_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,29 +301,36 @@ class Occupancy:
     limiter: str
 
 
-def occupancy(limits: DeviceLimits, *, threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """Return the occupancy of blocks of ``threads`` threads with ``registers`` per thread and ``shared_bytes`` each."""
-    warps = -(-threads // _WARP_THREADS)
+def occupancy(
+    limits: DeviceLimits, *, threads: int, registers: int, shared_bytes: int, scalar_registers: int = 0
+) -> Occupancy:
+    """Return the occupancy of blocks of ``threads`` threads with ``registers`` per thread and ``shared_bytes`` each.
+
+    ``scalar_registers`` are those of a wave of AMD's.
+    """
+    warps = -(-threads // limits.warp_threads)
     bounds = {
         "registers": _blocks_by_registers(limits, warps, registers),
         "shared memory": _blocks_by_shared(limits, shared_bytes),
-        "threads": limits.threads_per_multiprocessor // (warps * _WARP_THREADS),
-        "blocks": limits.blocks_per_multiprocessor,
+        "threads": limits.threads_per_multiprocessor // (warps * limits.warp_threads),
+        "blocks": (warps == 1 and limits.blocks_of_one_warp) or limits.blocks_per_multiprocessor,
     }
+    if limits.scalar_registers is not None and scalar_registers:
+        bounds["scalar registers"] = limits.scalar_registers // scalar_registers * _WARP_GROUP // warps
     limiter = min(bounds, key=lambda name: bounds[name])
     blocks = bounds[limiter]
-    return Occupancy(blocks * warps * _WARP_THREADS / limits.threads_per_multiprocessor, blocks, limiter)
+    return Occupancy(blocks * warps * limits.warp_threads / limits.threads_per_multiprocessor, blocks, limiter)
 
 
 def _blocks_by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:
-    per_warp = _round_up(max(registers, 1) * _WARP_THREADS, limits.register_allocation_unit)
+    per_warp = _round_up(max(registers, 1) * limits.warp_threads, limits.register_allocation_unit)
     resident_warps = limits.registers_per_multiprocessor // per_warp // _WARP_GROUP * _WARP_GROUP
     return resident_warps // warps
 
 
 def _blocks_by_shared(limits: DeviceLimits, shared_bytes: int) -> int:
-    per_block = _round_up(shared_bytes + limits.reserved_shared_bytes, _SHARED_UNIT_BYTES)
-    return limits.shared_bytes_per_multiprocessor // per_block if per_block else limits.blocks_per_multiprocessor
+    per_block = _round_up(shared_bytes + limits.reserved_shared_bytes, limits.shared_allocation_unit)
+    return limits.shared_bytes_per_multiprocessor // per_block if per_block else limits.threads_per_multiprocessor
 
 
 def _round_up(value: int, unit: int) -> int:
@@ -320,19 +339,18 @@ def _round_up(value: int, unit: int) -> int:
 
 def resources_of(summary: Mapping[str, Any], target: Target) -> Resources:
     """Return what a compiled kernel needs, from the summary of its compile worker, and whether the target has it."""
-    binary = summary["binary"]
+    binary: Mapping[str, int] | None = summary["binary"]
+    needed = binary or {}
     threads = summary["threads"]
     static = _static_shared_bytes(binary, target)
     shared = summary["shared_bytes"] + (static or 0)
-    limits = limits_of(target)
-    why_not = _why_not(shared, threads, target)
-    share = None
-    if limits is not None and binary is not None and why_not is None:
-        share = occupancy(limits, threads=threads, registers=binary["registers"], shared_bytes=shared)
+    columns = summary["tensor_memory_columns"]
+    why_not = _why_not(shared, threads, columns or 0, target)
+    share = _share(needed, threads, shared, target) if why_not is None else None
     return Resources(
-        registers=binary and binary["registers"],
-        spill_bytes=binary and binary["spill_bytes"],
-        stack_bytes=binary and binary["stack_bytes"],
+        registers=needed.get("registers"),
+        spill_bytes=needed.get("spill_bytes"),
+        stack_bytes=needed.get("stack_bytes"),
         shared_bytes=shared,
         static_shared_bytes=static,
         threads=threads,
@@ -340,6 +358,20 @@ def resources_of(summary: Mapping[str, Any], target: Target) -> Resources:
         limiter=share.limiter if share else None,
         fits=why_not is None,
         why_not=why_not,
+        accumulation_registers=needed.get("accumulation_registers"),
+        scalar_registers=needed.get("scalar_registers"),
+        scalar_spills=needed.get("scalar_spills"),
+        tensor_memory_columns=columns,
+    )
+
+
+def _share(binary: Mapping[str, int], threads: int, shared: int, target: Target) -> Occupancy | None:
+    limits = limits_of(target)
+    if limits is None or "registers" not in binary:
+        return None
+    scalar = binary.get("scalar_registers") or 0
+    return occupancy(
+        limits, threads=threads, registers=binary["registers"], shared_bytes=shared, scalar_registers=scalar
     )
 
 
@@ -348,18 +380,24 @@ def _static_shared_bytes(binary: Mapping[str, int] | None, target: Target) -> in
     limits = limits_of(target)
     if binary is None or limits is None:
         return None
-    reserved = limits.reserved_shared_bytes if int(target.arch) >= 90 else 0
+    reserved = limits.reserved_shared_bytes if target.backend == "cuda" and int(target.arch) >= 90 else 0
     return max(0, binary["static_shared_bytes"] - reserved)
 
 
-def _why_not(shared: int, threads: int, target: Target) -> str | None:
-    limit = shared_bytes_limit(target)
-    if limit is not None and shared > limit:
+def _why_not(shared: int, threads: int, columns: int, target: Target) -> str | None:
+    limits = limits_of(target)
+    if limits is None:
+        return None
+    if shared > limits.shared_bytes_per_block:
         return (
-            f"it needs {shared:,} bytes of shared memory per block and {target} has {limit:,}; "
+            f"it needs {shared:,} bytes of shared memory per block and {target} has {limits.shared_bytes_per_block:,}; "
             "use smaller blocks or fewer stages"
         )
-    limits = limits_of(target)
-    if limits is not None and threads > limits.threads_per_block:
+    if columns > (limits.tensor_memory_columns or columns):
+        return (
+            f"it needs {columns:,} columns of tensor memory per block and {target} has {limits.tensor_memory_columns}; "
+            "use smaller blocks or fewer accumulators"
+        )
+    if threads > limits.threads_per_block:
         return f"it needs {threads:,} threads per block and {target} has {limits.threads_per_block:,}; use fewer warps"
     return None

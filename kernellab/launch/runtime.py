@@ -87,6 +87,11 @@ class Runtime:
         """Tell whether there is no GPU to launch on."""
         return self.offline is not None
 
+    @property
+    def device(self) -> str:
+        """Where the tensors of launches lie, as torch names it."""
+        return "cpu" if self.is_offline() else "cuda"
+
     def interprets(self) -> bool:
         """Tell whether the launches of this thread go to the interpreter: without a GPU all do, else on request."""
         recorder = self._recorder

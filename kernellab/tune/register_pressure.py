@@ -30,8 +30,8 @@ def halved_for_registers(
     blocks = [name for name in names if type(values.get(name)) is int and values[name] >= _LEAST_HALVED]
     if not blocks or registers <= limits.registers_per_multiprocessor // limits.threads_per_multiprocessor:
         return None
-    resident = limits.registers_per_multiprocessor // (registers * warps * 32)
-    if resident >= limits.threads_per_multiprocessor // (warps * 32):
+    resident = limits.registers_per_multiprocessor // (registers * warps * limits.warp_threads)
+    if resident >= limits.threads_per_multiprocessor // (warps * limits.warp_threads):
         return None
     largest = max(blocks, key=values.__getitem__)
     return config.with_values({largest: values[largest] // 2})

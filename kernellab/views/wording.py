@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kernellab.compile.types import Compiled, Resources
@@ -139,22 +139,50 @@ def unknown_words(effect: UnknownEffect) -> str:
 
 
 def resource_facts(resources: Resources) -> tuple[Fact, ...]:
-    """Return registers, spills, stack, shared memory and occupancy; "not known" where the tools cannot tell."""
+    """Return registers, spills, stack, memory on chip and occupancy; "not known" where the tools cannot tell.
+
+    Scalar registers and tensor memory are there only where a kernel has some.
+    """
     known = "not known"
-    registers, spills, stack = resources.registers, resources.spill_bytes, resources.stack_bytes
+    spills, stack = resources.spill_bytes, resources.stack_bytes
     occupancy = known if resources.occupancy is None else f"{resources.occupancy * 100:.3g}%"
-    full = resources.occupancy is not None and resources.occupancy >= 1
-    limit = f"limited by {resources.limiter}" if resources.limiter and not full else ""
     return (
-        Fact(
-            "registers", known if registers is None else str(registers), "per thread" if registers is not None else ""
-        ),
+        _registers(resources),
+        *_scalar_registers(resources),
         Fact("spills", known if spills is None else bytes_words(spills) if spills else "none", "", bool(spills)),
         Fact("stack", known if stack is None else bytes_words(stack) if stack else "none"),
         Fact("shared memory", bytes_words(resources.shared_bytes) if resources.shared_bytes else "none"),
+        *_tensor_memory(resources),
         Fact("threads", f"{resources.threads:,}", "per program"),
-        Fact("occupancy", occupancy, limit, share=resources.occupancy),
+        Fact("occupancy", occupancy, _limit_words(resources), share=resources.occupancy),
     )
+
+
+def _registers(resources: Resources) -> Fact:
+    if resources.registers is None:
+        return Fact("registers", "not known")
+    of_sums = resources.accumulation_registers
+    detail = f"per thread, {of_sums} of them accumulation registers" if of_sums else "per thread"
+    return Fact("registers", str(resources.registers), detail)
+
+
+def _scalar_registers(resources: Resources) -> Iterator[Fact]:
+    if resources.scalar_registers is not None:
+        spills = resources.scalar_spills or 0
+        detail = f"per wave, {spills:,} spilled" if spills else "per wave"
+        yield Fact("scalar registers", str(resources.scalar_registers), detail, bool(spills))
+
+
+def _tensor_memory(resources: Resources) -> Iterator[Fact]:
+    if resources.tensor_memory_columns:
+        yield Fact("tensor memory", plural(resources.tensor_memory_columns, "column"), "per program")
+
+
+def _limit_words(resources: Resources) -> str:
+    """Return what limits the occupancy, or why it is not known though the registers are."""
+    if resources.occupancy is None:
+        return "the limits of this target are not known" if resources.registers is not None and resources.fits else ""
+    return f"limited by {resources.limiter}" if resources.limiter and resources.occupancy < 1 else ""
 
 
 def cannot_run_words(compiled: Compiled) -> str:

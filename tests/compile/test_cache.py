@@ -49,7 +49,9 @@ def test_a_kernel_compiles_for_every_target(lab: kernellab.Lab, target: str) -> 
     assert len(compiled.binary) > 1000
     assert str(compiled.target) == target
     assert compiled.resources.fits
-    assert (compiled.resources.registers is None) == target.startswith("hip")
+    assert compiled.resources.registers
+    assert compiled.resources.spill_bytes == 0
+    assert compiled.resources.occupancy
 
 
 def test_the_stages_name_the_file_of_the_kernel(lab: kernellab.Lab) -> None:
@@ -71,7 +73,7 @@ def test_the_assembly_of_a_cell_names_the_cell(lab: kernellab.Lab) -> None:
 
 def test_sass_is_machine_code_and_amd_has_none(lab: kernellab.Lab) -> None:
     assert "STG" in lab.compile(samples.add_kernel, **ADD).sass
-    with pytest.raises(UsageError, match=r"no SASS for hip:gfx942; see \.ptx or \.amdgcn"):
+    with pytest.raises(UsageError, match=r"no SASS for hip:gfx942.*Read \.amdgcn"):
         _ = lab.compile(samples.add_kernel, **ADD, target="hip:gfx942").sass
 
 

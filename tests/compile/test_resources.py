@@ -25,9 +25,20 @@ CASES = all_cases()
         ("cuda:90", 256, 64, 100 * 1024, 2, 0.25, "shared memory"),
         ("cuda:90", 128, 64, 227 * 1024, 1, 0.0625, "shared memory"),
         ("cuda:75", 256, 32, 0, 4, 1.0, "threads"),
+        ("cuda:75", 32, 16, 0, 16, 0.5, "blocks"),
         ("cuda:75", 128, 32, 33 * 1024, 1, 0.125, "shared memory"),
         ("cuda:86", 128, 40, 0, 12, 1.0, "registers"),
         ("cuda:120", 1024, 64, 0, 1, 2 / 3, "registers"),
+        ("hip:gfx90a", 256, 64, 0, 8, 1.0, "registers"),
+        ("hip:gfx942", 256, 65, 0, 7, 0.875, "registers"),
+        ("hip:gfx942", 256, 512, 0, 1, 0.125, "registers"),
+        ("hip:gfx942", 64, 32, 0, 32, 1.0, "threads"),
+        ("hip:gfx942", 256, 32, 33 * 1024, 1, 0.125, "shared memory"),
+        ("hip:gfx950", 256, 32, 33 * 1024, 4, 0.5, "shared memory"),
+        ("hip:gfx1100", 128, 97, 0, 12, 0.75, "registers"),
+        ("hip:gfx1100", 128, 32, 40 * 1024, 3, 0.1875, "shared memory"),
+        ("hip:gfx1102", 128, 97, 0, 9, 0.5625, "registers"),
+        ("hip:gfx1250", 128, 1024, 0, 1, 0.0625, "registers"),
     ],
 )
 def test_occupancy_follows_the_calculator(
@@ -38,6 +49,13 @@ def test_occupancy_follows_the_calculator(
     found = occupancy(limits, threads=threads, registers=registers, shared_bytes=shared)
     assert (found.blocks, found.share) == (blocks, pytest.approx(share))
     assert found.limiter == limiter
+
+
+def test_scalar_registers_bound_the_waves_of_cdna() -> None:
+    limits = limits_of(parse_target("hip:gfx942"))
+    assert limits is not None
+    found = occupancy(limits, threads=256, registers=16, shared_bytes=0, scalar_registers=101)
+    assert (found.blocks, found.share, found.limiter) == (7, 0.875, "scalar registers")
 
 
 def test_more_registers_never_raise_the_occupancy() -> None:
