@@ -241,7 +241,7 @@ class Workbench:
             self.note = f"timed without a CUDA graph, which cannot hold every config: {first_line(exc)}"
             return self._launcher(kernel)
         graph.replay()
-        return partial(_replay, graph, (launcher, scratch_in_use()))
+        return partial(_replay, (launcher, scratch_in_use()), graph)
 
 
 def _kept(held: dict[LaunchKey, Launcher], key: LaunchKey, make: Callable[[], Launcher]) -> Launcher:
@@ -253,8 +253,11 @@ def _kept(held: dict[LaunchKey, Launcher], key: LaunchKey, make: Callable[[], La
     return launcher
 
 
-def _replay(graph: Any, held: object) -> None:
-    """Launch what a CUDA graph holds; ``held`` is what it knows by address alone: the loaded kernel, scratch memory."""
+def _replay(held: object, graph: Any) -> None:
+    """Launch what a CUDA graph holds; ``held`` is what it knows by address alone: the loaded kernel, scratch memory.
+
+    As the last of the arguments, the graph goes first.
+    """
     graph.replay()
 
 
