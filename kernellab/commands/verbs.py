@@ -12,6 +12,7 @@ from kernellab.commands.kernel_file import KernelFile, device_of, file_launch, k
 from kernellab.commands.parser import assigned, listed
 from kernellab.measure.outcomes import UNMEASURED, Status
 from kernellab.views.cards import results
+from kernellab.views.cards.traffic import traffic_text
 
 if TYPE_CHECKING:
     from kernellab.lab import Lab
@@ -91,7 +92,7 @@ def traffic_command(lab: Lab, given: Namespace) -> Answer:
     it = asked(lab, given)
     traffic = lab.traffic(it.file.kernel, it.grid, *it.args, **it.named)
     data = {**it.about, "target": traffic.target, **json_form.traffic_data(traffic)}
-    return Answer(data, lambda: results.traffic_text(traffic))
+    return Answer(data, lambda: traffic_text(traffic))
 
 
 def explain_command(lab: Lab, given: Namespace) -> Answer:

@@ -24,12 +24,16 @@ _MOST_VAIN = 1000
 
 @dataclass(frozen=True, slots=True)
 class WarpExample:
-    """One request as it was: the bytes from the start of the argument that each thread touches, None of idle ones."""
+    """One request as it was: the bytes from the start of the argument that each thread touches, None of idle ones.
+
+    The argument starts ``begin_bytes`` into a sector.
+    """
 
     offsets: tuple[int | None, ...]
     size_bytes: int
     sectors: int
     ideal_sectors: int
+    begin_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -177,7 +181,7 @@ class Accesses:
             covered.touch(places, size, reads=operation != "store", writes=operation != "load")
             early = who < MAPPED_PROGRAMS
             if early.any():
-                covered.draw(who[early], places[early], operation != "load")
+                covered.draw(who[early], places[early], size, operation != "load")
 
     def _example(self, addresses: Array, lanes: Array | None, size: int, tag: int) -> WarpExample | None:
         """Return the request of the first program that moves the most sectors."""
@@ -193,7 +197,7 @@ class Accesses:
                 start = self.memory.start(number)
                 offsets = (int(each) - start for each in warp[0])
                 shown = [o if alive is None or on else None for o, on in zip(offsets, _flags(alive), strict=False)]
-                worst = WarpExample(tuple(shown), size, count.sectors, count.ideal_sectors)
+                worst = WarpExample(tuple(shown), size, count.sectors, count.ideal_sectors, start % SECTOR_BYTES)
         return worst
 
     def _load(self, machine: Machine, instruction: PtxInstruction, addresses: Array, active: Array | None) -> None:
@@ -379,7 +383,7 @@ class Accesses:
             covered.touch(places[inside], boxes.unit_bytes, reads=operation != "store", writes=operation != "load")
             who = machine.programs[boxes.programs]
             early = inside & (who < MAPPED_PROGRAMS)
-            covered.draw(who[early], places[early], operation != "load")
+            covered.draw(who[early], places[early], boxes.unit_bytes, operation != "load")
 
     def _entry(
         self, number: int, instruction: PtxInstruction, operation: str, space: str, size: int, key: str = ""

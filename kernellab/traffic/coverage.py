@@ -85,11 +85,15 @@ class Coverage:
         if (begin | size) & (size - 1) or size > SECTOR_BYTES:
             self._wave[(places + begin + size - 1) >> 5] = True
 
-    def draw(self, programs: Array, places: Array, writes: bool) -> None:
-        """Note in the map which of the first programs touch which part of the view: 1 by a load, 2 by a write."""
+    def draw(self, programs: Array, places: Array, size: int, writes: bool) -> None:
+        """Note in the map which of the first programs touch which parts of the view: 1 by a load, 2 by a write."""
         span = max(1, self.buffer.span_bytes)
-        columns = ((places - self.buffer.offset_bytes) * MAP_COLUMNS // span).clip(0, MAP_COLUMNS - 1)
-        self.map[programs, columns] |= 2 if writes else 1
+        first = (places - self.buffer.offset_bytes) * MAP_COLUMNS
+        columns, last = (
+            each.clip(0, MAP_COLUMNS - 1) for each in (first // span, (first + size * MAP_COLUMNS - 1) // span)
+        )
+        for step in range(int((last - columns).max(initial=0)) + 1):
+            self.map[programs, np.minimum(columns + step, last)] |= 2 if writes else 1
 
     def end_wave(self) -> None:
         """Close a wave of programs: count the sectors that it touched."""

@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
+import kernellab
+from benchmarks import traffic_kernels
+from kernellab.traffic.result import Traffic
 from kernellab.views.cards.card import card_html
+from kernellab.views.cards.traffic import traffic_html
 from kernellab.views.graph import svg
 from kernellab.views.report import KernelReport
 from tests.views.reports import cell_of
@@ -90,6 +95,12 @@ def show(chromium: Any) -> Iterator[Callable[..., Any]]:
         page.close()
 
 
+@pytest.fixture(scope="module")
+def copied(lab: kernellab.Lab) -> Traffic:
+    arguments = (torch.zeros(2048 * 32), torch.zeros(2048), 2048, 32)
+    return lab.traffic(traffic_kernels.traffic_strided, (4,), *arguments, target="cuda:90", BLOCK=512)
+
+
 @pytest.mark.parametrize("view", ["operations", "source"])
 def test_text_fits_its_box(show: Callable[..., Any], report: Reports, view: str) -> None:
     compiled = report("backward").compiled
@@ -106,6 +117,21 @@ def test_the_card_can_be_read_in_light_and_dark(
 ) -> None:
     page = show(card_html(cell_of(report("softmax"), show="source,ttir")), scheme, rules)
     assert page.evaluate(FAINTEST) > 4.5
+
+
+@pytest.mark.parametrize(
+    ("scheme", "rules"), [("light", ""), ("dark", ""), ("light", LIGHT_RULES), ("light", DARK_RULES)]
+)
+def test_the_maps_of_traffic_can_be_read_in_light_and_dark(
+    show: Callable[..., Any], copied: Traffic, scheme: str, rules: str
+) -> None:
+    page = show(traffic_html(copied), scheme, NOTEBOOK_RULES + rules)
+    assert page.evaluate(FAINTEST) > 4.5
+    drawn = page.evaluate("""() => [...document.querySelectorAll('.kl-poor rect:not(.kl-band), .kl-map-read')]
+        .map(e => [getComputedStyle(e).fill, getComputedStyle(e).stroke])""")
+    assert {"rgb(224, 62, 74)"} <= {fill for fill, _ in drawn}
+    assert {"rgb(43, 131, 220)"} <= {stroke for _, stroke in drawn}
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_the_rules_of_a_notebook_page_do_not_win(show: Callable[..., Any], report: Reports) -> None:

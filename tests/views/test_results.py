@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kernellab.compile.types import Compiled
-from kernellab.traffic.result import Traffic, UnknownTraffic
 from kernellab.views.cards.card import card_html, card_text
 from kernellab.views.cards.results import (
     compiled_html,
@@ -13,7 +12,6 @@ from kernellab.views.cards.results import (
     effects_text,
     graph_html,
     graph_text,
-    traffic_text,
 )
 from kernellab.views.report import KernelReport
 from tests.views.reports import cell_of
@@ -63,14 +61,3 @@ def test_arguments_in_the_same_memory_are_told(compiled: Kernels, report: Callab
     cell = cell_of(report("add", compiled=replace(kernel, effects=effects)))
     assert "out_ptr and x_ptr are the same memory" in card_text(cell)
     assert "out_ptr and x_ptr are the same memory" in card_html(cell, graphs=False)
-
-
-def test_traffic_says_what_could_not_be_worked_out_and_how_much_was_looked_at() -> None:
-    unknown = (UnknownTraffic(12, "the address comes out of memory"), UnknownTraffic(None, "inline assembly"))
-    traffic = Traffic("gather", "cuda:90", (4096, 1, 1), (), (), unknown, 0.125, 264, ("counts are scaled",))
-    assert traffic_text(traffic).splitlines() == [
-        "gather  cuda:90  grid 4,096  12.5% of its programs",
-        "unknown: line 12: the address comes out of memory",
-        "unknown: inline assembly",
-        "note: counts are scaled",
-    ]

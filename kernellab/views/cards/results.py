@@ -10,11 +10,10 @@ from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.ir.lines import main_file
 from kernellab.launch.run import Run
-from kernellab.traffic.result import Traffic
 from kernellab.views import wording
 from kernellab.views.cards import card
 from kernellab.views.cards.card import kernel_text
-from kernellab.views.elements import Table, body, details, dim, framed, header, number, section, warning
+from kernellab.views.elements import body, details, dim, framed, header, section, warning
 from kernellab.views.explorers.explorer import explorer_html
 from kernellab.views.graph import diagram_of, svg
 from kernellab.views.graphs.drawing import tree_text
@@ -128,41 +127,6 @@ def run_text(run: Run, reference: str | None = None) -> str:
         else []
     )
     return "\n".join(lines)
-
-
-_TRAFFIC = (
-    "line",
-    "operation",
-    "space",
-    "argument",
-    "requests",
-    "sectors",
-    "ideal",
-    "conflicts",
-    "bytes",
-    "efficiency",
-)
-
-
-def traffic_text(traffic: Traffic) -> str:
-    """Return a line per access of a launch, and what could not be worked out."""
-    rows = [
-        (
-            "" if row.line is None else str(row.line),
-            str(row.operation),
-            str(row.space),
-            row.argument or "",
-            *(f"{each:,}" for each in (row.requests, row.sectors, row.ideal_sectors, row.conflicts, row.bytes)),
-            number(row.efficiency, ".0%"),
-        )
-        for row in traffic.rows
-    ]
-    share = "" if traffic.share == 1 else f"  {traffic.share:.1%} of its programs"
-    lines = [f"{traffic.kernel}  {traffic.target}  grid {wording.grid_words(traffic.grid)}{share}"]
-    lines += Table(_TRAFFIC, rows).filled().text() if rows else []
-    lines += [] if rows or traffic.unknown else ["It accesses no memory."]
-    told = (*(f"unknown: {each}" for each in traffic.unknown), *(f"note: {note}" for note in traffic.notes))
-    return "\n".join([*lines, *told])
 
 
 def exported_text(exported: Exported) -> str:

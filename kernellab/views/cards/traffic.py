@@ -1,0 +1,241 @@
+"""Traffic as a card: what each access moves, the source with it, one warp of each access, who touches what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import pairwise
+
+from kernellab.ir.lines import short_file
+from kernellab.traffic.accesses import WarpExample
+from kernellab.traffic.result import ArgumentTraffic, Traffic, TrafficRow
+from kernellab.views.cards.traffic_source import KINDS, source_html, totals_words
+from kernellab.views.elements import Table, badge, details, framed, header, message, number, section, style, title
+from kernellab.views.explorers.heat import percent
+from kernellab.views.figures.access_maps import mapped_programs, program_map, warp_map, waste_class
+from kernellab.views.wording import grid_words, plural, size_words
+
+_MAPS_AT_MOST = 12
+_COLUMNS = (
+    "line",
+    "operation",
+    "space",
+    "argument",
+    "requests",
+    "sectors",
+    "ideal",
+    "conflicts",
+    "bytes",
+    "efficiency",
+)
+_HEAD = (
+    "line",
+    "access",
+    "requests",
+    "sectors",
+    "needed",
+    "bytes used of moved",
+    "wavefronts",
+    "conflicts",
+    "lanes off",
+)
+_LEGEND = (
+    ("kl-well", "at least 7/8 of a sector used"),
+    ("kl-half", "less"),
+    ("kl-poor", "under 3/8"),
+)
+
+
+def traffic_html(traffic: Traffic) -> str:
+    """Return the card; it needs no script."""
+    source = source_html(traffic.rows)
+    return framed(
+        style(__package__, "traffic.css"),
+        section(
+            header(traffic.kernel, words(traffic)),
+            *(message(kind, told) for kind, told in sentences(traffic)),
+            _rows_html(traffic),
+            details("Source, by line", source, "what a request of one warp moves", is_open=True),
+            details("One warp of each access", _warps(traffic), "the request that moves most", is_open=True),
+            details("Arguments", _arguments(traffic), "which programs touch what", is_open=True),
+        ),
+    )
+
+
+def traffic_text(traffic: Traffic) -> str:
+    """Return a line per access of a launch, then what is remarkable, and what could not be worked out."""
+    rows = [_cells(row) for row in traffic.rows]
+    lines = ["  ".join([traffic.kernel, *words(traffic)])]
+    lines += Table(_COLUMNS, rows).filled().text() if rows else []
+    lines += [] if rows or traffic.unknown else ["It accesses no memory."]
+    told = (*(f"unknown: {each}" for each in traffic.unknown), *(f"note: {note}" for note in traffic.notes))
+    return "\n".join([*lines, *_untouched(traffic), *told])
+
+
+def words(traffic: Traffic) -> list[str]:
+    """Return the facts beside the name."""
+    share = [] if traffic.share == 1 else [f"{traffic.share:.1%} of its programs"]
+    return [traffic.target, f"grid {grid_words(traffic.grid)}", *share]
+
+
+def sentences(traffic: Traffic) -> Iterator[tuple[str, str]]:
+    """Yield what a reader has to know beside the figures, each with its style."""
+    for each in traffic.unknown:
+        yield "kl-note kl-warn", f"Not worked out: {each}."
+    if not traffic.rows and not traffic.unknown:
+        yield "kl-note", "It accesses no memory."
+    for told in _untouched(traffic):
+        yield "kl-note kl-warn", told
+    if traffic.share < 1:
+        yield (
+            "kl-note",
+            f"{percent(traffic.share)} of the programs were looked at: the first, the last and random ones.",
+        )
+    for note in traffic.notes:
+        yield "kl-note", f"{note[:1].upper()}{note[1:]}."
+
+
+def _untouched(traffic: Traffic) -> Iterator[str]:
+    """Yield a sentence on each argument of which something was never read, or never written."""
+    for each in traffic.arguments:
+        if not each.is_read and not each.is_written:
+            yield f"{each.argument} was neither read nor written."
+            continue
+        for missing, done in ((each.never_read, "read"), (each.never_written, "written")):
+            if missing and (done == "written" or not each.is_written):
+                yield f"Of {each.argument}, {missing:,} of {plural(each.elements, 'element')} were never {done}."
+
+
+def _cells(row: TrafficRow) -> tuple[str, ...]:
+    return (
+        "" if row.line is None else str(row.line),
+        str(row.operation),
+        str(row.space),
+        row.argument or "",
+        *(f"{each:,}" for each in (row.requests, row.sectors, row.ideal_sectors, row.conflicts, row.bytes)),
+        number(row.efficiency, ".0%"),
+    )
+
+
+def _rows_html(traffic: Traffic) -> str:
+    if not traffic.rows:
+        return ""
+    rows = [_row_cells(row, traffic) for row in traffic.rows]
+    kept = [at for at in range(len(_HEAD)) if any(row[at] for row in rows)]
+    counts = {name for name in _HEAD if name not in {"access", "bytes used of moved"}}
+    kinds = [' class="kl-count"' if name in counts else "" for name in _HEAD]
+    head = "".join(f'<th scope="col"{kinds[at]}>{_HEAD[at]}</th>' for at in kept)
+    body = []
+    for row, cells in zip(traffic.rows, rows, strict=True):
+        told = "".join(f"<td{kinds[at]}>{cells[at]}</td>" for at in kept)
+        body.append(f"<tr{title(totals_words(row))}>{told}</tr>")
+    table = "".join(body)
+    return f'<table class="kl-args kl-traffic"><thead><tr>{head}</tr></thead><tbody>{table}</tbody></table>'
+
+
+def _row_cells(row: TrafficRow, traffic: Traffic) -> tuple[str, ...]:
+    """Return the cells of a row as HTML, "" where one has nothing to say."""
+    is_global = row.space == "global"
+    files = {each.file for each in traffic.rows if each.file}
+    place = "" if row.line is None else str(row.line)
+    if len(files) > 1 and row.file:
+        place = escape(f"{short_file(row.file)}:{place}")
+    needed = f"{row.ideal_sectors:,}" if is_global else ""
+    return (
+        place,
+        badge(KINDS[row.operation], row.argument or "shared memory", word=row.operation),
+        f"{row.requests:,}",
+        f"{row.sectors:,}" if is_global else "",
+        needed,
+        _bar(row) if is_global else "",
+        f"{row.wavefronts:,}" if row.wavefronts else "",
+        f"{row.conflicts:,}" if row.conflicts else "",
+        f"{percent(row.lanes_off)}" if row.lanes_off else "",
+    )
+
+
+def _bar(row: TrafficRow) -> str:
+    share = min(1.0, row.efficiency or 0.0)
+    bar = f'<span class="kl-bar {waste_class(share)}"><i style="width:{share:.0%}"></i></span>'
+    return f"{size_words(row.bytes_used)} of {size_words(row.bytes)}, {percent(share)}{bar}"
+
+
+def _warps(traffic: Traffic) -> str:
+    shown = [(row, row.example) for row in traffic.rows if row.example is not None]
+    if not shown:
+        return ""
+    keys = "".join(f'<span class="kl-key {kind}">{escape(told)}</span>' for kind, told in _LEGEND)
+    legend = f'<p class="kl-legend">Lanes by the sectors of 32 bytes that they touch:{keys}</p>'
+    figures = "".join(_warp(row, example) for row, example in shown[:_MAPS_AT_MOST])
+    more = len(shown) - _MAPS_AT_MOST
+    rest = f'<p class="kl-dim">and {plural(more, "access")} more</p>' if more > 0 else ""
+    return f'{legend}<div class="kl-maps">{figures}</div>{rest}'
+
+
+def _warp(row: TrafficRow, example: WarpExample) -> str:
+    place = "" if row.line is None else f"line {row.line}, "
+    needed = f", {example.ideal_sectors} needed" if example.ideal_sectors < example.sectors else ""
+    told = f"{place}{row.operation} {row.argument}: {plural(example.sectors, 'sector')}{needed}{spacing_words(example)}"
+    return f"<figure><figcaption>{escape(told)}</figcaption>{warp_map(example, told)}</figure>"
+
+
+def spacing_words(example: WarpExample) -> str:
+    """Return how far the lanes lie apart, where it is the same between all: ``; lanes 128 bytes apart``."""
+    busy = [offset for offset in example.offsets if offset is not None]
+    steps = {after - before for before, after in pairwise(busy)}
+    if len(steps) != 1 or None in example.offsets:
+        return ""
+    step = steps.pop()
+    return "; all lanes at one address" if step == 0 else f"; lanes {plural(abs(step), 'byte')} apart"
+
+
+_ARGUMENTS = ("argument", "elements", "read", "written", "reads per element", "footprint", "fetched by waves", "waves")
+
+
+def _arguments(traffic: Traffic) -> str:
+    """Return a row and a map for each argument; "" where only a part of the programs was looked at."""
+    shown = [each for each in traffic.arguments if each.is_read or each.is_written]
+    if not shown:
+        return ""
+    rows = [_argument_cells(each) for each in shown]
+    count = mapped_programs(traffic.grid, traffic.wave_programs, len(shown[0].programs))
+    who = _programs_words(traffic, count)
+    legend = f'<p class="kl-legend">{escape(who)}, from above in the order in which they start:{_map_keys(shown)}</p>'
+    figures = "".join(
+        f"<figure><figcaption>{escape(each.argument)}</figcaption>"
+        f"{program_map(each, traffic.grid, traffic.wave_programs)}</figure>"
+        for each in shown
+    )
+    table = Table(_ARGUMENTS, rows).html({"argument": "left"})
+    return f'{table}{legend}<div class="kl-maps">{figures}</div>'
+
+
+def _map_keys(shown: Sequence[ArgumentTraffic]) -> str:
+    """Return what the colours of the maps mean, as far as they occur."""
+    found = {int(value) for each in shown for value in set(each.programs.flat)}
+    keys = (("read", "read", 1), ("write", "written", 2), ("atomic", "both", 3))
+    return "".join(
+        f'<span class="kl-key" style="--kl-key:var(--kl-{kind})">{word}</span>'
+        for kind, word, value in keys
+        if value in found
+    )
+
+
+def _programs_words(traffic: Traffic, count: int) -> str:
+    wave = min(traffic.wave_programs, traffic.grid[0] * traffic.grid[1] * traffic.grid[2])
+    if count == wave:
+        return f"The {plural(count, 'program')} of the first wave"
+    return f"The first {count} of {plural(wave, 'program')} of the first wave"
+
+
+def _argument_cells(each: ArgumentTraffic) -> tuple[str, ...]:
+    return (
+        each.argument,
+        f"{each.elements:,}",
+        size_words(each.read_bytes) if each.is_read else "",
+        size_words(each.written_bytes) if each.is_written else "",
+        number(each.reads_per_element if each.is_read else None, ".3g"),
+        size_words(each.footprint_bytes),
+        size_words(each.wave_bytes),
+        f"{each.waves:,}",
+    )

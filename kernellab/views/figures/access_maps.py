@@ -1,0 +1,179 @@
+"""Maps of accesses as inline SVG: the lanes of one warp by the sectors that they touch, programs by what they touch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from math import ceil
+
+from kernellab.traffic.accesses import WarpExample
+from kernellab.traffic.arithmetic import Array
+from kernellab.traffic.counting import SECTOR_BYTES
+from kernellab.traffic.result import ArgumentTraffic
+from kernellab.views.wording import plural
+
+_LANE_PX = 9
+_LEFT_PX, _TOP_PX, _GAP_PX = 62, 18, 10
+_BYTE_PX = 2
+_SECTORS_AT_MOST = 64
+_ROW_HEIGHTS_PX = ((8, 13), (16, 11), (32, 7), (64, 5))
+_LABEL_PX = 11
+_PART_PX = 2
+_WELL, _POORLY = 7 / 8, 3 / 8  # shares of a sector from which it counts as used, and below which as wasted
+_TOUCHED = {1: ("kl-map-read", "reads"), 2: ("kl-map-write", "writes"), 3: ("kl-map-both", "reads and writes")}
+
+
+def touched_bytes(example: WarpExample) -> dict[int, frozenset[int]]:
+    """Return which of the 32 bytes of each sector a request asks for, by the sector's number from the argument on."""
+    found: dict[int, set[int]] = {}
+    for offset in example.offsets:
+        if offset is not None:
+            first = offset + example.begin_bytes
+            for byte in range(first, first + example.size_bytes):
+                found.setdefault(byte // SECTOR_BYTES, set()).add(byte % SECTOR_BYTES)
+    return {sector: frozenset(found[sector]) for sector in sorted(found)}
+
+
+def waste_class(share: float) -> str:
+    """Return the class that colours what uses a share of what it moves, from 0 to 1."""
+    return "kl-well" if share >= _WELL else "kl-poor" if share < _POORLY else "kl-half"
+
+
+def warp_map(example: WarpExample, title: str) -> str:
+    """Return the lanes of a warp, from left to right, by the sectors that they touch, from the lowest address on.
+
+    At the right stand the bytes of each sector, those that are used filled. Colours tell the share that is used.
+    """
+    used = touched_bytes(example)
+    shown = list(used.items())[:_SECTORS_AT_MOST]
+    height = _row_height(len(shown))
+    bytes_at = _LEFT_PX + len(example.offsets) * _LANE_PX + _GAP_PX
+    body = [*_lane_numbers(len(example.offsets)), *_idle_lanes(example, len(shown) * height)]
+    body.append(f'<text x="{bytes_at}" y="{_TOP_PX - 6}">bytes used</text>')
+    step = ceil(_LABEL_PX / height)
+    for row, (sector, inside) in enumerate(shown):
+        y = _TOP_PX + row * height
+        body += _sector(example, sector, inside, y, height, bytes_at)
+        if row % step == 0:
+            offset = max(0, sector * SECTOR_BYTES - example.begin_bytes)
+            body.append(f'<text x="{_LEFT_PX - 6}" y="{y + height / 2 + 3.5:g}" text-anchor="end">+{offset:,}</text>')
+    width = bytes_at + SECTOR_BYTES * _BYTE_PX + 4
+    return _svg(title, width, _TOP_PX + len(shown) * height + 2, body)
+
+
+def _row_height(rows: int) -> int:
+    return next((height for most, height in _ROW_HEIGHTS_PX if rows <= most), _ROW_HEIGHTS_PX[-1][1])
+
+
+def _lane_numbers(lanes: int) -> Iterator[str]:
+    for lane in sorted({*range(0, lanes, 8), lanes - 1}):
+        middle = _LEFT_PX + (lane + 0.5) * _LANE_PX
+        yield f'<text x="{middle:g}" y="{_TOP_PX - 6}" text-anchor="middle">{lane}</text>'
+    yield f'<text x="{_LEFT_PX - 6}" y="{_TOP_PX - 6}" text-anchor="end">lane</text>'
+
+
+def _idle_lanes(example: WarpExample, height: int) -> Iterator[str]:
+    for lane, offset in enumerate(example.offsets):
+        if offset is None:
+            x = _LEFT_PX + lane * _LANE_PX
+            tip = f"<title>lane {lane} accesses nothing</title>"
+            yield f'<rect class="kl-idle" x="{x}" y="{_TOP_PX}" width="{_LANE_PX}" height="{height}">{tip}</rect>'
+
+
+def _sector(
+    example: WarpExample, sector: int, inside: frozenset[int], y: int, height: int, bytes_at: int
+) -> Iterator[str]:
+    lanes = [lane for lane, offset in enumerate(example.offsets) if _reaches(example, offset, sector)]
+    kind = waste_class(len(inside) / SECTOR_BYTES)
+    begin = sector * SECTOR_BYTES - example.begin_bytes
+    names = f"lane {lanes[0]}" if len(lanes) == 1 else f"{len(lanes)} lanes from {lanes[0]} to {lanes[-1]}"
+    tip = f"sector from byte {begin:,} of the argument: {len(inside)} of {SECTOR_BYTES} bytes used, by {names}"
+    yield f'<g class="{kind}"><title>{escape(tip)}</title>'
+    width = len(example.offsets) * _LANE_PX
+    yield f'<rect class="kl-band" x="{_LEFT_PX}" y="{y}" width="{width}" height="{height - 1}"/>'
+    for first, count in _runs(lanes):
+        x = _LEFT_PX + first * _LANE_PX
+        yield f'<rect x="{x}" y="{y}" width="{count * _LANE_PX - 1}" height="{height - 1}"/>'
+    whole = SECTOR_BYTES * _BYTE_PX
+    yield f'<rect class="kl-band" x="{bytes_at}" y="{y}" width="{whole}" height="{height - 1}"/>'
+    for first, count in _runs(sorted(inside)):
+        x = bytes_at + first * _BYTE_PX
+        yield f'<rect x="{x}" y="{y}" width="{count * _BYTE_PX}" height="{height - 1}"/>'
+    yield "</g>"
+
+
+def _reaches(example: WarpExample, offset: int | None, sector: int) -> bool:
+    if offset is None:
+        return False
+    first = offset + example.begin_bytes
+    return first // SECTOR_BYTES <= sector <= (first + example.size_bytes - 1) // SECTOR_BYTES
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield where each run of consecutive numbers begins, and how many they are."""
+    start = 0
+    for at in range(1, len(numbers) + 1):
+        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1:
+            yield numbers[start], at - start
+            start = at
+
+
+def mapped_programs(grid: tuple[int, int, int], wave_programs: int, rows: int) -> int:
+    """Return how many programs a map shows: those of the first wave, as far as they were drawn."""
+    return min(rows, max(1, wave_programs), grid[0] * grid[1] * grid[2])
+
+
+def program_map(traffic: ArgumentTraffic, grid: tuple[int, int, int], wave_programs: int) -> str:
+    """Return the programs of the first wave, in their order from above, by the elements that each touches."""
+    count = mapped_programs(grid, wave_programs, len(traffic.programs))
+    parts = traffic.programs.shape[1]
+    height, width = _row_height(count), parts * _PART_PX
+    step = ceil(_LABEL_PX / height)
+    body = [f'<text x="{_LEFT_PX}" y="{_TOP_PX - 6}">element 0</text>']
+    end = f'<text x="{_LEFT_PX + width}" y="{_TOP_PX - 6}" text-anchor="end">{max(0, traffic.elements - 1):,}</text>'
+    body.append(end)
+    for program in range(count):
+        y = _TOP_PX + program * height
+        body += _program(traffic.programs[program], program, y, height, _program_tip(traffic, program, grid))
+        if program % step == 0:
+            name = _program_name(program, grid)
+            body.append(f'<text x="{_LEFT_PX - 6}" y="{y + height / 2 + 3.5:g}" text-anchor="end">{name}</text>')
+    title = f"{traffic.argument}: what {plural(count, 'program')} touch"
+    return _svg(title, _LEFT_PX + width + 2, _TOP_PX + count * height + 2, body)
+
+
+def _program(parts: Array, program: int, y: int, height: int, tip: str) -> Iterator[str]:
+    yield f"<g><title>{escape(tip)}</title>"
+    width = len(parts) * _PART_PX
+    yield f'<rect class="kl-band" x="{_LEFT_PX}" y="{y}" width="{width}" height="{height - 1}"/>'
+    for value, (kind, _) in _TOUCHED.items():
+        runs = _runs([at for at, found in enumerate(parts.tolist()) if found == value])
+        path = "".join(f"M{_LEFT_PX + first * _PART_PX} {y + (height - 1) / 2:g}h{n * _PART_PX}" for first, n in runs)
+        if path:
+            yield f'<path class="{kind}" stroke-width="{height - 1}" d="{path}"/>'
+    yield "</g>"
+
+
+def _program_tip(traffic: ArgumentTraffic, program: int, grid: tuple[int, int, int]) -> str:
+    row = traffic.programs[program].tolist()
+    touched = [at for at, value in enumerate(row) if value]
+    name = f"program {_program_name(program, grid)}"
+    if not touched:
+        return f"{name} does not touch {traffic.argument}"
+    first = touched[0] * traffic.elements // len(row)
+    last = max(first, -(-(touched[-1] + 1) * traffic.elements // len(row)) - 1)
+    words = " and ".join(dict.fromkeys(_TOUCHED[value][1] for value in row if value))
+    return f"{name} {words} elements of {traffic.argument}, about {first:,} to {last:,}"
+
+
+def _program_name(program: int, grid: tuple[int, int, int]) -> str:
+    x, rest = program % grid[0], program // grid[0]
+    if grid[1:] == (1, 1):
+        return str(program)
+    return f"{x}, {rest}" if grid[2] == 1 else f"{x}, {rest % grid[1]}, {rest // grid[1]}"
+
+
+def _svg(title: str, width: float, height: float, body: Sequence[str]) -> str:
+    label = escape(title)
+    head = f'<svg class="kl-map" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img"'
+    return f'{head} aria-label="{label}"><title>{label}</title>{"".join(body)}</svg>'
