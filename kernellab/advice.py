@@ -21,6 +21,12 @@ class AdviceRule:
     advice: str
 
 
+# What libdevice has under the name that torch or numpy give it, for float32 and float64 alone, and tl lacks.
+OF_LIBDEVICE = (
+    "tanh|sinh|cosh|tan|asin|acos|atan|atan2|asinh|acosh|atanh|pow|fmod|hypot|round|trunc|rint|nearbyint|expm1|log1p|"
+    "log10|exp10|cbrt|erfc|erfinv|lgamma|copysign|nextafter|ldexp"
+)
+
 _STATEMENTS = {
     "Break": "break",
     "Continue": "continue",
@@ -64,6 +70,11 @@ RULES = (
         r"Cannot access global variable (\w+) from within",
         r"the global \1 is no constexpr.",
         r"Write \1 = tl.constexpr(...), pass it as an argument, or decorate it with @triton.jit if it is a helper.",
+    ),
+    AdviceRule(
+        rf"module 'triton\.language(?:\.math)?' has no attribute '({OF_LIBDEVICE})'",
+        r"triton.language has no function \1.",
+        r"Write libdevice.\1 after from triton.language.extra import libdevice, with blocks of float32 or float64.",
     ),
     AdviceRule(
         r"module 'triton\.language' has no attribute '(\w+)'",

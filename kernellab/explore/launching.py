@@ -15,6 +15,7 @@ from kernellab.launch.poison import Poison
 from kernellab.launch.reached import Copies
 from kernellab.measure.comparison import agree, compare
 from kernellab.measure.config import Config
+from kernellab.measure.hints import Mismatch, hints_on
 from kernellab.measure.launches import Launches
 from kernellab.measure.reference import ANONYMOUS, Reference, ReferenceFunction, reference_of
 from kernellab.target import Target
@@ -124,12 +125,15 @@ class Verdicts:
         assert self.check is not None, "there is a reference to compare with"
         reference = self.check if isinstance(self.check, Reference) else reference_of(self.check, inputs)
         poisoned.lift()
-        checks = compare(self.name, reference.of(outputs), outputs, poisoned.unwritten, poisoned.fills)
+        values = reference.of(outputs)
+        checks = compare(self.name, values, outputs, poisoned.unwritten, poisoned.fills)
         wrong = next((check for check in checks if not check.equal), None)
         if wrong is None:
             largest = max((check.max_error for check in checks), default=0.0)
             return Verdict(True, f"equals {self.name}, largest error {largest:.2g}")
-        return Verdict(False, wrong.text)
+        name = wrong.argument
+        facts = Mismatch(name, self.name, outputs[name], values[name], unwritten=poisoned.unwritten.get(name))
+        return Verdict(False, ". ".join([wrong.text, *(hint.text for hint in hints_on(facts)[:1])]))
 
 
 def outputs_of(copies: Copies) -> dict[str, Any]:

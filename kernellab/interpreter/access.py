@@ -150,6 +150,9 @@ class CheckedBuilder(ArithmeticBuilder):
 
     def create_masked_load(self, ptrs: Handle, mask: Handle, other: Handle | None, *hints: Any) -> Handle:
         """Load a block; lanes that are masked off give ``other``, or zero."""
+        if not mask.data.all():
+            fill = self._checked().fill_of_masked(ptrs, has_other=other is not None)
+            other = other if fill is None else _block_of(fill, ptrs)
         return self._load(ptrs, mask, other, volatile=bool(hints[-1]))
 
     def create_store(self, ptr: Handle, val: Handle, *hints: Any) -> None:
@@ -367,6 +370,16 @@ class CheckedBuilder(ArithmeticBuilder):
 
     def create_barrier(self) -> None:
         """Wait for the threads of a program: there is one."""
+
+
+def _block_of(fill: float, pointer: Handle) -> Handle:
+    """Return a block of one value as a load gives it; an infinity of whole numbers is the last of them."""
+    element = pointer.get_element_ty()
+    dtype = raw_dtype(element)
+    if element.is_int() and not np.isfinite(fill):
+        limits = np.iinfo(dtype)
+        fill = limits.max if fill > 0 else limits.min
+    return wrap(np.full(pointer.data.shape, fill), element)
 
 
 def _lanes(mask: Handle | None, pointer: Handle) -> Array | None:

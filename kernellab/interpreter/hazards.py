@@ -64,6 +64,11 @@ class Hazards:
         self._me = 1
         self._ordering = Ordering()
 
+    @property
+    def number(self) -> int:
+        """The number of the program that runs, in the order in which programs run."""
+        return self._me - 1
+
     def begin_program(self, number: int, program: Program) -> None:
         """Go on with the program of this number, which has synchronised with no other yet."""
         self._me = number + 1

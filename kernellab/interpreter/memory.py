@@ -26,6 +26,7 @@ from kernellab.interpreter.faults import (
 from kernellab.interpreter.hazards import Hazards, Order
 from kernellab.interpreter.regions import TAG_SHIFT, MemoryRegion, regions_of
 from kernellab.interpreter.values import Array, Handle
+from kernellab.interpreter.watcher import Watcher
 from kernellab.launch.arguments import Launch
 from kernellab.launch.run import FindingKind, Severity
 
@@ -61,6 +62,7 @@ class CheckedMemory:
         self.deadline: float | None = None
         self.strays: set[int] = set()
         self.hands_out_addresses = False
+        self.watcher: Watcher | None = None
         self._starts = np.array([storage.notebook_address for storage in self.storages], np.uint64)
         self._ends = np.array([storage.notebook_address + storage.size_bytes for storage in self.storages], np.uint64)
 
@@ -119,6 +121,8 @@ class CheckedMemory:
             return np.array(other, dtype=dtype)
         for region, addresses, _ in located.parts:
             self.hazards.before_read(region, addresses, dtype.itemsize, volatile=volatile)
+            if self.watcher is not None:
+                self.watcher.note_read(region, addresses, dtype.itemsize)
         lanes = np.ones(pointer.data.shape, bool) if mask is None else mask
         result: Array = native.load(located.addresses, lanes, other, dtype)
         return result
@@ -131,10 +135,19 @@ class CheckedMemory:
         active = (values if mask is None else values[mask]).ravel()
         for region, addresses, lanes in located.parts:
             self.hazards.before_write(region, addresses, active if lanes is None else active[lanes])
+            if self.watcher is not None:
+                self.watcher.note_write(region, addresses, values.dtype.itemsize, self.hazards.number)
         everything = np.ones(pointer.data.shape, bool) if mask is None else mask
         native.store(located.addresses, values, everything)
         if active.size > 1:
             self._check_collisions(located, values, everything)
+
+    def fill_of_masked(self, pointer: Handle, *, has_other: bool) -> float | None:
+        """Return what the masked lanes of a load are to hold where somebody watches, None for what it says."""
+        if self.watcher is None or not pointer.data.size:
+            return None
+        region = self.regions.get(int(pointer.data.flat[0]) >> TAG_SHIFT)
+        return self.watcher.fill_of(region, has_other=has_other)
 
     def _check_collisions(self, located: Located, values: Array, lanes: Array) -> None:
         """Read a store back: a lane that holds another value than it wrote shares its element with another lane."""
@@ -159,6 +172,9 @@ class CheckedMemory:
         order = Order(int(located.addresses.item()), acquire, release) if is_scalar else None
         for region, addresses, _ in located.parts:
             self.hazards.before_atomic(region, addresses, itemsize, reads=reads, order=order)
+            if self.watcher is not None:
+                self.watcher.note_read(region, addresses, itemsize)
+                self.watcher.note_write(region, addresses, itemsize, self.hazards.number)
         return located.addresses
 
     def _locate(self, pointer: Handle, mask: Array | None, itemsize: int, access: AccessKind) -> Located | None:

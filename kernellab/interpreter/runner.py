@@ -13,6 +13,7 @@ from kernellab.ir.effects import Effects
 from kernellab.launch.reached import apart, reached, tensors_at
 from kernellab.launch.run import Finding, InterpretJob, Run, RunOutcome, multiprocessors
 from kernellab.launch.shared_memory import in_shared_memory
+from kernellab.launch.watch import ElementAccesses, Watch
 from kernellab.source import Closure
 from kernellab.workers.uninterrupted import uninterrupted
 from kernellab.workers.worker import Failure, Job, Worker, WorkerKind
@@ -54,13 +55,16 @@ class Interpreter:
         effects: Effects | None = None,
         follows: bool = False,
         warps: int | None = None,
+        watch: Watch | None = None,
+        tell: Callable[[ElementAccesses], None] | None = None,
     ) -> Run:
         """Run a launch of a jit function on CPU tensors; ``arguments`` holds every parameter by name.
 
         The tensors change only after a clean run. ``uninitialised`` names arguments whose contents count as never
         written; ``progress`` is called now and then with (programs done, programs in all). With ``effects``, tensors
         behind addresses that the arguments hold are taken along. A kernel that ``follows`` addresses to other tensors
-        that are alive is run again with these. ``warps`` are those of a program, which it may ask for.
+        that are alive is run again with these. ``warps`` are those of a program, which it may ask for. What a ``watch``
+        notes, ``tell`` is told.
 
         Raises:
             LaunchError: an argument cannot be taken to another process.
@@ -78,12 +82,8 @@ class Interpreter:
         while True:
             with in_shared_memory(values, grid, uninitialised=uninitialised) as taken:
                 bound = tuple(zip(constants, bindings, strict=True))
-                job = InterpretJob(closure, taken.launch, bound, warps, multiprocessors())
-                work = Job(interpret, job, f"kernel {closure.name}")
-                try:
-                    outcome = self.worker.run(work, timeout_s or self.timeout_s, progress)
-                except WorkerTimeout as exc:
-                    raise WorkerTimeout(f"{exc.message} {_IF_SLOW}", kernel=closure.name) from exc
+                job = InterpretJob(closure, taken.launch, bound, warps, multiprocessors(), watch)
+                outcome = self._outcome(Job(interpret, job, f"kernel {closure.name}"), timeout_s, progress)
                 changed = uninterrupted(partial(taken.take_back, outcome))  # all of it, or nothing
             found = tensors_at(outcome.strays, "cpu") if follows and outcome.strays else {}
             if not found:
@@ -91,6 +91,8 @@ class Interpreter:
             values |= found
         if outcome.failure is not None:
             raise _shown(outcome, outcome.failure, closure).exception()
+        if tell is not None and outcome.accesses is not None:
+            tell(outcome.accesses)
         return Run(
             kernel=closure.name,
             grid=grid,
@@ -101,6 +103,14 @@ class Interpreter:
             output=outcome.output,
             notes=outcome.notes,
         )
+
+    def _outcome(
+        self, job: Job[InterpretJob, RunOutcome], timeout_s: float | None, progress: Progress | None
+    ) -> RunOutcome:
+        try:
+            return self.worker.run(job, timeout_s or self.timeout_s, progress)
+        except WorkerTimeout as exc:
+            raise WorkerTimeout(f"{exc.message} {_IF_SLOW}", kernel=job.payload.closure.name) from exc
 
 
 def _stays_constant(function: Any, name: str, value: object) -> bool:

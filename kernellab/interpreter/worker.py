@@ -36,8 +36,10 @@ from kernellab.interpreter.faults import (
 from kernellab.interpreter.language import checked_builder, prepare
 from kernellab.interpreter.memory import CheckedMemory
 from kernellab.interpreter.syntax import plain
+from kernellab.interpreter.watcher import Watcher
 from kernellab.launch.arguments import Launch
 from kernellab.launch.run import FindingKind, InterpretJob, RunOutcome, Severity
+from kernellab.launch.watch import Watch
 from kernellab.source import Closure
 from kernellab.workers.worker import Failure, failure_of
 
@@ -83,12 +85,14 @@ def execute(
     *,
     constants: Mapping[str, object] | None = None,
     device: InterpretedDevice = InterpretedDevice(),  # noqa: B008 - frozen
+    watch: Watch | None = None,
 ) -> RunOutcome:
     """Run an interpreted kernel on a launch.
 
     ``kernel`` is what ``triton.jit`` gives in a process started with ``TRITON_INTERPRET=1``, or an autotuner around
     it. ``progress`` is called with the number of programs done and of all. ``constants`` are values of constexprs
-    that are no plain data: functions, types. ``device`` is what a kernel may ask of the GPU that there is not.
+    that are no plain data: functions, types. ``device`` is what a kernel may ask of the GPU that there is not. With
+    ``watch``, what is done with each element is noted.
 
     A program with an access out of bounds is stopped at it. The others still run, for a short while, to tell how many
     programs are affected.
@@ -103,6 +107,7 @@ def execute(
     builder.asks_the_device = False
     with _mapped(launch) as address, np.errstate(all="ignore"):
         memory = CheckedMemory(launch, address)
+        memory.watcher = None if watch is None else Watcher(watch)
         builder.memory = memory
         builder.set_grid_dim(*launch.grid)
         builder.grid_idx = (0, 0, 0)
@@ -122,6 +127,7 @@ def execute(
         written=frozenset(i for i, storage in enumerate(memory.storages) if storage.shadow.touched),
         failure=failure,
         strays=tuple(sorted(memory.strays)),
+        accesses=None if memory.watcher is None else memory.watcher.accesses(memory.regions.values()),
     )
 
 
@@ -273,7 +279,7 @@ def interpret(job: InterpretJob, progress: Any) -> RunOutcome:
     constants = {name: plain(value) for name, value in loaded.arguments(job.constants).items()}
     report: Progress | None = None if progress is None else lambda done, total: progress((done, total))
     device = InterpretedDevice(job.warps, job.multiprocessors)
-    return execute(loaded.kernel, job.launch, report, constants=constants, device=device)
+    return execute(loaded.kernel, job.launch, report, constants=constants, device=device, watch=job.watch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,8 @@ class Recorder:
     ``timeout_s`` limits each launch in a worker; with ``run`` false, launches are compiled only; with ``isolate``
     false, first launches on a GPU are not tried in the worker; with ``interpret``, none runs on a GPU.
     ``uninitialised`` names arguments whose contents count as never written on the CPU. With ``poison``, outputs are
-    filled with a pattern before each launch, and ``unwritten`` holds masks of the elements that no launch wrote.
+    filled with a pattern before each launch, and ``unwritten`` holds masks of the elements that no launch wrote;
+    ``before`` what a kernel read and changed, as it was before its first launch, by the kernel's identity and memory.
     """
 
     timeout_s: float | None = None
@@ -155,6 +156,7 @@ class Recorder:
     uninitialised: frozenset[str] = frozenset()
     poison: bool = False
     unwritten: dict[Key, Any] = field(default_factory=dict)
+    before: dict[tuple[int, Key], Any] = field(default_factory=dict)
     records: dict[tuple[int, str], LaunchRecord] = field(default_factory=dict)
 
     def note(

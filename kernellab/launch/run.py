@@ -15,6 +15,7 @@ from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch
 from kernellab.launch.memory import Copier, memory_of, size_bytes
 from kernellab.launch.reached import Copies, apart, device_of, reached
+from kernellab.launch.watch import ElementAccesses, Watch
 from kernellab.source import Binding, Closure
 from kernellab.target import MULTIPROCESSORS
 from kernellab.workers.worker import Failure
@@ -91,7 +92,8 @@ class Finding:
 class InterpretJob:
     """A launch together with the kernel and the values of its constexprs, as the interpreter worker gets it.
 
-    ``warps`` of a program, if they are known, and ``multiprocessors`` are what kernels can ask the device for.
+    ``warps`` of a program, if they are known, and ``multiprocessors`` are what kernels can ask the device for. With
+    ``watch``, the answer tells what the launch did with each element.
     """
 
     closure: Closure
@@ -99,6 +101,7 @@ class InterpretJob:
     constants: tuple[tuple[str, Binding], ...] = ()
     warps: int | None = None
     multiprocessors: int = MULTIPROCESSORS
+    watch: Watch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class RunOutcome:
     """What came of a launch in a worker.
 
     ``written`` are the indices of the storages that were stored to. With a ``failure`` the memory counts for nothing;
-    ``strays`` are addresses in no argument that the kernel went to.
+    ``strays`` are addresses in no argument that the kernel went to; ``accesses`` what a watch was to note.
     """
 
     seconds: float
@@ -116,6 +119,7 @@ class RunOutcome:
     written: frozenset[int] = field(default_factory=frozenset)
     failure: Failure | None = None
     strays: tuple[int, ...] = ()
+    accesses: ElementAccesses | None = None
 
 
 @dataclass(frozen=True, slots=True)

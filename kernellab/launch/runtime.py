@@ -18,14 +18,17 @@ from kernellab.errors import KernellabError, OutOfBounds
 from kernellab.ir.effects import Effects
 from kernellab.launch.calls import launch_error, verb, warn_user
 from kernellab.launch.grid import CheckedGrid, Grid3, grid_errors, require_launchable
+from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import Poison, key_of, poison
 from kernellab.launch.reached import call_with_tensors
 from kernellab.launch.recording import Launched, LaunchRecord, Observers, Recorder, Switch, can_read, record_of
 from kernellab.launch.run import Run
 from kernellab.launch.trial import TrialRequest, TrialResult, Trials
+from kernellab.launch.watch import ElementAccesses, Watch
 from kernellab.target import Target
 
 _CLOSER_LOOK_S = 10.0
+_MOST_BYTES_KEPT = 1 << 28
 Tune = Callable[[Any, tuple[Any, ...], dict[str, Any], float | None], Any]
 Interpret = Callable[..., Run]
 Reporter = Callable[[str], Callable[[tuple[int, int]], None]]
@@ -290,7 +293,9 @@ class Runtime:
         if handle is None:
             yield Poison()
             return
-        poisoned = poison(call.arguments, self._compiled[handle.hash].effects)
+        arguments, effects = call.arguments, self._compiled[handle.hash].effects
+        _keep_accumulators(recorder, call.kernel, arguments, effects)
+        poisoned = poison(arguments, effects)
         try:
             yield poisoned
         finally:
@@ -363,6 +368,20 @@ class Runtime:
         request = TrialRequest(handle, triton_files(compiled), compiled, arguments, extents, closer)
         return self.trials.launch(request, None if recorder is None else recorder.timeout_s)
 
+    def repeated(
+        self, record: LaunchRecord, arguments: Mapping[str, Any], watch: Watch, timeout_s: float
+    ) -> ElementAccesses:
+        """Run a launch again on the CPU, on copies of its arguments there; return what it did with each element.
+
+        Raises:
+            KernellabError: it fails, or takes longer.
+        """
+        told: list[ElementAccesses] = []
+        warps = record.compiled.options["num_warps"]
+        given = (record.kernel, arguments, record.grid, timeout_s)
+        self.interpret(*given, warps=warps, watch=watch, tell=told.append)
+        return told[0]
+
     def _closer(
         self, kernel: BoundJit, arguments: Mapping[str, Any], grid: Grid3, effects: Effects
     ) -> KernellabError | None:
@@ -403,6 +422,15 @@ class Runtime:
             if error is None:
                 raise
             raise error from exc
+
+
+def _keep_accumulators(recorder: Recorder, kernel: BoundJit, arguments: Mapping[str, Any], effects: Effects) -> None:
+    """Keep what a kernel both reads and changes, once, as it is before the kernel's first launch."""
+    for name, tensor in memory_of(arguments).items():
+        key = id(kernel), key_of(tensor)
+        is_changed = name in effects.atomics or (name in effects.reads and name in effects.writes)
+        if is_changed and key not in recorder.before and tensor.numel() * tensor.element_size() <= _MOST_BYTES_KEPT:
+            recorder.before[key] = tensor.detach().clone()
 
 
 def _evaluated(call: _Call, arguments: Mapping[str, Any]) -> Grid3:

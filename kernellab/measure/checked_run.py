@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import CheckFailed
 from kernellab.launch.calls import named_arguments, variants_of
 from kernellab.launch.memory import memory_of
-from kernellab.launch.poison import Key, fill_of, key_of
+from kernellab.launch.poison import fill_of, key_of
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.measure.comparison import Check, compare
-from kernellab.measure.reference import Reference, check_of, reference_of
+from kernellab.measure.hints import stores_nothing
+from kernellab.measure.reference import Reference, ReferenceFunction, check_of, reference_of
+from kernellab.measure.second_look import WrongLaunch, explained
 
 if TYPE_CHECKING:
     from kernellab.launch.runtime import Runtime
@@ -34,21 +36,43 @@ def launched_once(
         bound.launcher.first(grid, *args, **meta)
     if reference is not None:
         for record in recorder.records.values():
-            for each in checks_of(reference, record, recorder.unwritten):
+            for each in checks_of(reference, check_of(check), record, recorder, runtime):
                 require_equal(each, record.compiled.kernel)
     return recorder
 
 
-def checks_of(reference: Reference, record: LaunchRecord, unwritten: Mapping[Key, Any]) -> tuple[Check, ...]:
-    """Return how the outputs of a launch compare with a reference.
+def checks_of(
+    reference: Reference, check: ReferenceFunction, record: LaunchRecord, recorder: Recorder, runtime: Runtime
+) -> tuple[Check, ...]:
+    """Return how the outputs of a launch compare with a reference, which ``check`` computed.
 
-    ``unwritten`` has masks of the elements that no launch wrote, as the recorder has them.
+    One that differs is looked at again: what explains it, and how large its errors are.
+
+    Raises:
+        CheckFailed: the kernel has no store at all.
+        UsageError: the values do not belong to its outputs.
     """
-    mutated = record.compiled.effects.mutated
-    outputs = {name: tensor for name, tensor in memory_of(record.arguments).items() if name in mutated}
-    masks = {name: unwritten.get(key_of(tensor)) for name, tensor in outputs.items()}
+    kernel, effects = record.compiled.kernel, record.compiled.effects
+    memory = memory_of(record.arguments)
+    outputs = {name: tensor for name, tensor in memory.items() if name in effects.mutated}
+    if not outputs and not effects.unknown:
+        raise CheckFailed(f"{kernel} gives nothing to compare. {stores_nothing(kernel).text}", kernel=kernel)
+    masks = {name: recorder.unwritten.get(key_of(tensor)) for name, tensor in outputs.items()}
     fills = {name: fill_of(outputs[name][mask]) for name, mask in masks.items() if mask is not None}
-    return tuple(compare(reference.text, reference.of(outputs), outputs, masks, fills))
+    values = reference.of(outputs)
+    checks = tuple(compare(reference.text, values, outputs, masks, fills))
+    if all(each.equal for each in checks):
+        return checks
+    before = {name: recorder.before.get((id(record.kernel), key_of(tensor))) for name, tensor in outputs.items()}
+    launch = WrongLaunch(
+        record=record,
+        values=values,
+        unwritten=masks,
+        before={name: held for name, held in before.items() if held is not None},
+        check=check,
+        repeat=partial(runtime.repeated, record),
+    )
+    return explained(launch, checks)
 
 
 def require_equal(check: Check, kernel: str) -> None:
@@ -60,7 +84,7 @@ def require_equal(check: Check, kernel: str) -> None:
     if check.equal:
         return
     first = "".join(f" {difference}." for difference in check.differences)
-    cause = f" {check.cause}" if check.cause else ""
+    cause = "".join(f" {each}" for each in (check.cause, *(hint.text for hint in check.hints)) if each)
     raise CheckFailed(
         f"{check.argument} of {kernel} differs from {check.expression}: "
         f"{check.mismatched:,} of {check.elements:,} elements{_how(check)}{first}{cause}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab.gpu.device_view import DeviceView, Differing, Limits, differing, is_comparable
 from kernellab.gpu.ipc import tensor_on
@@ -18,6 +18,10 @@ from kernellab.measure.tolerance import (
     share_of_largest,
     unit_named,
 )
+
+if TYPE_CHECKING:
+    from kernellab.measure.errors_in_detail import ErrorDetail
+    from kernellab.measure.hints import Hint
 
 _DIFFERENCES_AT_MOST = 3
 _MAP_ROWS, _MAP_COLUMNS = 24, 48
@@ -63,7 +67,8 @@ class Check:
     write. ``worst`` is the one that exceeds its bound by the largest factor, and ``tolerance`` that bound, or the
     largest of all where none does. ``differences`` are the first wrong elements, ``extent`` the first and last index of
     such along each dimension, ``heat`` their share in each cell of a coarse grid over a matrix. ``rounded_to`` is the
-    dtype of an output of whole numbers where the reference is floating-point.
+    dtype of an output of whole numbers where the reference is floating-point. ``hints`` and ``detail`` of an output
+    that differs say what explains it, and how large its errors are, where that was asked.
     """
 
     expression: str
@@ -79,6 +84,8 @@ class Check:
     extent: tuple[tuple[int, int], ...] = ()
     heat: tuple[tuple[float, ...], ...] = ()
     rounded_to: str = ""
+    hints: tuple[Hint, ...] = ()
+    detail: ErrorDetail | None = None
 
     @property
     def cause(self) -> str:
@@ -202,6 +209,11 @@ def agree(got: Any, want: Any) -> bool:
             return True
         want = Value(want)
     return not bool(_scanned(got, want).wrong.any())
+
+
+def wrong_elements(got: Any, want: Value) -> Any:
+    """Return the mask of the elements of an output beyond their bounds, flat."""
+    return _scanned(got, want).wrong
 
 
 def _differing(got: DeviceView, want: DeviceView) -> Differing | None:

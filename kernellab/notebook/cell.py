@@ -324,8 +324,9 @@ def _checked(cell: _Cell, recorder: Recorder, options: CellOptions) -> Mapping[i
     if not launched:
         raise UsageError(f"--check {options.check!r}: the cell launches no kernel.")
     record = launched[-1]
-    reference = reference_of(_reference(cell, options.check), record.arguments)
-    return {id(record): checks_of(reference, record, recorder.unwritten)}
+    check = _reference(cell, options.check)
+    reference = reference_of(check, record.arguments)
+    return {id(record): checks_of(reference, check, record, recorder, cell.lab.launches)}
 
 
 def _reference(cell: _Cell, expression: str) -> ReferenceFunction:

@@ -186,3 +186,9 @@ def branch_defines_a_name(x_ptr, n):
     if n > 3:
         late = 1.0
     tl.store(x_ptr, late)
+
+
+@triton.jit
+def function_of_libdevice(x_ptr):
+    x = tl.load(x_ptr + tl.arange(0, 32))
+    tl.store(x_ptr + tl.arange(0, 32), tl.tanh(x))

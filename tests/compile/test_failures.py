@@ -8,6 +8,7 @@ import triton
 from packaging.version import Version
 
 import kernellab
+from kernellab.advice import OF_LIBDEVICE
 from kernellab.errors import CompileError
 from tests.compile import failures
 
@@ -20,6 +21,7 @@ SAID = {
     "undefined_name": ("nothing_of_that_name is not defined", "pass it as an argument", "nothing_of_that_name"),
     "misspelt_function": ("has no function arrange", "Check the spelling", "tl.arrange"),
     "global_not_constexpr": ("the global PLAIN_GLOBAL is no constexpr", "PLAIN_GLOBAL = tl.constexpr", "PLAIN_GLOBAL"),
+    "function_of_libdevice": ("has no function tanh", "libdevice.tanh after from triton", "tl.tanh(x)"),
     "calls_plain_python": ("the global plain_function", "decorate it with @triton.jit", "plain_function"),
     "context_manager": ("open is not defined", "pass it as an argument", "open("),
     "list_comprehension": ("a dict comprehension is not supported", "blockwise", "{i: i for i in range(4)}"),
@@ -64,3 +66,11 @@ def test_a_mistake_is_named_with_its_line_and_advice(lab: kernellab.Lab, name: s
     assert where.startswith(f"  {failures.__file__}, line ")
     assert line in source
     assert caret.strip() == "^"
+
+
+def test_what_advice_calls_a_function_of_libdevice_is_one_and_no_function_of_triton() -> None:
+    from triton.language.extra import libdevice
+
+    for name in OF_LIBDEVICE.split("|"):
+        assert hasattr(libdevice, name)
+        assert not hasattr(triton.language, name)

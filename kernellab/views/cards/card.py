@@ -8,23 +8,20 @@ from html import escape
 
 from kernellab.ir.effects import Access, Effects
 from kernellab.launch.run import Run, Severity
-from kernellab.measure.comparison import Check
 from kernellab.views import wording
 from kernellab.views.cards.annotated_source import annotated, source_table
+from kernellab.views.cards.check_picture import check_lines, check_picture
 from kernellab.views.cards.explanation import answer_html, answer_lines
 from kernellab.views.elements import badge, body, details, dim, framed, header, message, section
 from kernellab.views.explorers.exploration import STAGE_NAMES, stage_text
 from kernellab.views.explorers.explorer import explorer_html
 from kernellab.views.graph import OPERATIONS_AT_MOST, View, shrinking, svg
-from kernellab.views.graphs.drawing import svg_element
 from kernellab.views.report import ArgumentReport, CellReport, KernelReport
 from kernellab.views.wording import shortened
 
 _OPEN_OPERATIONS_AT_MOST = 24
 PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
 _MOST_CHANGED = 3
-_CELL_PX = 7
-_LEAST_OPACITY = 0.25  # a single wrong element among many must still be seen
 _STYLES = {Severity.ERROR: "kl-alert", Severity.WARNING: "kl-note kl-warn"}
 WIDTH = 100
 _INDENT = "  "
@@ -58,7 +55,7 @@ def messages(report: KernelReport) -> Iterator[str]:
     """Yield what must not be overlooked first: cannot run, findings, unknown effects, the check; then notes."""
     for style, words in _alerts(report):
         yield message(style, words)
-    yield from filter(None, map(heat_svg, report.checks))
+    yield from filter(None, map(check_picture, report.checks))
     for note in notes(report):
         yield message("kl-note", note)
 
@@ -74,26 +71,9 @@ def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
         yield "kl-note kl-warn", f"unknown: {wording.unknown_words(effect)}"
     for equal, words in wording.check_words(report.checks):
         yield "kl-note kl-good" if equal else "kl-alert", words
-
-
-def heat_svg(check: Check) -> str:
-    """Return where in a matrix an output differs from its reference, each cell the darker the more of it is wrong.
-
-    "" where there is no such picture.
-    """
-    if not check.heat:
-        return ""
-    rows, columns = len(check.heat), len(check.heat[0])
-    width, height = columns * _CELL_PX, rows * _CELL_PX
-    cells = [f'<rect width="{width}" height="{height}" fill="#8a8f98" fill-opacity=".12" stroke="#8a8f98"/>']
-    for y, row in enumerate(check.heat):
-        for x, share in enumerate(row):
-            if share:
-                opacity = _LEAST_OPACITY + (1 - _LEAST_OPACITY) * share
-                place = f'x="{x * _CELL_PX}" y="{y * _CELL_PX}" width="{_CELL_PX}" height="{_CELL_PX}"'
-                cells.append(f'<rect {place} fill="#e03e4a" fill-opacity="{opacity:.2f}"/>')
-    title = f"Where {check.argument} differs from {check.expression}"
-    return svg_element(title, f"{check.mismatched:,} of {check.elements:,} elements differ", width, height, cells)
+    for check in report.checks:
+        for hint in check.hints:
+            yield "kl-note kl-hint", f"hint: {hint.text}"
 
 
 def arguments(report: KernelReport) -> str:
@@ -255,9 +235,13 @@ def _kernel_lines(report: KernelReport, words: list[str]) -> Iterator[str]:
 
 
 def _message_lines(report: KernelReport) -> Iterator[str]:
-    told = (f"note: {note}" for note in notes(report))
-    for words in (*(words for _, words in _alerts(report)), *told):
+    for _, words in _alerts(report):
         yield from _wrapped(words, _INDENT)
+    for check in report.checks:
+        for line in check_lines(check):
+            yield from _wrapped_rows(line, _INDENT)
+    for note in notes(report):
+        yield from _wrapped(f"note: {note}", _INDENT)
 
 
 def _argument_lines(report: KernelReport) -> Iterator[str]:
@@ -299,6 +283,11 @@ def _joined(parts: list[str], indent: str, separator: str) -> Iterator[str]:
 
 def _wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + _INDENT) or [indent]
+
+
+def _wrapped_rows(line: str, indent: str) -> list[str]:
+    """Return a line as it is where it fits, as a row of a table does, else wrapped."""
+    return [f"{indent}{line}"] if len(indent) + len(line) <= WIDTH else _wrapped(line, indent)
 
 
 def _header_words(report: KernelReport) -> list[str]:

@@ -1,0 +1,181 @@
+"""Where and by how much an output differs from its reference: a map, a histogram of errors, the worst elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from kernellab.measure.comparison import Check
+from kernellab.measure.errors_in_detail import EDGES, ErrorDetail, ErrorHistogram, WorstElement
+from kernellab.views.elements import Table
+from kernellab.views.graphs.drawing import svg_element
+
+_CELL_PX = 7
+_LEAST_OPACITY = 0.25  # a single wrong element among many must still be seen
+_WRONG, _RIGHT, _FRAME = "#e03e4a", "#0f9d75", "#8a8f98"
+_BAR_PX, _GAP_PX, _HEIGHT_PX, _LABEL_PX = 34, 6, 64, 14
+_LEAST_BAR = 0.04
+_THOUSAND = 1000
+_ALIGNED = {"program": "left", "tile": "left", "worst element": "left"}
+
+
+def check_picture(check: Check) -> str:
+    """Return the picture of an output that differs, with captions, as HTML; "" where there is nothing to show."""
+    parts = [_captioned(heat_svg(check), heat_words(check))] if check.heat else []
+    parts += [] if check.detail is None else _of_detail(check.argument, check.detail)
+    return f'<div class="kl-check">{"".join(parts)}</div>' if parts else ""
+
+
+def _of_detail(argument: str, detail: ErrorDetail) -> list[str]:
+    parts = []
+    if detail.histogram is not None:
+        parts.append(_captioned(histogram_svg(argument, detail.histogram), histogram_words(detail.histogram)))
+    if detail.worst:
+        table = worst_table(detail.worst).html(_ALIGNED)
+        parts.append(_captioned(table, worst_words(argument, detail.worst), is_above=True))
+    return parts
+
+
+def check_lines(check: Check) -> Iterator[str]:
+    """Yield the histogram and the worst elements of an output that differs as lines for a terminal."""
+    if check.detail is None:
+        return
+    histogram = check.detail.histogram
+    if histogram is not None:
+        bins = ", ".join(f"{label}: {count:,}" for label, _, _, count in _bins(histogram))
+        yield f"errors in units in the last place of {histogram.dtype}: {bins}"
+    if check.detail.worst:
+        yield f"{worst_words(check.argument, check.detail.worst)}:"
+        yield from (f"  {line}" for line in worst_table(check.detail.worst).text())
+
+
+def heat_svg(check: Check) -> str:
+    """Return where in a matrix an output differs from its reference, each cell the darker the more of it is wrong."""
+    rows, columns = len(check.heat), len(check.heat[0])
+    width, height = columns * _CELL_PX, rows * _CELL_PX
+    cells = [f'<rect width="{width}" height="{height}" fill="{_FRAME}" fill-opacity=".12" stroke="{_FRAME}"/>']
+    for y, row in enumerate(check.heat):
+        for x, share in enumerate(row):
+            if share:
+                opacity = _LEAST_OPACITY + (1 - _LEAST_OPACITY) * share
+                place = f'x="{x * _CELL_PX}" y="{y * _CELL_PX}" width="{_CELL_PX}" height="{_CELL_PX}"'
+                cells.append(f'<rect {place} fill="{_WRONG}" fill-opacity="{opacity:.2f}"/>')
+    title = f"Where {check.argument} differs from {check.expression}"
+    return svg_element(title, f"{check.mismatched:,} of {check.elements:,} elements differ", width, height, cells)
+
+
+def heat_words(check: Check) -> str:
+    """Return the caption of the map: what its red cells are, and how many elements one stands for."""
+    rows, columns = len(check.heat), len(check.heat[0])
+    each = -(-check.elements // (rows * columns))
+    one = "is one element" if each == 1 else f"stands for about {each:,} elements, the darker the more of them differ"
+    return f"Where {check.argument} differs from {check.expression}: row 0 is at the top, and a cell {one}."
+
+
+def histogram_svg(argument: str, histogram: ErrorHistogram) -> str:
+    """Return a bar for each range of errors, on a scale that grows with the number of digits of the count."""
+    bins = list(_bins(histogram))
+    most = max(count for _, _, _, count in bins)
+    parts = []
+    for at, (label, right, wrong, count) in enumerate(bins):
+        left, share = at * (_BAR_PX + _GAP_PX), _scaled(count, most)
+        height = share * _HEIGHT_PX
+        beyond = height * wrong / count if count else 0.0
+        top = _LABEL_PX + _HEIGHT_PX - height
+        for y, tall, colour in ((top, beyond, _WRONG), (top + beyond, height - beyond, _RIGHT)):
+            if tall:
+                box = f'x="{left}" y="{y:.1f}" width="{_BAR_PX}" height="{tall:.1f}"'
+                parts.append(f'<rect {box} fill="{colour}"><title>{wrong:,} wrong, {right:,} right</title></rect>')
+        middle = left + _BAR_PX / 2
+        if count:
+            parts.append(_text(middle, top - 3, _count_words(count)))
+        parts.append(_text(middle, _LABEL_PX + _HEIGHT_PX + 12, label))
+    width = len(bins) * (_BAR_PX + _GAP_PX) - _GAP_PX
+    base = _LABEL_PX + _HEIGHT_PX
+    parts.append(f'<path d="M0 {base}H{width}" stroke="{_FRAME}" fill="none"/>')
+    title = f"Errors of {argument} in units in the last place"
+    description = ", ".join(f"{label}: {count:,}" for label, _, _, count in bins)
+    return svg_element(title, description, width, base + _LABEL_PX + 2, parts)
+
+
+def histogram_words(histogram: ErrorHistogram) -> str:
+    """Return the caption of the histogram."""
+    return (
+        f"Elements by their error, in units in the last place of {histogram.dtype}: red is beyond what rounding "
+        "explains, and the height follows the number of digits."
+    )
+
+
+def worst_words(argument: str, worst: tuple[WorstElement, ...]) -> str:
+    """Return the caption of the table of the worst elements."""
+    by_program = any(each.program is not None for each in worst)
+    return f"The elements of {argument} furthest beyond their bounds" + (", one for each program" if by_program else "")
+
+
+def worst_table(worst: tuple[WorstElement, ...]) -> Table:
+    """Return a row for each of the worst elements; what is not known of any has no column."""
+    by_program = any(each.program is not None for each in worst)
+    head = ("program", "tile", "wrong in it", "worst element", "is", "should be", "off by (ulp)")
+    rows = [
+        (
+            _program_words(each) if by_program else "",
+            _tile_words(each),
+            f"{each.wrong:,}" if by_program else "",
+            _index_words(each.index),
+            f"{each.got:.6g}",
+            f"{each.expected:.6g}",
+            "" if each.ulps is None else f"{each.ulps:,.3g}",
+        )
+        for each in worst
+    ]
+    return Table(head, rows).filled()
+
+
+def _program_words(each: WorstElement) -> str:
+    return "none wrote it" if each.program is None else str(each.program)
+
+
+def _tile_words(each: WorstElement) -> str:
+    spans = (str(first) if first == last else f"{first} to {last}" for first, last in each.tile)
+    return f"[{', '.join(spans)}]" if each.tile else ""
+
+
+def _index_words(index: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, index))}]" if index else "the value"
+
+
+def _captioned(picture: str, words: str, *, is_above: bool = False) -> str:
+    caption = f'<p class="kl-caption">{escape(words)}</p>'
+    parts = caption + picture if is_above else picture + caption
+    return f'<div class="kl-figure">{parts}</div>'
+
+
+def _bins(histogram: ErrorHistogram) -> Iterator[tuple[str, int, int, int]]:
+    """Yield name, right, wrong and all of each bin, from the first to the last that holds any."""
+    names = [*(f"≤{_edge(edge)}" for edge in EDGES), f">{_edge(EDGES[-1])}", "inf, nan"]
+    counts = list(zip(names, histogram.right, histogram.wrong, strict=True))
+    held = [at for at, (_, right, wrong) in enumerate(counts) if right + wrong]
+    for name, right, wrong in counts[held[0] : held[-1] + 1] if held else ():
+        yield name, right, wrong, right + wrong
+
+
+def _edge(edge: float) -> str:
+    exponent = edge.hex().partition("p")[2]
+    return "½" if edge < 1 else f"{edge:.0f}" if edge <= _THOUSAND + 24 else f"2^{int(exponent)}"
+
+
+def _scaled(count: int, most: int) -> float:
+    digits = count.bit_length() / max(most.bit_length(), 1)
+    return max(digits, _LEAST_BAR) if count else 0.0
+
+
+def _count_words(count: int) -> str:
+    for scale, unit in ((_THOUSAND**2, "M"), (_THOUSAND, "k")):
+        if count >= 10 * scale:
+            return f"{count / scale:.0f}{unit}"
+    return f"{count:,}"
+
+
+def _text(x: float, y: float, words: str) -> str:
+    place = f'x="{x:g}" y="{y:.1f}" text-anchor="middle" font-size="9.5" fill="currentColor"'
+    return f"<text {place}>{escape(words)}</text>"
