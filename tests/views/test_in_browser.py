@@ -134,6 +134,17 @@ def test_the_maps_of_traffic_can_be_read_in_light_and_dark(
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def test_the_slider_over_programs_shows_one_of_them_in_its_own_card(show: Callable[..., Any], copied: Traffic) -> None:
+    page = show(traffic_html(copied) * 2)
+    told = page.locator(".kl-programs").first.locator(".kl-map").first.locator("g text")
+    assert not any(each.is_visible() for each in told.all())
+    page.locator(".kl-slider").first.get_by_role("radio", name="program 2").check()
+    assert [each.text_content() for each in told.all() if each.is_visible()] == [
+        "program 2 reads about 32,768 to 49,151"
+    ]
+    assert page.locator(".kl-slider").nth(1).get_by_role("radio", name="all programs").is_checked()
+
+
 def test_the_rules_of_a_notebook_page_do_not_win(show: Callable[..., Any], report: Reports) -> None:
     page = show(card_html(cell_of(report("add"), show="source,ttir")), rules=NOTEBOOK_RULES)
     styles = page.evaluate(

@@ -12,7 +12,7 @@ from kernellab.traffic.accesses import WarpExample
 from kernellab.traffic.result import ArgumentTraffic, Traffic, TrafficRow, UnknownTraffic
 from kernellab.views.cards.traffic import spacing_words, traffic_html, traffic_text
 from kernellab.views.cards.traffic_source import access_badge, request_words
-from kernellab.views.figures.access_maps import mapped_programs, program_map, touched_bytes, warp_map
+from kernellab.views.figures.access_maps import mapped_programs, program_map, program_slider, touched_bytes, warp_map
 from tests.views.test_card import Reader
 
 FILE = "In[<3>]"
@@ -138,9 +138,17 @@ def test_the_distance_of_lanes_is_told_where_it_is_one() -> None:
 def test_programs_are_drawn_in_their_order_by_what_they_touch(traffic: Traffic) -> None:
     picture = program_map(traffic.arguments[0], (4, 2, 1), 264)
     text = Reader(picture).text
-    assert "program 1, 0 reads elements of x<0>, about 256 to 511" in text
-    assert "program 0, 1 does not touch x<0>" in text
+    assert "program 1, 0 reads about 256 to 511" in text
+    assert "program 0, 1 touches nothing" in text
     assert picture.count('class="kl-map-read"') == 4
+
+
+def test_a_slider_has_a_stop_for_all_programs_and_for_each_that_is_drawn(traffic: Traffic) -> None:
+    slider = program_slider((4, 2, 1), 8)
+    assert Reader(slider).tags.count("input") == 9
+    assert 'aria-label="program 3, 1"' in slider
+    assert program_slider((1, 1, 1), 1) == ""
+    assert Reader(traffic_html(traffic)).tags.count("form") == 1
 
 
 def test_a_map_shows_the_first_wave(traffic: Traffic) -> None:

@@ -12,7 +12,7 @@ from kernellab.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.views.cards.traffic_source import KINDS, source_html, totals_words
 from kernellab.views.elements import Table, badge, details, framed, header, message, number, section, style, title
 from kernellab.views.explorers.heat import percent
-from kernellab.views.figures.access_maps import mapped_programs, program_map, warp_map, waste_class
+from kernellab.views.figures.access_maps import mapped_programs, program_map, program_slider, warp_map, waste_class
 from kernellab.views.wording import grid_words, plural, size_words
 
 _MAPS_AT_MOST = 12
@@ -207,7 +207,8 @@ def _arguments(traffic: Traffic) -> str:
         for each in shown
     )
     table = Table(_ARGUMENTS, rows).html({"argument": "left"})
-    return f'{table}{legend}<div class="kl-maps">{figures}</div>'
+    slider = program_slider(traffic.grid, count)
+    return f'{table}{legend}<form class="kl-programs">{slider}<div class="kl-maps">{figures}</div></form>'
 
 
 def _map_keys(shown: Sequence[ArgumentTraffic]) -> str:

@@ -134,16 +134,17 @@ def program_map(traffic: ArgumentTraffic, grid: tuple[int, int, int], wave_progr
     body.append(end)
     for program in range(count):
         y = _TOP_PX + program * height
-        body += _program(traffic.programs[program], program, y, height, _program_tip(traffic, program, grid))
+        body += _program(traffic.programs[program], y, height, _program_tip(traffic, program, grid))
         if program % step == 0:
-            name = _program_name(program, grid)
+            name = program_name(program, grid)
             body.append(f'<text x="{_LEFT_PX - 6}" y="{y + height / 2 + 3.5:g}" text-anchor="end">{name}</text>')
     title = f"{traffic.argument}: what {plural(count, 'program')} touch"
     return _svg(title, _LEFT_PX + width + 2, _TOP_PX + count * height + 2, body)
 
 
-def _program(parts: Array, program: int, y: int, height: int, tip: str) -> Iterator[str]:
-    yield f"<g><title>{escape(tip)}</title>"
+def _program(parts: Array, y: int, height: int, tip: str) -> Iterator[str]:
+    """Yield the row of a program; what it touches is told above the map while the row is chosen or pointed at."""
+    yield "<g>"
     width = len(parts) * _PART_PX
     yield f'<rect class="kl-band" x="{_LEFT_PX}" y="{y}" width="{width}" height="{height - 1}"/>'
     for value, (kind, _) in _TOUCHED.items():
@@ -151,22 +152,44 @@ def _program(parts: Array, program: int, y: int, height: int, tip: str) -> Itera
         path = "".join(f"M{_LEFT_PX + first * _PART_PX} {y + (height - 1) / 2:g}h{n * _PART_PX}" for first, n in runs)
         if path:
             yield f'<path class="{kind}" stroke-width="{height - 1}" d="{path}"/>'
-    yield "</g>"
+    yield f'<text x="{_LEFT_PX + width / 2:g}" y="{_TOP_PX - 6}" text-anchor="middle">{escape(tip)}</text></g>'
 
 
 def _program_tip(traffic: ArgumentTraffic, program: int, grid: tuple[int, int, int]) -> str:
     row = traffic.programs[program].tolist()
     touched = [at for at, value in enumerate(row) if value]
-    name = f"program {_program_name(program, grid)}"
+    name = f"program {program_name(program, grid)}"
     if not touched:
-        return f"{name} does not touch {traffic.argument}"
+        return f"{name} touches nothing"
     first = touched[0] * traffic.elements // len(row)
     last = max(first, -(-(touched[-1] + 1) * traffic.elements // len(row)) - 1)
     words = " and ".join(dict.fromkeys(_TOUCHED[value][1] for value in row if value))
-    return f"{name} {words} elements of {traffic.argument}, about {first:,} to {last:,}"
+    return f"{name} {words} about {first:,} to {last:,}"
 
 
-def _program_name(program: int, grid: tuple[int, int, int]) -> str:
+def program_slider(grid: tuple[int, int, int], count: int) -> str:
+    """Return a slider over the programs of maps that stand in the same ``<form class="kl-programs">``, without script.
+
+    It is a button for each program, and a first one for all of them; arrow keys go from one to the next. The form keeps
+    its choice apart from that of other cards. "" where there is one program.
+    """
+    if count < 2:
+        return ""
+    names = ["all programs", *(f"program {program_name(program, grid)}" for program in range(count))]
+    buttons = "".join(
+        f'<input type="radio" name="program"{"" if at else " checked"} aria-label="{name}" title="{name}">'
+        for at, name in enumerate(names)
+    )
+    chosen = "".join(
+        f".kl-card .kl-programs:has(input:nth-of-type({at + 2}):checked) .kl-map g:nth-of-type({at + 1})"
+        "{opacity:1;--kl-told:visible}"
+        for at in range(count)
+    )
+    return f'<style>{chosen}</style><div class="kl-slider" role="radiogroup" aria-label="program">{buttons}</div>'
+
+
+def program_name(program: int, grid: tuple[int, int, int]) -> str:
+    """Return the place of a program in the grid: ``3``, or ``1, 0``; along the first axis first."""
     x, rest = program % grid[0], program // grid[0]
     if grid[1:] == (1, 1):
         return str(program)
