@@ -29,7 +29,7 @@ def on_device(argument: Any, device: str) -> Any:
         return TensorDescriptor(base, argument.shape, argument.strides, argument.block_shape)
     if not isinstance(argument, torch.Tensor):
         return argument
-    whole = argument.newempty(0).set_(argument.untyped_storage())
+    whole = argument.new_empty(0).set_(argument.untyped_storage())
     return whole.to(device).as_strided(argument.shape, argument.stride(), argument.storage_offset())
 
 

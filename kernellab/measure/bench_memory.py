@@ -170,7 +170,7 @@ def copied(
     sources = {index: (tensors if index in changed else originals)[index] for index in restored}
     held = {index: source.clone() if index in twice else source for index, source in sources.items()}
     before = {index: held.get(index) for index in mutated}
-    return BenchMemory(setup, tensors, before, redzones=redzones)
+    return BenchMemory(setup, tensors, before, redzones=redzones, free_bytes=free_bytes)
 
 
 def _between_redzones(

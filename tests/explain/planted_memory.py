@@ -204,7 +204,7 @@ def scale_for_each(x_ptr, weights_ptr, out_ptr, n, X_FIRST: tl.constexpr, BLOCK:
 
 
 def shared_input(large: bool, device: str) -> dict[str, Any]:
-    n, batches = (1 << 26, 8) if large else (2048, 3)
+    n, batches = (65535 * 1024, 8) if large else (2048, 3)  # as many blocks as fit along y
     out = torch.empty(batches * n, dtype=torch.float16, device=device)
     return {"x_ptr": random(n, device=device), "weights_ptr": random(batches, device=device), "out_ptr": out, "n": n}
 

@@ -192,6 +192,10 @@ def test_what_the_kernel_only_writes_is_not_kept_twice() -> None:
     assert copies(read=frozenset({0})).before == {1: None}
 
 
+def test_whoever_copies_says_who_is_asked_for_room_later() -> None:
+    assert copies(read=frozenset()).free_bytes() == 1 << 40
+
+
 def test_with_less_room_only_what_is_written_is_copied() -> None:
     zones = 3 * (4 << 20)
     bench = copies(read=frozenset({0}), free_bytes=(zones + 1000) * 4 // 3 - 1000)

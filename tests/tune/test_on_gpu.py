@@ -43,6 +43,10 @@ def free_bytes_there(payload: None, progress: object) -> int:
     return driver.free_bytes()
 
 
+def has_torch(payload: None, progress: object) -> bool:
+    return "torch" in sys.modules
+
+
 def grid(meta: dict[str, int]) -> tuple[int, ...]:
     return (triton.cdiv(N, meta["BLOCK"]),)
 
@@ -113,6 +117,14 @@ def test_getting_ready_leaves_no_memory_behind(lab: kernellab.Lab) -> None:
     before = trials.worker(0).run(Job(free_bytes_there, None, "asking"), 60.0)
     trials.worker(0).run(job, 60.0)
     assert trials.worker(0).run(Job(free_bytes_there, None, "asking"), 60.0) == before
+
+
+def test_a_tuning_leaves_its_worker_without_torch() -> None:
+    x, out = torch.rand(N, device="cuda"), torch.zeros(N, device="cuda")
+    with kernellab.Lab(store=":memory:") as fresh:
+        assert list(fresh.tune(copy, grid, x, out, N, configs=BLOCKS).frame.status) == ["ok"] * 4
+        assert fresh.launches.trials is not None
+        assert not fresh.launches.trials.worker(0).run(Job(has_torch, None, "asking"), 60.0)
 
 
 def test_an_accumulator_gets_one_contribution(lab: kernellab.Lab) -> None:
