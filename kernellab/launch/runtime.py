@@ -29,6 +29,7 @@ from kernellab.target import Target
 
 _CLOSER_LOOK_S = 10.0
 _MOST_BYTES_KEPT = 1 << 28
+_MOST_KEPT = 16
 Tune = Callable[[Any, tuple[Any, ...], dict[str, Any], float | None], Any]
 Interpret = Callable[..., Run]
 Reporter = Callable[[str], Callable[[tuple[int, int]], None]]
@@ -426,6 +427,8 @@ class Runtime:
 
 def _keep_accumulators(recorder: Recorder, kernel: BoundJit, arguments: Mapping[str, Any], effects: Effects) -> None:
     """Keep what a kernel both reads and changes, once, as it is before the kernel's first launch."""
+    if not recorder.poison or len(recorder.before) >= _MOST_KEPT:
+        return
     for name, tensor in memory_of(arguments).items():
         key = id(kernel), key_of(tensor)
         is_changed = name in effects.atomics or (name in effects.reads and name in effects.writes)

@@ -10,6 +10,7 @@ from kernellab.measure.comparison import Value
 from kernellab.measure.tolerance import allowed_error, distance, error_of_unknown, smallest_of, unit_of
 
 _ROWS_AT_MOST = 5
+_BINNED_AT_LEAST = 16
 _ELEMENTS_AT_MOST = 1 << 24
 EDGES = (0.5, 1.0, 2.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 2.0**16, 2.0**20, 2.0**24)
 """The upper ends of the bins of a histogram, in units in the last place; larger errors have one more bin."""
@@ -47,7 +48,7 @@ class WorstElement:
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetail:
-    """The errors of an output: a histogram where it has a floating-point format, and the worst, the worst first."""
+    """The errors of an output: the worst, the worst first, and a histogram of many in a floating-point format."""
 
     histogram: ErrorHistogram | None
     worst: tuple[WorstElement, ...]
@@ -70,7 +71,10 @@ def detail_of(
     allowed, difference = allowed_error(flat, values, error), distance(flat, values)
     ulps = _ulps(difference, flat, values) if got.dtype.is_floating_point else None
     odds = (difference / (allowed + 1e-300)).nan_to_num(math.inf).masked_fill(~wrong, -1.0)
-    histogram = None if ulps is None else _histogram(str(got.dtype).removeprefix("torch."), ulps, wrong)
+    is_binned = got.numel() >= _BINNED_AT_LEAST
+    histogram = (
+        _histogram(str(got.dtype).removeprefix("torch."), ulps, wrong) if ulps is not None and is_binned else None
+    )
     places = _worst(odds) if writers is None else _worst_by_writer(odds, writers.flatten().to(got.device))
     errors = _Errors(got, values, ulps, wrong, writers, grid)
     return ErrorDetail(histogram, tuple(errors.at(place) for place in places))

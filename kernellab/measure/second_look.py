@@ -71,7 +71,9 @@ def _explained(launch: WrongLaunch, check: Check, accesses: ElementAccesses | No
     wrong = wrong_elements(got, want)
     if never is not None and fill_of(got[never]) is None:  # else they count as what they were filled with
         wrong |= never.flatten()
-    writers = None if accesses is None else _entries(accesses.writers[name], got, "int32")
+    writers = None
+    if accesses is not None and name not in effects.atomics:  # to what is atomic, several programs add
+        writers = _entries(accesses.writers[name], got, "int32")
     detail = detail_of(got, want, wrong, writers, record.grid or (1, 1, 1))
     return replace(check, hints=hints[: 1 if check.cause else None], detail=detail)
 

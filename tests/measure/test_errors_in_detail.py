@@ -19,19 +19,20 @@ def detail(got: torch.Tensor, want: torch.Tensor, wrong: torch.Tensor, **facts: 
 
 @pytest.mark.parametrize(("dtype", "last"), [(torch.float32, 2.0**-23), (torch.float16, 2.0**-10)])
 def test_errors_are_in_units_in_the_last_place_of_the_output(dtype: torch.dtype, last: float) -> None:
-    want = torch.tensor([1.0, 1.0, 4.0], dtype=torch.float64)
-    got = torch.tensor([1.0, 1 + 3 * last, 4 + 8 * last], dtype=dtype)
+    want = torch.tensor([1.0, 1.0, 4.0] * 10, dtype=torch.float64)
+    got = torch.tensor([1.0, 1 + 3 * last, 4 + 8 * last] * 10, dtype=dtype)
     found = detail(got, want, got != want)
     assert found.histogram is not None
-    assert found.histogram.right[0] == 1
-    assert found.histogram.wrong[EDGES.index(2.0)] == 1  # 8 * last are two of them at 4
-    assert found.histogram.wrong[EDGES.index(4.0)] == 1
-    assert [each.ulps for each in found.worst] == pytest.approx([3, 2])
+    assert found.histogram.right[0] == 10
+    assert found.histogram.wrong[EDGES.index(2.0)] == 10  # 8 * last are two of them at 4
+    assert found.histogram.wrong[EDGES.index(4.0)] == 10
+    assert [each.ulps for each in found.worst] == pytest.approx([3] * 5)
 
 
 def test_what_is_no_number_has_a_bin_of_its_own_and_comes_first() -> None:
-    want = torch.ones(4)
-    got = torch.tensor([1.0, math.nan, 2.0, math.inf])
+    want = torch.ones(20)
+    got = want.clone()
+    got[1], got[2], got[3] = math.nan, 2, math.inf
     found = detail(got, want, got != want)
     assert found.histogram is not None
     assert found.histogram.wrong[-1] == 2
@@ -66,3 +67,8 @@ def test_elements_that_no_program_wrote_have_a_row_each() -> None:
     got = torch.tensor([1.0, 3.0, 2.0, 1.0])
     found = detail(got, want, got != want, writers=torch.tensor([1, 0, 0, 1], dtype=torch.int32))
     assert [(each.program, each.index, each.wrong) for each in found.worst] == [(None, (1,), 1), (None, (2,), 1)]
+
+
+def test_a_few_elements_have_no_histogram() -> None:
+    want = torch.ones(4)
+    assert detail(2 * want, want, want > 0).histogram is None

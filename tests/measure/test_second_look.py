@@ -9,6 +9,8 @@ import torch
 
 import kernellab
 from kernellab.errors import CheckFailed
+from kernellab.measure.checked_run import checks_of
+from kernellab.measure.reference import check_of, reference_of
 from tests.measure import hinted_kernels as kernels
 
 X = torch.randn(1000, generator=torch.Generator().manual_seed(1))
@@ -118,3 +120,35 @@ def test_a_right_launch_runs_once(lab: kernellab.Lab, monkeypatch: pytest.Monkey
     monkeypatch.setattr(lab.launches, "interpret", lambda *a, **k: (runs.append(a), interpret(*a, **k))[1])
     lab.run(kernels.move, (4,), X, torch.zeros(1000), 1000, 0, 1.0, check=same, BLOCK=256)
     assert len(runs) == 1
+
+
+def test_the_card_of_a_failed_check_names_the_program_of_each_tile(lab: kernellab.Lab) -> None:
+    said = checks(lab, kernels.move, (4,), X, torch.zeros(1000), 1000, 0, 2.0, BLOCK=256)
+    (detail,) = [check.detail for check in said]
+    assert detail is not None
+    assert {(each.program, each.tile) for each in detail.worst} == {
+        ((0, 0, 0), ((0, 255),)),
+        ((1, 0, 0), ((256, 511),)),
+        ((2, 0, 0), ((512, 767),)),
+        ((3, 0, 0), ((768, 999),)),
+    }
+
+
+def test_what_several_programs_add_to_is_said_to_be_of_none(lab: kernellab.Lab) -> None:
+    def total(x_ptr: torch.Tensor) -> torch.Tensor:
+        return x_ptr.sum().view(1) + 1
+
+    (check,) = checks(lab, kernels.add_up, (4,), X, torch.zeros(1), 1000, check=total, BLOCK=256)
+    assert check.detail is not None
+    assert [each.program for each in check.detail.worst] == [None]
+
+
+def checks(lab: kernellab.Lab, kernel: Any, grid: tuple[int, ...], *args: Any, check: Any = same, **meta: Any) -> Any:
+    """Return how the outputs of a launch compare with a reference."""
+    function = check_of(check)
+    reference = reference_of(function, {"x_ptr": args[0]})
+    bound = lab.bind(kernel)
+    with lab.launches.recording(poison=True) as recorder:
+        bound[grid](*args, **meta)
+    (record,) = recorder.records.values()
+    return checks_of(reference, function, record, recorder, lab.launches)

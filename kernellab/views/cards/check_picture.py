@@ -50,7 +50,7 @@ def check_lines(check: Check) -> Iterator[str]:
 
 
 def heat_svg(check: Check) -> str:
-    """Return where in a matrix an output differs from its reference, each cell the darker the more of it is wrong."""
+    """Return where in a matrix an output differs from its reference, each cell the redder the more of it is wrong."""
     rows, columns = len(check.heat), len(check.heat[0])
     width, height = columns * _CELL_PX, rows * _CELL_PX
     cells = [f'<rect width="{width}" height="{height}" fill="{_FRAME}" fill-opacity=".12" stroke="{_FRAME}"/>']
@@ -68,7 +68,7 @@ def heat_words(check: Check) -> str:
     """Return the caption of the map: what its red cells are, and how many elements one stands for."""
     rows, columns = len(check.heat), len(check.heat[0])
     each = -(-check.elements // (rows * columns))
-    one = "is one element" if each == 1 else f"stands for about {each:,} elements, the darker the more of them differ"
+    one = "is one element" if each == 1 else f"stands for about {each:,} elements, the redder the more of them differ"
     return f"Where {check.argument} differs from {check.expression}: row 0 is at the top, and a cell {one}."
 
 
