@@ -179,7 +179,7 @@ def test_text_says_what_could_not_be_worked_out_and_how_much_was_looked_at() -> 
     ]
     text = Reader(traffic_html(traffic)).text
     assert "Not worked out: line 12: the address comes out of memory." in text
-    assert "12 % of the programs were looked at: the first, the last and random ones." in text
+    assert "Looked at were the first, the last and random programs, 12 % of all; what was never read" in text
     assert "Counts are scaled." in text
 
 

@@ -87,10 +87,8 @@ def sentences(traffic: Traffic) -> Iterator[tuple[str, str]]:
     for told in _untouched(traffic):
         yield "kl-note kl-warn", told
     if traffic.share < 1:
-        yield (
-            "kl-note",
-            f"{percent(traffic.share)} of the programs were looked at: the first, the last and random ones.",
-        )
+        looked = f"Looked at were the first, the last and random programs, {percent(traffic.share)} of all"
+        yield "kl-note", f"{looked}; what was never read or never written is not known."
     for note in traffic.notes:
         yield "kl-note", f"{note[:1].upper()}{note[1:]}."
 
