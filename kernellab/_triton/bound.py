@@ -36,7 +36,7 @@ from kernellab._triton.launcher.chain import (
 )
 from kernellab._triton.launcher.launcher import Launcher, Switch
 from kernellab._triton.objects import jit_function
-from kernellab._triton.specialize import run_keywords
+from kernellab._triton.specialize import gluon_source, run_keywords
 from kernellab.errors import CannotRun, CompileError, LaunchError
 
 # What Triton counts, and in which units.
@@ -237,6 +237,20 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
         return self._captures
 
 
+class BoundGluonKernel(BoundKernel):
+    """A jit function in Gluon that is bound to a lab; it cannot inherit from Gluon's, which is not always imported."""
+
+    def create_binder(self) -> Any:
+        """Return what Triton keeps per device, and let it compile from Gluon."""
+        found = super().create_binder()
+        self.ASTSource = gluon_source()
+        return found
+
+    def is_gluon(self) -> bool:
+        """Tell Triton's code generator the dialect."""
+        return True
+
+
 class BoundAutotuner(Autotuner):  # type: ignore[misc]
     """An autotuned kernel bound to a lab, which chooses the config: on a GPU the fastest, else the first that fits."""
 
@@ -347,9 +361,16 @@ _BOUND: tuple[tuple[Any, Any], ...] = (
 )
 
 
+def _bound_class(kernel: Any) -> Any:
+    """Return the bound class of a kernel, or of the one that it is already."""
+    if isinstance(kernel, JITFunction) and kernel.is_gluon():
+        return BoundGluonKernel
+    return next(bound for plain, bound in _BOUND if isinstance(kernel, plain))
+
+
 def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
     """Bind a kernel that this process just defined: the object stays the same one for all who hold it."""
-    bound = next(bound for plain, bound in _BOUND if isinstance(kernel, plain))
+    bound = _bound_class(kernel)
     if not isinstance(kernel, bound):
         kernel.__class__ = bound
     kernel.runtime = runtime

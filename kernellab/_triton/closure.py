@@ -18,6 +18,7 @@ from kernellab._triton.kernel import Kernel
 from kernellab.errors import LaunchError, SourceError
 from kernellab.source import (
     CELL_PREFIX,
+    JIT_KINDS,
     LOADED,
     Autotune,
     Binding,
@@ -61,7 +62,7 @@ def closure_of(kernel: Kernel, arguments: tuple[Any, ...] = ()) -> tuple[Closure
 
     function = objects.jit_function(kernel)
     collector = Collector()
-    collector.add(function, "jit")
+    collector.add(function, objects.jit_kind(function))
     bound = tuple(collector.used(argument) for argument in arguments)
     bound = collector.resolve(bound)
     return collector.closure(decorators_text(function)), bound
@@ -79,7 +80,7 @@ def decorated_closure_of(kernel: Kernel) -> Closure:
 
     function = objects.jit_function(kernel)
     collector = Collector(loose=True)
-    collector.add(function, "jit")
+    collector.add(function, objects.jit_kind(function))
     wrappers = tuple(_wrapper(collector, kind, given) for kind, given in decorators.layers(kernel))
     collector.resolve()
     return collector.closure(decorators_text(function), wrappers)
@@ -210,7 +211,7 @@ class Collector:
             file=file,
             first_line=first_line,
             noinline=bool(getattr(owner, "noinline", False)),
-            bindings=tuple(sorted(self._bindings(python, node, used=kind != "jit"))),
+            bindings=tuple(sorted(self._bindings(python, node, used=kind not in JIT_KINDS))),
         )
 
     def _class(self, written: ClassText) -> Function:
@@ -253,7 +254,7 @@ class Collector:
         if (dtype := objects.dtype_name(value)) is not None:
             return Dtype(dtype)
         if objects.is_jit_function(value):
-            return _installed(value.fn, value) or self.add(value, "jit")
+            return _installed(value.fn, value) or self.add(value, objects.jit_kind(value))
         if objects.is_constexpr_function(value):
             return _installed(value.fn, value) or self.add(value, "constexpr_function")
         if isinstance(value, ModuleType):

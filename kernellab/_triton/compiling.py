@@ -85,10 +85,11 @@ def build(given: Input, closure: Closure) -> Built:
 
 
 def build_ttir(given: Input, closure: Closure) -> tuple[Any, Any]:
-    """Compile to optimised TTIR only; returns the module and the context that it lives in."""
+    """Compile to optimised TTIR only, for Gluon to TTGIR; returns the module and the context that it lives in."""
     with translated_errors(closure, given.target):
         lowering = _lowered(given)
-        return lowering.stages["ttir"](lowering.module, {}), lowering.context
+        metadata = _metadata(given, lowering.options)
+        return lowering.first_stage()(lowering.module, metadata), lowering.context
 
 
 def raw_module(function: Any, special: Specialization, target: Target) -> tuple[Any, Any, Callable[[Any], Any]]:
@@ -98,7 +99,7 @@ def raw_module(function: Any, special: Specialization, target: Target) -> tuple[
     """
     given = Input(function, special.signature, special.constants, special.attributes, special.options, target)
     lowering = _lowered(given)
-    return lowering.module, lowering.context, lambda raw: lowering.stages["ttir"](raw, {})
+    return lowering.module, lowering.context, lambda raw: lowering.first_stage()(raw, {})
 
 
 @dataclass(slots=True)
@@ -109,6 +110,10 @@ class _Lowering:
     context: Any
     stages: dict[str, Any]
     options: Any
+
+    def first_stage(self) -> Callable[[Any, dict[str, Any]], Any]:
+        """Return the stage that makes TTIR, or TTGIR of Gluon."""
+        return self.stages[next(iter(self.stages))]  # type: ignore[no-any-return]
 
 
 class _Clock:

@@ -195,7 +195,8 @@ class Loaded:
         symbol = self.name
         named = {"repr": lambda _: symbol} if index == 0 and symbol else {}
         options = self._options() if index == 0 else {}
-        return triton.jit(noinline=function.noinline or None, **named, **options)(python)
+        jit = _gluon_jit() if function.kind == "gluon" else triton.jit
+        return jit(noinline=function.noinline or None, **named, **options)(python)
 
     def _options(self) -> dict[str, Any]:
         return {n: v for w in self.closure.wrappers if isinstance(w, JitOptions) for n, v in w.options}
@@ -206,6 +207,12 @@ class Loaded:
         if not members:
             vars(module)["__getattr__"] = _any_type
         return module
+
+
+def _gluon_jit() -> Any:
+    from triton.experimental import gluon  # its language is large, and few kernels are in it
+
+    return gluon.jit
 
 
 def _any_type(name: str) -> type:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import triton
 import triton.language as tl
@@ -24,6 +24,11 @@ def is_kernel(value: object) -> bool:
 def is_jit_function(value: object) -> bool:
     """Tell whether ``value`` is a jit function itself, without a decorator around it."""
     return isinstance(value, JITFunction)
+
+
+def jit_kind(function: Any) -> Literal["jit", "gluon"]:
+    """Return in which dialect a jit function is written: Triton's language, or Gluon."""
+    return "gluon" if function.is_gluon() else "jit"
 
 
 def is_constexpr_function(value: object) -> bool:

@@ -105,7 +105,15 @@ def _copy(source, to, block: tl.constexpr):  # type: ignore[no-untyped-def]
 
 def source_of(function: Any, signature: Mapping[str, Any], constants: Mapping[Path, Any], attributes: Any) -> Any:
     """Return what Triton compiles: a jit function with its types, constants and assumptions by index path."""
-    return ASTSource(function, dict(signature), dict(constants), dict(attributes))
+    source = gluon_source() if function.is_gluon() else ASTSource
+    return source(function, dict(signature), dict(constants), dict(attributes))
+
+
+def gluon_source() -> Any:
+    """Return what stands for `ASTSource` where a kernel is in Gluon; its stages begin at TTGIR."""
+    from triton.experimental.gluon._runtime import GluonASTSource  # its language is large, and few kernels are in it
+
+    return GluonASTSource
 
 
 @contextmanager

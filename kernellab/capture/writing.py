@@ -17,7 +17,7 @@ from kernellab.capture.statements import Called, Names, main_device, statements,
 from kernellab.capture.tape import Tape
 from kernellab.errors import KernellabError, UsageError
 from kernellab.export.checking import Expected, arguments_text, compared, expected_of, expected_text, tolerance_over
-from kernellab.export.flatten import Flat, decorator_of, flattened, merged, moved
+from kernellab.export.flatten import Flat, decorator_of, flattened, jit_of, merged, moved
 from kernellab.export.write import Exported, replace_file
 from kernellab.source import Closure, docstring, literal
 
@@ -75,7 +75,7 @@ def _definitions(flat: Flat, options: dict[int, tuple[tuple[str, Any], ...]], cl
         if not given:
             return decorator_of(function)
         given |= {"noinline": True} if function.noinline else {}
-        return f"@triton.jit({', '.join(f'{n}={literal(v)}' for n, v in given.items())})\n"
+        return f"{jit_of(function)}({', '.join(f'{n}={literal(v)}' for n, v in given.items())})\n"
 
     if constants := flat.first_constants():
         yield constants

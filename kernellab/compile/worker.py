@@ -110,8 +110,8 @@ def _is_of_full_disk(exc: CompileError) -> bool:
 def _write(built: Built, seconds: float, job: CompileJob, folder: Path) -> None:
     for name, content in built.files.items():
         (folder / name).write_bytes(content)
-    ttir = next(name for name in built.files if name.endswith(".ttir"))
-    graph = graph_of_file(folder / ttir, flattened_parameters(dict(job.signature)))
+    first = next(name for stage in (".ttir", ".ttgir") for name in built.files if name.endswith(stage))
+    graph = graph_of_file(folder / first, flattened_parameters(dict(job.signature)))
     metadata = json.loads(next(c for n, c in built.files.items() if n.endswith(".json")))
     summary = {
         "seconds": seconds,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from kernellab._triton.closure import is_installed
 from kernellab.errors import UsageError
 from kernellab.source import (
+    JIT_KINDS,
     Binding,
     Call,
     Closure,
@@ -167,6 +168,8 @@ def flattened(closure: Closure, reserved: frozenset[str] = RESERVED) -> Flat:
     """Return the parts of a module that holds a kernel and all that it uses; ``reserved`` are names of the rest."""
     flat = Flat(closure, reserved=reserved)
     flat.imports.update({"torch": "torch:", "triton": "triton:", "tl": "triton.language:"})
+    if any(function.kind == "gluon" for function in closure.functions):
+        flat.imports["gluon"] = "triton.experimental:gluon"
     reserved |= set(flat.imports)
     for index, function in enumerate(closure.functions):
         flat.names[index] = _free(function.name, reserved | set(flat.names.values()))
@@ -189,10 +192,15 @@ def _free(name: str, taken: frozenset[str]) -> str:
     return next(c for c in (name, *(f"{name}_{i}" for i in range(2, 1000))) if c not in taken)
 
 
+def jit_of(function: Function) -> str:
+    """Return what decorates a kernel or helper in its dialect."""
+    return "@gluon.jit" if function.kind == "gluon" else "@triton.jit"
+
+
 def decorator_of(function: Function) -> str:
     """Return the decorator of a helper as a line, or ""."""
-    if function.kind == "jit":
-        return "@triton.jit(noinline=True)\n" if function.noinline else "@triton.jit\n"
+    if function.kind in JIT_KINDS:
+        return f"{jit_of(function)}(noinline=True)\n" if function.noinline else f"{jit_of(function)}\n"
     return "@triton.constexpr_function\n" if function.kind == "constexpr_function" else ""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kernellab.export.checking import Expected, check_text, inputs_text
-from kernellab.export.flatten import Flat, appended, flattened, moved
+from kernellab.export.flatten import Flat, appended, flattened, jit_of, moved
 from kernellab.export.launcher import LauncherPlan, launch_text, operator_launch_text, plan_of
 from kernellab.registry import RecordedVersion
 from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque, docstring, literal
@@ -119,7 +119,8 @@ def _jit(parts: Parts) -> str:
     if closure.functions[0].noinline:
         options.append(("noinline", True))
     given = ", ".join(f"{name}={literal(value)}" for name, value in options)
-    return f"@triton.jit({given})" if given else "@triton.jit"
+    jit = jit_of(closure.functions[0])
+    return f"{jit}({given})" if given else jit
 
 
 def _autotune(flat: Flat, tuner: Autotune) -> Iterator[str]:

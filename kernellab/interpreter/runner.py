@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from kernellab._triton.closure import closure_of, require_taken
-from kernellab.errors import Place, WorkerTimeout
+from kernellab.errors import LaunchError, Place, WorkerTimeout
 from kernellab.ir.effects import Effects
 from kernellab.launch.reached import apart, reached, tensors_at
 from kernellab.launch.run import Finding, InterpretJob, Run, RunOutcome, multiprocessors
@@ -67,21 +67,21 @@ class Interpreter:
         notes, ``tell`` is told.
 
         Raises:
-            LaunchError: an argument cannot be taken to another process.
+            LaunchError: an argument cannot be taken to another process, or the kernel is in Gluon.
             OutOfBounds, RunError: the kernel failed; the tensors are as they were.
             WorkerTimeout, WorkerDied: it did not end, or ended its process.
         """
         from kernellab.interpreter.worker import interpret  # needs numpy, and Triton's interpreter
 
+        _require_interpreted(function)
         constants = {name: value for name, value in arguments.items() if _stays_constant(function, name, value)}
         closure, bindings = closure_of(function, tuple(constants.values()))
-        require_taken(closure.name, zip(constants, bindings, strict=True))
+        require_taken(closure.name, bound := tuple(zip(constants, bindings, strict=True)))
         values = {name: value for name, value in arguments.items() if name not in constants}
         if effects is not None and effects.through:
             values |= apart(reached(arguments, effects, "cpu").tensors, arguments)
         while True:
             with in_shared_memory(values, grid, uninitialised=uninitialised) as taken:
-                bound = tuple(zip(constants, bindings, strict=True))
                 job = InterpretJob(closure, taken.launch, bound, warps, multiprocessors(), watch)
                 outcome = self._outcome(Job(interpret, job, f"kernel {closure.name}"), timeout_s, progress)
                 changed = uninterrupted(partial(taken.take_back, outcome))  # all of it, or nothing
@@ -111,6 +111,16 @@ class Interpreter:
             return self.worker.run(job, timeout_s or self.timeout_s, progress)
         except WorkerTimeout as exc:
             raise WorkerTimeout(f"{exc.message} {_IF_SLOW}", kernel=job.payload.closure.name) from exc
+
+
+def _require_interpreted(function: Any) -> None:
+    if function.is_gluon():
+        name = function.__name__
+        raise LaunchError(
+            f"{name} is a kernel in Gluon, which Triton's interpreter does not run: launch it on a GPU; to compile it, "
+            "and to see its stages, effects, graph and resources, takes none.",
+            kernel=name,
+        )
 
 
 def _stays_constant(function: Any, name: str, value: object) -> bool:

@@ -56,6 +56,12 @@ MEMORY = MappingProxyType(
         "tt.descriptor_store": MemoryRow(Access.WRITE, value=1, clipped=True),
         "tt.descriptor_scatter": MemoryRow(Access.WRITE, value=3, clipped=True),
         "tt.descriptor_reduce": MemoryRow(Access.ATOMIC, value=1, clipped=True),
+        "ttg.async_copy_global_to_local": MemoryRow(Access.READ, mask=2),
+        "ttng.async_tma_copy_global_to_local": MemoryRow(Access.READ, clipped=True),
+        "ttng.async_tma_copy_local_to_global": MemoryRow(Access.WRITE, clipped=True),
+        "ttng.async_tma_gather": MemoryRow(Access.READ, clipped=True),
+        "ttng.async_tma_scatter": MemoryRow(Access.WRITE, clipped=True),
+        "ttng.async_tma_reduce": MemoryRow(Access.ATOMIC, clipped=True),
     }
 )
 
@@ -89,6 +95,23 @@ class Flow(Enum):
     UNDEFINED = auto()
     """No value at all."""
 
+
+# Of TTGIR, which kernels in Gluon begin at: shared and tensor memory are no argument's, and whoever goes to an address
+# that lay there goes where nobody can tell. https://triton-lang.org/main/dialects/TritonGPUOps.html
+_ON_CHIP = (
+    "ttg.local_alloc",
+    "ttg.local_load",
+    "ttg.memdesc_index",
+    "ttg.memdesc_subslice",
+    "ttg.memdesc_trans",
+    "ttg.memdesc_reshape",
+    "ttg.memdesc_reinterpret",
+    "ttng.tmem_alloc",
+    "ttng.tmem_load",
+    "ttng.tmem_subslice",
+    "ttng.warp_group_dot",
+    "ttng.warp_group_dot_wait",
+)
 
 FLOWS = MappingProxyType(
     {
@@ -146,6 +169,7 @@ FLOWS = MappingProxyType(
         "tt.precise_sqrt": Flow.MIX,
         "tt.precise_divf": Flow.MIX,
         "tt.approx_divf": Flow.MIX,
+        **dict.fromkeys(_ON_CHIP, Flow.MIX),
     }
 )
 
@@ -159,12 +183,28 @@ SILENT = frozenset(
         "llvm.intr.assume",
         "ttg.barrier",
         "gpu.barrier",
+        "ttg.local_store",
+        "ttg.local_dealloc",
+        "ttg.async_commit_group",
+        "ttg.async_wait",
+        "ttng.init_barrier",
+        "ttng.inval_barrier",
+        "ttng.barrier_expect",
+        "ttng.wait_barrier",
+        "ttng.arrive_barrier",
+        "ttng.async_tma_store_wait",
+        "ttng.fence_async_shared",
+        "ttng.tmem_store",
+        "ttng.tc_gen5_mma",
+        "ttng.tc_gen5_mma_scaled",
+        "ttng.tc_gen5_commit",
         "tt.grid_dependency_wait",
         "tt.grid_dependency_launch_dependents",
         "ub.unreachable",
     }
 )
-"""Operations without results that touch no argument's memory: they print, check, assume or wait."""
+"""Operations without results of use that touch no argument's memory: they print, check, assume, wait, or go to memory
+on the chip."""
 
 TERMINATORS = frozenset(
     {

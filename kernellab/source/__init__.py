@@ -7,6 +7,7 @@ of one name, or the kernels of a factory, do not meet.
 
 from kernellab.source.model import (
     CELL_PREFIX,
+    JIT_KINDS,
     LOADED,
     SCHEMA,
     Autotune,

@@ -14,7 +14,8 @@ SCHEMA = 1
 CELL_PREFIX = "cell:"
 LOADED = "__kernel__"  # the module that functions and classes made of a closure call theirs
 
-FunctionKind = Literal["jit", "constexpr_function", "python", "lambda", "class"]
+FunctionKind = Literal["jit", "gluon", "constexpr_function", "python", "lambda", "class"]
+JIT_KINDS: frozenset[FunctionKind] = frozenset({"jit", "gluon"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from functools import cache, lru_cache, partial
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from kernellab.source.model import (
+    JIT_KINDS,
     SCHEMA,
     Autotune,
     Binding,
@@ -216,7 +217,8 @@ def require_closure(closure: Closure, where: str, *, of_kernel: bool = True) -> 
     least = int(of_kernel)
     require(least <= count <= _FUNCTIONS, f"the number of functions of {where}", count, f"{least} to {_FUNCTIONS}")
     if of_kernel:
-        require(closure.functions[0].kind == "jit", f"the kind of {where}", closure.functions[0].kind, "jit")
+        kind = closure.functions[0].kind
+        require(kind in JIT_KINDS, f"the kind of {where}", kind, " or ".join(sorted(JIT_KINDS)))
     for index, function in enumerate(closure.functions):
         _require_function(function, count, f"function {index}")
     for wrapper in closure.wrappers:
