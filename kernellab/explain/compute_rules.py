@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernellab.explain.facts import DotFacts, Facts, LineFacts
 from kernellab.explain.gain import Proposal
 from kernellab.explain.model import ROUND_S, Bottleneck, bound_of, last_wave_loss, times_of
-from kernellab.explain.result import Cause
+from kernellab.explain.result import Cause, figure
 
 _FEW_WARPS = 8  # resident on a multiprocessor; latency is not hidden by fewer
 _LEAST_SHARE = 0.3
@@ -217,7 +217,7 @@ def small_block(facts: Facts) -> Proposal | None:
     factor = max(2, int(8 * threads / elements))
     doing = "several threads do the same" if elements < threads else "each thread does little"
     text = (
-        f"each program takes {elements:,.4g} elements with {threads} threads: {doing}, and {facts.programs:,} "
+        f"each program takes {figure(elements)} elements with {threads} threads: {doing}, and {facts.programs:,} "
         f"programs start and end. Take a larger block ({int(elements) * factor:,} elements), "
         "or fewer threads (num_warps=1)."
     )
@@ -241,9 +241,9 @@ def masked(facts: Facts) -> Proposal | None:
     elements = worst.tile_bytes / worst.element_bytes
     used = elements * (1 - worst.lanes_off)
     text = (
-        f"the mask of line {worst.line} switches {worst.lanes_off:.0%} of the lanes off: the block has {elements:,.4g} "
-        f"elements and about {used:,.4g} are there. Take a smaller block (triton.next_power_of_2 of the size, or a "
-        "loop over blocks), or several rows per program."
+        f"the mask of line {worst.line} switches {worst.lanes_off:.0%} of the lanes off: the block has "
+        f"{figure(elements)} elements and about {figure(used)} are there. Take a smaller block (triton.next_power_of_2 "
+        "of the size, or a loop over blocks), or several rows per program."
     )
     left = 1 - worst.lanes_off
     mended = replace(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from kernellab.explain.facts import WARP_THREADS, WIDEST_BYTES, AccessFacts, AtomicFacts, Facts, is_repeated
 from kernellab.explain.gain import Proposal
 from kernellab.explain.model import bytes_in_flight, dram_bytes, times_of, wanted_in_flight
-from kernellab.explain.result import Cause
+from kernellab.explain.result import Cause, figure
 
 _WASTEFUL = 0.6
 _OF_ALL = 0.1  # the least part of what is moved that is worth a finding
@@ -254,11 +254,11 @@ def contended(facts: Facts) -> Proposal | None:
         return None
     worst = max(found, key=_each)
     many, count = worst.updates / facts.programs, worst.addresses or 1
-    where = "one address" if count == 1 else f"{count:,.4g} addresses"
+    where = "one address" if count == 1 else f"{figure(count)} addresses"
     text = (
-        f"line {worst.line} updates {worst.argument} {worst.updates:,.4g} times at {where}, {many:,.4g} times from "
-        "each program; updates of one address wait for each other. Combine them first: tl.sum (or tl.histogram) over "
-        "the block, then one atomic per program."
+        f"line {worst.line} updates {worst.argument} {figure(worst.updates)} times at {where}, {figure(many)} times "
+        "from each program; updates of one address wait for each other. Combine them first: tl.sum (or tl.histogram) "
+        "over the block, then one atomic per program."
     )
     changed = tuple(replace(e, updates=_combined(e, facts)) if e in found else e for e in facts.atomics)
     mended = replace(facts, atomics=changed)

@@ -92,4 +92,9 @@ class Explanation:
 
 def evidence_words(evidence: Mapping[str, float]) -> str:
     """Return ``sectors 64, ideal 8``."""
-    return ", ".join(f"{name} {value:,.4g}" for name, value in evidence.items())
+    return ", ".join(f"{name} {figure(value)}" for name, value in evidence.items())
+
+
+def figure(value: float) -> str:
+    """Return a number in four digits; one of more is written out: ``262,144``."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
