@@ -297,7 +297,7 @@ def test_the_target_magic_sets_and_shows(shell: InteractiveShell) -> None:
     ("text", "expected"),
     [
         ("%%triton --ta", {"--target"}),
-        ("%%triton --target hip:", {"hip:gfx90a", "hip:gfx942", "hip:gfx950"}),
+        ("%%triton --target hip:gfx9", {"hip:gfx90a", "hip:gfx942", "hip:gfx950"}),
         ("%%triton --show tt", {"ttir", "ttgir"}),
         ("%triton_target cuda:10", {"cuda:100", "cuda:103"}),
     ],
