@@ -28,7 +28,8 @@ class _Sheet:
     has_fp8: bool = False
 
 
-# https://www.nvidia.com/en-us/data-center/ and https://www.amd.com/en/products/accelerators.html, data sheets.
+# Rounded from the data sheets, https://www.nvidia.com/en-us/data-center/ and
+# https://www.amd.com/en/products/accelerators.html; none tells the rate of the L2, which is an estimate.
 _SHEETS = {
     "cuda:75": _Sheet("T4", 40, 1.3, 320, 1200, 4, 65, 8.1, 0.25),
     "cuda:80": _Sheet("A100", 108, 1.41, 2039, 4500, 40, 312, 19.5, 9.7),
@@ -48,8 +49,14 @@ _SHEETS = {
 
 
 def device_of_table(target: Target) -> DeviceRates:
-    """Return the device that stands for a target: the model of its architecture that computes most in data centres."""
-    sheet = _SHEETS.get(str(target), _SHEETS["cuda:90"])
+    """Return the device that stands for a target: the model of its architecture that computes most in data centres.
+
+    Where the table has none, it is another one, whose name says so.
+    """
+    sheet = _SHEETS.get(str(target))
+    if sheet is None:
+        other = _SHEETS["cuda:90"]
+        sheet = replace(other, name=f"{other.name} in the place of {target}, of which none is known")
     half = sheet.fp16 * _TENSOR_REACHED
     rates = {"fp16": half, "bf16": half, "tf32": half / 2, "int8": 2 * half, "fp8": (2 if sheet.has_fp8 else 1) * half}
     tflops = {**rates, "fp32": sheet.fp32, "fp64": sheet.fp64}
