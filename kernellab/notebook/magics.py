@@ -275,6 +275,8 @@ class WhyMagics(_LabMagics):
         """Say what limits a launch and what to change: %triton_why softmax, or %triton_why softmax[grid](x, out, n)."""
         given = parsed(self.triton_why, "%triton_why", line)
         text, own = " ".join(given.launch), {"samples": given.samples, "timeout_s": given.timeout}
+        if "[" not in text and len(given.launch) > 1:
+            raise UsageError(f"{text!r} is no kernel; options come before it: %triton_why --samples softmax.")
         if "[" not in text and text:
             return self.lab.explain(key_of(unquoted(text)), **own)
         launch = launch_of_text(text, self.shell.user_ns)

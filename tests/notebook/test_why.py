@@ -82,3 +82,9 @@ def test_a_target_whose_machine_code_is_not_followed_says_so(notebook: Notebook)
     ran = notebook.triton(f"{STRIDED.replace('1 << 20', '4096')}\n{LAUNCH}", "--why --target hip:gfx942")
     assert ran.error is None
     assert "machine code of hip:gfx942 is not followed" in " ".join(ran.shown[0]["text/plain"].split())
+
+
+def test_an_option_behind_the_kernel_is_told_where_it_belongs(notebook: Notebook) -> None:
+    ran = notebook.run("%triton_why gather --samples")
+    assert ran.error is not None
+    assert str(ran.error) == "'gather --samples' is no kernel; options come before it: %triton_why --samples softmax."
