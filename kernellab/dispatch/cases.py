@@ -1,0 +1,87 @@
+"""A case, which is one combination of sizes: what is to be measured of it, what came of that, and who measures it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kernellab.measure.config import Config
+from kernellab.measure.outcomes import Status
+from kernellab.tune.result import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is expected of a config: its time in milliseconds, None where nothing tells.
+
+    ``spread`` is the standard deviation of the logarithm of that time: 0.05 where it may well be off by 5 %.
+    """
+
+    config: Config
+    time_ms: float | None = None
+    spread: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRequest:
+    """What is to be measured of a case: configs in the order of trying, each until it cannot be the best any more.
+
+    ``sizes`` are the values by name that ``inputs`` is called with, in the order of ``over``. A config is not measured
+    where its forecast says that it is slower than the best one by more than its ``spread`` allows for. ``at_least`` so
+    many of the first are measured whatever their forecasts say. All of it can be pickled if the configs can.
+    """
+
+    number: int
+    sizes: Mapping[str, int]
+    forecasts: tuple[Forecast, ...]
+    at_least: int = 1
+    timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCase:
+    """What is known of a case: a row for each config that was tried, or known before.
+
+    ``programs`` is the number of programs of each config, from its grid; ``resident`` how many of them fit on one
+    multiprocessor, where it was compiled. ``key`` is the one that the rows have in the store, ``provenance`` has device
+    and versions. ``failure`` says why the whole case could not be measured: no memory for its inputs, a lost worker.
+    ``known`` counts rows that were not measured anew.
+    """
+
+    number: int
+    sizes: Mapping[str, int]
+    rows: tuple[Row, ...] = ()
+    programs: Mapping[Config, int] = field(default_factory=dict)
+    resident: Mapping[Config, int] = field(default_factory=dict)
+    key: str = ""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    known: int = 0
+    failure: str = ""
+
+    @property
+    def times_ms(self) -> dict[Config, float]:
+        """The medians of the configs that ran well."""
+        good = (row for row in self.rows if row.status is Status.OK and row.time_ms is not None)
+        return {row.config: row.time_ms or 0.0 for row in good}
+
+
+class CaseMeasurer(Protocol):
+    """Measures cases, ``lanes`` of them side by side. Rows enter the store before a case comes back.
+
+    A case that fails comes back with its ``failure``; nothing is raised for it.
+    """
+
+    @property
+    def lanes(self) -> int:
+        """How many cases are worth handing over before the first has come back."""
+
+    def submit(self, request: CaseRequest, /) -> None:
+        """Hand a case over."""
+
+    def take(self) -> MeasuredCase:
+        """Wait for the next case that ends, in whatever order; raises `KeyboardInterrupt` where that is interrupted."""
+
+    def close(self) -> None:
+        """Give up what has not ended."""

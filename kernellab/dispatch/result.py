@@ -1,0 +1,114 @@
+"""What tuning over sizes leaves: rows per case and config, the rule that picks, and what it loses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernellab.dispatch.cases import MeasuredCase
+from kernellab.dispatch.rule import Rule
+from kernellab.errors import CannotRun
+from kernellab.measure.config import Config
+from kernellab.workers.forks import cached_property
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """What the rule loses on one case, as a ratio: 1.02 is two percent more time than the best.
+
+    ``config`` is the one that the rule picks, ``best`` the fastest that was measured there. ``estimated`` is the regret
+    if the case had not been measured: that of a rule that was fitted to the others; None where that cannot be told.
+    """
+
+    sizes: Mapping[str, int]
+    config: Config | None
+    best: Config | None
+    time_ms: float | None
+    best_ms: float | None
+    regret: float | None
+    estimated: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Dispatch:
+    """The result of tuning one kernel over sizes: few configs, and a rule that picks one for the sizes at hand.
+
+    ``cases`` are what was measured, in the order of ``over``; ``regrets`` what the rule loses on each,
+    in the same order. ``originals`` are
+    the `triton.Config`s of the rule's configs, hooks included. ``function`` and ``grid`` are the kernel and its grid as
+    they were given, None where the dispatch was read from a file. ``provenance`` says where the numbers come from:
+    device, driver, versions.
+    """
+
+    kernel: str
+    rule: Rule
+    cases: tuple[MeasuredCase, ...]
+    regrets: tuple[Regret, ...]
+    originals: tuple[Any, ...]
+    seconds: float = 0.0
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    is_interrupted: bool = False
+    function: Any = field(default=None, compare=False)
+    grid: Any = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        """One line; the rows are in `frame`, what the rule loses in `regret`."""
+        known = [each.regret for each in self.regrets if each.regret is not None]
+        worst = f", at most {max(known):.3f} x the best" if known else ""
+        return f"<Dispatch of {self.kernel}: {len(self.cases)} cases, {len(self.rule.costs)} configs{worst}>"
+
+    @property
+    def configs(self) -> tuple[Any, ...]:
+        """The `triton.Config`s that the rule picks from.
+
+        Raises:
+            CannotRun: no config works on any case.
+        """
+        if not self.originals:
+            first = next((case.failure for case in self.cases if case.failure), "no row is ok")
+            raise CannotRun(f"No config of {self.kernel} works on any case ({first}).", kernel=self.kernel)
+        return self.originals
+
+    @cached_property
+    def _chosen(self) -> dict[tuple[Any, ...], Any]:
+        return {}
+
+    def choose(self, **sizes: int) -> Any:
+        """Return the `triton.Config` for some sizes; the second time for the same ones, it is a lookup.
+
+        Raises:
+            UsageError: a size is missing, no integer, or none of those that were tuned over.
+            CannotRun: no config works on any case.
+        """
+        key = tuple(sizes.items())
+        found = self._chosen.get(key)
+        if found is None:
+            found = self._chosen[key] = self.configs[self.rule.place(**sizes)]
+        return found
+
+    @cached_property
+    def frame(self) -> pandas.DataFrame:
+        """A row per case and config: sizes, parameters and options, the columns of `Tuning.frame`; ``chosen``.
+
+        Device, driver, versions and notes stand in ``attrs``, and the names of the sizes in ``attrs["sizes"]``.
+        """
+        from kernellab.dispatch.frames import frame_of
+
+        return frame_of(self)
+
+    @cached_property
+    def regret(self) -> pandas.DataFrame:
+        """A row per case: sizes, the config that is picked, ``time_ms``, ``best_ms``, ``regret``, ``estimated``.
+
+        ``regret`` is the time of what is picked over that of the fastest config that was measured there;
+        ``estimated`` is that of a rule that knows nothing of the case.
+        """
+        from kernellab.dispatch.frames import regret_frame
+
+        return regret_frame(self)
