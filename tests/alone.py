@@ -81,9 +81,7 @@ def run_with_lab(program: str, *arguments: str, folder: Path) -> subprocess.Comp
 def _run(
     modules: tuple[str, ...], program: str, arguments: tuple[str, ...], folder: Path, *, interpret: bool
 ) -> subprocess.CompletedProcess[str]:
-    variables = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "TRITON_INTERPRET"}}
-    if interpret:
-        variables["TRITON_INTERPRET"] = "1"
+    variables = _variables(modules, interpret)
     with tempfile.TemporaryDirectory() as own:
         printed = {stream: Path(own, stream) for stream in ("stdout", "stderr")}
         given = {
@@ -96,6 +94,12 @@ def _run(
         code = _ask(_server(modules, interpret), json.dumps(given))
         texts = {stream: path.read_text(encoding="utf-8") for stream, path in printed.items()}
     return subprocess.CompletedProcess(["-c", *arguments], code, texts["stdout"], texts["stderr"])
+
+
+def _variables(modules: tuple[str, ...], interpret: bool) -> dict[str, str]:
+    dropped = {"TRITON_INTERPRET"} if modules == _LAB else {"TRITON_INTERPRET", "PYTHONPATH"}  # the lab may lie there
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return {**kept, "TRITON_INTERPRET": "1"} if interpret else kept
 
 
 def _ask(server: subprocess.Popen[str], line: str) -> int:
@@ -111,12 +115,9 @@ def _ask(server: subprocess.Popen[str], line: str) -> int:
 
 @cache
 def _server(modules: tuple[str, ...], interpret: bool) -> subprocess.Popen[str]:
-    variables = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "TRITON_INTERPRET"}}
-    if interpret:
-        variables["TRITON_INTERPRET"] = "1"
     server = subprocess.Popen(
         [sys.executable, "-P", "-c", _SERVER, *modules],
-        env=variables,
+        env=_variables(modules, interpret),
         cwd=tempfile.gettempdir(),
         text=True,
         stdin=subprocess.PIPE,

@@ -154,7 +154,8 @@ def test_exporting_memory_of_another_device_leaves_the_current_one() -> None:
 
 
 def test_a_kernel_that_nobody_holds_is_unloaded() -> None:
-    def free_after(launches: int) -> int:
+    def taken_by(launches: int) -> int:
+        before = driver.free_bytes()
         for _ in range(launches):
             kernel = device_kernel("keep_busy", driver.capability_of(driver.current_device()))
             module = ctypes.c_void_p()
@@ -162,9 +163,10 @@ def test_a_kernel_that_nobody_holds_is_unloaded() -> None:
             assert module.value is not None
             driver.unload(module.value)
         driver.synchronize()
-        return driver.free_bytes()
+        return before - driver.free_bytes()
 
-    assert free_after(10) == free_after(500)
+    taken_by(10)
+    assert min(taken_by(500) for _ in range(5)) <= 0  # other processes take memory meanwhile, but not each time
 
 
 def test_redzones_without_torch_find_what_those_with_it_find() -> None:

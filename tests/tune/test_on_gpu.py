@@ -15,10 +15,10 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.gpu import driver
 from kernellab.measure.bench_jobs import Readiness
 from kernellab.measure.bench_worker import get_ready
 from kernellab.workers.worker import Job
+from tests.asked_of_workers import free_bytes_there, has_torch
 
 pytestmark = [
     pytest.mark.gpu,
@@ -37,14 +37,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lab(store: Path) -> Iterator[kernellab.Lab]:
     with kernellab.Lab(store=store) as lab:
         yield lab
-
-
-def free_bytes_there(payload: None, progress: object) -> int:
-    return driver.free_bytes()
-
-
-def has_torch(payload: None, progress: object) -> bool:
-    return "torch" in sys.modules
 
 
 def grid(meta: dict[str, int]) -> tuple[int, ...]:
@@ -114,9 +106,13 @@ def test_getting_ready_leaves_no_memory_behind(lab: kernellab.Lab) -> None:
     job = Job(get_ready, Readiness(torch.cuda.current_device(), dtypes), "getting ready")
     trials.wait_ready(0)
     trials.worker(0).run(job, 60.0)
-    before = trials.worker(0).run(Job(free_bytes_there, None, "asking"), 60.0)
-    trials.worker(0).run(job, 60.0)
-    assert trials.worker(0).run(Job(free_bytes_there, None, "asking"), 60.0) == before
+
+    def taken_by_another() -> int:
+        before = trials.worker(0).run(Job(free_bytes_there, None, "asking"), 60.0)
+        trials.worker(0).run(job, 60.0)
+        return before - trials.worker(0).run(Job(free_bytes_there, None, "asking"), 60.0)
+
+    assert min(taken_by_another() for _ in range(5)) <= 0  # other processes take memory meanwhile, but not each time
 
 
 def test_a_tuning_leaves_its_worker_without_torch() -> None:
