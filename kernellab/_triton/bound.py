@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from types import MethodType
+from types import MappingProxyType, MethodType
 from typing import Any, Protocol, TypeGuard
 
 from triton import knobs
@@ -24,12 +24,14 @@ from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, compute_cache_key
 
 from kernellab._triton.closure import value_key
+from kernellab._triton.decorators import OPTIONS, overridden, require_not_given_twice, require_one_tuner
 from kernellab._triton.kernel import Bound, BoundJit, Kernel
 from kernellab._triton.launcher.chain import (
     MISSING,
     CapturedValue,
     are_alike,
     captures_of,
+    choice_key,
     has_own_text,
     leaves,
     reached,
@@ -258,20 +260,53 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
     launcher: Launcher
     front: Any
     cache: dict[Any, Any]
+    best_config: Any
     _chosen: bool = False
     _tuned: bool = False
     _forgotten: int = 0
+    _origin: BoundAutotuner | None = None
+    _options: Mapping[str, Any] = MappingProxyType({})
+    _origin_configs: list[Any]
+    _overridden: dict[Any, BoundAutotuner]
 
     __getitem__ = _on_grid
 
     def run(self, *args: Any, **meta: Any) -> Any:
         """Launch with the config that the lab tuned for these arguments; returns what `Autotuner.run` returns."""
         with _entered(self):
+            return self._with_options_of_call(args, meta)
+
+    def warmup(self, *args: Any, **meta: Any) -> Any:
+        """Compile every config; options of the call win over those of the configs."""
+        options = {name: meta.pop(name) for name in OPTIONS if name in meta}
+        return Autotuner.warmup(self._overridden_by(options) if options else self, *args, **meta)
+
+    def _with_options_of_call(self, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
+        """Launch; options that the call gives win over those of the configs, and choices are kept for each of them."""
+        self._forget_choices_of_another_version()
+        require_not_given_twice(self.configs, {*self.arg_names[: len(args)], *meta})
+        rest = {name: value for name, value in meta.items() if name not in OPTIONS}
+        if len(rest) == len(meta):
             return self._run(*args, **meta)
+        tuner = self._overridden_by({name: value for name, value in meta.items() if name in OPTIONS})
+        handle = tuner._run(*args, **rest)
+        self.best_config = tuner.best_config
+        if self.runtime.is_offline() or not self.runtime.interprets():
+            self.cache[choice_key(self, args, meta)] = tuner.best_config
+        return handle
+
+    def _overridden_by(self, options: Mapping[str, Any]) -> BoundAutotuner:
+        """Return the tuner of the same kernel whose configs have these options; there is one for each of them."""
+        mark = tuple(sorted((name, repr(value)) for name, value in options.items()))
+        held = self._overridden.get(mark)
+        if held is None or held._origin_configs != list(self.configs):
+            held = self._overridden[mark] = copy.copy(self)
+            held._origin, held._options, held._origin_configs = self, options, list(self.configs)
+            held.configs, held.cache = overridden(self.configs, options), {}
+        return held
 
     def _run(self, *args: Any, **meta: Any) -> Any:
         self._chosen = False
-        self._forget_choices_of_another_version()
         if self.runtime.is_offline() or not self.runtime.interprets():
             return super().run(*args, **meta)
         held, self.cache = self.cache, dict(self.cache)  # a choice without timings is none for the GPU
@@ -286,6 +321,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
         if self._forgotten != function.forgotten:
             self._forgotten = function.forgotten
             self.cache.clear()
+            self._overridden.clear()
 
     def check_disk_cache(self, tuning_key: Any, configs: Any, bench_fn: Any) -> bool:
         """Leave Triton's own cache of tunings alone: the lab's store has them, and some choices are not timed."""
@@ -296,7 +332,8 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
         """Let the lab choose where Triton would time its configs: Triton is left with one of them."""
         launches = not self.runtime.interprets() and "grid" in kwargs and not kwargs.get("warmup")
         args = tuple(self.nargs.values())
-        choice = self.runtime.best_config(self, args, dict(kwargs)) if launches else None
+        given = {**kwargs, **self._options}
+        choice = self.runtime.best_config(self._origin or self, args, given) if launches else None
         self._tuned = choice is not None
         if choice is None:
             return list(super().prune_configs(kwargs))
@@ -304,7 +341,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
             argument = {**self.nargs, **kwargs}.get(name)
             if argument is not None:
                 argument.zero_()
-        return [choice]
+        return [choice] if self._origin is None else overridden([choice], self._options)
 
     def _bench(self, *args: Any, config: Any, **meta: Any) -> Any:
         if self._tuned:
@@ -370,6 +407,7 @@ def _bound_class(kernel: Any) -> Any:
 
 def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
     """Bind a kernel that this process just defined: the object stays the same one for all who hold it."""
+    require_one_tuner(kernel)
     bound = _bound_class(kernel)
     if not isinstance(kernel, bound):
         kernel.__class__ = bound
@@ -378,6 +416,8 @@ def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
     if isinstance(kernel, JITFunction):
         kernel.told, kernel.forgotten, kernel._captures = set(), 0, None
         kernel.device_caches = defaultdict(kernel.create_binder)  # Triton's own factory is bound to the base class
+    if isinstance(kernel, Autotuner):
+        kernel._overridden = {}
     if not isinstance(kernel, JITFunction):
         bind_in_place(kernel.fn, runtime)
     return kernel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,6 +144,40 @@ def _autotuned(function: Any, wrapper: SourceAutotune, value: Callable[[Binding]
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
 
+def require_one_tuner(kernel: Kernel) -> None:
+    """Raise `UsageError` for a kernel with several autotuners: the configs of one would be arguments of the other."""
+    found, function = 0, kernel
+    while not isinstance(function, JITFunction):
+        found += isinstance(function, Autotuner)
+        function = function.fn
+    if found > 1:
+        raise UsageError(
+            f"{function.__name__} is decorated with @triton.autotune {found} times; give all configs to one of them."
+        )
+
+
+def require_not_given_twice(configs: Iterable[Any], given: Collection[str]) -> None:
+    """Raise `UsageError` for a call that gives a parameter which a config sets too; options may be given."""
+    for config in configs:
+        twice = [name for name in config.kwargs if name in given and name not in OPTIONS]
+        if twice:
+            raise UsageError(f"{twice[0]} is given and also set by the configs; leave it out of the call.")
+
+
+def overridden(configs: Iterable[Any], options: Mapping[str, Any]) -> list[Any]:
+    """Return configs with options of a call in place of their own, each once, hooks included."""
+    found = []
+    for config in configs:
+        changed = triton.Config(
+            {name: options.get(name, value) for name, value in config.kwargs.items()},
+            pre_hook=config.pre_hook,
+            **{name: options.get(name, getattr(config, name)) for name in OPTIONS if hasattr(config, name)},
+        )
+        if changed not in found:
+            found.append(changed)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Declared:
     """What ``@triton.autotune`` declares. The hooks are those of the user, None where there is none.
@@ -199,9 +233,7 @@ def variant_with(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any],
         UsageError: the caller gives a parameter that the config sets too.
     """
     given = {**dict(zip(getattr(kernel, "arg_names", ()), args, strict=False)), **meta}
-    twice = [name for name in config.kwargs if name in given and name not in OPTIONS]
-    if twice:
-        raise UsageError(f"{twice[0]} is given and also set by the configs; leave it out of the call.")
+    require_not_given_twice((config,), given)
     added = {**config.all_kwargs(), **meta}
     current = dict(meta) if _tuner_of(kernel) is not None else added
     while not isinstance(kernel, JITFunction):
@@ -238,7 +270,7 @@ def pruned(
     if tuner.perf_model:
         count = _top_k(tuner.configs_top_k, len(kept))
         if len(kept) > count:
-            estimates = [tuner.perf_model(**named, **meta, **config.all_kwargs()) for config in kept]
+            estimates = [tuner.perf_model(**{**config.all_kwargs(), **named, **meta}) for config in kept]
             order = sorted(range(len(kept)), key=lambda index: estimates[index])
             for place, index in enumerate(order[count:], start=count + 1):
                 reasons[id(kept[index])] = f"perf_model puts it at place {place}, and top_k is {count}"

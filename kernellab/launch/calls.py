@@ -207,11 +207,13 @@ def _with_kernel_arguments(
 
 
 def require_kernel(kernel: Kernel) -> None:
-    """Raise `UsageError` for what is not a Triton kernel."""
+    """Raise `UsageError` for what is not a Triton kernel, or has more than one autotuner."""
+    from kernellab._triton.decorators import require_one_tuner
     from kernellab._triton.objects import is_kernel
 
     if not is_kernel(kernel):
         raise UsageError(f"{kernel!r} is not a Triton kernel; pass a function decorated with @triton.jit.")
+    require_one_tuner(kernel)
 
 
 def require_grid(grid: Any, what: str) -> None:

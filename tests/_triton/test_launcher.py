@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from triton import knobs
 
+from kernellab.errors import UsageError
 from tests._triton.conftest import Bind
 from tests.launch import kernels
 
@@ -88,10 +89,10 @@ def test_heuristics_are_asked_at_every_launch(binding: Bind, kernel: Any) -> Non
             assert arguments["BLOCK"] == (64 if n < 100 else 128)
 
 
-def test_an_argument_that_a_config_supplies_is_refused_as_by_triton(binding: Bind) -> None:
+def test_an_argument_that_a_config_supplies_is_refused_after_known_launches_too(binding: Bind) -> None:
     bound, _ = binding(kernels.tuned)
     warm(bound, X, OUT, 64)
-    with pytest.raises((ValueError, TypeError)):
+    with pytest.raises(UsageError, match="BLOCK is given and also set by the configs"):
         bound[(1,)](X, OUT, 64, BLOCK=32)
 
 

@@ -19,6 +19,7 @@ from triton.runtime.jit import JITCallable, JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab._triton.closure import is_installed
+from kernellab._triton.decorators import OPTIONS
 from kernellab._triton.kernel import Kernel
 from kernellab._triton.launcher.code import ArgumentKind, Slot
 
@@ -101,13 +102,22 @@ def given_by(
 
 
 def tuning_key(chain: Chain, args: tuple[Any, ...], meta: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the key under which an autotuner keeps its choice, as `Autotuner.run` makes it."""
+    """Return the key under which a bound autotuner keeps its choice; see `choice_key`."""
     named = dict(zip(chain.tuner.arg_names, args, strict=False))
     for name, heuristic in chain.heuristics:
         meta = {**meta, name: heuristic({**named, **meta})}
-    known = {name: value for name, value in {**named, **meta}.items() if name in chain.tuner.arg_names}
-    key = [known[name] for name in chain.tuner.keys if name in known]
-    return (*key, *(str(value.dtype) for value in known.values() if hasattr(value, "dtype")))
+    return choice_key(chain.tuner, args, meta)
+
+
+def choice_key(tuner: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the key of a choice, as `Autotuner.run` makes it; options that the call gives come last, as one member."""
+    named = dict(zip(tuner.arg_names, args, strict=False))
+    options = tuple((name, repr(meta[name])) for name in OPTIONS if name in meta)
+    given = {name: value for name, value in {**named, **meta}.items() if name in tuner.arg_names}
+    known = {name: value for name, value in given.items() if name not in OPTIONS or name not in meta}
+    key = [known[name] for name in tuner.keys if name in known]
+    dtypes = [str(value.dtype) for value in known.values() if hasattr(value, "dtype")]
+    return (*key, *dtypes, *((options,) if options else ()))
 
 
 def supplied_by(chain: Chain) -> dict[str, ArgumentKind]:

@@ -247,7 +247,7 @@ def _entry(layout: ArgumentLayout) -> list[str]:
         return [f"_kl_guarded, {COMPILED} = _kl_entry", hand_over]
     chosen = "".join(f"{name}, " for name in layout.names(ArgumentKind.CONFIG))
     entry = "_kl_inner" if layout.inner_heuristics else COMPILED
-    cached = "_kl_tuner.cache.get(_kl_tuned)" if layout.configs > 1 else "_kl_tuner.configs[0]"
+    cached = chosen_config(layout)
     doubt = f"_kl_len(_kl_tuner.configs) != {layout.configs} or _kl_choice.pre_hook is not None"
     return [
         f"_kl_tuned, _kl_choice, ({chosen}), _kl_guarded, {entry} = _kl_entry",
@@ -256,6 +256,12 @@ def _entry(layout: ArgumentLayout) -> list[str]:
         hand_over,
         "_kl_tuner.best_config = _kl_choice",
     ]
+
+
+def chosen_config(layout: ArgumentLayout) -> str:
+    """Return what gives the config that the tuner would choose; the only one, where options of the call change none."""
+    default = ", _kl_tuner.configs[0]" if layout.configs == 1 else ""
+    return f"_kl_tuner.cache.get(_kl_tuned{default})"
 
 
 def _inner(layout: ArgumentLayout) -> list[str]:

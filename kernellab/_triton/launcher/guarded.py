@@ -17,6 +17,7 @@ from kernellab._triton.launcher.code import (
     ArgumentLayout,
     Slot,
     Style,
+    chosen_config,
     direct_call,
     grid_lines,
     head_line,
@@ -197,6 +198,6 @@ def _choice(layout: ArgumentLayout) -> list[str]:
     """Return what is asked of a tuner: that it still has this config for these arguments."""
     if not layout.configs:
         return []
-    cached = "_kl_tuner.cache.get(_kl_tuned)" if layout.configs > 1 else "_kl_tuner.configs[0]"
+    cached = chosen_config(layout)
     is_alike = f"_kl_len(_kl_tuner.configs) == {layout.configs}"
     return [is_alike, f"{cached} is _kl_choice", "_kl_choice.pre_hook is None"]
