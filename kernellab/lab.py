@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel
-from kernellab.compile.cache import COMPILE_WORKER, Compiler, compile_job, evict, is_writable
-from kernellab.compile.probing import compiled_targets, named_target
+from kernellab.compile.cache import compile_job
+from kernellab.compile.probing import compiled_targets
 from kernellab.compile.types import Compiled
-from kernellab.errors import StoreError
-from kernellab.gpu.trial import trials_on
-from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.launch.calls import addresses_of, named_arguments, require_grid, require_kernel, variants_of, verbs
 from kernellab.launch.recording import Recorder
-from kernellab.launch.run import Run, is_lost_to_fork
-from kernellab.launch.runtime import Runtime
-from kernellab.registry import LoadedVersion, Registry, define, keep, remember
-from kernellab.settings import read_settings
-from kernellab.store import Store
-from kernellab.target import DEFAULT_TARGET, Target, parse_target, well_formed_target
-from kernellab.workers.forks import Scratch, at_fork, rlock
-from kernellab.workers.uninterrupted import uninterrupted
-from kernellab.workers.worker import Pool, Worker
+from kernellab.launch.run import Run
+from kernellab.registry import LoadedVersion, define, remember
+from kernellab.workspace import Workspace
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -50,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @verbs
-class Lab:
+class Lab(Workspace):
     """A place to compile, explain and run kernels.
 
     ``target`` is what is compiled for: ``cuda:90``, ``hip:gfx942``; None means the GPU if there is one, else
@@ -60,100 +49,9 @@ class Lab:
         UnknownTarget: Triton has no backend for ``target``.
     """
 
-    def __init__(self, target: str | None = None, store: str | Path | None = None) -> None:
-        self.settings = read_settings()
-        wanted = str(target or self.settings.target or "")
-        self._wanted = (well_formed_target(wanted) or parse_target(wanted)) if wanted else None
-        self._scratch = uninterrupted(Scratch) if store == ":memory:" else None
-        folder = self._scratch.path if self._scratch else Path(store) if store else self.settings.store
-        self._pool = Pool(COMPILE_WORKER, self.settings.compile_workers)
-        self._interpreter = Interpreter(Worker(INTERPRET_WORKER), self.settings.timeout_s)
-        self._resolving = rlock()
-        at_fork(self, in_child=Lab._leave_lost_gpu)
-        self._launches: Runtime | None = None
-        self._twins: dict[int, tuple[Any, Any]] = {}
-        self.last_arguments: dict[str, dict[str, Any]] = {}
-        self._spare: Scratch | None = None
-        self.compiler = Compiler(self._pool, self._artifacts(folder), self.settings.timeout_s)
-        self.kernels = Registry(Store(None if self._scratch else folder), bind=self.bind)
-
-    def __repr__(self) -> str:
-        return f"<Lab for {self.target}, which keeps its kernels in {self.kernels.store.path or 'memory'}>"
-
-    def start(self, wait: bool = False) -> None:
-        """Start the workers and load the slow libraries in the background, or before returning if ``wait``."""
-        if self.launches.is_offline():
-            self._interpreter.start()
-        self.launches.start_workers()
-        thread = threading.Thread(target=_warm, daemon=True)
-        thread.start()
-        threading.Thread(target=self.tidy, daemon=True).start()
-        if wait:
-            thread.join(self.settings.timeout_s)
-            self._pool.wait_ready(self.settings.timeout_s)
-
-    def tidy(self) -> None:
-        """Delete what was used longest ago of what can be made again, down to the size that the settings allow."""
-        with contextlib.suppress(StoreError):  # the lab may be closed meanwhile
-            evict(self.compiler.folder, self.settings.cache_bytes)
-            self.kernels.store.history.trim(self.settings.cache_bytes)
-
-    def close(self) -> None:
-        """Stop all workers and close the store. An interrupt stops the waiting for that alone."""
-        uninterrupted(self._close)
-
-    def _close(self) -> None:
-        launches = () if self._launches is None else (self._launches.close,)
-        folders = [folder.close for folder in (self._scratch, self._spare) if folder is not None]
-        with contextlib.ExitStack() as closing:  # one after the other, also where one fails
-            for close in (*folders, self.kernels.store.close, *launches, self._interpreter.close, self._pool.close):
-                closing.callback(close)
-
-    def __enter__(self) -> Lab:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    @property
-    def target(self) -> Target:
-        """What is compiled for where a call names no target."""
-        return self.launches.target
-
-    def use_target(self, target: str) -> Target:
-        """Compile for ``target`` from now on. With a GPU, launches stay on it and the cards show ``target``."""
-        return self.launches.use(self._parsed(target))
-
     def targets(self) -> tuple[str, ...]:
         """Return the targets that the installed Triton compiles for, which a compile for each tells; it is kept."""
         return compiled_targets(self.compiler)
-
-    @property
-    def launches(self) -> Runtime:
-        """The runtime of this lab's kernels; on first use, this finds out whether there is a GPU."""
-        with self._resolving:
-            if self._launches is None:
-                self._launches = self._resolved()
-                self._launches.keep = lambda record: keep(self.kernels, record)
-            return self._launches
-
-    def bind(self, kernel: Kernel) -> Any:
-        """Return the drop-in kernel that a cell would have bound: a twin of ``kernel`` that launches through this lab.
-
-        Raises:
-            UsageError: ``kernel`` is not a Triton kernel.
-        """
-        from kernellab._triton.bound import bound_copy, is_bound
-
-        require_kernel(kernel)
-        if is_bound(kernel) and kernel.runtime is self.launches:
-            return kernel
-        original, twin = self._twins.get(id(kernel), (None, None))
-        if original is not kernel:
-            twin = bound_copy(kernel, self.launches)
-            self._twins[id(kernel)] = (kernel, twin)
-            self.launches.activate()
-        return twin
 
     def compile(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Compiled:
         """Compile a kernel for these arguments; of an autotuned one, the first config.
@@ -442,59 +340,8 @@ class Lab:
 
         return Capture(self.launches, self.kernels)
 
-    @contextmanager
-    def compiling_for(self, target: str | None = None) -> Iterator[None]:
-        """Compile for ``target`` inside a with statement; None changes nothing."""
-        before = self.target
-        self.launches.use(self._parsed(target))
-        try:
-            yield
-        finally:
-            self.launches.use(before)
-
     def _call(self, *call: Any) -> Any:
         from kernellab.profile.launching import AskedLaunch
         from kernellab.tune.autotune import best_of
 
         return AskedLaunch(self.launches, self.kernels, self.bind, partial(best_of, self.launches, self.kernels), *call)
-
-    def _best_config(self, *launch: Any) -> Any:
-        from kernellab.tune.autotune import best_config
-
-        return best_config(self.launches, self.kernels, *launch)
-
-    def _artifacts(self, folder: Path) -> Path:
-        """Return where compiled kernels go: a folder of this session if the store cannot be written, which it says."""
-        if is_writable(folder / "artifacts"):
-            return folder / "artifacts"
-        self._spare = uninterrupted(Scratch)
-        return self._spare.path / "artifacts"
-
-    def _parsed(self, target: str | None) -> Target:
-        return self.target if target is None else named_target(self.compiler, str(target))
-
-    def _resolved(self) -> Runtime:
-        from kernellab._triton.offline import gpu_target_of_machine
-
-        if (gpu := gpu_target_of_machine()) is not None and self._wanted in {None, gpu}:
-            trials = trials_on(gpu, self.settings, self.kernels.store.trials)
-            return Runtime(self.compiler, self._interpreter.run, gpu, trials=trials, tune=self._best_config)
-        target = named_target(self.compiler, str(self._wanted or DEFAULT_TARGET))
-        launches = Runtime(self.compiler, self._interpreter.run, target)
-        launches.go_offline()
-        return launches
-
-    def _leave_lost_gpu(self) -> None:
-        if self._launches is not None and self._launches.trials is not None and is_lost_to_fork():
-            self._launches.go_offline()
-
-
-def _warm() -> None:
-    import kernellab.interpreter.worker
-    import kernellab.measure.gpu_bench
-    import kernellab.tune.autotune  # noqa: F401 - its imports take a while
-    from kernellab._triton import specialize
-    from kernellab.views.graphs import graphviz
-
-    specialize.warm()
-    graphviz.warm()
