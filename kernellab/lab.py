@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kernellab.measure.ceilings import Ceilings
     from kernellab.measure.config import Space
     from kernellab.profile.result import Profile
+    from kernellab.registry.regressions import Regressions
     from kernellab.traffic.result import Traffic
     from kernellab.tune.result import Tuning
     from kernellab.tune.search import Search, Searching
@@ -270,6 +271,20 @@ class Lab(Workspace):
         from kernellab.registry.listing import frame
 
         return frame(self.kernels.store, table)
+
+    def regressions(self, kernel: str | int | None = None, *, since: Any = None, margin: float = 0.03) -> Regressions:
+        """Return what the store knows of launches under several versions of Triton, driver or kernel, compared.
+
+        ``kernel`` is a name, of which all versions count; None takes all kernels. ``since`` leaves earlier changes out:
+        a date or datetime, also as ISO 8601, seconds since 1970, or how long ago, such as ``"7d"``. A launch is slower
+        or faster where the intervals of the medians lie apart, and these differ by more than ``margin``.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel, or moment.
+        """
+        from kernellab.registry.regressions import regressions_of
+
+        return regressions_of(self.kernels, kernel, since, margin)
 
     def export(self, kernel: str | int, /, to: str | Path | None = None, *, kind: str | None = None) -> Exported:
         """Write a kept kernel, by name, ``name@version`` or id, as a file that needs nothing of the lab.

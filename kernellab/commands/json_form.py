@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kernellab.ir.effects import Effects
     from kernellab.launch.run import Run
     from kernellab.registry import Listing
+    from kernellab.registry.regressions import Regressions
     from kernellab.traffic.result import Traffic
     from kernellab.tune.result import Tuning
 
@@ -182,6 +183,19 @@ def benchmark_data(benchmark: Benchmark) -> dict[str, Any]:
 def listing_data(listing: Listing) -> dict[str, Any]:
     """Return the versions that a search found."""
     return {"search": listing.search, "rows": plain(listing.rows)}
+
+
+def regressions_data(found: Regressions) -> dict[str, Any]:
+    """Return what became slower or faster: the rows of `Regressions.frame`."""
+    from kernellab.registry.regressions import row_fields  # loads numpy
+
+    return {
+        "kernel": found.kernel,
+        "since": found.since,
+        "margin": found.margin,
+        "summary": found.text,
+        "rows": plain([row_fields(row) for row in found.rows]),
+    }
 
 
 def exported_data(exported: Exported) -> dict[str, Any]:

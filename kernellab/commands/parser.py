@@ -117,6 +117,14 @@ def _add_measuring(commands: Any) -> None:
 def _add_keeping(commands: Any) -> None:
     listing = _command(commands, "ls", "list the kept kernels")
     listing.add_argument("search", nargs="?", default="", help="a part of name, tags, notes or source")
+    changed = _command(
+        commands, "regressions", "tell what became slower or faster under other versions of Triton, driver or kernel"
+    )
+    changed.add_argument(
+        "kernel", nargs="?", help="a kept kernel, of which all versions count; all kernels if left out"
+    )
+    changed.add_argument("--since", metavar="WHEN", help="from when on changes count: 2026-11-22, or 7d, 12h, 2w ago")
+    changed.add_argument("--margin", type=float, default=0.03, help="by how much medians differ at least (0.03)")
     export = _of_file(
         commands, "export", "write a kernel as a file that needs nothing of the lab", f"{_ONE}; or a kept NAME"
     )

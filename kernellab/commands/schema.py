@@ -178,6 +178,13 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
         ("search", "string", "what was searched for"),
         ("rows", "array of objects", "a row per version, the best match first"),
     ),
+    "regressions": _fields(
+        ("kernel", "string or null", "the kernel that was asked for; null for all"),
+        ("since", "number or null", "from when on changes count, in seconds since 1970"),
+        ("margin", "number", "by how much medians differ at least, as a share"),
+        ("summary", "string", "how many launches became what"),
+        ("rows", "array of objects", "a row per launch and change, then one per config of it; the worst first"),
+    ),
     "export": _fields(
         ("path", "string", "the file"),
         ("label", "string", "the version that was written: `name@2`"),
@@ -216,6 +223,23 @@ _OUTCOME = _fields(
     ("tflops", "number or null", "TFLOP/s of its dots"),
     ("rank", "integer or null", "from 1; null where it does not count"),
 )
+
+
+def _side(side: str) -> tuple[JsonField, ...]:
+    """Return the fields of the launch before or after a change; all are null where there is none."""
+    return _fields(
+        (f"{side}_version", "string or null", f"the version of the kernel {side}: `name@2`"),
+        (f"{side}_triton", "string or null", "the version of Triton"),
+        (f"{side}_driver", "string or null", "the version of the driver"),
+        (f"{side}_config", "string or null", "the config in words"),
+        (f"{side}_time_ms", "number or null", "the median"),
+        (f"{side}_low_ms", "number or null", "the lower bound of it"),
+        (f"{side}_high_ms", "number or null", "the upper bound"),
+        (f"{side}_samples", "integer or null", "how often it was timed"),
+        (f"{side}_created", "number or null", "when, in seconds since 1970"),
+    )
+
+
 ROWS: Mapping[str, tuple[JsonField, ...]] = {
     "traffic": _fields(
         ("line", "integer or null", "of the source"),
@@ -263,6 +287,26 @@ ROWS: Mapping[str, tuple[JsonField, ...]] = {
             ("torch", "string", "the version of torch"),
             ("created", "string", "when, as ISO 8601"),
         ),
+    ),
+    "regressions": (
+        *_fields(
+            ("kernel", "string", "the kernel"),
+            ("launch", "string", "the sizes in which its launches differ, in words"),
+            ("device", "string", "the model of the GPU"),
+            ("config", "string", "the config in words; `fastest` for the fastest before and after"),
+            (
+                "became",
+                "string",
+                "`slower`, `faster`, `same`, `open` (more samples would tell), `fails`, `works` or `incomparable`",
+            ),
+            ("by", "string", "what changed: `Triton 3.6.0 to 3.9.0`; all that did, where several did at once"),
+            ("ratio", "number or null", "the time after by the time before"),
+            ("ratio_low", "number or null", "the lower bound of that"),
+            ("ratio_high", "number or null", "the upper bound"),
+            ("reason", "string", "why it cannot be compared, fails, or is open"),
+        ),
+        *_side("before"),
+        *_side("after"),
     ),
     "ls": _fields(
         ("id", "integer", "the number of the version"),

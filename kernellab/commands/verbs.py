@@ -146,6 +146,17 @@ def ls_command(lab: Lab, given: Namespace) -> Answer:
     return Answer(json_form.listing_data(found), lambda: listing_text(found))
 
 
+def regressions_command(lab: Lab, given: Namespace) -> Answer:
+    """Tell what became slower or faster; the exit status is 1 where a launch became slower, or fails."""
+    from kernellab.registry.listing import key_of
+    from kernellab.views.cards.regressions import regressions_text
+
+    kernel = None if given.kernel is None else key_of(given.kernel)
+    found = lab.regressions(kernel, since=given.since, margin=given.margin)
+    data = json_form.regressions_data(found)
+    return Answer(data, lambda: regressions_text(found), status=int(bool(found.slower)))
+
+
 def export_command(lab: Lab, given: Namespace) -> Answer:
     """Write a kernel as a file: a kept one, or one of a file, which is launched once for it."""
     from kernellab.registry.listing import key_of
@@ -176,5 +187,6 @@ COMMANDS: Mapping[str, Callable[[Lab, Namespace], Answer]] = {
     "tune": tune_command,
     "bench": bench_command,
     "ls": ls_command,
+    "regressions": regressions_command,
     "export": export_command,
 }

@@ -18,6 +18,7 @@ from kernellab.ir.graph import Graph
 from kernellab.measure.ceilings import Ceilings
 from kernellab.profile.result import Profile
 from kernellab.registry import Listing, LoadedVersion
+from kernellab.registry.regressions import Regressions
 from kernellab.traffic.result import Traffic
 from kernellab.tune.result import Tuning
 from kernellab.views.cards import results
@@ -28,6 +29,7 @@ from kernellab.views.cards.explanation import explanation_html, explanation_text
 from kernellab.views.cards.kernels import listing_html, listing_text, loaded_html, loaded_text
 from kernellab.views.cards.profile import profile_html, profile_text
 from kernellab.views.cards.program import program_html, program_text
+from kernellab.views.cards.regressions import regressions_html, regressions_text
 from kernellab.views.cards.traffic import traffic_html, traffic_text
 from kernellab.views.cards.tuning import tuning_html, tuning_text
 from kernellab.views.report import CellReport, summary
@@ -72,6 +74,7 @@ _BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     Comparison: _bundle(comparison_text, comparison_html),
     Profile: _bundle(profile_text, profile_html),
     Program: _bundle(program_text, program_html),
+    Regressions: _bundle(regressions_text, regressions_html),
     Traffic: _bundle(traffic_text, traffic_html),
 }
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from kernellab.commands.schema import ANSWERS, EFFECTS, HEAD, ROWS
+from kernellab.store import Store
 from tests.commands.conftest import Call
+from tests.registry.kept import entered, key, measured
 
 CALLS = {
     "compile": ("compile", "add.py::add_kernel"),
@@ -18,6 +20,7 @@ CALLS = {
     "tune": ("tune", "add.py", "--space", "BLOCK=128,256", "--space", "num_warps=2,4", "--where", "BLOCK > 128"),
     "bench": ("bench", "add.py", "--over", "n=500,1000", "--versus", "reference"),
     "ls": ("ls",),
+    "regressions": ("regressions", "add_kernel", "--since", "2020-01-01"),
     "export": ("export", "add.py", "--as", "bundle", "-o", "add.zip"),
 }
 
@@ -30,6 +33,8 @@ CHOSEN = {"tune": ("BLOCK",), "bench": ("n", "BLOCK")}
 def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab: Call, command: str) -> None:
     if command == "ls":
         kernellab("run", "add.py")
+    if command == "regressions":
+        keep_times(1.0)
     called = kernellab(*CALLS[command], "--json")
     assert called.status == 0
     assert list(called.json) == [field.name for field in (*HEAD, *ANSWERS[command])]
@@ -38,7 +43,15 @@ def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab
         assert [name for name in row if name not in CHOSEN.get(command, ())] == [field.name for field in ROWS[command]]
     assert called.json["schema"] == 1
     assert called.json["command"] == command
-    assert ("imported" in called.err) is (command != "ls")
+    assert ("imported" in called.err) is (command not in {"ls", "regressions"})
+
+
+def keep_times(*times_ms: float) -> None:
+    """Let the store of the command line have a launch that took as long under one Triton after the other."""
+    store = Store(Path("store"))
+    rows = [(measured(key(triton=f"3.{number}.0"), ms), number) for number, ms in enumerate(times_ms)]
+    entered(store, *rows)
+    store.close()
 
 
 def test_compile_tells_resources_effects_and_stages_of_a_target(kernellab: Call) -> None:
@@ -100,6 +113,19 @@ def test_traffic_tells_the_sectors_of_each_access(kernellab: Call) -> None:
     lines = kernellab(*CALLS["traffic"]).out.splitlines()
     assert lines[0] == "add_kernel  cuda:90  grid 4"
     assert lines[1].split()[:4] == ["line", "operation", "space", "argument"]
+
+
+def test_regressions_tell_what_became_slower_and_exit_with_1(kernellab: Call) -> None:
+    keep_times(1.0, 1.5)
+    called = kernellab("regressions")
+    assert called.status == 1
+    assert called.out.splitlines()[0] == "Of each launch, its fastest configs before and after a change: 1 slower."
+    assert "Triton 3.0.0 to 3.1.0" in called.out
+    found = kernellab("regressions", "--json", "--margin", "0.6").json
+    assert [(row["config"] == "fastest", row["became"]) for row in found["rows"]] == [(True, "same"), (False, "same")]
+    assert kernellab("regressions", "--since", "1d").status == 0
+    assert kernellab("regressions", "--since", "soon").status == 2
+    assert kernellab("regressions", "absent").status == 2
 
 
 def test_explain_tells_what_limits_a_launch(kernellab: Call) -> None:

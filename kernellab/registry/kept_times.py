@@ -1,0 +1,245 @@
+"""Times that the store keeps, each with what it holds for: which kernel, launched how, and under what conditions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernellab.measure.config import Config
+from kernellab.measure.outcomes import UNMEASURED, Status
+from kernellab.measure.statistics import Interval
+from kernellab.registry.listing import config_words
+from kernellab.store import Measurement, MeasurementRow, Store, Version
+
+MARGIN = 0.03
+"""By how much medians of two sessions may differ, as a share: two GPUs of one model do, and one on two days."""
+
+FEW_SAMPLES = 4
+"""Of fewer samples, the range says too little of their median: two pairs lie apart by chance in one case of three."""
+
+FAILED = frozenset({Status.COMPILE_ERROR, Status.CANNOT_RUN, Status.FAULT, Status.TIMEOUT, Status.WRONG})
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Under what a launch was measured: the text of the kernel (a hash), Triton and the driver of the GPU."""
+
+    kernel: str
+    triton: str
+    driver: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchKind:
+    """What tells the launches of a kernel apart, whatever they are measured under.
+
+    ``sizes`` are those that its measurements are kept by, as text: the values of an autotuner's ``key``, else numbers
+    and shapes. ``types`` are the parameters with their types, ``aligned`` the places of those that are divisible by 16.
+    ``manner`` is what else counts: constants, options, CUDA graphs, the implementation of a benchmark.
+    """
+
+    kernel: str
+    device: str
+    target: str
+    sizes: tuple[tuple[str, str], ...]
+    types: tuple[tuple[str, str], ...] = ()
+    aligned: tuple[int, ...] = ()
+    manner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTime:
+    """The outcome of one config in the store, with what it holds for.
+
+    ``id`` is that of the row, ``version`` the label of the version it was entered under. ``config`` is a text that
+    equal configs share, ``words`` the config for people, ``parameters`` the names of what it sets.
+    """
+
+    id: int
+    version: str
+    launch: LaunchKind
+    conditions: Conditions
+    config: str
+    words: str
+    parameters: frozenset[str]
+    status: Status
+    reason: str
+    time_ms: float | None
+    low_ms: float | None
+    high_ms: float | None
+    samples: int
+    created: float
+
+    @property
+    def interval(self) -> Interval | None:
+        """The median with its bounds, in milliseconds; None where it did not run well, or was timed too few times."""
+        if self.status is not Status.OK or self.samples < FEW_SAMPLES:
+            return None
+        if not self.time_ms or not self.low_ms or not self.high_ms:
+            return None
+        return Interval(self.time_ms, self.low_ms, self.high_ms)
+
+
+def kept_times(store: Store, kernel: str | None = None) -> list[KeptTime]:
+    """Return what was measured on a GPU of the kernels of a store, or of all versions of one name, the latest last.
+
+    Peers of benchmarks are left out: nothing tells which version of torch they are of.
+    """
+    versions = {version.id: version for version in store.versions()}
+    labels = {version.label: version for version in versions.values()}
+    found = []
+    for row in store.history.measurements():
+        version = versions.get(row.version_id)
+        if version is not None and kernel in (None, version.name) and row.measurement.device:
+            found += list(_kept(row, version, labels))
+    return found
+
+
+def _kept(row: MeasurementRow, version: Version, labels: Mapping[str, Version]) -> Iterator[KeptTime]:
+    fields, measured = _fields(row.measurement.key), row.measurement
+    if "bench" in fields:
+        name = str(fields["bench"])
+        if name != version.name and name not in labels:
+            return  # a peer
+        version = labels.get(name, version)
+    if not {"triton", "driver", "target"} <= fields.keys() or Status(measured.status) in UNMEASURED:
+        return
+    details = measured.details
+    config = Config.from_stored({"num_warps": None, "num_stages": None, "num_ctas": None, **measured.config})
+    yield KeptTime(
+        id=row.id,
+        version=version.label,
+        launch=_launch_kind(version, measured, fields),
+        conditions=Conditions(
+            str(fields.get("closure") or version.closure.digest), str(fields["triton"]), str(fields["driver"])
+        ),
+        config=config.key,
+        words=config_words({name: _shown(value) for name, value in measured.config.items()}),
+        parameters=frozenset(measured.config),
+        status=Status(measured.status),
+        reason=str(details.get("reason") or ""),
+        time_ms=measured.time_ms,
+        low_ms=_number(details.get("low_ms")),
+        high_ms=_number(details.get("high_ms")),
+        samples=int(_number(details.get("samples")) or 0),
+        created=row.created,
+    )
+
+
+def _launch_kind(version: Version, measured: Measurement, fields: Mapping[str, Any]) -> LaunchKind:
+    sizes = fields.get("point" if "bench" in fields else "values")
+    named = sizes if isinstance(sizes, Mapping) else {}
+    manner = {name: fields[name] for name in ("constants", "options", "timed") if fields.get(name)}
+    return LaunchKind(
+        kernel=version.name,
+        device=measured.device,
+        target=str(fields["target"]),
+        sizes=tuple(sorted((name, str(value)) for name, value in named.items() if name != "version")),
+        types=tuple((str(name), str(kind)) for name, kind in _pairs(fields.get("signature"))),
+        aligned=tuple(sorted(_aligned(fields.get("attributes")))),
+        manner=json.dumps({**manner, **({"bench": True} if "bench" in fields else {})}, sort_keys=True),
+    )
+
+
+def _pairs(tagged: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the pairs of a tuple of pairs, as the store tags them: ``["tuple", ["tuple", "x_ptr", "*fp32"]]``."""
+    for entry in tagged[1:] if isinstance(tagged, list) else ():
+        if isinstance(entry, list) and len(entry) == 3:
+            yield entry[1], entry[2]
+
+
+def _aligned(attributes: Any) -> Iterator[int]:
+    """Yield the places of parameters that are divisible by 16; what else a Triton assumes differs by its version."""
+    for path, assumed in _pairs(attributes):
+        if "tt.divisibility" in json.dumps(assumed) and isinstance(path, list):
+            yield from (place for place in path[1:2] if type(place) is int)
+
+
+def _fields(key: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(key)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _shown(value: Any) -> Any:
+    return value["text"] if isinstance(value, Mapping) else value
+
+
+def launch_words(launches: Collection[LaunchKind]) -> dict[LaunchKind, str]:
+    """Return launches in words: of the sizes of each kernel, those in which its launches differ."""
+    kernels: dict[str, list[LaunchKind]] = {}
+    for launch in launches:
+        kernels.setdefault(launch.kernel, []).append(launch)
+    return {launch: _words(launch, kernels[launch.kernel]) for launch in launches}
+
+
+def _words(launch: LaunchKind, others: Collection[LaunchKind]) -> str:
+    varying = {name for name, value in launch.sizes if any(dict(other.sizes).get(name) != value for other in others)}
+    shown = [(name, value) for name, value in launch.sizes if name in varying] or list(launch.sizes)
+    numbers = [(name, value) for name, value in shown if not value.startswith("(")]
+    words = [f"{name}={value}" for name, value in numbers or shown]
+    if any(other.types != launch.types for other in others):
+        words += [kind.lstrip("*") for kind in dict.fromkeys(kind for _, kind in launch.types if kind[:1] == "*")]
+    return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionChange:
+    """What differs between two conditions: ``what`` is ``kernel``, ``Triton`` or ``driver``."""
+
+    what: str
+    before: str
+    after: str
+
+    @property
+    def text(self) -> str:
+        """The change in words: ``Triton 3.6.0 to 3.9.0``."""
+        return f"{self.what} {self.before} to {self.after}"
+
+
+def changes_between(before: KeptTime, after: KeptTime) -> tuple[ConditionChange, ...]:
+    """Return in what the conditions of two measurements differ; a version of a kernel is told by its label."""
+    old, new = before.conditions, after.conditions
+    pairs = (
+        ("kernel", before.version, after.version, old.kernel != new.kernel),
+        ("Triton", old.triton, new.triton, old.triton != new.triton),
+        ("driver", old.driver, new.driver, old.driver != new.driver),
+    )
+    return tuple(ConditionChange(what, was, now) for what, was, now, differs in pairs if differs)
+
+
+def fastest(times: Collection[KeptTime]) -> KeptTime | None:
+    """Return the fastest that ran well, or None."""
+    good = [time for time in times if time.status is Status.OK and time.time_ms]
+    return min(good, key=lambda time: time.time_ms or 0.0, default=None)
+
+
+def latest(times: Collection[KeptTime]) -> dict[str, KeptTime]:
+    """Return the latest measurement of each config, by the text of the config."""
+    return {time.config: time for time in sorted(times, key=lambda time: (time.created, time.id))}
+
+
+def ratio_of(before: KeptTime, after: KeptTime) -> Interval | None:
+    """Return how many times longer the later takes, with bounds by those of both medians; None where one has none."""
+    old, new = before.interval, after.interval
+    if old is None or new is None:
+        return None
+    return Interval(new.median / old.median, new.low / old.high, new.high / old.low)
+
+
+def is_within(ratio: Interval, margin: float) -> bool:
+    """Tell whether two medians are equal but for a share, in either direction."""
+    return 1 / (1 + margin) <= ratio.median <= 1 + margin
+
+
+def is_apart(ratio: Interval, margin: float) -> bool:
+    """Tell whether the intervals of two medians lie apart, and these differ by more than a share."""
+    return not ratio.low <= 1 <= ratio.high and not is_within(ratio, margin)

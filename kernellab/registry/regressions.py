@@ -1,0 +1,367 @@
+"""What became slower or faster: launches that the store knows under several versions of Triton, driver or kernel."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from kernellab.errors import UsageError
+from kernellab.measure.outcomes import Status
+from kernellab.measure.statistics import Interval
+from kernellab.registry.kept_times import (
+    FAILED,
+    FEW_SAMPLES,
+    MARGIN,
+    ConditionChange,
+    Conditions,
+    KeptTime,
+    LaunchKind,
+    changes_between,
+    fastest,
+    is_apart,
+    is_within,
+    kept_times,
+    latest,
+    launch_words,
+    ratio_of,
+)
+from kernellab.registry.kernels import Registry
+from kernellab.workers.forks import cached_property
+
+if TYPE_CHECKING:
+    import pandas
+
+FASTEST = "fastest"
+_UNITS_S = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+
+
+class TimeChange(StrEnum):
+    """What a change did to a launch.
+
+    It became ``slower`` or ``faster`` where the intervals lie apart and the medians differ by more than the margin; it
+    takes the ``same`` time where these differ by less. ``open`` is what more samples would tell. It ``fails`` or
+    ``works`` now, and did not before. Of ``incomparable`` ones the reason says why.
+    """
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    SAME = "same"
+    OPEN = "open"
+    FAILS = "fails"
+    WORKS = "works"
+    INCOMPARABLE = "incomparable"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedTime:
+    """A launch before and after a change of what it was measured under.
+
+    ``launch`` are its sizes in words. ``config`` is a config, or ``fastest``: the fastest of the configs that were
+    measured before and after. ``changes`` are what differs; where there are several, which of them it was is not known.
+    """
+
+    kernel: str
+    launch: str
+    device: str
+    config: str
+    became: TimeChange
+    before: KeptTime | None
+    after: KeptTime | None
+    changes: tuple[ConditionChange, ...] = ()
+    ratio: Interval | None = None
+    reason: str = ""
+
+    @property
+    def by(self) -> str:
+        """What changed, in words: ``Triton 3.6.0 to 3.9.0``."""
+        return ", ".join(change.text for change in self.changes)
+
+
+@dataclass(frozen=True, repr=False)
+class Regressions:
+    """What became of the launches that a store knows under several conditions.
+
+    ``rows`` begin with what became slower or fails. ``since`` is the moment from which changes count, in seconds since
+    1970, ``margin`` the share by which medians must differ.
+    """
+
+    rows: tuple[ChangedTime, ...]
+    kernel: str | None = None
+    since: float | None = None
+    margin: float = MARGIN
+
+    def __repr__(self) -> str:
+        """One line; the rows are in `frame`."""
+        return f"<Regressions: {self.text}>"
+
+    @property
+    def text(self) -> str:
+        """How many launches became what, in words; those of single configs do not count."""
+        counts = {kind: sum(row.became is kind for row in self.rows if row.config == FASTEST) for kind in TimeChange}
+        return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "nothing was measured"
+
+    @property
+    def slower(self) -> tuple[ChangedTime, ...]:
+        """The launches that became slower, or fail, whichever config is taken."""
+        lost = {TimeChange.SLOWER, TimeChange.FAILS}
+        return tuple(row for row in self.rows if row.config == FASTEST and row.became in lost)
+
+    @property
+    def faster(self) -> tuple[ChangedTime, ...]:
+        """The launches that became faster, or work now."""
+        won = {TimeChange.FASTER, TimeChange.WORKS}
+        return tuple(row for row in self.rows if row.config == FASTEST and row.became in won)
+
+    @cached_property
+    def frame(self) -> pandas.DataFrame:
+        """One row per launch and change, and one per config of it, with the columns that `row_fields` returns."""
+        import pandas as pd  # keeps this module light
+
+        frame = pd.DataFrame([row_fields(row) for row in self.rows], columns=COLUMNS)
+        frame.attrs.update({"kernel": self.kernel, "since": self.since, "margin": self.margin})
+        return frame
+
+
+_SIDE = ("version", "triton", "driver", "config", "time_ms", "low_ms", "high_ms", "samples", "created")
+COLUMNS = [
+    *("kernel", "launch", "device", "config", "became", "by", "ratio", "ratio_low", "ratio_high", "reason"),
+    *(f"{side}_{name}" for side in ("before", "after") for name in _SIDE),
+]
+
+
+def row_fields(row: ChangedTime) -> dict[str, Any]:
+    """Return a row as plain data: ``ratio`` is the time after by the time before."""
+    ratio = {} if row.ratio is None else asdict(row.ratio)
+    found = {
+        **{name: getattr(row, name) for name in ("kernel", "launch", "device", "config", "by", "reason")},
+        "became": str(row.became),
+        "ratio": ratio.get("median"),
+        "ratio_low": ratio.get("low"),
+        "ratio_high": ratio.get("high"),
+    }
+    for side, time_ in (("before", row.before), ("after", row.after)):
+        found |= {f"{side}_{name}": value for name, value in _side_fields(time_).items()}
+    return {name: found[name] for name in COLUMNS}
+
+
+def _side_fields(kept: KeptTime | None) -> dict[str, Any]:
+    if kept is None:
+        return dict.fromkeys(_SIDE)
+    plain = {name: getattr(kept, name) for name in ("version", "time_ms", "low_ms", "high_ms", "samples", "created")}
+    return {**plain, "triton": kept.conditions.triton, "driver": kept.conditions.driver, "config": kept.words}
+
+
+def regressions_of(kernels: Registry, kernel: Any, since: Any, margin: Any) -> Regressions:
+    """Return what became slower or faster of all kernels of a registry, or of all versions of one.
+
+    Raises:
+        UnknownName: there is no such kernel.
+        UsageError: ``since`` is no moment, or ``margin`` no share.
+    """
+    if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin < 1:
+        raise UsageError(f"margin is {margin!r}; expected a share such as {MARGIN}: 3 %.")
+    name = None if kernel is None else kernels.version(kernel).name
+    moment = None if since is None else moment_of(since, time.time())
+    rows = changed_times(kept_times(kernels.store, name), moment, float(margin))
+    return Regressions(tuple(rows), name, moment, float(margin))
+
+
+def moment_of(since: Any, now: float) -> float:
+    """Return a moment in seconds since 1970: of a date, of ISO 8601, of ``7d``, ``12h`` or ``2w`` before ``now``.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = re.fullmatch(r"\s*(\d{1,6})\s*([hdw])\s*", since) if isinstance(since, str) else None
+    try:
+        if found:
+            return now - int(found[1]) * _UNITS_S[found[2]]
+        if isinstance(since, timedelta):
+            return now - since.total_seconds()
+        if isinstance(since, str):
+            since = datetime.fromisoformat(since.strip())
+        if isinstance(since, date) and not isinstance(since, datetime):
+            since = datetime(since.year, since.month, since.day)
+        if isinstance(since, datetime):
+            return since.timestamp()
+    except (ValueError, OverflowError, OSError):
+        pass
+    if isinstance(since, int | float) and not isinstance(since, bool) and 0 <= since < 1e11:
+        return float(since)
+    raise UsageError(
+        f"since is {since!r}; expected a date such as 2026-11-22, a datetime, or how long ago, such as 7d."
+    )
+
+
+def changed_times(times: Sequence[KeptTime], since: float | None = None, margin: float = MARGIN) -> list[ChangedTime]:
+    """Return a row per launch and change, and per config of it: what became slower first, the largest ratio first.
+
+    What was measured under new conditions is compared, for each of kernel, Triton and driver, with the latest earlier
+    conditions that differ from it in that alone; where there are none, with the latest earlier ones that differ least.
+    Conditions are in the order in which a launch was first measured under them; ``since`` leaves earlier ones out.
+    """
+    launches: dict[LaunchKind, list[KeptTime]] = {}
+    for kept in times:
+        launches.setdefault(kept.launch, []).append(kept)
+    words = launch_words(launches)
+    rows = []
+    for launch, found in launches.items():
+        under = _by_conditions(found)
+        made = list(_changed(launch, words[launch], under, since, margin))
+        if not made and (since is None or any(kept.created >= since for kept in found)):
+            reason = _why_alone(launch, under, launches)
+            made = [_incomparable(launch, words[launch], reason, after=fastest(found) or found[-1])]
+        rows += made
+    return sorted(rows, key=_place)
+
+
+_ORDER = (
+    *(TimeChange.FAILS, TimeChange.SLOWER, TimeChange.FASTER, TimeChange.WORKS, TimeChange.OPEN, TimeChange.SAME),
+    TimeChange.INCOMPARABLE,
+)
+
+
+def _place(row: ChangedTime) -> tuple[bool, int, float, str, str]:
+    ratio = 1.0 if row.ratio is None else row.ratio.median
+    return row.config != FASTEST, _ORDER.index(row.became), -max(ratio, 1 / ratio), row.kernel, row.launch
+
+
+Under = dict[Conditions, list[KeptTime]]
+
+
+def _by_conditions(times: Sequence[KeptTime]) -> Under:
+    found: Under = {}
+    for kept in sorted(times, key=lambda kept: (kept.created, kept.id)):
+        found.setdefault(kept.conditions, []).append(kept)
+    return found
+
+
+def _changed(launch: LaunchKind, words: str, under: Under, since: float | None, margin: float) -> Iterator[ChangedTime]:
+    order = list(under)
+    for place, now in enumerate(order):
+        if since is not None and under[now][0].created < since:
+            continue
+        for was in _baselines(order[:place], now):
+            yield from _compared(launch, words, latest(under[was]), latest(under[now]), margin)
+
+
+def _baselines(earlier: Sequence[Conditions], now: Conditions) -> list[Conditions]:
+    """Return what conditions are compared with: the latest that differ in one thing, for each thing, or in least."""
+    alone = {differing[0]: was for was in earlier if len(differing := _differing(was, now)) == 1}
+    if alone:
+        return list(alone.values())
+    return [min(reversed(earlier), key=lambda was: len(_differing(was, now)))] if earlier else []
+
+
+def _differing(was: Conditions, now: Conditions) -> list[str]:
+    return [name for name, value in asdict(was).items() if getattr(now, name) != value]
+
+
+def _compared(
+    launch: LaunchKind, words: str, before: dict[str, KeptTime], after: dict[str, KeptTime], margin: float
+) -> Iterator[ChangedTime]:
+    """Yield the row of the fastest configs, then one per config that was measured before and after."""
+    shared = [config for config in before if config in after]
+    if shared:
+        pair = fastest([before[each] for each in shared]), fastest([after[each] for each in shared])
+        first = [side or kept[shared[0]] for side, kept in zip(pair, (before, after), strict=True)]
+        yield _row(launch, words, FASTEST, first[0], first[1], margin)
+    else:
+        yield _without_shared(launch, words, list(before.values()), list(after.values()), margin)
+    for config in shared:
+        yield _row(launch, words, before[config].words or "no config", before[config], after[config], margin)
+
+
+def _without_shared(
+    launch: LaunchKind, words: str, before: Sequence[KeptTime], after: Sequence[KeptTime], margin: float
+) -> ChangedTime:
+    """Return the row of launches without a common config: comparable where another version has other parameters."""
+    old, new = fastest(before) or before[-1], fastest(after) or after[-1]
+    changes = changes_between(old, new)
+    if {change.what for change in changes} == {"kernel"} and old.parameters != new.parameters:
+        row = _row(launch, words, FASTEST, old, new, margin)
+        reason = "; ".join(filter(None, [row.reason, "their configs have other parameters: the fastest of each"]))
+        return ChangedTime(**{**_fields(row), "reason": reason})
+    reason = "no config was measured both before and after"
+    return _incomparable(launch, words, reason, before=old, after=new, changes=changes)
+
+
+def _fields(row: ChangedTime) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in ChangedTime.__slots__}
+
+
+def _row(launch: LaunchKind, words: str, config: str, before: KeptTime, after: KeptTime, margin: float) -> ChangedTime:
+    ratio = ratio_of(before, after)
+    became, reason = _became(before, after, ratio, margin)
+    changes = changes_between(before, after)
+    if len(changes) > 1 and became in {TimeChange.SLOWER, TimeChange.FASTER, TimeChange.FAILS, TimeChange.WORKS}:
+        several = f"{len(changes)} things changed at once; which of them it was, the store does not tell"
+        reason = "; ".join(filter(None, [reason, several]))
+    return ChangedTime(launch.kernel, words, launch.device, config, became, before, after, changes, ratio, reason)
+
+
+def _became(before: KeptTime, after: KeptTime, ratio: Interval | None, margin: float) -> tuple[TimeChange, str]:
+    if ratio is not None:
+        if is_within(ratio, margin):
+            return TimeChange.SAME, ""
+        if is_apart(ratio, margin):
+            return (TimeChange.SLOWER if ratio.median > 1 else TimeChange.FASTER), ""
+        return TimeChange.OPEN, "the intervals overlap; measure again with fresh=True"
+    if before.status is Status.OK and after.status in FAILED:
+        return TimeChange.FAILS, f"{after.status}: {after.reason}"
+    if before.status in FAILED and after.status is Status.OK:
+        return TimeChange.WORKS, f"it was {before.status}: {before.reason}"
+    return TimeChange.INCOMPARABLE, "; ".join(filter(None, [_untimed(before, "before"), _untimed(after, "after")]))
+
+
+def _untimed(kept: KeptTime, side: str) -> str:
+    """Return why a measurement has no time to compare, or ""."""
+    if kept.interval is not None:
+        return ""
+    if kept.status is not Status.OK:
+        return f"{kept.status} {side}: {kept.reason}" if kept.reason else f"{kept.status} {side}"
+    if kept.samples < FEW_SAMPLES:
+        return f"{kept.samples} samples {side}, and {FEW_SAMPLES} are needed"
+    return f"no bounds of its time are kept {side}"
+
+
+def _incomparable(
+    launch: LaunchKind,
+    words: str,
+    reason: str,
+    *,
+    after: KeptTime,
+    before: KeptTime | None = None,
+    changes: tuple[ConditionChange, ...] = (),
+) -> ChangedTime:
+    became = TimeChange.INCOMPARABLE
+    return ChangedTime(launch.kernel, words, launch.device, FASTEST, became, before, after, changes, None, reason)
+
+
+_DIFFERENCES = (
+    ("types", "its arguments had other types"),
+    ("aligned", "its arguments were aligned otherwise"),
+    ("manner", "it was launched or timed in another way: constants, options, CUDA graphs, a benchmark"),
+    ("target", "it was compiled for another target"),
+)
+
+
+def _why_alone(launch: LaunchKind, under: Under, launches: Collection[LaunchKind]) -> str:
+    """Return why a launch is compared with nothing: it was measured under one set of conditions, or before `since`."""
+    if len(under) > 1:
+        return "its conditions have not changed since"
+    own = [other for other in launches if other.kernel == launch.kernel and other != launch]
+    here = [other for other in own if other.device == launch.device]
+    alike = [other for other in here if other.sizes == launch.sizes]
+    for name, words in _DIFFERENCES:
+        others = [other for other in alike if getattr(other, name) != getattr(launch, name)]
+        if others:
+            return f"measured under one Triton, driver and version; else {words}"
+    if here:
+        return "measured under one Triton, driver and version; else at other sizes"
+    return f"measured {'on this device ' if own else ''}under one Triton, driver and version alone"
