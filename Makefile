@@ -21,7 +21,7 @@ WITHOUT_TRITON := browser notebooks profile store workers benchmark/test_spec.py
   measure/test_reference.py measure/test_statistics.py measure/test_stopwatch.py test_cli.py test_errors.py \
   test_import.py test_layers.py test_package.py test_settings.py test_target.py tune/test_agreement.py \
   tune/test_agreement_on_gpu.py tune/test_compile_order.py tune/test_device_pool.py tune/test_finals.py \
-  tune/test_many.py tune/test_result.py tune/test_search.py tune/test_tuner.py tune/test_workloads.py \
+  tune/test_many.py tune/test_result.py tune/test_search.py tune/test_tuner.py tune/test_grids.py tune/workloads \
   views/test_benchmark.py views/test_in_browser.py views/test_plots.py views/test_tuning.py
 TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal

@@ -1,26 +1,48 @@
 """Grids for blocked kernels: functions of a config's values, for ``kernel[grid]``.
 
 Names follow Inductor's: extents ``xnumel``, ``ynumel``, ``znumel``, ``r0_numel``, blocks ``XBLOCK`` and so on
-(torch/_inductor/runtime/triton_heuristics.py, the ``Grid...`` classes).
+(torch/_inductor/runtime/triton_heuristics.py, the ``Grid...`` classes). A kernel without a block has one of 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from kernellab.errors import UsageError
 
 Grid = Callable[[Mapping[str, Any]], tuple[int, int, int]]
 
 MAX_GRID_Y = 65535
 
 
+@dataclass(frozen=True, slots=True)
+class BlockedExtents:
+    """The extents of one of several kernels in a launch; without ``has_x_block``, a program takes one of ``xnumel``."""
+
+    xnumel: int
+    ynumel: int | None = None
+    has_x_block: bool = True
+
+
 def blocked(xnumel: int, ynumel: int | None = None, znumel: int | None = None) -> Grid:
     """Return the grid with one program per block of one to three extents."""
 
     def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
-        y = 1 if ynumel is None else ceil_div(ynumel, meta["YBLOCK"])
-        z = 1 if znumel is None else ceil_div(znumel, meta["ZBLOCK"])
-        return ceil_div(xnumel, meta["XBLOCK"]), y, z
+        y = 1 if ynumel is None else ceil_div(ynumel, meta.get("YBLOCK", 1))
+        z = 1 if znumel is None else ceil_div(znumel, meta.get("ZBLOCK", 1))
+        return ceil_div(xnumel, meta.get("XBLOCK", 1)), y, z
+
+    return grid
+
+
+def batched(xnumel: int, ynumel: int, znumel: int) -> Grid:
+    """Return the grid of batched products, whose batches stand along z: its blocks come first, in x."""
+
+    def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
+        x, y, z = blocked(xnumel, ynumel, znumel)(meta)
+        return z, y, x
 
     return grid
 
@@ -32,9 +54,7 @@ def overflowing(xnumel: int, ynumel: int, max_y: int = MAX_GRID_Y) -> Grid:
     """
 
     def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
-        blocks = ceil_div(ynumel, meta["YBLOCK"])
-        layers = ceil_div(blocks, max_y)
-        return ceil_div(xnumel, meta["XBLOCK"]), ceil_div(blocks, layers) if layers else 0, layers
+        return ceil_div(xnumel, meta.get("XBLOCK", 1)), *_overflowing(ynumel, meta, max_y)
 
     return grid
 
@@ -44,9 +64,60 @@ def cooperative(xnumel: int) -> Grid:
     return lambda meta: (meta["RSPLIT"], ceil_div(xnumel, meta.get("XBLOCK", 1)), 1)
 
 
+def mixed_order(xnumel: int) -> Grid:
+    """Return the grid of a kernel whose programs go through ``RSPLIT_SIZE`` rows each, ``XBLOCK`` at a time.
+
+    The grid raises:
+        UsageError: its rows are no multiple of that block.
+    """
+
+    def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
+        rows, block = meta["RSPLIT_SIZE"], meta.get("XBLOCK", 1)
+        if rows % block:
+            raise UsageError(f"RSPLIT_SIZE is {rows}; expected a multiple of XBLOCK, which is {block}.")
+        return ceil_div(xnumel, rows), 1, 1
+
+    return grid
+
+
 def split_scan(xnumel: int, r0_numel: int) -> Grid:
     """Return the grid of a split scan: the blocks of each row side by side, one row per program."""
     return lambda meta: (ceil_div(r0_numel, meta["R0_BLOCK"]), xnumel, 1)
+
+
+def sequential(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
+    """Return the grid of several kernels that take their programs one after the other; x has ``least`` or more.
+
+    All have the same ``XBLOCK`` and ``YBLOCK``, and as many programs along y as the one with the most.
+    """
+
+    def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
+        return max(sum(_x_blocks(each, meta) for each in kernels), least), *_shared_y(kernels, meta)
+
+    return grid
+
+
+def round_robin(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
+    """Return the grid of several kernels that take programs in turn: each gets as many as the one with the most."""
+
+    def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
+        most = max(_x_blocks(each, meta) for each in kernels)
+        return max(most * len(kernels), least), *_shared_y(kernels, meta)
+
+    return grid
+
+
+def flattened(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
+    """Return the grid of several kernels, each with blocks of its own (``XBLOCK_0``), all of whose tiles stand in x."""
+
+    def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
+        tiles = 0
+        for place, each in enumerate(kernels):
+            own = {axis: meta.get(f"{axis}_{place}", 1) for axis in ("XBLOCK", "YBLOCK")}
+            tiles += _x_blocks(each, own) * ceil_div(1 if each.ynumel is None else each.ynumel, own["YBLOCK"])
+        return max(tiles, least), 1, 1
+
+    return grid
 
 
 def fixed(x: int, y: int = 1, z: int = 1) -> Grid:
@@ -54,6 +125,38 @@ def fixed(x: int, y: int = 1, z: int = 1) -> Grid:
     return lambda meta: (x, y, z)
 
 
+def per_config(grids: Sequence[tuple[Mapping[str, Any], tuple[int, int, int]]]) -> Grid:
+    """Return the grid that takes the extents listed for a config: those of the first entry whose values it has.
+
+    The grid raises:
+        UsageError: no entry has the values of the config.
+    """
+
+    def grid(meta: Mapping[str, Any]) -> tuple[int, int, int]:
+        for values, extents in grids:
+            if all(meta.get(name) == value for name, value in values.items()):
+                return extents
+        listed = "; ".join(", ".join(f"{name}={value}" for name, value in values.items()) for values, _ in grids)
+        raise UsageError(f"no grid is listed for the config {dict(meta)}; there are grids for {listed}.")
+
+    return grid
+
+
 def ceil_div(numerator: int, denominator: int) -> int:
     """Return the quotient, rounded up."""
     return -(-numerator // denominator)
+
+
+def _x_blocks(kernel: BlockedExtents, meta: Mapping[str, Any]) -> int:
+    return ceil_div(kernel.xnumel, meta.get("XBLOCK", 1) if kernel.has_x_block else 1)
+
+
+def _shared_y(kernels: Sequence[BlockedExtents], meta: Mapping[str, Any]) -> tuple[int, int]:
+    extents = [each.ynumel for each in kernels if each.ynumel is not None]
+    return _overflowing(max(extents), meta, MAX_GRID_Y) if extents else (1, 1)
+
+
+def _overflowing(ynumel: int, meta: Mapping[str, Any], max_y: int) -> tuple[int, int]:
+    blocks = ceil_div(ynumel, meta.get("YBLOCK", 1))
+    layers = ceil_div(blocks, max_y)
+    return (ceil_div(blocks, layers), layers) if layers else (0, 0)

@@ -1,0 +1,302 @@
+"""Configs for reductions and scans: along one extent or two, looped over, held whole, or split over programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Literal
+
+from kernellab.measure.config import Config
+from kernellab.target import DEFAULT_TARGET, Target
+from kernellab.tune.workloads.blocks import (
+    DeviceRules,
+    Numel,
+    distinct,
+    for_all_hints,
+    power_of_two,
+    rules_of,
+    with_waves,
+)
+
+Hint = Literal["inner", "outer", "tiny", "default"]
+Reduced = Numel | tuple[Numel, Numel]
+
+MAX_RSPLIT = 64
+MAX_PERSISTENT_NUMEL = 4096
+_MIN_SPLIT_SCAN_BLOCK = 256
+_LONGEST_WHOLE_ROW = 32768
+
+
+@dataclass(frozen=True, slots=True)
+class ReducingKernel:
+    """What the rules ask of a kernel that reduces; the numbers are those of `reduction`."""
+
+    hint: Hint = "default"
+    loads: int = 0
+    reductions: int = 0
+    size_arguments: int = 0
+    whole_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedExtents:
+    """The kept extent and the reduced ones, as powers of two, with the rules of a device."""
+
+    rules: DeviceRules
+    x: int
+    r: tuple[int, ...]
+    hint: Hint = "default"
+
+    @property
+    def rnumel(self) -> int:
+        """The number of elements that are reduced into one."""
+        return prod(self.r)
+
+    def config(
+        self,
+        x_block: int,
+        r_block: int,
+        *,
+        num_warps: int | None = None,
+        min_warps: int = 2,
+        register_intensive: bool = False,
+        waves_per_eu: int | None = None,
+    ) -> Config:
+        """Return a config with blocks of these sizes, as far as the extents and the grid allow."""
+        rows, parts = min(x_block, self.x), self.folded(r_block)
+        goal = rows * prod(parts.values())
+        if num_warps is None:
+            num_warps = r_block // 128 if self.hint == "inner" else goal // 128
+        most = 16 if r_block <= 8192 else 32
+        warps = self.rules.warps(num_warps, most=most, least=min_warps, register_intensive=register_intensive)
+        rows = self.rules.within_grid(rows, self.x, warps)
+        for name in sorted(parts):
+            while rows * prod(parts.values()) > goal and parts[name] > 1:
+                parts[name] //= 2
+        return Config(with_waves([("XBLOCK", rows), *parts.items()], waves_per_eu), num_warps=warps, num_stages=1)
+
+    def folded(self, r_block: int) -> dict[str, int]:
+        """Return a block over the reduced extents by name: the last extent, contiguous in memory, is filled first."""
+        left = min(r_block, self.rnumel)
+        parts: dict[str, int] = {}
+        for place in reversed(range(len(self.r))):
+            block = min(self.r[place], left, self.rules.max_block(f"R{place}_"))
+            parts[f"R{place}_BLOCK"] = block
+            left //= block
+        return dict(sorted(parts.items()))
+
+
+def reduction(
+    xnumel: Numel,
+    rnumel: Reduced,
+    hint: Hint = "default",
+    *,
+    target: Target | str = DEFAULT_TARGET,
+    loads: int = 0,
+    reductions: int = 0,
+    size_arguments: int = 0,
+    whole_rows: bool = False,
+    exhaustive: bool = False,
+) -> list[Config]:
+    """Return configs with ``XBLOCK`` and ``R0_BLOCK`` for a reduction of ``rnumel`` elements into each of ``xnumel``.
+
+    Two reduced extents, (slow, fast), give ``R1_BLOCK`` for the fast one. ``hint`` says along what memory runs:
+    ``inner`` is the reduced dimension, ``outer`` the kept one, ``tiny`` the kept one with few elements to reduce.
+    ``loads`` and ``reductions`` count those of the kernel: from ten on, it gets half the block, for its registers.
+    ``size_arguments`` counts sizes that the kernel takes beside the extents, for which addresses need registers.
+    ``whole_rows`` puts a block as long as a row first. A hint gives one config; ``exhaustive`` gives all of them.
+    """
+    rules = rules_of(target)
+    kernel = ReducingKernel(hint, loads, reductions, size_arguments, whole_rows)
+
+    def of(x: int, *r: int) -> list[Config]:
+        one = None if hint == "default" or exhaustive else hint
+        return looped(rules, kernel, x, prod(r), ReducedExtents(rules, x, r, hint).config, one)
+
+    return for_all_hints(of, xnumel, *_extents(rnumel))
+
+
+def looped(
+    rules: DeviceRules, kernel: ReducingKernel, x: int, r: int, make: Callable[..., Config], one: Hint | None = None
+) -> list[Config]:
+    """Return the configs of a reduction that loops over its elements: for one hint, or for all where that is None.
+
+    ``make`` returns a config from a block of rows, one of reduced elements, and what is known of the warps.
+    """
+    is_heavy = x >= 1024 and kernel.loads + kernel.reductions >= 10
+    make_heavy = partial(make, register_intensive=is_heavy)
+    longest = min(r, 1024 if is_heavy else rules.longest_reduction_block)
+    rows, part, warps = (64, 8, None) if rules.is_amd else _outer(x, r, kernel)
+    hinted = {
+        "inner": make_heavy(2 if r <= 2048 else 1, longest),
+        "outer": make_heavy(rows, part, num_warps=warps),
+        "tiny": make_heavy(_tiny(r), longest),
+    }
+    whole = []
+    if kernel.whole_rows and kernel.loads + kernel.reductions <= 8:
+        whole = [make_heavy(max(MAX_PERSISTENT_NUMEL // r, 1), min(r, _LONGEST_WHOLE_ROW))]
+    if one is not None:
+        return [*whole, hinted[one]]
+    more = [make(64, 64), make(8, 512), make(64, 4, num_warps=8)]
+    if rules.is_amd:
+        more += [make(1024, 8, num_warps=4, waves_per_eu=2), make(512, 8, num_warps=4, waves_per_eu=1)]
+    return distinct([*whole, *hinted.values(), *more])
+
+
+def persistent_reduction(
+    xnumel: Numel,
+    rnumel: Reduced,
+    hint: Hint = "default",
+    *,
+    target: Target | str = DEFAULT_TARGET,
+    same_for_any_rows: bool = False,
+    exhaustive: bool = False,
+) -> list[Config]:
+    """Return configs with ``XBLOCK`` for a reduction that holds whole rows in registers.
+
+    ``same_for_any_rows`` lets the number of rows, up to 4096, change neither blocks nor warps, and so no rounding.
+    A hint leaves few configs; ``exhaustive`` gives all of them.
+    """
+    rules = rules_of(target)
+
+    def of(x: int, *r: int) -> list[Config]:
+        rows = max(x, 4096) if same_for_any_rows else x
+        found = _persistent(ReducedExtents(rules, rows, r, hint), exhaustive)
+        return [without_reduced_blocks(config) for config in found]
+
+    return for_all_hints(of, xnumel, *_extents(rnumel))
+
+
+def persistent_row_blocks(rules: DeviceRules) -> tuple[int, ...]:
+    """Return how many rows a program is tried with that holds whole rows."""
+    return (1, 4, 8, 16, 32, 64, 128, 256) if rules.is_amd else (1, 8, 32, 128)
+
+
+def _persistent(extents: ReducedExtents, exhaustive: bool) -> list[Config]:
+    x, r, hint, rules = extents.x, extents.rnumel, extents.hint, extents.rules
+    found = [
+        extents.config(block, r, register_intensive=True)
+        for block in persistent_row_blocks(rules)
+        if block == 1 or (r * block <= MAX_PERSISTENT_NUMEL and block <= x)
+    ]
+    tiny = replace(extents, hint="default").config(_tiny(r), r)
+    if exhaustive:
+        return [*found, tiny] if rules.is_amd else found
+    if hint == "inner" and r >= 256:
+        if r > 1024 or x // 8 < 128:
+            return found[:1]
+        return [extents.config(min(1024 // r, 8), r, register_intensive=True, num_warps=1, min_warps=1)]
+    return {"outer": found[-1:], "tiny": [tiny]}.get(hint, found)
+
+
+def mixed_order_reduction(
+    xnumel: Numel,
+    rnumel: Numel,
+    split_rows: int,
+    hint: Hint = "inner",
+    *,
+    target: Target | str = DEFAULT_TARGET,
+    stages: bool = True,
+    exhaustive: bool = False,
+) -> list[Config]:
+    """Return configs for a kernel that reduces each row, and on its way the columns of ``RSPLIT_SIZE`` rows.
+
+    A program goes through its ``split_rows`` rows in steps of ``XBLOCK``, with ``NUM_STAGES`` of them under way, which
+    is one without ``stages``. The columns of all programs are added afterwards.
+    """
+    rules = rules_of(target)
+
+    def of(x: int, r: int) -> list[Config]:
+        extents = ReducedExtents(rules, x, (r,), hint)
+        found = _persistent(extents, exhaustive)
+        if hint == "inner" and not exhaustive and r >= 256:
+            found = [extents.config(1, r, register_intensive=True)]
+        rows = min(max(split_rows // 32, 4 if r <= 512 else 1), 16)
+        depth = min(max(split_rows // rows // 4, 1), (2 if r > 8192 else 3) if stages else 1)
+        blocks = (("XBLOCK", rows), ("RSPLIT_SIZE", split_rows), ("NUM_STAGES", depth))
+        return [
+            replace(config, parameters=blocks, num_warps=warps)
+            for config in found
+            for warps in _mixed_order_warps(rules, r, config.num_warps or 1, exhaustive)
+        ]
+
+    return for_all_hints(of, xnumel, rnumel)
+
+
+def _mixed_order_warps(rules: DeviceRules, r: int, warps: int, exhaustive: bool) -> list[int]:
+    if r <= 1024:
+        return [max(warps // 2, 1), *([2] if exhaustive else [])]
+    return [warps, *([2 * warps] if exhaustive and warps < (16 if rules.is_amd else 32) else [])]
+
+
+def cooperative_reduction(
+    xnumel: Numel,
+    rnumel: Numel,
+    multiprocessors: int,
+    hint: Hint = "default",
+    *,
+    target: Target | str = DEFAULT_TARGET,
+    persistent: bool = False,
+) -> list[Config]:
+    """Return configs with ``RSPLIT``: so many programs share each reduction, and wait for each other.
+
+    There are never more programs than multiprocessors, since programs that wait for one that does not run never end.
+    """
+    most = 1 << (multiprocessors.bit_length() - 1)
+
+    def of(x: int, r: int) -> list[Config]:
+        split = max(1, min(r, most // x, MAX_RSPLIT))
+        each = persistent_reduction if persistent else reduction
+        parts = each(x, r // split, hint, target=target)
+        return [replace(config, parameters=(*config.parameters, ("RSPLIT", split))) for config in parts]
+
+    return for_all_hints(of, xnumel, rnumel)
+
+
+def split_scan(
+    xnumel: Numel,
+    rnumel: Numel,
+    hint: Hint = "default",
+    *,
+    target: Target | str = DEFAULT_TARGET,
+    least: int = _MIN_SPLIT_SCAN_BLOCK,
+) -> list[Config]:
+    """Return configs for a scan whose rows are split over programs: those of a reduction, with blocks of ``least``."""
+    found = [
+        config.with_values({"R0_BLOCK": max(config.values["R0_BLOCK"], least)})
+        for config in reduction(xnumel, rnumel, hint, target=target)
+    ]
+    return distinct(found)
+
+
+def _outer(x: int, r: int, kernel: ReducingKernel) -> tuple[int, int, int | None]:
+    """Return rows, elements and warps for a reduction along the slow dimension: enough programs, then wide loads."""
+    if x <= 1024:
+        return max(min(x // 128, 8), 2), min(r, 64), None
+    if x // 4096 <= 8:
+        return 16, 32, None
+    if kernel.size_arguments > 1:
+        return 64, max(min(r // 64, 64), 8), None
+    if kernel.size_arguments == 1:
+        return 64, 1 if kernel.loads >= 3 else min(power_of_two(max(r, 128) // 128), 8), None
+    rows = max(min(256, power_of_two(x // 4096)), 64)
+    if kernel.loads < 4 or r <= 128:
+        return rows, 512 // rows, None
+    return 32, 64 if r >= 2048 else 32, 4
+
+
+def _tiny(r: int) -> int:
+    """Return how many short rows a program takes at once."""
+    return 2 * (256 // r) if r <= 256 else 1
+
+
+def without_reduced_blocks(config: Config) -> Config:
+    """Return the config of a kernel that knows how long its rows are."""
+    kept = tuple((name, value) for name, value in config.parameters if name not in {"R0_BLOCK", "R1_BLOCK"})
+    return replace(config, parameters=kept)
+
+
+def _extents(rnumel: Reduced) -> tuple[Numel, ...]:
+    return rnumel if isinstance(rnumel, tuple) else (rnumel,)

@@ -1,0 +1,93 @@
+"""Configs of pointwise kernels, beside those of Inductor's heuristics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernellab.errors import UsageError
+from kernellab.tune import grids, workloads
+from kernellab.tune.workloads import MAX_BLOCK, MAX_GRID
+from tests.tune.conftest import TARGETS, Inductor, over_hints, same
+
+SIZES = st.integers(0, 24).map(lambda power: 1 << power)
+
+
+def theirs(inductor: Inductor, numels: list[int], target: str = "cuda:90", tile: str = "default", **meta: Any) -> Any:
+    per_thread = meta.pop("min_elem_per_thread", 0)
+    exhaustive = {} if tile == "square" else {"max_autotune_pointwise": True}
+    with inductor.on(target) as told:
+        return inductor.heuristics.pointwise(
+            dict(zip("xyz", numels, strict=False)),
+            told,
+            tile_hint=getattr(inductor.types.TileHint, tile.upper()),
+            min_elem_per_thread=per_thread,
+            inductor_meta={**exhaustive, **meta},
+            return_configs=True,
+        )
+
+
+@settings(max_examples=60, deadline=None)
+@given(numels=st.lists(SIZES, min_size=1, max_size=3), target=st.sampled_from(TARGETS))
+def test_pointwise_configs_are_inductors(inductor: Inductor, numels: list[int], target: str) -> None:
+    try:
+        wanted = theirs(inductor, numels, target)
+    except AssertionError:
+        return  # where Inductor refuses its own block, there is nothing to compare
+    same(workloads.pointwise(*numels, target=target), wanted)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("numels", [[1 << 20], [4096, 512], [64, 128, 32], [64]])
+def test_hints_of_threads_and_atomics_are_inductors(known_inductor: Inductor, numels: list[int], target: str) -> None:
+    hint = known_inductor.types.AutotuneHint.ONE_ELEMENT_PER_THREAD
+    wanted = theirs(known_inductor, numels, target, autotune_hints=[hint], atomic_add_found=True, min_elem_per_thread=4)
+    ours = workloads.pointwise(*numels, target=target, one_per_thread=True, atomics=True, min_per_thread=4)
+    same(ours, wanted)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_square_tile_is_inductors(known_inductor: Inductor, target: str) -> None:
+    ours = workloads.pointwise(4096, 1024, target=target, tile="square")
+    same(ours, theirs(known_inductor, [4096, 1024], target, "square"))
+    assert (len(ours) == 1) == target.startswith("cuda")
+
+
+@pytest.mark.parametrize("target", ["cuda:90", "hip:gfx942"])
+def test_a_range_of_sizes_has_the_configs_of_each_size_hint(known_inductor: Inductor, target: str) -> None:
+    wanted = over_hints(
+        lambda hints: theirs(known_inductor, list(hints.values()), target),
+        *({"x": 1 << power} for power in range(7, 18)),
+    )
+    same(workloads.pointwise(range(100, 100_000), target=target), wanted)
+
+
+def test_a_range_is_of_the_powers_of_two_that_its_members_are_rounded_up_to() -> None:
+    of = workloads.blocks.hints_of
+    assert list(of(range(1, 10))) == [1, 2, 4, 8, 16]
+    assert list(of(range(10, 0, -9))) == [1, 16]
+    assert list(of(range(64, 65))) == list(of(64)) == [64]
+    assert list(of(range(3))) == [1, 2]
+    assert list(of(range(100, 1000, 800))) == [128, 1024]
+
+
+@given(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=3))
+def test_blocks_stay_within_their_limits_and_grids_within_the_devices(numels: list[int]) -> None:
+    for config in workloads.pointwise(*numels):
+        extents = grids.blocked(*numels)(config.values)
+        for axis, extent in zip("XYZ", extents[: len(numels)], strict=False):
+            block = config.values[f"{axis}BLOCK"]
+            assert block <= MAX_BLOCK[axis]
+            assert extent <= MAX_GRID[axis] or block == MAX_BLOCK[axis]
+
+
+@pytest.mark.parametrize(
+    ("numels", "message"),
+    [((1, 2, 3, 4), "one to three extents"), ((range(5, 5),), "range with members"), (("64",), "a number of elements")],
+)
+def test_extents_that_cannot_be_are_refused(numels: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        workloads.pointwise(*numels)

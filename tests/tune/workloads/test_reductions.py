@@ -1,0 +1,127 @@
+"""Configs of reductions and scans, beside those of Inductor's heuristics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernellab.tune import grids, workloads
+from tests.tune.conftest import HINTS, TARGETS, Inductor, over_hints, same
+
+SIZES = st.integers(0, 24).map(lambda power: 1 << power)
+LENGTHS = st.integers(1, 15).map(lambda power: 1 << power)
+HINT = st.sampled_from(sorted(HINTS))
+
+
+def looped(inductor: Inductor, hints: dict[str, int], hint: str, target: str, dynamic: int = 0, **meta: Any) -> Any:
+    with inductor.on(target) as told:
+        return inductor.heuristics._reduction_configs(
+            size_hints=hints,
+            inductor_meta={"reduction_hint": inductor.hint(hint), **meta},
+            triton_meta=told,
+            num_dynamic=dynamic,
+        )
+
+
+def persistent(inductor: Inductor, hints: dict[str, int], hint: str, target: str, **meta: Any) -> Any:
+    with inductor.on(target) as told:
+        return inductor.heuristics._persistent_reduction_configs(hints, inductor.hint(hint), meta, told)
+
+
+@settings(max_examples=80, deadline=None)
+@given(x=SIZES, r=LENGTHS, hint=HINT, loads=st.sampled_from([0, 4, 12]), target=st.sampled_from(TARGETS))
+def test_reduction_configs_are_inductors(
+    inductor: Inductor, x: int, r: int, hint: str, loads: int, target: str
+) -> None:
+    wanted = looped(inductor, {"x": x, "r0_": r}, hint, target, num_load=loads, num_reduction=0)
+    same(workloads.reduction(x, r, hint, target=target, loads=loads), wanted)  # type: ignore[arg-type]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    x=SIZES, slow=st.integers(0, 7), fast=st.integers(0, 8), dynamic=st.integers(0, 2), target=st.sampled_from(TARGETS)
+)
+def test_two_reduced_extents_size_arguments_and_whole_rows_are_inductors(
+    known_inductor: Inductor, x: int, slow: int, fast: int, dynamic: int, target: str
+) -> None:
+    hints = {"x": x, "r0_": 1 << slow, "r1_": 1 << fast}
+    meta = {"max_autotune": True, "add_persistent_rblock": True, "num_load": 3, "num_reduction": 1}
+    ours = workloads.reduction(
+        x, (1 << slow, 1 << fast), "outer", target=target, loads=3, reductions=1, size_arguments=dynamic,
+        whole_rows=True, exhaustive=True,
+    )  # fmt: skip
+    same(ours, looped(known_inductor, hints, "outer", target, dynamic, **meta))
+
+
+@settings(max_examples=80, deadline=None)
+@given(x=SIZES, r=LENGTHS, hint=HINT, target=st.sampled_from(TARGETS), exhaustive=st.booleans())
+def test_persistent_reduction_configs_are_inductors(
+    inductor: Inductor, x: int, r: int, hint: str, target: str, exhaustive: bool
+) -> None:
+    wanted = persistent(inductor, {"x": x, "r0_": r}, hint, target, max_autotune=exhaustive)
+    ours = workloads.persistent_reduction(x, r, hint, target=target, exhaustive=exhaustive)  # type: ignore[arg-type]
+    same(ours, wanted)
+
+
+def test_rows_are_held_alike_for_any_number_of_them(known_inductor: Inductor) -> None:
+    of = [workloads.persistent_reduction(x, 512, "inner", same_for_any_rows=True) for x in (1, 32, 4096)]
+    assert of[0] == of[1] == of[2]
+    same(of[0], persistent(known_inductor, {"x": 32, "r0_": 512}, "inner", "cuda:90", batch_invariant=True))
+    assert workloads.persistent_reduction(1, 512, "inner") != of[0]
+
+
+@pytest.mark.parametrize("target", ["cuda:90", "hip:gfx942"])
+@pytest.mark.parametrize(("x", "r"), [(4096, 256), (32768, 1024), (32768, 4096), (1024, 16384)])
+@pytest.mark.parametrize("exhaustive", [False, True])
+def test_mixed_order_configs_are_inductors(
+    known_inductor: Inductor, x: int, r: int, target: str, exhaustive: bool
+) -> None:
+    with known_inductor.on(target) as told:
+        wanted = known_inductor.heuristics.persistent_reduction(
+            {"x": x, "r0_": r},
+            known_inductor.hint("inner"),
+            told,
+            inductor_meta={"RSPLIT_SIZE": 128, "max_autotune": exhaustive},
+            return_configs=True,
+        )
+    ours = workloads.mixed_order_reduction(x, r, 128, target=target, exhaustive=exhaustive)
+    same(ours, wanted)
+    assert grids.mixed_order(x)(ours[0].values) == (x // 128, 1, 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(x=SIZES, r=LENGTHS, target=st.sampled_from(["cuda:90", "hip:gfx942"]), is_persistent=st.booleans())
+def test_cooperative_configs_are_inductors(
+    known_inductor: Inductor, x: int, r: int, target: str, is_persistent: bool
+) -> None:
+    with known_inductor.on(target) as told:
+        wanted = known_inductor.heuristics.cooperative_reduction(
+            {"x": x, "r0_": r}, known_inductor.hint("inner"), told, None, {"persistent_reduction": is_persistent}
+        )
+    same(workloads.cooperative_reduction(x, r, 132, "inner", target=target, persistent=is_persistent), wanted)
+
+
+@settings(max_examples=40, deadline=None)
+@given(x=SIZES, r=LENGTHS, hint=HINT, target=st.sampled_from(["cuda:90", "hip:gfx942"]))
+def test_split_scans_are_inductors(known_inductor: Inductor, x: int, r: int, hint: str, target: str) -> None:
+    with known_inductor.on(target) as told:
+        wanted = known_inductor.heuristics.split_scan({"x": x, "r0_": r}, known_inductor.hint(hint), told)
+    ours = workloads.split_scan(x, r, hint, target=target)  # type: ignore[arg-type]
+    same(ours, wanted)
+    assert min(config.values["R0_BLOCK"] for config in ours) >= 256
+
+
+def test_a_range_of_sizes_has_the_configs_of_each_pair_of_size_hints(known_inductor: Inductor) -> None:
+    hints = [{"x": x, "r0_": r} for x in (512, 1024, 2048) for r in (256, 512)]
+    wanted = over_hints(lambda each: looped(known_inductor, each, "inner", "cuda:90"), *hints)
+    same(workloads.reduction(range(300, 1500), range(250, 500), "inner"), wanted)
+
+
+@given(x=SIZES, r=LENGTHS, multiprocessors=st.integers(1, 200))
+def test_cooperating_programs_never_outnumber_the_multiprocessors(x: int, r: int, multiprocessors: int) -> None:
+    for config in workloads.cooperative_reduction(x, r, multiprocessors):
+        wide = grids.cooperative(x)(config.values)
+        assert config.values["RSPLIT"] == 1 or wide[0] * wide[1] <= multiprocessors
