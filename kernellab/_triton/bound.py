@@ -261,6 +261,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
     front: Any
     cache: dict[Any, Any]
     best_config: Any
+    options_of_call: Mapping[str, Any] = MappingProxyType({})
     _chosen: bool = False
     _tuned: bool = False
     _forgotten: int = 0
@@ -285,11 +286,11 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
         """Launch; options that the call gives win over those of the configs, and choices are kept for each of them."""
         self._forget_choices_of_another_version()
         require_not_given_twice(self.configs, {*self.arg_names[: len(args)], *meta})
-        rest = {name: value for name, value in meta.items() if name not in OPTIONS}
-        if len(rest) == len(meta):
+        self.options_of_call = {name: value for name, value in meta.items() if name in OPTIONS}
+        if not self.options_of_call:
             return self._run(*args, **meta)
-        tuner = self._overridden_by({name: value for name, value in meta.items() if name in OPTIONS})
-        handle = tuner._run(*args, **rest)
+        tuner = self._overridden_by(self.options_of_call)
+        handle = tuner._run(*args, **{name: value for name, value in meta.items() if name not in OPTIONS})
         self.best_config = tuner.best_config
         if self.runtime.is_offline() or not self.runtime.interprets():
             self.cache[choice_key(self, args, meta)] = tuner.best_config

@@ -223,6 +223,11 @@ def _has_own_bench(tuner: Any) -> bool:
     return not is_tritons and getattr(tuner, "_do_bench", None) is not None
 
 
+def options_of_call(kernel: Kernel) -> Mapping[str, Any]:
+    """Return the options, such as ``num_warps``, that the last launch of a bound autotuned kernel was given."""
+    return getattr(_tuner_of(kernel), "options_of_call", {})
+
+
 def variant_with(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any], config: Any) -> Variant:
     """Return the jit function with the arguments that ``config`` and the heuristics give it.
 

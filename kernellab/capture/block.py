@@ -15,7 +15,8 @@ from typing import Any
 from kernellab._triton.closure import closure_of
 from kernellab.capture.naming import locals_of
 from kernellab.capture.program import Program
-from kernellab.capture.tape import KernelUse, Seen
+from kernellab.capture.tape import KernelUse, Seen, SeenTuning, TuningUse
+from kernellab.capture.tuned_launch import config_grids, seen_tuning
 from kernellab.errors import KernellabError, UsageError
 from kernellab.launch.recording import Launched, record_of
 from kernellab.launch.runtime import Runtime
@@ -132,6 +133,7 @@ def seen(kernels: Registry, launched: Launched) -> Seen:
     constants = {p.name: launched.arguments[p.name] for p in launched.kernel.params if p.is_constexpr}
     closure, bindings = closure_of(launched.kernel, tuple(constants.values()))
     record = replace(record_of(launched.kernel, launched.compiled, launched.arguments), grid=launched.grid)
+    tuning, why_fixed = seen_tuning(record.owner, launched)
     return Seen(
         launched.kernel,
         record.owner,
@@ -144,6 +146,8 @@ def seen(kernels: Registry, launched: Launched) -> Seen:
         bindings,
         launched.options,
         closure,
+        tuning,
+        why_fixed,
     )
 
 
@@ -167,6 +171,23 @@ def register_launch(kernels: Registry, scope: Mapping[str, Any], functions: dict
         mutated=seen.effects.mutated,
         read=seen.effects.reads | seen.effects.atomics,
         complete=not seen.effects.unknown,
+        tuning=None if seen.tuning is None else _tuning_use(kernels, seen, seen.tuning, version),
+    )
+
+
+def _tuning_use(kernels: Registry, seen: Seen, tuning: SeenTuning, version: Version) -> TuningUse:
+    """Return what a launch of an autotuned kernel chooses from, with ids in the side table."""
+    is_timed = not seen.kernel.runtime.is_offline()
+    bindings = dict(zip(seen.constants, seen.bindings, strict=True))
+    return TuningUse(
+        constants_id=kernels.add_constants(tuning.given),
+        constants=tuple((name, bindings[name]) for name in tuning.given if name in bindings),
+        options=tuple((name, value) for name, value in tuning.given.items() if name not in bindings),
+        configs=config_grids(tuning, kernels.add_constants),
+        closure=version.closure,
+        key=tuning.key,
+        ran=tuning.chosen,
+        chosen=tuning.chosen if is_timed else None,
     )
 
 

@@ -22,6 +22,7 @@ from kernellab.capture.tape import (
     LAUNCH,
     WINDOW,
     Addresses,
+    KernelUse,
     Step,
     Tape,
     TapeDescriptor,
@@ -29,10 +30,12 @@ from kernellab.capture.tape import (
     mapped,
     with_refs,
 )
+from kernellab.capture.tuned_launch import grid_for
 from kernellab.errors import UsageError
 from kernellab.registry import Registry
 
 SIDE_TABLE = "side_table"
+LaunchGrid = tuple[int, int, int] | tuple[tuple[int, tuple[int, int, int]], ...]
 
 
 def graph_of(tape: Tape, table: SideTable) -> torch.fx.GraphModule:
@@ -94,7 +97,7 @@ def _called(graph: torch.fx.Graph, nodes: dict[int, Any], table: Any, step: Step
     if step.operation == LAUNCH:
         assert step.use is not None
         arguments = {name: given(value) for name, value in step.kwargs}
-        called = (table, step.use.kernel_id, step.use.constants_id, step.use.grid, arguments)
+        called = (table, step.use.kernel_id, *_constants_and_grid(step.use), arguments)
         if step.functional:
             return graph.call_function(launch_functional, (*called, [nodes[i] for i in step.mutated]))
         return graph.call_function(launch, called)
@@ -104,6 +107,13 @@ def _called(graph: torch.fx.Graph, nodes: dict[int, Any], table: Any, step: Step
     own: dict[str, Callable[..., Any]] = {WINDOW: window, COPY: layout_copy}
     target = own.get(step.operation) or operation_named(step.operation)
     return graph.call_function(target, args, kwargs)
+
+
+def _constants_and_grid(use: KernelUse) -> tuple[int, Any]:
+    """Return the id of the constants of a launch and its grid, or for an autotuned kernel the grid of each config."""
+    if use.tuning is None:
+        return use.constants_id, use.grid
+    return use.tuning.constants_id, tuple((each.supplied_id, each.grid) for each in use.tuning.configs)
 
 
 def operation_named(name: str) -> Any:
@@ -157,19 +167,26 @@ def launch(
     table: SideTable,
     kernel_id: int,
     constants_id: int,
-    grid: tuple[int, int, int],
+    grid: LaunchGrid,
     arguments: Mapping[str, Any],
 ) -> None:
-    """Launch a kernel of the side table on these arguments and the constant ones of that id."""
+    """Launch a kernel of the side table on these arguments and the constant ones of that id.
+
+    Of an autotuned kernel the grid is a pair for each config: the id of what it sets, and the grid that it has.
+    """
     constants = table.registry.constants(constants_id)
-    table.kernel(kernel_id)[grid](**arguments, **constants)
+    if isinstance(grid[0], int):
+        table.kernel(kernel_id)[grid](**arguments, **constants)
+    else:
+        configs = [(table.registry.constants(supplied), each) for supplied, each in grid]
+        table.registry[kernel_id][grid_for(configs)](**arguments, **constants)
 
 
 def launch_functional(
     table: SideTable,
     kernel_id: int,
     constants_id: int,
-    grid: tuple[int, int, int],
+    grid: LaunchGrid,
     arguments: Mapping[str, Any],
     changed: Sequence[torch.Tensor],
 ) -> tuple[torch.Tensor, ...]:

@@ -16,7 +16,7 @@ _CONTAINER_AT_MOST = 1000
 TAKEN = frozenset(
     {
         *("torch", "triton", "tl", "os", "sys", "self", "device", "launch", "window", "layout_copy", "side_table"),
-        *("run", "make_inputs", "check", "main", "summary", "require", "require_shape", "random_tensor"),
+        *("run", "make_inputs", "check", "main", "summary", "require", "require_shape", "random_tensor", "grid_of"),
         *("LAYOUTS", "EXPECTED", "INTERPRETED", "TensorDescriptor", "generator", "seed", "listed_tensor"),
         *dir(builtins),
     }

@@ -156,7 +156,9 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         mutated = tuple(dict.fromkeys(self.value_of(t) for n, t in memory.items() if n in changed))
         self._being_launched = set()
         recording = self.recording
-        recording.launched[len(recording.steps)] = self.keep(launched)
+        recording.launched[len(recording.steps)] = seen = self.keep(launched)
+        if seen.why_fixed:
+            self.note(f"{name} keeps the config that it ran with: {seen.why_fixed}")
         self._append(Step("launch", (), given, mutated=mutated))
         self.memory.settle(mutated)
 

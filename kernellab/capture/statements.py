@@ -30,11 +30,15 @@ from kernellab.source import literal
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """How a launch is written: the name of its kernel in the module, and its constants as expressions by name."""
+    """How a launch is written: the name of its kernel in the module, and its constants as expressions by name.
+
+    ``grid`` is an expression, "" for the recorded grid.
+    """
 
     kernel: str
     parameters: tuple[str, ...]
     constants: Mapping[str, str]
+    grid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ class _Writer:
         else:
             passed = [f"{name}={text}" for name, text in arguments.items()]
         passed += [f"{name}={text}" for name, text in options.items()]
-        yield f"{called.kernel}[{step.use.grid}]({', '.join(passed)})"
+        yield f"{called.kernel}[{called.grid or step.use.grid}]({', '.join(passed)})"
 
     def _moved(self, value: Any, step: Step) -> str:
         """Return an argument of a functional launch: where its memory is copied, as a view of the copy."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernellab._triton.kernel import JitKernel
+from kernellab._triton.kernel import BoundJit
 from kernellab.ir.effects import Effects
 from kernellab.source import Binding, Closure
 from kernellab.store import Argument, RecordedLaunch, Result
@@ -85,13 +85,43 @@ class TapeValue:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigGrid:
+    """The grid of a launch with one config. ``supplied`` is what the config and heuristics set, ``supplied_id`` its id
+    in the side table."""
+
+    supplied_id: int
+    supplied: tuple[tuple[str, Any], ...]
+    grid: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TuningUse:
+    """What a launch of an autotuned kernel chooses from: a grid for each config.
+
+    ``constants_id``, ``constants`` and ``options`` are what the call itself gives, as in `KernelUse`. ``closure`` has
+    the decorators; ``key`` are the values that the choice goes by, and ``chosen`` is the position of the config that
+    was timed to be the fastest for them, None where nothing was timed; ``ran`` that of the one it ran with.
+    """
+
+    constants_id: int
+    constants: tuple[tuple[str, Binding], ...]
+    options: tuple[tuple[str, Any], ...]
+    configs: tuple[ConfigGrid, ...]
+    closure: Closure
+    key: tuple[Any, ...]
+    ran: int
+    chosen: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class KernelUse:
     """The kernel of a launch, and what is constant in it.
 
     ``kernel`` is ``name@version``, ``kernel_id`` its id in the side table, ``constants_id`` that of its constant
     arguments and options; ``launch_id`` is the row of the history that keeps both. ``constants`` gives the constexprs
     as bindings of ``closure``; ``jit_options`` are the arguments of ``@triton.jit``. ``mutated`` and ``read`` name
-    arguments; ``complete`` tells that no effect is unknown.
+    arguments; ``complete`` tells that no effect is unknown. Of an autotuned kernel, grid and constants are those of the
+    config that it ran with, and ``tuning`` is what it chooses from.
     """
 
     kernel: str
@@ -107,6 +137,23 @@ class KernelUse:
     mutated: frozenset[str]
     read: frozenset[str]
     complete: bool
+    tuning: TuningUse | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTuning:
+    """A launch of an autotuned kernel as it was seen.
+
+    ``configs`` are those it chooses from, options of the call included, ``grids`` are their grids, ``given`` what the
+    call itself gave of constants and options. ``chosen`` is the position of the config that it ran with.
+    """
+
+    configs: tuple[Any, ...]
+    supplied: tuple[Mapping[str, Any], ...]
+    grids: tuple[tuple[int, int, int], ...]
+    given: Mapping[str, Any]
+    key: tuple[Any, ...]
+    chosen: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +161,10 @@ class Seen:
     """A launch as it was seen, without its tensors. ``constants`` are the constexprs, ``bindings`` what they are.
 
     ``closure`` is what was compiled; ``owner`` is the kernel with its decorators, and ``kept`` what it was then.
+    ``tuning`` is what an autotuned one chose from, or ``why_fixed`` says why its config is fixed.
     """
 
-    kernel: JitKernel
+    kernel: BoundJit
     owner: Any
     kept: Closure | None
     launch: RecordedLaunch
@@ -127,6 +175,8 @@ class Seen:
     bindings: tuple[Binding, ...]
     options: Mapping[str, Any]
     closure: Closure
+    tuning: SeenTuning | None = None
+    why_fixed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from kernellab.capture.naming import TAKEN
 from kernellab.capture.plan import MemoryPlan
 from kernellab.capture.statements import Called, Names, main_device, statements, takes_descriptors, uses_of
 from kernellab.capture.tape import Tape
+from kernellab.capture.written_tuners import WrittenTuners
 from kernellab.errors import KernellabError, UsageError
 from kernellab.export.checking import Expected, arguments_text, compared, expected_of, expected_text, tolerance_over
 from kernellab.export.flatten import Flat, decorator_of, flattened, jit_of, merged, moved
@@ -41,17 +42,29 @@ def write(tape: Tape, plan: MemoryPlan, trial: Trial, path: Path, name: str) -> 
 def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     """Return the source of the module."""
     uses = uses_of(tape)
-    closure, index_maps = merged([use.closure for use in uses])
+    with_decorators = [use.closure if use.tuning is None else use.tuning.closure for use in uses]
+    closure, all_maps = merged([*(use.closure for use in uses), *with_decorators])
+    index_maps, tuner_maps = all_maps[: len(uses)], all_maps[len(uses) :]
     reserved = TAKEN | {value.name for value in tape.values}
     flat = flattened(closure, reserved)
+    tuners = WrittenTuners(flat, reserved | set(flat.names.values()))
     calls = {}
-    for use, index_map in zip(uses, index_maps, strict=True):
+    for step, index_map, tuner_map in zip(tape.launches, index_maps, tuner_maps, strict=True):
+        use, name = step.use, flat.names[index_map[0]]
+        assert use is not None
         constants = {n: flat.expression(moved(binding, index_map)) for n, binding in use.constants}
         constants |= {n: literal(value) for n, value in use.options}
-        calls[id(use)] = Called(flat.names[index_map[0]], use.parameters, constants)
+        tuned = tuners.called(step, name, index_map, tuner_map)
+        calls[id(use)] = tuned or Called(name, use.parameters, constants)
     options = {index_map[0]: use.jit_options for use, index_map in zip(uses, index_maps, strict=True)}
     body = list(statements(tape, plan, Names(calls, main_device(tape))))
-    sections = [*_definitions(flat, options, closure), *_functions(tape, body), _layouts(tape), _REQUIRE]
+    sections = [
+        *_definitions(flat, options, closure),
+        *tuners.definitions(),
+        *_functions(tape, body),
+        _layouts(tape),
+        _REQUIRE,
+    ]
     sections += [_run(tape, plan, body), *_inputs(tape), *_check(tape, trial)]
     top = [
         docstring(_provenance(tape, plan, name)),

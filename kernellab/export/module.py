@@ -100,17 +100,21 @@ def head(parts: Parts) -> Iterator[str]:
 def definitions(parts: Parts, tuner: Autotune | None, *, heuristics: bool = True) -> Iterator[str]:
     """Yield the helpers, then the kernel with its decorators."""
     yield from parts.flat.helpers()
-    decorators = [*_autotune(parts.flat, tuner)] if tuner else []
-    if heuristics and (given := heuristics_text(parts)):
-        decorators.append(f"@triton.heuristics({given})")
+    decorators = []
+    for wrapper in parts.recorded.version.closure.wrappers:
+        if isinstance(wrapper, Autotune) and tuner:
+            lines = (f"    {line}" for line in autotune_arguments(parts.flat, tuner))
+            decorators += ["@triton.autotune(", *lines, ")"]
+        elif heuristics and isinstance(wrapper, Heuristics) and (given := heuristics_text(parts.flat, wrapper.values)):
+            decorators.append(f"@triton.heuristics({given})")
     decorators.append(_jit(parts))
     yield "\n".join([*decorators, parts.flat.texts[0]])
 
 
-def heuristics_text(parts: Parts) -> str:
+def heuristics_text(flat: Flat, values: Iterable[tuple[str, Binding]]) -> str:
     """Return the heuristics that could be taken along as a dict of expressions, or ""."""
-    known = [(name, parts.flat.expression(b)) for name, b in parts.heuristics if not isinstance(b, Opaque)]
-    return _dict(known) if known else ""
+    known = [(name, flat.expression(b)) for name, b in values if not isinstance(b, Opaque)]
+    return dict_text(known) if known else ""
 
 
 def _jit(parts: Parts) -> str:
@@ -123,23 +127,22 @@ def _jit(parts: Parts) -> str:
     return f"{jit}({given})" if given else jit
 
 
-def _autotune(flat: Flat, tuner: Autotune) -> Iterator[str]:
-    yield "@triton.autotune("
-    yield "    configs=["
-    yield from (f"        {_config(flat, config)}," for config in tuner.configs)
-    yield "    ],"
-    yield f"    key={literal(list(tuner.key))},"
+def autotune_arguments(flat: Flat, tuner: Autotune) -> Iterator[str]:
+    """Yield the lines of what an autotuner is given."""
+    yield "configs=["
+    yield from (f"    {_config(flat, config)}," for config in tuner.configs)
+    yield "],"
+    yield f"key={literal(list(tuner.key))},"
     for name, binding in tuner.arguments:
         if not isinstance(binding, Opaque):
-            yield f"    {name}={flat.expression(binding)},"
+            yield f"{name}={flat.expression(binding)},"
     pruning = [(n, flat.expression(b)) for n, b in tuner.prune_configs_by if not isinstance(b, Opaque)]
     if pruning:
-        yield f"    prune_configs_by={_dict(pruning)},"
-    yield ")"
+        yield f"prune_configs_by={dict_text(pruning)},"
 
 
 def _config(flat: Flat, config: ConfigText) -> str:
-    parameters = _dict((name, flat.expression(value)) for name, value in config.parameters)
+    parameters = dict_text((name, flat.expression(value)) for name, value in config.parameters)
     given = [(name, value) for name, value in config.options if value is not None and (name, value) != ("num_ctas", 1)]
     options = [f"{name}={literal(value)}" for name, value in given]
     if config.pre_hook is not None and not isinstance(config.pre_hook, Opaque):
@@ -149,7 +152,7 @@ def _config(flat: Flat, config: ConfigText) -> str:
 
 def _meta(parts: Parts, plan: LauncherPlan, tuned: Autotune | None) -> Iterator[str]:
     """Yield the meta-parameters of the last launch, and for a tuned kernel those of each key that was launched."""
-    yield f"META = {_dict(plan.meta)}"
+    yield f"META = {dict_text(plan.meta)}"
     if parts.tuner is None or tuned is not None:
         return
     chosen = {}
@@ -158,12 +161,13 @@ def _meta(parts: Parts, plan: LauncherPlan, tuned: Autotune | None) -> Iterator[
             plan.name, [launch], parts.recorded.result, [name for name, _ in parts.heuristics], parts.functions
         )
         chosen[_key_values(launch, parts.tuner)] = dict(each.meta)
-    rows = [f"    {key}: {_dict(meta.items())}," for key, meta in chosen.items()]
+    rows = [f"    {key}: {dict_text(meta.items())}," for key, meta in chosen.items()]
     names = ", ".join(parts.tuner.key) or "nothing"
     yield "\n".join([f"# What was chosen for each value of ({names}); another takes META.", "CONFIGS = {", *rows, "}"])
 
 
-def _dict(entries: Iterable[tuple[str, str]]) -> str:
+def dict_text(entries: Iterable[tuple[str, str]]) -> str:
+    """Return a dict of expressions by name."""
     return f"{{{', '.join(f'{literal(name)}: {text}' for name, text in entries)}}}"
 
 

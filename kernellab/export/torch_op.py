@@ -50,7 +50,7 @@ def torch_op_text(recorded: RecordedVersion, expected: tuple[Expected, ...] = ()
         raise UsageError(
             f"The grid of {recorded.version.label} is no formula of its arguments; launch it by a function."
         )
-    heuristics = heuristics_text(parts)
+    heuristics = heuristics_text(parts.flat, parts.heuristics)
     sections = [
         *head(parts),
         *definitions(parts, None, heuristics=False),
@@ -98,7 +98,7 @@ def _operator(plan: LauncherPlan, parts: Parts) -> str:
         f'    """Launch `{plan.name}`; it mutates {", ".join(plan.mutated) or "nothing"}."""',
         f"    arguments = {{{given}, {meta}}}",
     ]
-    if heuristics_text(parts):
+    if heuristics_text(parts.flat, parts.heuristics):
         lines += [
             "    # By a size, it splits dynamic shapes: torch.compile guards the size, torch.export wants it static.",
             "    for name, heuristic in HEURISTICS.items():",

@@ -22,13 +22,17 @@ from kernellab.workers.forks import lock
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A launch that ended well: the jit function, its arguments by name, the options it was given, and its grid."""
+    """A launch that ended well: the jit function, its arguments by name, the options it was given, and its grid.
+
+    ``given_grid`` is the grid as the user gave it: extents, or a function of the arguments by name.
+    """
 
     kernel: BoundJit
     compiled: Compiled
     arguments: Mapping[str, Any]
     options: Mapping[str, Any]
     grid: Grid3
+    given_grid: Any = None
 
 
 Observe = Callable[[Launched], None]

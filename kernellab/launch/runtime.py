@@ -281,7 +281,7 @@ class Runtime:
         compiled, arguments = self._compiled[handle.hash], dict(grid.arguments)
         if self.observers.are_there:
             options = {name: value for name, value in call.meta.items() if name not in kernel.arg_names}
-            self.observers.tell(Launched(kernel, compiled, arguments, options, grid.value))
+            self.observers.tell(Launched(kernel, compiled, arguments, options, grid.value, grid.given))
         if is_kept and self.keep is not None and handle.hash not in kernel.told and can_read(arguments):
             kernel.told.add(handle.hash)
             self.keep(record_of(kernel, compiled, arguments, grid, "interpreter" if self.is_offline() else "gpu"))

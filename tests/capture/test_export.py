@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import triton
 import triton.language as tl
 
 import kernellab
+from kernellab._triton.launcher.chain import choice_key
 from kernellab.capture.program import Program
+from kernellab.capture.writing import module_text
 from kernellab.errors import UsageError
 from tests import samples
 from tests.capture import kernels
@@ -34,6 +37,13 @@ for name, tensor in wanted.items():
     torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-5)
 print("equal")
 """
+
+
+@triton.autotune([triton.Config({"BLOCK": 128}, num_warps=w) for w in (4, 8)], key=[])
+@triton.jit
+def in_place(x_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) + 1, mask=offsets < n)
 
 
 def exported(program: Program, folder: Path, *, interpret: bool = True) -> subprocess.CompletedProcess[str]:
@@ -133,17 +143,35 @@ def test_views_strides_tuples_constants_and_functions_are_written(lab: kernellab
     assert "(torch.float32, (64,), (4,))" in (tmp_path / "exported.py").read_text()
 
 
-def test_an_autotuned_kernel_is_written_with_the_config_it_ran_with(lab: kernellab.Lab, tmp_path: Path) -> None:
-    tuned = lab.bind(samples.tuned_kernel)
+def test_an_autotuned_kernel_is_written_with_its_configs_and_their_grids(lab: kernellab.Lab, tmp_path: Path) -> None:
+    tuned, wide = lab.bind(samples.tuned_kernel), lab.bind(in_place)
     x = torch.rand(300)
     with lab.capture() as program:
         out = torch.empty_like(x)
         tuned[lambda meta: (triton.cdiv(300, meta["BLOCK"]),)](x, out, 300)
+        tuned[lambda meta: (triton.cdiv(200, meta["BLOCK"]),)](x, out, 200, num_warps=2)
+        wide[(3,)](out, 300)
     result = exported(program, tmp_path)
     assert result.returncode == 0, result.stderr
     text = (tmp_path / "exported.py").read_text()
-    assert "num_warps=" in text
-    assert "triton.autotune" not in text
+    assert 'tuned_kernel_tuned[grid_of(({"EVEN": False, "BLOCK": 64}, (5, 1, 1)), (' in text
+    assert text.count("num_warps=2") == 2, "both configs of the second launch have what it was given"
+    assert 'restore_value=["x_ptr"]' in text, "timing its configs must not add twice"
+    assert ".cache[" not in text, "nothing was timed on the CPU"
+
+
+def test_a_module_knows_which_config_was_the_fastest(lab: kernellab.Lab) -> None:
+    tuned, x, out = lab.bind(samples.tuned_kernel), torch.rand(300), torch.zeros(300)
+    with lab.capture() as program:
+        tuned[(5,)](x, out, 300)
+    (step,) = program.tape.steps
+    assert step.use is not None
+    assert step.use.tuning is not None
+    timed = replace(step.use, tuning=replace(step.use.tuning, chosen=1))
+    tape = replace(program.tape, steps=(replace(step, use=timed),))
+    text = module_text(tape, program.plan, dict, "program")
+    assert 'tuned_kernel_tuned.cache[(300, "torch.float32", "torch.float32")] = tuned_kernel_tuned.configs[1]' in text
+    assert choice_key(tuned, (x, out, 300), {}) == (300, "torch.float32", "torch.float32")
 
 
 def test_a_random_program_is_run_and_not_compared(lab: kernellab.Lab, tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""Launches of autotuned kernels in a program: a grid for each config, and a choice for each key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+
+import kernellab
+from tests import samples
+
+
+def by_block(meta: Any) -> tuple[int]:
+    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+def copied(lab: kernellab.Lab, **options: int) -> Any:
+    kernel, x, out = lab.bind(samples.tuned_kernel), torch.arange(300.0), torch.zeros(300)
+    with lab.capture() as program:
+        kernel[by_block](x, out, 300, **options)
+    return kernel, program
+
+
+def test_a_program_keeps_a_grid_for_each_config(lab: kernellab.Lab) -> None:
+    _, program = copied(lab)
+    (step,) = program.tape.launches
+    assert step.use is not None
+    assert step.use.tuning is not None
+    assert [(dict(each.supplied), each.grid) for each in step.use.tuning.configs] == [
+        ({"EVEN": False, "BLOCK": 64}, (5, 1, 1)),
+        ({"EVEN": False, "BLOCK": 128}, (3, 1, 1)),
+    ]
+    (node,) = [node for node in program.graph.graph.nodes if node.op == "call_function"]
+    assert [grid for _, grid in node.args[3]] == [(5, 1, 1), (3, 1, 1)]
+
+
+def test_a_run_launches_what_is_chosen_then(lab: kernellab.Lab) -> None:
+    kernel, program = copied(lab)
+    for config, grid in zip(kernel.configs, ((5, 1, 1), (3, 1, 1)), strict=True):
+        kernel.cache = dict.fromkeys(kernel.cache, config)
+        out, x = torch.zeros(300), torch.rand(300)
+        with lab.recording() as recorder:
+            program.run(x=x, out=out)
+        (record,) = recorder.records.values()
+        assert (record.grid, record.arguments["BLOCK"]) == (grid, config.kwargs["BLOCK"])
+        torch.testing.assert_close(out, x)
+    functional = program.functionalise()
+    torch.testing.assert_close(functional.run(x=x, out=torch.zeros(300))["out"], x)
+
+
+def test_a_config_with_a_hook_is_kept_as_it_ran_and_that_is_said(lab: kernellab.Lab) -> None:
+    config = triton.Config({"BLOCK": 64}, pre_hook=lambda given: given["out_ptr"].zero_())
+    kernel = lab.bind(triton.autotune([config], key=[])(samples.tuned_kernel.fn))
+    with lab.capture() as program:
+        kernel[by_block](torch.rand(300), torch.zeros(300), 300)
+    assert "keeps the config that it ran with: its configs have hooks" in "".join(program.notes)
+    (step,) = program.tape.launches
+    assert step.use is not None
+    assert step.use.tuning is None
