@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from kernellab import errors
+from kernellab.display import HOOK as _HOOK
 from kernellab.errors import KernellabError
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ _LAZY = {
     "read_frame": "kernellab.export.frames",
     "save_frame": "kernellab.export.frames",
 }
+
+
+_HOOK.install(lambda: importlib.import_module("kernellab.views.bundles").bundle_of)
 
 
 def current_lab() -> Lab | None:

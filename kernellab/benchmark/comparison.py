@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from kernellab.benchmark.timer import gpu_timers
 from kernellab.compile.types import Compiled
+from kernellab.display import Shown
 from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.launch.memory import copied, memory_of
 from kernellab.launch.poison import Poison, held_in
@@ -50,7 +51,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Shown):
     """A comparison. ``sources`` are the texts of both sides, ``effects`` what differs in what they do, in words.
 
     ``compiled`` has both kernels compiled for the launch, or None for an expression, and for a kernel that does not

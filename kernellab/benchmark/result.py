@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.benchmark.spec import shown
+from kernellab.display import Shown
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import INTEGER_COLUMNS, NUMBER_COLUMNS, OPTION_COLUMNS, OUTCOME_COLUMNS, Status
@@ -119,7 +120,7 @@ class Clocks:
 
 
 @dataclass(frozen=True, repr=False)
-class Benchmark:
+class Benchmark(Shown):
     """The result of a benchmark.
 
     ``swept`` are the names of the columns that were swept, ``implementations`` the names of what was measured, the

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.capture.tape import LAUNCH, Step, Tape
+from kernellab.display import Shown
 from kernellab.errors import UsageError, choice_message
 from kernellab.registry import Registry
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _OPEN = "its block has not ended"
 
 
-class Program:
+class Program(Shown):
     """A series of launches and torch operations, recorded by `Lab.capture`.
 
     It holds for the shapes, strides and constants of the recording. Until its block has ended well, every use of it is

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernellab.display import Shown
 from kernellab.errors import UsageError
 from kernellab.source import (
     Binding,
@@ -138,7 +139,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class Compiled(Shown):
     """A kernel compiled for one target with one specialization and one set of options.
 
     ``folder`` holds the files that Triton made, by its names for them: a text for each of ``ttir``, ``ttgir``,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from kernellab.display import Shown
 from kernellab.explain.facts import Facts
 from kernellab.explain.model import Bottleneck, Times
 from kernellab.profile.result import Profile
@@ -52,7 +53,7 @@ class PerformanceFinding:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Shown):
     """Why a launch takes as long as it does.
 
     ``findings`` come with the largest gain first, five at most; none is an answer, and ``summary`` says how close to

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from kernellab._triton.kernel import Bound
 from kernellab.compile.types import Compiled
+from kernellab.display import Shown
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.export.checking import Expected, expected_of
 from kernellab.export.exchange import bundle_bytes, measurement_lines
@@ -27,7 +28,7 @@ _SUFFIX = {"report": ".html", "bundle": ".zip"}
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(Shown):
     """A file that was written: the version, its kind, and remarks for the user."""
 
     path: Path

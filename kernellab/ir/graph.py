@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from kernellab.display import Shown
 from kernellab.errors import UsageError
 
 
@@ -116,7 +117,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(Shown):
     """A whole module. Element i of each tuple has the index i."""
 
     functions: tuple[Function, ...]

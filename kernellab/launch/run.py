@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from kernellab.compile.types import Compiled
+from kernellab.display import Shown
 from kernellab.errors import RunError
 from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch
@@ -123,7 +124,7 @@ class RunOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Run(Shown):
     """One launch that ended well.
 
     ``seconds`` is the time of the launch itself, ``changed`` the number of elements that changed, per argument that

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from kernellab.display import Shown
 from kernellab.measure.stopwatch import Turn, gpu_stopwatch
 
 SCHEMA = 1
@@ -24,7 +25,7 @@ _SIDE = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Ceilings:
+class Ceilings(Shown):
     """The ceilings of one model of device under one driver.
 
     ``memory_gbps`` counts the bytes read and written by a large copy, or by a large sum where that is faster.

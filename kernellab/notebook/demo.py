@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from kernellab.errors import KernellabError, UsageError
-from kernellab.notebook.formatters import SUMMARY_MIME
+from kernellab.views.bundles import SUMMARY_MIME
 from kernellab.views.elements import html_page
 
 _CELL_TIMEOUT_S = 600

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.compile.types import Compiled
+from kernellab.display import Shown
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import instruction_of
 from kernellab.ir.lines import StageLine, calls_of
@@ -73,7 +74,7 @@ class Counters:
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(Shown):
     """Where the time of a launch goes.
 
     ``lines`` and ``instructions`` come with most samples first; ``instructions`` is empty where only lines are known.

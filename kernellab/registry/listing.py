@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
+from kernellab.display import Shown
 from kernellab.errors import UsageError, choice_message
 from kernellab.registry.kernels import Registry
 from kernellab.source import (
@@ -51,7 +52,7 @@ class VersionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Shown):
     """The versions that a search found: by how well their names match, then by name and number. ``now`` is when.
 
     After a removal, ``removed`` are the labels of what is gone, and the rows what is left under the same names.
@@ -64,7 +65,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedVersion:
+class LoadedVersion(Shown):
     """A version that was brought back: the names it was given in the namespace, and what of it could not be."""
 
     row: VersionRow

@@ -10,6 +10,7 @@ from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from kernellab.display import Shown
 from kernellab.errors import UsageError
 from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Interval
@@ -83,7 +84,7 @@ class ChangedTime:
 
 
 @dataclass(frozen=True, repr=False)
-class Regressions:
+class Regressions(Shown):
     """What became of the launches that a store knows under several conditions.
 
     ``rows`` begin with what became slower or fails. ``since`` is the moment from which changes count, in seconds since

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
+from kernellab.display import Shown
 from kernellab.traffic.accesses import WarpExample
 from kernellab.traffic.arithmetic import Array
 from kernellab.workers.forks import cached_property
@@ -90,7 +91,7 @@ class UnknownTraffic:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class Traffic(Shown):
     """What the memory system does for a launch. ``share`` is the part of its programs that was looked at.
 
     Where that is not all of them, the first, the last and random ones were, and counts are scaled. ``notes`` are what

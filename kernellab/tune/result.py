@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from kernellab.compile.types import Compiled
+from kernellab.display import Shown
 from kernellab.errors import CannotRun, KernellabError
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
@@ -100,7 +101,7 @@ class Agreement:
 
 
 @dataclass(frozen=True, repr=False)
-class Tuning:
+class Tuning(Shown):
     """The result of tuning one kernel for one set of arguments.
 
     ``rows`` are in the order of the list; ``winner`` and ``ties`` are indices into it. ``seconds`` is the wall time,

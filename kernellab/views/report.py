@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.compile.types import Compiled, Parameter
+from kernellab.display import Shown
 from kernellab.explain.result import Explanation
 from kernellab.ir.effects import Access, Effects
 from kernellab.launch.run import Run
@@ -67,7 +68,7 @@ class KernelReport:
 
 
 @dataclass(frozen=True, slots=True)
-class CellReport:
+class CellReport(Shown):
     """All that one cell did. ``hints`` tell how to go on, for instance how to launch a kernel it only defines."""
 
     kernels: tuple[KernelReport, ...]

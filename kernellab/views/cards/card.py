@@ -22,7 +22,7 @@ from kernellab.views.wording import shortened
 _OPEN_OPERATIONS_AT_MOST = 24
 PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
 _MOST_CHANGED = 3
-_STYLES = {Severity.ERROR: "kl-alert", Severity.WARNING: "kl-note kl-warn"}
+SEVERITY_STYLES = {Severity.ERROR: "kl-alert", Severity.WARNING: "kl-note kl-warn"}
 WIDTH = 100
 _INDENT = "  "
 _COLUMN_LIMITS = (24, 26, 18)  # name, type, specialization; the rest wraps
@@ -66,7 +66,7 @@ def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
     if cannot_run:
         yield "kl-alert", cannot_run
     for finding in report.run.findings if report.run else ():
-        yield _STYLES.get(finding.severity, "kl-note"), f"{finding.severity}: {wording.finding_words(finding)}"
+        yield SEVERITY_STYLES.get(finding.severity, "kl-note"), f"{finding.severity}: {wording.finding_words(finding)}"
     for effect in report.compiled.effects.unknown:
         yield "kl-note kl-warn", f"unknown: {wording.unknown_words(effect)}"
     for equal, words in wording.check_words(report.checks):

@@ -13,7 +13,7 @@ from kernellab.launch.run import Run
 from kernellab.views import wording
 from kernellab.views.cards import card
 from kernellab.views.cards.card import kernel_text
-from kernellab.views.elements import body, details, dim, framed, header, section, warning
+from kernellab.views.elements import Table, body, details, dim, framed, header, message, section, warning
 from kernellab.views.explorers.explorer import explorer_html
 from kernellab.views.graph import diagram_of, svg
 from kernellab.views.graphs.drawing import tree_text
@@ -127,6 +127,27 @@ def run_text(run: Run, reference: str | None = None) -> str:
         else []
     )
     return "\n".join(lines)
+
+
+def run_html(run: Run) -> str:
+    """Return the same as a card."""
+    place = card.PLACES.get(run.where, f"on {run.where}")
+    words = [f"ran {place} in {wording.seconds_words(run.seconds)}", f"grid {wording.grid_words(run.grid)}"]
+    changed = [(name, f"{count:,}" if count else "unchanged") for name, count in run.changed.items()]
+    printed = f'<pre class="kl-pre">\n{escape(run.output)}</pre>' if run.output else ""
+    return framed(
+        section(
+            header(run.kernel, words),
+            *(
+                message(card.SEVERITY_STYLES.get(each.severity, "kl-note"), f"{each.severity}: {words}")
+                for each in run.findings
+                for words in [wording.finding_words(each)]
+            ),
+            *(message("kl-note", note) for note in run.notes),
+            Table(("argument", "elements changed"), changed).html({"argument": "left", "elements changed": "left"}),
+            details("Printed by the kernel", printed, is_open=True),
+        )
+    )
 
 
 def exported_text(exported: Exported) -> str:

@@ -1,0 +1,77 @@
+"""What each type of result shows, by MIME type: HTML for notebooks, text for terminals."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from kernellab.benchmark.comparison import Comparison
+from kernellab.benchmark.result import Benchmark
+from kernellab.capture.program import Program
+from kernellab.compile.types import Compiled
+from kernellab.display import Bundle
+from kernellab.explain.result import Explanation
+from kernellab.export.write import Exported
+from kernellab.ir.effects import Effects
+from kernellab.ir.graph import Graph
+from kernellab.launch.run import Run
+from kernellab.measure.ceilings import Ceilings
+from kernellab.profile.result import Profile
+from kernellab.registry import Listing, LoadedVersion
+from kernellab.registry.regressions import Regressions
+from kernellab.traffic.result import Traffic
+from kernellab.tune.result import Tuning
+from kernellab.views.cards import results
+from kernellab.views.cards.benchmark import benchmark_html, benchmark_text, ceilings_text
+from kernellab.views.cards.card import card_html, card_text
+from kernellab.views.cards.comparison import comparison_html, comparison_text
+from kernellab.views.cards.explanation import explanation_html, explanation_text
+from kernellab.views.cards.kernels import listing_html, listing_text, loaded_html, loaded_text
+from kernellab.views.cards.profile import profile_html, profile_text
+from kernellab.views.cards.program import program_html, program_text
+from kernellab.views.cards.regressions import regressions_html, regressions_text
+from kernellab.views.cards.traffic import traffic_html, traffic_text
+from kernellab.views.cards.tuning import tuning_html, tuning_text
+from kernellab.views.report import CellReport, summary
+
+SUMMARY_MIME = "application/vnd.kernellab.summary+json"
+
+_numbers = itertools.count(1)  # of the explorers of this process, of which those of one page must not share names
+
+
+def bundle_of(result: Any) -> Bundle:
+    """Return what a result shows, ``text/plain`` always among it."""
+    kind = next((kind for kind in type(result).__mro__ if kind in BUNDLES), None)
+    return {"text/plain": repr(result)} if kind is None else BUNDLES[kind](result)
+
+
+def compiled_bundle(compiled: Compiled, uid: str = "") -> Bundle:
+    """Return what a compiled kernel shows; ``uid`` has to differ between those of one page."""
+    html = results.compiled_html(compiled, uid=uid or f"shown.{next(_numbers)}")
+    return {"text/plain": results.compiled_text(compiled), "text/html": html}
+
+
+def _bundle(text: Callable[[Any], str], html: Callable[[Any], str]) -> Callable[[Any], Bundle]:
+    return lambda result: {"text/plain": text(result), "text/html": html(result)}
+
+
+BUNDLES: dict[type, Callable[[Any], Bundle]] = {
+    CellReport: lambda r: {"text/plain": card_text(r), "text/html": card_html(r), SUMMARY_MIME: summary(r)},
+    Compiled: compiled_bundle,
+    Effects: _bundle(results.effects_text, results.effects_html),
+    Graph: _bundle(results.graph_text, results.graph_html),
+    Run: _bundle(results.run_text, results.run_html),
+    Tuning: _bundle(tuning_text, tuning_html),
+    Benchmark: _bundle(benchmark_text, benchmark_html),
+    Ceilings: lambda ceilings: {"text/plain": ceilings_text(ceilings)},
+    Listing: _bundle(listing_text, listing_html),
+    LoadedVersion: _bundle(loaded_text, loaded_html),
+    Explanation: _bundle(explanation_text, explanation_html),
+    Exported: lambda exported: {"text/plain": results.exported_text(exported)},
+    Comparison: _bundle(comparison_text, comparison_html),
+    Profile: _bundle(profile_text, profile_html),
+    Program: _bundle(program_text, program_html),
+    Regressions: _bundle(regressions_text, regressions_html),
+    Traffic: _bundle(traffic_text, traffic_html),
+}
