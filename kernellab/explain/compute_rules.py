@@ -32,7 +32,7 @@ def no_tensor_cores(facts: Facts) -> Proposal | None:
         mended = _without_lines(replace(facts, dots=on_cores, shared=shared), {dot.line for dot in dots}, 0.06)
         return Proposal(Cause.NO_TENSOR_CORES, worst.line, text, {"TFLOP": worst.flops / 1e12}, mended)
     products = [each for each in facts.reductions if each.as_product]
-    if not products or times.arithmetic < _LEAST_SHARE * times.longest:
+    if not products or max(times.arithmetic, times.shared) < _LEAST_SHARE * times.longest:
         return None
     heaviest = max(products, key=lambda each: each.flops)
     text = (
@@ -49,13 +49,8 @@ def no_tensor_cores(facts: Facts) -> Proposal | None:
 
 def _without_lines(facts: Facts, lines: set[int | None], left: float) -> Facts:
     """Return the facts with a part only of the instructions of some lines."""
-    changed = (_scaled(each, left) if each.line in lines else each for each in facts.lines)
+    changed = (each.scaled(left) if each.line in lines else each for each in facts.lines)
     return replace(facts, lines=tuple(changed))
-
-
-def _scaled(line: LineFacts, factor: float) -> LineFacts:
-    slow = {kind: count * factor for kind, count in line.slow.items()}
-    return replace(line, instructions=line.instructions * factor, slow=slow)
 
 
 def wide_operands(facts: Facts) -> Proposal | None:
@@ -176,6 +171,7 @@ def few_programs(facts: Facts) -> Proposal | None:
     share = facts.programs / more
     mended = replace(
         facts,
+        device=replace(facts.device, launch_s=2 * facts.device.launch_s),  # what adds the parts up
         programs=more,
         loop_trips=facts.loop_trips * share,
         reductions=tuple(replace(each, trips=max(1.0, each.trips * share)) for each in facts.reductions),
@@ -224,7 +220,7 @@ def small_block(facts: Facts) -> Proposal | None:
     mended = replace(
         facts,
         programs=max(1, facts.programs // factor),
-        lines=tuple(_scaled(each, max(1 / factor, 0.25)) for each in facts.lines),
+        lines=tuple(each.scaled(max(1 / factor, 0.25)) for each in facts.lines),
     )
     figures = {"elements": elements, "threads": float(threads), "programs": float(facts.programs)}
     return Proposal(Cause.SMALL_BLOCK, largest.line, text, figures, mended)
@@ -248,7 +244,7 @@ def masked(facts: Facts) -> Proposal | None:
     left = 1 - worst.lanes_off
     mended = replace(
         facts,
-        lines=tuple(_scaled(each, left) for each in facts.lines),
+        lines=tuple(each.scaled(left) for each in facts.lines),
         resident=max(facts.resident, int(facts.resident / left)),
     )
     figures = {"lanes off": worst.lanes_off, "elements": elements}

@@ -29,14 +29,15 @@ class _Sheet:
 
 
 # Rounded from the data sheets, https://www.nvidia.com/en-us/data-center/ and
-# https://www.amd.com/en/products/accelerators.html; none tells the rate of the L2, which is an estimate.
+# https://www.amd.com/en/products/accelerators.html; none tells the rate of the L2, which is an
+# estimate; that of cuda:90 is what products drew on an H200.
 _SHEETS = {
     "cuda:75": _Sheet("T4", 40, 1.3, 320, 1200, 4, 65, 8.1, 0.25),
     "cuda:80": _Sheet("A100", 108, 1.41, 2039, 4500, 40, 312, 19.5, 9.7),
     "cuda:86": _Sheet("A10", 72, 1.5, 600, 2000, 6, 125, 31, 0.5),
     "cuda:87": _Sheet("Orin", 16, 1.3, 205, 800, 4, 42, 5.3, 0.08),
     "cuda:89": _Sheet("L40S", 142, 2.0, 864, 4000, 96, 362, 91, 1.4, has_fp8=True),
-    "cuda:90": _Sheet("H100", 132, 1.7, 3350, 8000, 50, 989, 67, 34, has_fp8=True),
+    "cuda:90": _Sheet("H100", 132, 1.7, 3350, 9500, 50, 989, 67, 34, has_fp8=True),
     "cuda:100": _Sheet("B200", 148, 1.8, 8000, 14_000, 126, 2250, 80, 40, has_fp8=True),
     "cuda:103": _Sheet("B300", 148, 1.8, 8000, 14_000, 126, 2500, 77, 1.2, has_fp8=True),
     "cuda:110": _Sheet("Thor", 20, 1.5, 273, 1000, 32, 250, 8, 0.1, has_fp8=True),

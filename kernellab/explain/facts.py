@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 SECTOR_BYTES = 32
@@ -152,6 +152,11 @@ class LineFacts:
     slow: Mapping[str, float] = field(default_factory=dict)
     words: frozenset[str] = frozenset()
     trips: float = 1.0
+
+    def scaled(self, factor: float) -> LineFacts:
+        """Return the line with so many times the instructions."""
+        slow = {kind: count * factor for kind, count in self.slow.items()}
+        return replace(self, instructions=self.instructions * factor, slow=slow)
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,7 +228,8 @@ def tiles(facts: Facts) -> Proposal | None:
     programs = max(1, int(facts.programs * m * n / wide[0] / wide[1]))
     dots = tuple(replace(dot, tile=(*wide, dot.tile[2])) if dot in small else dot for dot in facts.dots)
     shared = tuple(replace(each, wavefronts=each.wavefronts * factor) for each in facts.shared)
-    mended = replace(facts, accesses=accesses, programs=programs, dots=dots, shared=shared)
+    lines = tuple(each.scaled(factor) for each in facts.lines)
+    mended = replace(facts, accesses=accesses, programs=programs, dots=dots, shared=shared, lines=lines)
     figures = {"rows": float(m), "columns": float(n), "fetched by larger tiles": factor}
     return Proposal(Cause.TILES, worst.line, text, figures, mended)
 
