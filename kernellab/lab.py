@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kernellab.benchmark.result import Benchmark
     from kernellab.capture.block import Capture
     from kernellab.explain.result import Explanation
+    from kernellab.export.merging import Merged
     from kernellab.export.write import Exported
     from kernellab.measure.ceilings import Ceilings
     from kernellab.measure.config import Space
@@ -315,17 +316,19 @@ class Lab(Workspace):
 
         return write_measurements(self.kernels, kernel, Path(path))
 
-    def import_measurements(self, path: str | Path, /) -> int:
-        """Enter the measurements of such a file, kernels included; return how many are new.
+    def merge(self, path: str | Path, /) -> Merged:
+        """Enter kernels and measurements of another store, or of exported ones; return them with one's own, as a table.
 
-        Tunings on a device of the same model, driver and Triton take them for their own; others stay in the history.
+        ``path`` is the folder of a store, its file, or what `export_measurements` wrote. It is only read, and all of it
+        enters or nothing. Rows keep the device, driver and Triton that they were measured with: tunings under the same
+        take them for their own, and where rows disagree, the table says by what. Kernels with the same text are one.
 
         Raises:
-            StoreError, UsageError: a line is broken, or the file cannot be read; then nothing is entered.
+            StoreError, UsageError: it is broken, or cannot be read.
         """
-        from kernellab.export.exchange import read_measurements
+        from kernellab.export.merging import merge
 
-        return read_measurements(self.kernels.store, Path(path))
+        return merge(self.kernels, Path(path).expanduser())
 
     def load(self, kernel: str | int | Path, /, namespace: dict[str, Any], *, name: str | None = None) -> LoadedVersion:
         """Define a kept kernel, or that of a bundle (a path that ends with ``.zip``), in a namespace again.

@@ -208,26 +208,23 @@ def measurement_lines(kernels: Registry, key: str | int | None) -> tuple[str, in
     return text, count
 
 
-def read_measurements(store: Store, path: Path) -> int:
-    """Enter the measurements of a file, with their kernels; return how many are new. A broken file enters nothing.
+def measurement_entries(path: Path) -> list[Entry]:
+    """Return the kernels of a file of measurements, each with these; a broken file gives nothing.
 
     Raises:
         StoreError: a line is broken, or of a later release; its number is told.
         UsageError: the file cannot be read.
     """
     found = [_parsed(path, number, line) for number, line in enumerate(_text(path).splitlines(), 1) if line.strip()]
-    entries = {each.digest: each for each in _checked(path, found)}
-    rows: dict[str, list[tuple[Measurement, float | None]]] = {digest: [] for digest in entries}
+    kernels = {each.digest: each for each in _checked(path, found)}
+    rows: dict[str, list[tuple[Measurement, float | None]]] = {digest: [] for digest in kernels}
     for each in found:
         if isinstance(each, ExchangedMeasurement):
             rows[each.digest].append((each.measurement, each.created))
-    entered = store.enter(
-        [
-            Entry(each.name, each.closure, version_digest(each.closure), measurements=tuple(rows[digest]))
-            for digest, each in entries.items()
-        ]
-    )
-    return sum(count for _, count in entered)
+    return [
+        Entry(each.name, each.closure, version_digest(each.closure), measurements=tuple(rows[digest]))
+        for digest, each in kernels.items()
+    ]
 
 
 def _text(path: Path) -> str:

@@ -16,6 +16,7 @@ from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.explain.result import Explanation
+from kernellab.export.merging import Merged
 from kernellab.export.write import KINDS, Exported
 from kernellab.lab import Lab
 from kernellab.measure.reference import check_in
@@ -199,6 +200,14 @@ class StoreMagics(_LabMagics):
         """Write a kept kernel as a file that needs nothing of the lab: %triton_export softmax --to softmax.py."""
         given = parsed(self.triton_export, "%triton_export", line)
         return self.lab.export(key_of(given.kernel), given.to, kind=given.kind)
+
+    @magic_arguments()
+    @argument("path", help="The folder of a store, its file, or what lab.export_measurements wrote.")
+    @line_magic
+    def triton_merge(self, line: str) -> Merged:
+        """Enter kernels and measurements of another store, and show what disagrees: %triton_merge ~/colleague/store."""
+        given = parsed(self.triton_merge, "%triton_merge", line)
+        return self.lab.merge(given.path)
 
     @magic_arguments()
     @argument("left", help="A name, name@version or id.")

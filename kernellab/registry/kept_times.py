@@ -10,7 +10,6 @@ from typing import Any
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import UNMEASURED, Status
 from kernellab.measure.statistics import Interval
-from kernellab.registry.listing import config_words
 from kernellab.store import Measurement, MeasurementRow, Store, Version
 
 MARGIN = 0.03
@@ -116,7 +115,7 @@ def _kept(row: MeasurementRow, version: Version, labels: Mapping[str, Version]) 
             str(fields.get("closure") or version.closure.digest), str(fields["triton"]), str(fields["driver"])
         ),
         config=config.key,
-        words=config_words({name: _shown(value) for name, value in measured.config.items()}),
+        words=config.text,
         parameters=frozenset(measured.config),
         status=Status(measured.status),
         reason=str(details.get("reason") or ""),
@@ -167,10 +166,6 @@ def _fields(key: str) -> Mapping[str, Any]:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
-
-
-def _shown(value: Any) -> Any:
-    return value["text"] if isinstance(value, Mapping) else value
 
 
 def launch_words(launches: Collection[LaunchKind]) -> dict[LaunchKind, str]:

@@ -104,6 +104,23 @@ class Database:
         """Give the space of deleted rows back to the file system."""
         self._recovering(lambda: self._connection.execute("VACUUM"))
 
+    def fill_from(self, path: Path) -> None:
+        """Replace a database in memory by a copy of a file, which is only read, also while others write it.
+
+        Raises:
+            StoreError: the file is no store, is broken, or a later release wrote it; what there was is lost.
+        """
+        assert self.path is None
+        with self._lock:
+            try:
+                _copy(path, self._connection)
+                _prepare(self._connection)
+                _require_sound(self._connection)
+            except (sqlite3.Error, ForeignSchema) as exc:
+                self._connection.close()
+                self._connection = _connected(":memory:")
+                raise StoreError(f"{str(path)!r} cannot be read as a kernel store: {exc}.") from exc
+
     def close(self) -> None:
         """Close the connection; it is not opened again."""
         with self._lock:
@@ -210,6 +227,19 @@ class Database:
         _prepare(memory)
         _warn(f"The kernel store {path} cannot be written ({exc}); from now on kernels are kept in memory.")
         return memory
+
+
+def _copy(path: Path, into: sqlite3.Connection) -> None:
+    """Copy a file without writing to it; in a folder that nobody may write, as it is on disk."""
+    uri = path.absolute().as_uri()
+    try:
+        with contextlib.closing(sqlite3.connect(f"{uri}?mode=ro", uri=True)) as source:
+            source.backup(into)
+    except sqlite3.OperationalError as exc:
+        if _code(exc) not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
+            raise
+        with contextlib.closing(sqlite3.connect(f"{uri}?immutable=1", uri=True)) as source:
+            source.backup(into)
 
 
 def _connected(path: str) -> sqlite3.Connection:

@@ -91,7 +91,7 @@ class History:
         condition = " AND ".join(f"{name} = ?" for name in wanted) or "1"  # an index serves no "? IS NULL OR key = ?"
         rows: list[Any] = self.database.rows(
             "SELECT id, version_id, key, config, device, status, time_ms, details, created FROM measurements "
-            f"WHERE {condition} ORDER BY id",
+            f"WHERE {condition} ORDER BY created, id",
             tuple(wanted.values()),
         )
         return self.database.readable("measurements", rows, _measurement_row)
@@ -286,6 +286,17 @@ class Store:
         self.database = Database(folder)
         self.history = History(self.database)
         self.trials = TrialLog(self.database)
+
+    @classmethod
+    def copy_of(cls, path: Path) -> Store:
+        """Return a copy in memory of the store in a file; the file is only read.
+
+        Raises:
+            StoreError: it is no store, or one of a later release.
+        """
+        store = cls(None)
+        store.database.fill_from(path)
+        return store
 
     @property
     def path(self) -> Path | None:

@@ -12,6 +12,7 @@ from kernellab.capture.program import Program
 from kernellab.compile.types import Compiled
 from kernellab.display import Bundle
 from kernellab.explain.result import Explanation
+from kernellab.export.merging import Merged
 from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
@@ -28,6 +29,7 @@ from kernellab.views.cards.card import card_html, card_text
 from kernellab.views.cards.comparison import comparison_html, comparison_text
 from kernellab.views.cards.explanation import explanation_html, explanation_text
 from kernellab.views.cards.kernels import listing_html, listing_text, loaded_html, loaded_text
+from kernellab.views.cards.merged import merged_html, merged_text
 from kernellab.views.cards.profile import profile_html, profile_text
 from kernellab.views.cards.program import program_html, program_text
 from kernellab.views.cards.regressions import regressions_html, regressions_text
@@ -70,6 +72,7 @@ BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     Explanation: _bundle(explanation_text, explanation_html),
     Exported: lambda exported: {"text/plain": results.exported_text(exported)},
     Comparison: _bundle(comparison_text, comparison_html),
+    Merged: _bundle(merged_text, merged_html),
     Profile: _bundle(profile_text, profile_html),
     Program: _bundle(program_text, program_html),
     Regressions: _bundle(regressions_text, regressions_html),

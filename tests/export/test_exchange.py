@@ -33,12 +33,13 @@ def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
 
 
-def device(name: str) -> Device:
-    return Device(Target("cuda", 90, 32), name, "580.1", {"device": name, "triton": "3.9.0"})
+def device(name: str, triton: str = "3.9.0") -> Device:
+    return Device(Target("cuda", 90, 32), name, "580.1", {"device": name, "triton": triton})
 
 
-def tune(lab: kernellab.Lab, name: str = "NVIDIA H200") -> Tuning:
-    environment = Environment(lab.compiler, lab.kernels, device(name), lambda *_: FakeBench(TIMES))
+def tune(lab: kernellab.Lab, name: str = "NVIDIA H200", triton: str = "3.9.0", factor: float = 1.0) -> Tuning:
+    times = {each: time_ms * factor for each, time_ms in TIMES.items()}
+    environment = Environment(lab.compiler, lab.kernels, device(name, triton), lambda *_: FakeBench(times))
     return tuned(environment, scale, (3,), (X, OUT, 300), {}, Options(CONFIGS))
 
 
@@ -57,29 +58,41 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_another_machine_of_the_same_device_answers_from_them(exported: Path, tmp_path: Path) -> None:
     with lab_in(tmp_path) as lab:
-        assert lab.import_measurements(exported) == len(exported.read_text().splitlines()) - 1
+        assert lab.merge(exported).new == len(exported.read_text().splitlines()) - 1
         assert tune(lab).from_cache
         assert lab.frame("measurements").shape[0] > 0
 
 
 def test_another_device_keeps_them_and_measures_itself(exported: Path, tmp_path: Path) -> None:
     with lab_in(tmp_path) as lab:
-        lab.import_measurements(exported)
+        lab.merge(exported)
         assert not tune(lab, "NVIDIA B200").from_cache
+
+
+def test_what_became_slower_elsewhere_is_told_once_it_is_here(exported: Path, tmp_path: Path) -> None:
+    with lab_in(tmp_path) as lab:
+        tune(lab, triton="3.8.0", factor=0.5)
+        merged = lab.merge(exported)
+        assert {(row.triton, row.origin, row.launch) for row in merged.rows} == {
+            ("3.8.0", "here", "n=300"), ("3.9.0", "there", "n=300")
+        }  # fmt: skip
+        (row,) = (row for row in lab.regressions("scale").rows if row.config == "fastest")
+        assert (row.by, row.became) == ("Triton 3.9.0 to 3.8.0", "faster")  # in the order of measuring
+        assert lab.frame("measurements").shape[0] == merged.new * 2
 
 
 def test_a_second_import_enters_nothing(exported: Path, tmp_path: Path) -> None:
     with lab_in(tmp_path) as lab:
-        assert lab.import_measurements(exported) > 0
-        assert lab.import_measurements(exported) == 0
+        assert lab.merge(exported).new > 0
+        assert lab.merge(exported).new == 0
 
 
 def test_a_kernel_that_was_changed_in_the_file_is_another_version(exported: Path, tmp_path: Path) -> None:
     changed = tmp_path / "changed.jsonl"
     changed.write_text(exported.read_text().replace("* 2, mask", "* 3, mask"))
     with lab_in(tmp_path) as lab:
-        lab.import_measurements(changed)
-        lab.import_measurements(exported)
+        lab.merge(changed)
+        lab.merge(exported)
         assert [version.label for version in lab.kernels.store.versions()] == ["scale@1", "scale@2"]
 
 
@@ -117,7 +130,7 @@ def test_a_broken_line_is_named_and_nothing_is_entered(
     path.write_text("\n".join(lines))
     with lab_in(tmp_path / "store") as lab:
         with pytest.raises(StoreError, match=message):
-            lab.import_measurements(path)
+            lab.merge(path)
         assert lab.frame("measurements").empty
         assert not list(lab.kernels)
 
@@ -127,6 +140,6 @@ def test_unknown_kernels_and_files_are_refused(exported: Path, tmp_path: Path) -
         with pytest.raises(UnknownName, match="absent"):
             lab.export_measurements("absent", tmp_path / "rows.jsonl")
         with pytest.raises(UsageError, match="cannot be read"):
-            lab.import_measurements(tmp_path / "absent.jsonl")
+            lab.merge(tmp_path / "absent.jsonl")
         with pytest.raises(UsageError, match="cannot be written"):
             lab.export_measurements(None, tmp_path / "absent" / "rows.jsonl")

@@ -117,7 +117,8 @@ def valid_calls(lab: kernellab.Lab, folder: Path) -> list[Call]:
         Call("frame", lab.frame, ("kernels",), {}),
         Call("export", lab.export, ("add_kernel", own), {"kind": "module"}),
         Call("export_measurements", lab.export_measurements, ("add_kernel", f"{folder}/m.jsonl"), {}),
-        Call("import_measurements", lab.import_measurements, (f"{folder}/m.jsonl",), {}),
+        Call("merge", lab.merge, (f"{folder}/m.jsonl",), {}),
+        Call("regressions", lab.regressions, ("add_kernel",), {"since": "7d", "margin": 0.03}),
         Call("load", lab.load, ("add_kernel", {}), {"name": "again"}),
         Call("use_target", lab.use_target, ("cuda:90",), {}),
         Call("compiling_for", _entered(lab.compiling_for), ("cuda:90",), {}),
@@ -148,7 +149,7 @@ PIECES = (
 )
 MAGICS = (
     *("%triton_tune", "%triton_bench", "%triton_ls", "%triton_load", "%triton_rm", "%triton_tag", "%triton_export"),
-    *("%triton_diff", "%triton_target", "%%triton"),
+    *("%triton_diff", "%triton_merge", "%triton_target", "%%triton"),
 )
 BODIES = (
     "",

@@ -15,9 +15,11 @@ from triton.runtime.autotuner import Autotuner
 import kernellab
 from kernellab.errors import UnknownName, UsageError
 from kernellab.registry import Listing, LoadedVersion
-from kernellab.store import Measurement
+from kernellab.store import Measurement, Store
 from kernellab.views.cards.kernels import age_words, listing_html, listing_text, loaded_html, loaded_text
+from kernellab.views.cards.merged import merged_text
 from kernellab.views.cards.results import exported_text
+from tests.registry.kept import entered, key, measured
 
 CELL = '''\
 %%triton -q
@@ -169,6 +171,10 @@ def test_magics_export_and_compare_kept_kernels(value: Callable[[str], Any], tmp
     value(f'%triton_export scale_kernel@1 --to "{tmp_path / "in quotes.py"}"')
     assert (tmp_path / "in quotes.py").exists()
     assert value(f"%triton_load {tmp_path / 'k.zip'}").row.label == "scale_kernel@1"
+    entered(theirs := Store(tmp_path / "of a colleague"), (measured(key(), 1.0), 0))
+    theirs.close()
+    merged = value(f'%triton_merge "{tmp_path / "of a colleague"}"')
+    assert "add_kernel@1; 1 measurement entered" in merged_text(merged)
     comparison = value("%triton_diff scale_kernel@1 scale_kernel")
     assert comparison.equal
     with pytest.raises(UsageError, match="expected one of module, torch-op"):

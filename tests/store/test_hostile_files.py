@@ -21,8 +21,8 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import KernellabError, StoreError, UnknownName, UsageError
-from kernellab.export.exchange import read_measurements
 from kernellab.export.frames import read_frame, save_frame
+from kernellab.export.merging import merge
 from kernellab.export.write import KINDS, Facilities, export, write_measurements
 from kernellab.measure.outcomes import Status
 from kernellab.registry import Registry, made_arguments, version_digest
@@ -156,7 +156,7 @@ def test_lines_of_an_import_are_refused_or_do_no_harm(tmp_path: Path) -> None:
                 pair[which] = hostile.replaced(sound, path, wrong)
                 (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, pair)))
                 store = Store(None)
-                read = lambda content, store=store: read_measurements(store, tmp_path / "x.jsonl")  # noqa: E731
+                read = lambda content, store=store: merge(Registry(store, never), tmp_path / "x.jsonl")  # noqa: E731
                 results[f"{which} {path} {step}"] = outcome(read, b"", store, tmp_path)
                 store.close()
     assert len(results) > 100
@@ -169,7 +169,7 @@ def test_a_file_that_breaks_in_its_last_line_enters_nothing(tmp_path: Path) -> N
         file.write('{"schema": 1, "created": "now"}\n')
     store = Store(None)
     with pytest.raises(StoreError, match="Line 3"):
-        read_measurements(store, tmp_path / "x.jsonl")
+        merge(Registry(store, never), tmp_path / "x.jsonl")
     assert not any(hostile.contents(store))
 
 
@@ -178,7 +178,7 @@ def test_what_is_no_file_of_measurements_is_an_error(tmp_path: Path, path: str) 
     (tmp_path / "folder").mkdir()
     (tmp_path / "zip").write_bytes(hostile.bundle_of(hostile.sound_content()))
     with pytest.raises((UsageError, StoreError)):
-        read_measurements(Store(None), tmp_path / path)
+        merge(Registry(Store(None), never), tmp_path / path)
 
 
 def _sound_pair(folder: Path | None) -> Store:
@@ -431,7 +431,7 @@ def test_malformed_tables_are_refused(tmp_path: Path) -> None:
     results = {}
     for label, content in hostile.tables():
         (tmp_path / label).write_bytes(content)
-        for read in (read_frame, lambda path: read_measurements(Store(None), path)):
+        for read in (read_frame, lambda path: merge(Registry(Store(None), never), path)):
             try:
                 read(tmp_path / label)
             except (UsageError, StoreError):
