@@ -15,7 +15,7 @@ PIP := $(if $(UV),uv pip install --quiet --compile-bytecode --python $(PY),$(PY)
 TRITON_VENV = .venv-$(VERSION)
 # What says nothing about a Triton: Chromium, pages, files, processes, arithmetic, figures, what runs on fakes, and which
 # outputs agree. All else runs against the oldest, too.
-WITHOUT_TRITON := browser notebooks profile store workers benchmark/test_spec.py benchmark/test_timer.py \
+WITHOUT_TRITON := browser cluster notebooks profile store workers benchmark/test_spec.py benchmark/test_timer.py \
   docs/test_named_files.py docs/test_pages.py explore/test_history.py explore/test_proposals.py explore/test_ranges.py \
   explore/test_schedule.py measure/test_bounds.py measure/test_comparison.py measure/test_config.py \
   measure/test_reference.py measure/test_statistics.py measure/test_stopwatch.py test_cli.py test_errors.py \

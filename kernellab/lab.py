@@ -19,7 +19,7 @@ from kernellab.launch.calls import addresses_of, named_arguments, require_grid, 
 from kernellab.launch.recording import Recorder
 from kernellab.launch.run import Run
 from kernellab.registry import LoadedVersion, define, remember
-from kernellab.workspace import Workspace
+from kernellab.workspace import Workspace, measuring_here
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -148,9 +148,10 @@ class Lab(Workspace):
         configs agree, the winner is one of these, and the others have the status ``differs``; else all count.
         ``outputs`` names the arguments that are compared, such as ``("dx",)``, where the rest is scratch.
 
-        ``executor`` compiles in place of the lab's workers; its own need kernellab and the same Triton. Of dask, it is
-        ``client.get_executor()``, of ipyparallel ``client.load_balanced_view().executor``. Of process pools take one
-        that spawns: forks of a process that uses CUDA can compile, and nothing else on the GPU.
+        ``executor`` is one, or a client of dask or ipyparallel; its workers need kernellab and the same Triton. Where
+        the lab has no GPU and they do, the whole tuning happens in one of them, on copies of the arguments; else they
+        compile in place of the lab's own. Of process pools take one that spawns: forks of a process that uses CUDA can
+        compile, and nothing else on the GPU.
         ``devices`` are the GPUs that measure side by side where that saves two seconds, else the first does alone, and
         the notes say so. One that disagrees with it by more than 3 % on a config measures no other. The final is held
         on the first; a long one on all, each of its rounds on one.
@@ -162,13 +163,14 @@ class Lab(Workspace):
         require_kernel(kernel)
         require_grid(grid, "lab.tune")
         if self.kernels.is_new(kernel):
-            self.launches.start_workers()
+            self.launches.start_workers(compiling=executor is None)
         from kernellab.tune.autotune import tune_and_launch  # keeps `import kernellab` light
         from kernellab.tune.tuning import Options
 
         options = Options(configs, timeout_s, search, budget_configs or 64, budget_s, budget_configs, fresh)
         options = replace(options, check=check, outputs=outputs, executor=executor, devices=devices)
-        return tune_and_launch(self.launches, self.kernels, self.bind(kernel), grid, args, meta, options)
+        bound = self.bind(kernel)
+        return tune_and_launch(self.launches, self.kernels, bound, grid, args, meta, options, measuring_here)
 
     def explore(
         self, kernel: Kernel, grid: Any, /, *args: Any, check: Any = None, target: str | None = None, **ranges: Any

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import COMPILE_WORKER, Compiler, evict, is_writable
@@ -25,6 +27,9 @@ from kernellab.target import DEFAULT_TARGET, Target, parse_target, well_formed_t
 from kernellab.workers.forks import Scratch, at_fork, rlock
 from kernellab.workers.uninterrupted import uninterrupted
 from kernellab.workers.worker import Pool, Worker
+
+if TYPE_CHECKING:
+    from kernellab.tune.tuning import Environment
 
 
 @verbs
@@ -162,6 +167,28 @@ class Workspace:
     def _leave_lost_gpu(self) -> None:
         if self._launches is not None and self._launches.trials is not None and is_lost_to_fork():
             self._launches.go_offline()
+
+
+def measuring_here() -> Environment | None:
+    """Return what to measure with in this process, which an executor started; None where there is no GPU.
+
+    What it learns is kept in memory: a process of a cluster leaves the user's store alone, which may lie on a disk that
+    machines share.
+    """
+    from kernellab._triton.offline import gpu_target_of_machine
+    from kernellab.tune.autotune import environment_of
+
+    if gpu_target_of_machine() is None:
+        return None
+    workspace = _of_process()
+    return environment_of(workspace.launches, workspace.kernels)
+
+
+@cache
+def _of_process() -> Workspace:
+    workspace = Workspace(store=":memory:")
+    atexit.register(workspace.close)
+    return workspace
 
 
 def _warm() -> None:

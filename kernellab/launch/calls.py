@@ -79,6 +79,11 @@ def _has_numbers(value: object) -> bool:
     return isinstance(value, list | tuple | range) and all(type(number) is int for number in value)
 
 
+def _is_executor(value: Any) -> bool:
+    """Tell whether calls can be handed over: as to an executor, or a client or a view of ipyparallel."""
+    return any(callable(getattr(value, name, None)) for name in ("submit", "apply_async", "load_balanced_view"))
+
+
 _FLAG = CallRule("True or False", lambda value: isinstance(value, bool))
 _TARGET = CallRule("a target, such as 'cuda:90'", lambda value: isinstance(value, str | Target))
 _FORMULA = CallRule("a number or a function", lambda value: is_number(value) or callable(value))
@@ -101,7 +106,7 @@ _RULES = {
     "configs": CallRule("a list of triton.Config, or a Space: Space(BLOCK=[64, 128])", _has_configs),
     "devices": CallRule("a list of GPU numbers, such as [0, 1]", _has_numbers),
     "effects": CallRule("what lab.effects returns", lambda value: hasattr(value, "sites")),
-    "executor": CallRule("a concurrent.futures.Executor", lambda value: callable(getattr(value, "submit", None))),
+    "executor": CallRule("a concurrent.futures.Executor, or a client of dask or ipyparallel", _is_executor),
     "flops": _FORMULA,
     "found": CallRule("a DataFrame", lambda value: hasattr(value, "to_csv") and hasattr(value, "columns")),
     "inputs": CallRule("a function of swept names: lambda n: dict(x=torch.rand(n), n=n)", callable),

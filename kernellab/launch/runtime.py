@@ -81,9 +81,10 @@ class Runtime:
     _sources: MutableMapping[Any, Compiled] = field(default_factory=WeakKeyDictionary)
     _local: threading.local = field(default_factory=threading.local)
 
-    def start_workers(self) -> None:
-        """Start what compiles and, with a GPU, what tries launches, in the background."""
-        self.compiler.pool.start()
+    def start_workers(self, *, compiling: bool = True) -> None:
+        """Start what compiles, unless others do, and with a GPU what tries launches, in the background."""
+        if compiling:
+            self.compiler.pool.start()
         if self.trials is not None and self.trials.enabled:
             self.trials.prepare()
 

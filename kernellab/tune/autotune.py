@@ -16,6 +16,7 @@ from kernellab.measure.implementations import Bench
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import can_time, device_here, device_of
 from kernellab.registry import Registry, remember
+from kernellab.target import parse_target
 from kernellab.tune.device_pool import checked_devices
 from kernellab.tune.progress import Watch, unwatched
 from kernellab.tune.result import Tuning
@@ -24,6 +25,7 @@ from kernellab.workers.uninterrupted import Interrupted
 
 if TYPE_CHECKING:
     from kernellab.measure.reference import ReferenceFunction
+    from kernellab.tune.cluster_tuning import OpenEnvironment
 
 ACCUMULATES = "The configs were not checked: the kernel reads what it writes, and the cell had launched it before."
 
@@ -47,8 +49,11 @@ def tune_and_launch(
     args: tuple[Any, ...],
     meta: dict[str, Any],
     options: Options,
+    opened: OpenEnvironment | None = None,
 ) -> Tuning:
-    """Tune a bound kernel, then launch the winner once where anything was timed.
+    """Tune a bound kernel, then launch the winner once where anything was timed here.
+
+    Where nothing can be, a process of the executor that owns a GPU measures the whole, with what ``opened`` gives it.
 
     Raises:
         UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
@@ -60,19 +65,41 @@ def tune_and_launch(
     if options.devices is not None:
         options = replace(options, devices=_existing(runtime, options.devices))
     environment = environment_of(runtime, kernels, options.devices[0] if options.devices else None)
+    call = grid, args, meta
+    elsewhere = elsewhere_of(environment, kernel, call, options, opened)
     try:
-        tuning = tuned(environment, kernel, grid, args, meta, options)
+        tuning = elsewhere or tuned(environment, kernel, *call, options)
     except KeyboardInterrupt:
         raise Interrupted("The tuning was interrupted before anything was known.") from None
     if tuning.winner is not None:
         launched = environment.make_bench is not None
-        launches = Launches(kernel, grid, args, meta, runtime.target)
+        target = runtime.target if elsewhere is None else parse_target(elsewhere.provenance["target"])
+        launches = Launches(kernel, grid, args, meta, target)
         launch = launches.of(tuning.rows[tuning.winner].config, tuning.best)
         if launched:
             launch.function.told.add(launch.job.digest)  # it is remembered with its time
             _launch_once(kernel, grid, args, meta, tuning)
         _remember(runtime, kernels, launches, tuning, launched=launched)
     return tuning
+
+
+def elsewhere_of(
+    environment: Environment,
+    kernel: Kernel,
+    call: tuple[Any, tuple[Any, ...], dict[str, Any]],
+    options: Options,
+    opened: OpenEnvironment | None,
+) -> Tuning | None:
+    """Return the tuning as a process of the executor measured it; None where nothing is to be, or can be."""
+    if opened is None or options.executor is None or environment.make_bench is not None:
+        return None
+    from kernellab.tune.cluster_tuning import queue_of, tuned_elsewhere  # most tunings need none of it
+
+    queue = queue_of(environment, options.executor, opened)
+    if queue.open() is None:
+        queue.close()
+        return None
+    return tuned_elsewhere(queue, opened, environment, kernel, call, options)
 
 
 def best_config(

@@ -188,9 +188,10 @@ def compiler_of(environment: Environment, options: Options) -> Compiler:
     """Return what compiles: the workers of the lab, or those of an executor."""
     if options.executor is None:
         return environment.compiler
-    from kernellab.tune.remote import ExecutorPool  # most tunings need none of it
+    from kernellab.cluster import executor_of  # most tunings need none of it
+    from kernellab.tune.remote import ExecutorPool
 
-    pool = ExecutorPool(options.executor)
+    pool = ExecutorPool(executor_of(options.executor))
     return Compiler(cast(Pool, pool), environment.compiler.folder, environment.compiler.timeout_s)
 
 
@@ -243,10 +244,8 @@ def tuned(
     start_s = environment.clock()
     launches = Launches(kernel, grid, args, meta, environment.device.target)
     plan = _planned(kernel, launches, options)
+    first = _first(kernel, launches, plan)
     launches.outputs = named_outputs(options.outputs)
-    launches.has_hooks, launches.originals = _has_hooks(kernel, plan), plan.originals
-    launches.common_hook = _common_hook(plan)
-    first = next(iter(plan.originals))
     records = _records(environment, kernel, launches, first)
     take_reference(launches, first, options, times=environment.make_bench is not None)
     is_new = options.fresh or environment.make_bench is None
@@ -291,6 +290,21 @@ def tuned(
     version = environment.kernels.known(kernel)
     facts = {**_facts(launches, options), "version": None if version is None else version.label}
     return _tuning(environment, launches, plan, outcome, records.key, environment.clock() - start_s, notes, facts)
+
+
+def first_config(kernel: Kernel, launches: Launches, options: Options) -> Config:
+    """Return the first config to try, and let the launches know the user's own ones.
+
+    Raises:
+        UsageError: there are no configs.
+    """
+    return _first(kernel, launches, _planned(kernel, launches, options))
+
+
+def _first(kernel: Kernel, launches: Launches, plan: _Plan) -> Config:
+    launches.has_hooks, launches.originals = _has_hooks(kernel, plan), plan.originals
+    launches.common_hook = _common_hook(plan)
+    return next(iter(plan.originals))
 
 
 def _planned(kernel: Kernel, launches: Launches, options: Options) -> _Plan:

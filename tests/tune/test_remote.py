@@ -222,7 +222,7 @@ class Submitted(Answering):
 
 
 class Breaking(ThreadPoolExecutor):
-    """Compiles one kernel, and breaks."""
+    """Says that it owns no GPU, compiles one kernel, and breaks."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -230,7 +230,7 @@ class Breaking(ThreadPoolExecutor):
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         self.count += 1
-        if self.count > 1:
+        if self.count > 2:
             raise BrokenExecutor("a child died")
         return super().submit(fn, *args, **kwargs)
 

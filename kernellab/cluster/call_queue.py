@@ -1,0 +1,282 @@
+"""Calls that wait for processes which own a GPU: one at a time each, and once more where a process is lost."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernellab.cluster.calls import Call, Declined, answer_of, travelling
+from kernellab.cluster.executors import Cluster
+from kernellab.cluster.owners import GpuOwner, owners_of
+from kernellab.errors import KernellabError, WorkerDied, WorkerError, first_line
+
+_TRIES = 2
+_DECLINED_AT_MOST = 20
+_WAIT_S = 0.1
+_LOOK_S = 1.0
+_RESTART_S = 15.0  # a nanny of dask starts a worker again within seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What came of a call, by the number it was handed over with: the answer, or the error."""
+
+    number: int
+    result: Any
+    name: str = ""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    number: int
+    subject: str
+    data: bytes
+    lost_by: list[str] = field(default_factory=list)
+    declined: int = 0
+
+
+@dataclass(slots=True)
+class CallQueue:
+    """Hands calls to the processes of a cluster that own a GPU of one kind.
+
+    ``question`` is answered by a process with its `GpuOwner`, None where it owns no GPU; of several kinds, one with the
+    ``target`` counts. Processes that come later join where theirs is of the same kind. A call whose process is lost
+    goes to another one, once. All of it happens in the thread that takes the answers.
+    """
+
+    cluster: Cluster
+    question: Call
+    target: str | None = None
+    limit_s: float = 120.0
+    clock: Callable[[], float] = time.monotonic
+    notes: list[str] = field(default_factory=list)
+    failure: KernellabError | None = None
+    _kind: str = ""
+    _owners: dict[str, GpuOwner] = field(default_factory=dict)
+    _asked: dict[str, tuple[Future[bytes], float]] = field(default_factory=dict)
+    _waiting: deque[_Waiting] = field(default_factory=deque)
+    _running: dict[str, tuple[_Waiting, Future[bytes]]] = field(default_factory=dict)
+    _ended: deque[Answered] = field(default_factory=deque)
+    _seen: set[str] = field(default_factory=set)
+    _looked_s: float = 0.0
+    _alone_s: float | None = None  # since when nobody has been there to call
+
+    @property
+    def lanes(self) -> int:
+        """How many calls are answered side by side."""
+        return max(1, len(self._owners))
+
+    @property
+    def owner(self) -> GpuOwner | None:
+        """What the first of the processes that measure says of its GPU; None where none does."""
+        return next(iter(self._owners.values()), None)
+
+    def open(self) -> GpuOwner | None:
+        """Ask the processes that are there what GPU they own; return what those that measure have, None without any.
+
+        Where none answers well, ``failure`` says why.
+        """
+        names = sorted(self._names())
+        for name in names if self.cluster.is_addressed else names[:1]:
+            self._ask(name)
+        found: dict[str, GpuOwner | None] = {}
+        while self._asked:
+            wait([future for future, _ in self._asked.values()], _WAIT_S, FIRST_COMPLETED)
+            found.update(self._told())
+        chosen = owners_of(found, self.target)
+        self._kind, self._looked_s = chosen.kind, self.clock()
+        self.notes.extend(chosen.notes)
+        self._owners = {name: owner for name in chosen.names if (owner := found[name]) is not None}
+        if (owner := self.owner) is not None and not self.cluster.is_addressed:
+            self._owners = dict.fromkeys(names, owner)
+        return self.owner
+
+    def put(self, number: int, call: Call) -> None:
+        """Hand a call over.
+
+        Raises:
+            UsageError: something in it cannot travel.
+        """
+        self._waiting.append(_Waiting(number, call.subject, travelling(call)))
+        self._hand_out()
+
+    def take(self) -> Answered:
+        """Wait for the next call that is answered; one that cannot be has its error for a result."""
+        while not self._ended:
+            self._look()
+            self._hand_out()
+            self._give_up()
+            futures = [future for _, future in self._running.values()] + [future for future, _ in self._asked.values()]
+            if futures:
+                wait(futures, _WAIT_S, FIRST_COMPLETED)
+            elif not self._ended:
+                assert self._waiting, "there is nothing to take"
+                time.sleep(_WAIT_S)  # for a process that is started again
+            self._collect()
+        return self._ended.popleft()
+
+    def close(self) -> None:
+        """Forget what has not begun; nothing is waited for."""
+        for future in [future for _, future in self._running.values()] + [future for future, _ in self._asked.values()]:
+            future.cancel()
+        for forgotten in (self._running, self._asked, self._waiting):
+            forgotten.clear()
+
+    def _names(self) -> frozenset[str]:
+        try:
+            return self.cluster.names()
+        except KernellabError as exc:
+            self.failure = self.failure or exc
+            return frozenset()
+
+    def _ask(self, name: str) -> None:
+        self._seen.add(name)
+        try:
+            future = self.cluster.submit(name, travelling(self.question))
+        except Exception as exc:  # noqa: BLE001 - an executor that is closed says it in its own way
+            self.failure = self.failure or WorkerError(f"{name} takes no calls ({_told_by(exc)}).")
+            return
+        if isinstance(future, Future):
+            self._asked[name] = future, self.clock()
+        else:
+            self.failure = self.failure or WorkerError(f"{name} returned a {type(future).__name__} and no future.")
+
+    def _told(self) -> dict[str, GpuOwner | None]:
+        """Return what processes have said of themselves since; of one that fails or says nothing in time, None."""
+        found: dict[str, GpuOwner | None] = {}
+        for name, (future, since_s) in list(self._asked.items()):
+            if not future.done() and self.clock() - since_s < self.limit_s:
+                continue
+            del self._asked[name]
+            answer = _result(future) if future.done() else WorkerError(f"{name} said nothing for {self.limit_s:g} s")
+            found[name] = answer if isinstance(answer, GpuOwner) else None
+            if isinstance(answer, KernellabError):
+                self.failure = self.failure or answer
+                self.notes.append(f"{name} measures nothing: {first_line(answer.message)}")
+        return found
+
+    def _hand_out(self) -> None:
+        for name in [name for name in self._owners if name not in self._running]:
+            waiting = next((each for each in self._waiting if self._may_take(name, each)), None)
+            if waiting is None:
+                continue
+            self._waiting.remove(waiting)
+            try:
+                self._running[name] = waiting, self.cluster.submit(name, waiting.data)
+            except Exception as exc:  # noqa: BLE001 - an executor that is closed says it in its own way
+                self._lose(name, waiting, exc)
+
+    def _may_take(self, name: str, waiting: _Waiting) -> bool:
+        return not self.cluster.is_addressed or name not in waiting.lost_by
+
+    def _collect(self) -> None:
+        for name, (waiting, future) in list(self._running.items()):
+            if not future.done():
+                continue
+            del self._running[name]
+            error = _error_of(future)
+            if error is not None:
+                self._lose(name, waiting, error)
+                continue
+            answer = answer_of(future.result())
+            if isinstance(answer, Declined) and waiting.declined < _DECLINED_AT_MOST:
+                waiting.declined += 1
+                self._waiting.append(waiting)
+            elif isinstance(answer, Declined):
+                text = f"{waiting.subject} met no process with {self._kind}; the last one has {answer.kind}."
+                self._ended.append(Answered(waiting.number, WorkerError(text), name))
+            else:
+                self._ended.append(Answered(waiting.number, answer, name))
+
+    def _look(self) -> None:
+        """See who has come and who has gone, once a second."""
+        for name, owner in self._told().items():
+            self._join(name, owner)
+        now_s = self.clock()
+        if not self.cluster.is_addressed or now_s - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now_s
+        names = self._names()
+        for name in [name for name in self._asked if name not in names]:
+            del self._asked[name]
+        for name in [name for name in self._owners if name not in names]:
+            waiting, future = self._running.get(name, (None, None))
+            if waiting is None or future is None:
+                del self._owners[name]
+            elif not future.done():  # else it is collected: it may have answered before it went
+                del self._running[name]
+                future.cancel()
+                self._lose(name, waiting, None)
+        self._seen &= names
+        for name in sorted(names - self._seen):
+            self._ask(name)
+
+    def _join(self, name: str, owner: GpuOwner | None) -> None:
+        if owner is None:
+            return
+        if owner.kind == self._kind and owner.gpu not in {each.gpu for each in self._owners.values()}:
+            self._owners[name] = owner
+        else:
+            self.notes.append(
+                f"{name} came later with {owner.kind} and measures nothing: it is not another GPU like these"
+            )
+
+    def _lose(self, name: str, waiting: _Waiting, exc: BaseException | None) -> None:
+        """Let a call wait for another process, unless it has lost two."""
+        if self.cluster.is_addressed:
+            self._owners.pop(name, None)
+            self._seen.discard(name)  # if it is there after all, it will be asked again
+        waiting.lost_by.append(name)
+        if len(waiting.lost_by) < _TRIES:
+            why = "" if exc is None else f" ({_told_by(exc)})"
+            self.notes.append(f"{waiting.subject} lost {name}{why} and went elsewhere")
+            self._waiting.appendleft(waiting)
+            return
+        reason = "they are gone" if exc is None else _told_by(exc)
+        lost = " and ".join(dict.fromkeys(waiting.lost_by))
+        text = f"{waiting.subject} was lost twice, by {lost}: {reason}."
+        self._ended.append(Answered(waiting.number, WorkerDied(text), name))
+
+    def _give_up(self) -> None:
+        """Answer what waits in vain: nobody is there that could take it, nor comes in time."""
+        if (
+            self._running
+            or self._asked
+            or not self._waiting
+            or any(self._may_take(name, each) for name in self._owners for each in self._waiting)
+        ):
+            self._alone_s = None
+            return
+        now_s = self.clock()
+        self._alone_s = now_s if self._alone_s is None else self._alone_s
+        if self.cluster.is_addressed and now_s - self._alone_s < _RESTART_S:
+            return
+        for waiting in self._waiting:
+            lost = f" after {waiting.lost_by[-1]} was lost" if waiting.lost_by else ""
+            text = f"{waiting.subject} found no process with {self._kind or 'a GPU'}{lost}."
+            self._ended.append(Answered(waiting.number, WorkerDied(text)))
+        self._waiting.clear()
+
+
+def _error_of(future: Future[bytes]) -> BaseException | None:
+    """Return what a call ended with that was no answer."""
+    return CancelledError() if future.cancelled() else future.exception()
+
+
+def _result(future: Future[bytes]) -> Any:
+    """Return what a process answered, or the error; one that lacks a module is told what to install."""
+    exc = _error_of(future)
+    if exc is None:
+        data = future.result()
+        return answer_of(data) if isinstance(data, bytes) else WorkerError(f"it answered {data!r}")
+    if isinstance(exc, ImportError) or getattr(exc, "ename", "") in {"ModuleNotFoundError", "ImportError"}:
+        return WorkerError(f"it cannot import what it needs ({exc}): install kernellab there")
+    return WorkerError(_told_by(exc))
+
+
+def _told_by(exc: BaseException) -> str:
+    return f"{type(exc).__name__}: {first_line(exc)}" if str(exc) else type(exc).__name__

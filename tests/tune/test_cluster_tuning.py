@@ -1,0 +1,166 @@
+"""Whole tunings in processes of an executor that count as owners of a GPU: see `tests.cluster.cpu_device`."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import kernellab
+from kernellab.errors import LaunchError, UsageError
+from kernellab.measure.launches import Launches
+from kernellab.tune.autotune import elsewhere_of, environment_of, tune_and_launch
+from kernellab.tune.cluster_tuning import packed_arguments, unpacked_arguments
+from kernellab.tune.result import Tuning
+from kernellab.tune.tuning import Options
+from tests.cluster.cpu_device import MODEL, cpu_environment, dying_environment
+from tests.labs import shared_lab
+
+X, OUT = torch.arange(300, dtype=torch.float32), torch.zeros(300)
+
+
+@pytest.fixture
+def lab() -> Iterator[kernellab.Lab]:
+    with shared_lab("cuda:90", ":memory:") as lab:
+        yield lab
+
+
+@triton.jit
+def twice(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
+
+
+def grid(meta: dict[str, Any]) -> tuple[int, ...]:
+    return (triton.cdiv(300, meta["BLOCK"]),)
+
+
+def measured(
+    lab: kernellab.Lab, executor: Any, *blocks: int, opened: Callable[[], Any] = cpu_environment, **more: Any
+) -> Tuning:
+    """Tune as `Lab.tune` does, but for who counts as the owner of a GPU."""
+    options = Options([triton.Config({"BLOCK": block}) for block in blocks], executor=executor, **more)
+    return tune_and_launch(lab.launches, lab.kernels, lab.bind(twice), grid, (X, OUT, 300), {}, options, opened)
+
+
+def _no_bench(launches: Launches, timeout_s: float, device: int | None) -> Any:
+    raise AssertionError("nothing is to be timed")
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as executor:
+        yield executor
+
+
+def test_rows_are_measured_elsewhere_and_enter_the_store_here(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
+    tuning = measured(lab, threads, 64, 128)
+    assert list(tuning.frame.status) == ["ok", "ok"]
+    assert tuning.frame.time_ms.min() > 0
+    assert tuning.best.kwargs in ({"BLOCK": 64}, {"BLOCK": 128})
+    assert tuning.provenance["device"] == MODEL
+    version = lab.kernels.version("twice")
+    rows = lab.kernels.store.history.measurements(version.id)
+    assert {row.measurement.device for row in rows} == {MODEL}
+    assert {row.measurement.key for row in rows} == {tuning.provenance["key"]}
+    assert not OUT.any()
+
+
+def test_what_is_known_here_is_not_measured_again_there(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
+    first = measured(lab, threads, 64, 128)
+    count = len(lab.kernels.store.history.measurements())
+    again = measured(lab, threads, 64, 128)
+    assert again.from_cache
+    assert list(again.frame.time_ms) == list(first.frame.time_ms)
+    assert len(lab.kernels.store.history.measurements()) == count
+    longer = measured(lab, threads, 64, 128, 256)
+    assert list(longer.frame.time_ms[:1]) == list(first.frame.time_ms[:1])
+
+
+def test_an_error_of_the_tuning_is_raised_here(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
+    with pytest.raises(UsageError, match=r"outputs names nothing_ptr, and twice writes out_ptr\."):
+        measured(lab, threads, 64, outputs=("nothing_ptr",))
+
+
+def test_a_lab_with_a_gpu_of_its_own_asks_no_process_for_one(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
+    environment = replace(environment_of(lab.launches, lab.kernels), make_bench=_no_bench)
+    options = Options(executor=threads)
+    assert elsewhere_of(environment, lab.bind(twice), (grid, (X, OUT, 300), {}), options, cpu_environment) is None
+
+
+def test_an_executor_leaves_the_compile_pool_alone(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
+    class Untouched:
+        def start(self) -> None:
+            raise AssertionError("the pool of the lab was started")
+
+    pool, lab.compiler.pool = lab.compiler.pool, Untouched()  # type: ignore[assignment]
+    try:
+        lab.launches.start_workers(compiling=False)
+        with pytest.raises(AssertionError, match="was started"):
+            lab.launches.start_workers()
+        tuning = lab.tune(twice, grid, X, OUT, 300, configs=[triton.Config({"BLOCK": 512})], executor=threads)
+    finally:
+        lab.compiler.pool = pool
+    assert list(tuning.frame.status) == ["not_timed"]
+
+
+def test_views_of_one_memory_travel_as_such() -> None:
+    whole = torch.zeros(8)
+    data = packed_arguments((whole[:4], whole[4:]), {"n": 4})
+    (left, right), meta = unpacked_arguments(data, environment_device())
+    assert meta == {"n": 4}
+    assert left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
+
+
+def environment_device() -> Any:
+    return cpu_environment().device
+
+
+def test_arguments_that_do_not_fit_are_refused_here(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
+    options = Options([triton.Config({"BLOCK": 64})], executor=threads)
+    with pytest.raises(LaunchError):
+        tune_and_launch(lab.launches, lab.kernels, lab.bind(twice), grid, (X, OUT), {}, options, cpu_environment)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """Two workers of dask, each a process of its own."""
+    distributed = pytest.importorskip("distributed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # sockets and loops of dask, as they are closed
+        options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+        with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+            yield client
+        gc.collect()
+
+
+@pytest.mark.slow
+def test_a_worker_of_dask_tunes_and_another_one_takes_over_where_it_dies(
+    lab: kernellab.Lab, client: Any, tmp_path: Path
+) -> None:
+    before = set(client.nthreads())
+    tuning = measured(lab, client, 64, opened=partial(dying_environment, tmp_path / "died"))
+    assert list(tuning.frame.status) == ["ok"]
+    assert tuning.provenance["device"] == MODEL
+    (lost,) = [note for note in tuning.notes if "and went elsewhere" in note]
+    (by,) = [note for note in tuning.notes if note.startswith("measured by")]
+    assert any(f"lost {name} " in lost for name in before)
+    assert by.removeprefix("measured by ") not in lost
+    assert measured(lab, client, 64).from_cache
+
+
+@pytest.mark.slow
+def test_workers_of_dask_without_a_gpu_compile(lab: kernellab.Lab, client: Any) -> None:
+    configs = [triton.Config({"BLOCK": block}) for block in (63, 64)]
+    tuning = lab.tune(twice, grid, X, OUT, 300, configs=configs, executor=client)
+    assert list(tuning.frame.status) == ["compile_error", "not_timed"]
