@@ -39,6 +39,7 @@ from kernellab._triton.launcher.chain import (
 from kernellab._triton.launcher.launcher import Launcher, Switch
 from kernellab._triton.objects import jit_function
 from kernellab._triton.specialize import gluon_source, run_keywords
+from kernellab._triton.tracing import traced_on_grid
 from kernellab.errors import CannotRun, CompileError, LaunchError
 
 # What Triton counts, and in which units.
@@ -98,6 +99,9 @@ def _on_grid(kernel: Any, grid: Any) -> Any:
         return MethodType(kernel.front, grid)
     except TypeError:  # of None there are no methods; the launch says what is wrong with it
         return partial(kernel.front, grid)
+
+
+_on_grid._torchdynamo_inline = traced_on_grid  # type: ignore[attr-defined]  # where dynamo looks for a stand-in
 
 
 class BoundKernel(JITFunction):  # type: ignore[misc]

@@ -30,6 +30,7 @@ from kernellab.capture.tape import (
     mapped,
     with_refs,
 )
+from kernellab.capture.tracing import is_cloned, launch_functional_in_dynamo, launch_in_dynamo, share_memory
 from kernellab.capture.tuned_launch import grid_for
 from kernellab.errors import UsageError
 from kernellab.registry import Registry
@@ -47,6 +48,7 @@ def graph_of(tape: Tape, table: SideTable) -> torch.fx.GraphModule:
         nodes[index] = _described(graph.placeholder(tape.values[index].name), tape.values[index])
     if tape.launches:
         root.add_module(SIDE_TABLE, table)
+        table.launched |= {(step.use.kernel_id, step.use.constants_id) for step in tape.launches if step.use}
     for index, tensor in tape.constants:
         name = tape.values[index].name
         root.register_buffer(name, tensor)
@@ -140,13 +142,16 @@ def _fresh(graph: torch.fx.Graph, wanted: str, node: torch.fx.Node) -> str:
 class SideTable(torch.nn.Module):
     """The kernels and constant arguments that the ids of a graph's launches stand for.
 
-    ``kernels`` gives what was launched by id: for an autotuned kernel, the function under the tuner.
+    ``kernels`` gives what was launched by id: for an autotuned kernel, the function under the tuner. ``launched`` are
+    the ids of the launches of its graph; ``constants``, by id, are filled where dynamo reads the graph.
     """
 
     def __init__(self, registry: Registry, kernels: Mapping[int, Any]) -> None:
         super().__init__()
         self.registry = registry
         self.kernels = dict(kernels)
+        self.launched: set[tuple[int, int]] = set()
+        self.constants: dict[int, dict[str, Any]] = {}
         self._captures: dict[int, Any] = {}
 
     def kernel(self, number: int) -> Any:
@@ -191,10 +196,14 @@ def launch_functional(
     changed: Sequence[torch.Tensor],
 ) -> tuple[torch.Tensor, ...]:
     """Launch a kernel on copies of ``changed``, and of all arguments in their memory; return those copies."""
-    copies = [layout_copy(tensor) for tensor in changed]
+    copies = [tensor.clone() if is_cloned(tensor) else layout_copy(tensor) for tensor in changed]
     pairs = list(zip(changed, copies, strict=True))
     launch(table, kernel_id, constants_id, grid, {name: _moved(value, pairs) for name, value in arguments.items()})
     return tuple(copies)
+
+
+launch._torchdynamo_inline = launch_in_dynamo  # type: ignore[attr-defined]
+launch_functional._torchdynamo_inline = launch_functional_in_dynamo  # type: ignore[attr-defined]
 
 
 def window(
@@ -271,7 +280,7 @@ def _part_moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) 
     if not isinstance(value, torch.Tensor):
         return value
     for old, new in pairs:
-        if value.untyped_storage().data_ptr() == old.untyped_storage().data_ptr():
+        if share_memory(value, old):
             begin = int(old.storage_offset()) * old.element_size() // value.element_size()
             return window(new, value.shape, value.stride(), int(value.storage_offset()) - begin, value.dtype)
     return value

@@ -148,6 +148,7 @@ def head_line(layout: ArgumentLayout) -> str:
 def _guards(layout: ArgumentLayout) -> list[str]:
     doubts = [
         "_kl_switch.slow",
+        "_kl_modes()",  # a tracer may follow this launch
         "_kl_rest",
         "_kl_kernel.pre_run_hooks",
         "_kl_drivers._active is not _kl_driver",

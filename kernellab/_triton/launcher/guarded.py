@@ -127,6 +127,7 @@ def _surroundings(layout: ArgumentLayout, found: Circumstances) -> list[str]:
     ]
     return [
         "not _kl_switch.slow",
+        "not _kl_modes()",
         "not _kl_rest",
         *options,
         "not _kl_kernel.pre_run_hooks",

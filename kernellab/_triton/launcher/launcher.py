@@ -46,6 +46,7 @@ from kernellab._triton.launcher.code import (
 )
 from kernellab._triton.launcher.guarded import KNOB_GROUPS, Circumstances, can_guard, features_in, guarded_source
 from kernellab._triton.objects import by_position
+from kernellab._triton.tracing import is_traced, traced_launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ def scope_of(chain: Chain, **own: Any) -> dict[str, Any]:
         "_kl_len": len,
         "_kl_map": map,
         "_kl_callable": callable,
+        "_kl_modes": torch._C._len_torch_dispatch_stack,
     }
 
 
@@ -192,6 +194,8 @@ class Launcher:
         __tracebackhide__ = True
         if not _OF_RUN.isdisjoint(meta):
             args, meta = by_position(self.kernel, args, meta, _OF_RUN)
+        if is_traced(args, meta):
+            return traced_launch(self.kernel, args, grid, meta)
         handle = self.kernel.run(*args, grid=grid, warmup=False, **meta)
         chain = chain_of(self.kernel)
         if chain is not None and not self.switch.slow and not chain.function.pre_run_hooks:
@@ -210,6 +214,8 @@ class Launcher:
         if error is not None:
             shown = self.kernel.runtime.launch_error(chain.function, args, meta, error)
             raise shown from (None if shown is error else error)
+        if is_traced(args, meta):
+            return traced_launch(self.kernel, args, grid, meta)
         if key is None:
             other = self._other(chain, values)
             if other is not None:

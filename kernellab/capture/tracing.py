@@ -1,0 +1,90 @@
+"""The launches of a program's graph where torch traces through that: `torch.compile`, `make_fx`, `torch.export`.
+
+A launch is that of the bound kernel, which knows tracers (see `kernellab._triton.tracing`). dynamo reads code and does
+not run it, so it cannot look into the side table; what stands here is what it reads in place of the two functions that
+the graph calls.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from kernellab._triton.tracing import is_traced
+
+
+def launch_in_dynamo(
+    table: Any, kernel_id: int, constants_id: int, grid: tuple[int, int, int], arguments: dict[str, Any]
+) -> None:
+    """Stand for `kernellab.capture.graph.launch`."""
+    _bring_up_to_date(table)
+    table.kernels[kernel_id][grid](**arguments, **table.constants[constants_id])
+
+
+def launch_functional_in_dynamo(
+    table: Any,
+    kernel_id: int,
+    constants_id: int,
+    grid: tuple[int, int, int],
+    arguments: dict[str, Any],
+    changed: list[torch.Tensor],
+) -> Any:
+    """Stand for `kernellab.capture.graph.launch_functional`."""
+    return _functional_in_graph(_number_of(table), kernel_id, constants_id, grid, arguments, changed)
+
+
+def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors lie in one storage; tensors without contents have no addresses that would tell."""
+    if one is other:
+        return True
+    if is_traced((one, other), {}):
+        return bool(torch._C._is_alias_of(one, other))  # type: ignore[attr-defined]
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+
+
+def is_cloned(tensor: torch.Tensor) -> bool:
+    """Tell whether a copy is made by ``clone``: where torch traces, whose functionalisation knows no views of copies.
+
+    It keeps the strides where no elements share a place and none lies between them.
+    """
+    return is_traced((tensor,), {}) and torch.ops.aten.is_non_overlapping_and_dense(tensor)
+
+
+def _bring_up_to_date(table: Any) -> None:
+    """Put all kernels as they were recorded, and their constants, into plain dictionaries, which dynamo then reads."""
+    for kernel_id, constants_id in table.launched:
+        table.kernel(kernel_id)
+        table.constants[constants_id] = table.registry.constants(constants_id)
+
+
+def _number_of(table: Any) -> int:
+    """Return the number of a side table in that of torch, which does not keep it alive."""
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+    torch.compiler.allow_in_graph(_functional_in_graph)  # type: ignore[no-untyped-call]
+    return int(kernel_side_table.add_constant_args({"table": weakref.ref(table)}))
+
+
+def _functional_in_graph(
+    number: int,
+    kernel_id: int,
+    constants_id: int,
+    grid: tuple[int, int, int],
+    arguments: Mapping[str, Any],
+    changed: Sequence[torch.Tensor],
+) -> Any:
+    """Launch a kernel on copies: a node of dynamo's graph, which torch traces through later on."""
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+    from kernellab.capture.graph import launch_functional
+
+    table = kernel_side_table.get_constant_args(number)["table"]()
+    return launch_functional(table, kernel_id, constants_id, grid, arguments, changed)
+
+
+# An attribute that dynamo looks for: it calls the function while it traces, and takes the result for a constant.
+_bring_up_to_date._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_number_of._dynamo_marked_constant = True  # type: ignore[attr-defined]

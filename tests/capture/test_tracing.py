@@ -1,0 +1,236 @@
+"""Launches of bound kernels and of programs under torch's tracers: the nodes of `wrap_triton`, and equal results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from torch._higher_order_ops import triton_kernel_wrap
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import kernellab
+from tests import samples
+
+# torch warns of its own code where it copies an exported program, and where Inductor is imported.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),
+]
+
+MUTATION = triton_kernel_wrap.triton_kernel_wrapper_mutation
+FUNCTIONAL = triton_kernel_wrap.triton_kernel_wrapper_functional
+MODES = ("real", "fake", "symbolic")
+
+Function = Callable[..., Any]
+
+
+def launches(module: Any, target: Any) -> list[dict[str, Any]]:
+    """Return what a graph gives to the launches in it, without the numbers of its constants."""
+    nodes = [node for node in module.graph.nodes if node.target is target]
+    kept = ("kernel_idx", "grid", "kwargs", "tensors_to_clone")
+    return [{name: str(node.kwargs[name]) for name in kept if name in node.kwargs} for node in nodes]
+
+
+def scaled_by(kernel: Any) -> Function:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        kernel[(1,)](x, out, x.numel(), BLOCK=128)
+        return out * 2
+
+    return function
+
+
+def tuned_by(kernel: Any) -> Function:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        out, n = torch.empty_like(x), x.numel()
+        kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
+        return out * 2
+
+    return function
+
+
+def recompiled(function: Function, backend: str = "aot_eager", **options: Any) -> Function:
+    torch._dynamo.reset()
+    compiled: Function = torch.compile(function, fullgraph=True, backend=backend, **options)
+    return compiled
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_bound_kernel_is_traced_to_the_node_of_wrap_triton(lab: kernellab.Lab, mode: str) -> None:
+    kernel, x = lab.bind(samples.scale_kernel), torch.arange(100.0)
+    own = scaled_by(kernel)
+    wanted = own(x)
+    own(x)  # a known launch is no less traced than a new one
+    module = make_fx(own, tracing_mode=mode)(x)
+    wrapped = make_fx(scaled_by(torch.library.wrap_triton(kernel)), tracing_mode=mode)(x)
+    assert launches(module, MUTATION) == launches(wrapped, MUTATION)
+    assert len(launches(module, MUTATION)) == 1
+    torch.testing.assert_close(module(x), wanted)
+
+
+def test_functionalisation_sees_what_a_launch_changes_and_nothing_else(lab: kernellab.Lab) -> None:
+    kernel, x = lab.bind(samples.scale_kernel), torch.arange(100.0)
+    module = make_fx(torch.func.functionalize(scaled_by(kernel)))(x)
+    (found,) = launches(module, FUNCTIONAL)
+    assert found["tensors_to_clone"] == "['out_ptr']"
+    assert not launches(module, MUTATION)
+    torch.testing.assert_close(module(x), scaled_by(kernel)(x))
+
+
+def test_heuristics_and_configs_are_traced_for_sizes_that_are_symbols(lab: kernellab.Lab) -> None:
+    function, x = tuned_by(lab.bind(samples.tuned_kernel)), torch.arange(300.0)
+    module = make_fx(function, tracing_mode="symbolic")(x)
+    (found,) = launches(module, MUTATION)
+    assert found["grid"].count("floordiv") == 2, "one grid for each config"
+    torch.testing.assert_close(module(x), function(x))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_takes_a_bound_kernel(lab: kernellab.Lab, strict: bool) -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return function(x)
+
+    function, x = scaled_by(lab.bind(samples.scale_kernel)), torch.arange(100.0)
+    exported = torch.export.export(Scaled(), (x,), strict=strict)
+    assert len(launches(exported.graph_module, MUTATION)) == 1
+    torch.testing.assert_close(exported.module()(x), function(x))
+    if not strict:
+        functional = exported.run_decompositions()
+        assert len(launches(functional.graph_module, FUNCTIONAL)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_compiled_functions_launch_bound_kernels_in_one_graph(lab: kernellab.Lab, backend: str) -> None:
+    x = torch.arange(300.0)
+    for function in (scaled_by(lab.bind(samples.scale_kernel)), tuned_by(lab.bind(samples.tuned_kernel))):
+        torch.testing.assert_close(recompiled(function, backend)(x[:100]), function(x[:100]))
+
+
+def test_a_compiled_function_takes_other_sizes(lab: kernellab.Lab) -> None:
+    function = tuned_by(lab.bind(samples.tuned_kernel))
+    compiled = recompiled(function, dynamic=True)
+    for size in (300, 128, 77):
+        x = torch.arange(float(size))
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_a_mutated_input_is_hidden_from_autograd(lab: kernellab.Lab) -> None:
+    kernel = lab.bind(samples.scale_kernel)
+
+    def function(x: torch.Tensor, weight: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
+        kernel[(1,)](x, scratch, x.numel(), BLOCK=128)
+        return (scratch * weight).sum()
+
+    x, weight, scratch = torch.arange(100.0), torch.ones(100, requires_grad=True), torch.zeros(100)
+    recompiled(function)(x, weight, scratch).backward()
+    torch.testing.assert_close(scratch, 3 * x + 3)
+    torch.testing.assert_close(weight.grad, scratch)
+
+
+def test_tuples_are_traced_to_an_opaque_operator(lab: kernellab.Lab) -> None:
+    pair = lab.bind(samples.sum_of_pair)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(64)
+        pair[(1,)]((x, x[64:]), out, BLOCK=64)
+        return out
+
+    x = torch.arange(128.0)
+    module = make_fx(function, tracing_mode="fake")(x)
+    assert [node.target for node in module.graph.nodes].count(torch.ops.kernellab.launch.default) == 1
+    torch.testing.assert_close(module(x), x[:64] + x[64:])
+    torch.testing.assert_close(recompiled(function)(x), x[:64] + x[64:])
+
+
+def chained(lab: kernellab.Lab) -> Any:
+    """Return a program that changes a part of its input, with options and a function among its constants."""
+    scale, apply = lab.bind(samples.scale_kernel), lab.bind(samples.apply_kernel)
+    x = torch.arange(64.0)
+    with lab.capture() as program:
+        out = torch.empty_like(x)
+        scale[(1,)](x, out, x.numel(), BLOCK=64, num_warps=2)
+        squares = torch.empty_like(x)
+        apply[(1,)](out, squares, samples.squared, tl.float32, BLOCK=64)
+        scale[(1,)](squares, x[32:], 32, BLOCK=32)
+    return program
+
+
+def same_as(graph: Any, traced: Any) -> None:
+    """Run both on fresh inputs; outputs and inputs must agree afterwards."""
+    one, other = torch.linspace(0, 1, 64), torch.linspace(0, 1, 64)
+    wanted, found = graph(one), traced(other)
+    assert list(found) == list(wanted)
+    for name, tensor in wanted.items():
+        torch.testing.assert_close(found[name], tensor)
+    torch.testing.assert_close(other, one)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_graph_of_a_program_is_traced(lab: kernellab.Lab, mode: str) -> None:
+    program = chained(lab)
+    for graph in (program.graph, program.functionalise().graph):
+        module = make_fx(graph, tracing_mode=mode)(torch.zeros(64))
+        assert len(launches(module, MUTATION)) == 3
+        same_as(graph, module)
+
+
+def test_the_graph_of_a_program_is_functionalised_and_exported(lab: kernellab.Lab) -> None:
+    program = chained(lab)
+    for graph in (program.graph, program.functionalise().graph):
+        module = make_fx(torch.func.functionalize(graph))(torch.zeros(64))
+        assert len(launches(module, FUNCTIONAL)) == 3
+        same_as(graph, module)
+        same_as(graph, torch.export.export(graph, (torch.zeros(64),)).run_decompositions().module())
+
+
+@pytest.mark.parametrize("is_functional", [False, True])
+def test_the_graph_of_a_program_is_compiled_in_one_graph(lab: kernellab.Lab, is_functional: bool) -> None:
+    program = chained(lab)
+    graph = (program.functionalise() if is_functional else program).graph
+    same_as(graph, recompiled(graph))
+
+
+@pytest.mark.gpu
+def test_dynamo_gives_a_bound_kernel_the_node_that_it_gives_a_plain_one() -> None:
+    graphs: list[Any] = []
+
+    def kept(module: Any, example: Any) -> Any:
+        graphs.append(module)
+        return module.forward
+
+    x = torch.arange(100.0, device="cuda")
+    with kernellab.Lab(store=":memory:") as lab:
+        bound = lab.bind(samples.scale_kernel)
+        for kernel in (bound, samples.scale_kernel, torch.library.wrap_triton(samples.scale_kernel)):
+            torch._dynamo.reset()
+            torch.compile(scaled_by(kernel), fullgraph=True, backend=kept)(x)
+        own, plain, wrapped = ([{**each, "kernel_idx": ""} for each in launches(g, MUTATION)] for g in graphs)
+        assert own == plain == wrapped
+        assert len(own) == 1
+        torch.testing.assert_close(recompiled(scaled_by(bound), "inductor")(x), scaled_by(bound)(x))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("is_functional", [False, True])
+def test_inductor_compiles_the_graph_of_a_program_on_a_gpu(is_functional: bool) -> None:
+    with kernellab.Lab(store=":memory:") as lab:
+        tuned, scale = lab.bind(samples.tuned_kernel), lab.bind(samples.scale_kernel)
+        x = torch.arange(300.0, device="cuda")
+        with lab.capture() as program:
+            out = torch.empty_like(x)
+            tuned[lambda meta: (triton.cdiv(300, meta["BLOCK"]),)](x, out, 300)
+            scale[(1,)](out, x[128:], 128, BLOCK=128, num_warps=2)
+            result = out.exp() + x
+        assert result.shape == x.shape
+        graph = (program.functionalise() if is_functional else program).graph
+        one, other = torch.linspace(0, 1, 300, device="cuda"), torch.linspace(0, 1, 300, device="cuda")
+        wanted, found = graph(one), recompiled(graph, "inductor")(other)
+        for name, tensor in wanted.items():
+            torch.testing.assert_close(found[name], tensor)
+        torch.testing.assert_close(other, one)
