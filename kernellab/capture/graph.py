@@ -30,13 +30,18 @@ from kernellab.capture.tape import (
     mapped,
     with_refs,
 )
-from kernellab.capture.tracing import is_cloned, launch_functional_in_dynamo, launch_in_dynamo, share_memory
+from kernellab.capture.tracing import (
+    LaunchGrid,
+    is_cloned,
+    launch_functional_in_dynamo,
+    launch_in_dynamo,
+    share_memory,
+)
 from kernellab.capture.tuned_launch import grid_for
 from kernellab.errors import UsageError
 from kernellab.registry import Registry
 
 SIDE_TABLE = "side_table"
-LaunchGrid = tuple[int, int, int] | tuple[tuple[int, tuple[int, int, int]], ...]
 
 
 def graph_of(tape: Tape, table: SideTable) -> torch.fx.GraphModule:
@@ -48,7 +53,7 @@ def graph_of(tape: Tape, table: SideTable) -> torch.fx.GraphModule:
         nodes[index] = _described(graph.placeholder(tape.values[index].name), tape.values[index])
     if tape.launches:
         root.add_module(SIDE_TABLE, table)
-        table.launched |= {(step.use.kernel_id, step.use.constants_id) for step in tape.launches if step.use}
+        table.launched |= {(step.use.kernel_id, *_constants_and_grid(step.use)) for step in tape.launches if step.use}
     for index, tensor in tape.constants:
         name = tape.values[index].name
         root.register_buffer(name, tensor)
@@ -143,15 +148,17 @@ class SideTable(torch.nn.Module):
     """The kernels and constant arguments that the ids of a graph's launches stand for.
 
     ``kernels`` gives what was launched by id: for an autotuned kernel, the function under the tuner. ``launched`` are
-    the ids of the launches of its graph; ``constants``, by id, are filled where dynamo reads the graph.
+    the ids and grids of the launches of its graph; ``constants`` and ``tuned``, autotuned kernels by their ids, are
+    filled where dynamo reads the graph.
     """
 
     def __init__(self, registry: Registry, kernels: Mapping[int, Any]) -> None:
         super().__init__()
         self.registry = registry
         self.kernels = dict(kernels)
-        self.launched: set[tuple[int, int]] = set()
+        self.launched: set[tuple[int, int, Any]] = set()
         self.constants: dict[int, dict[str, Any]] = {}
+        self.tuned: dict[int, Any] = {}
         self._captures: dict[int, Any] = {}
 
     def kernel(self, number: int) -> Any:

@@ -14,21 +14,29 @@ from typing import Any
 import torch
 
 from kernellab._triton.tracing import is_traced
+from kernellab.capture.tuned_launch import grid_for
+
+LaunchGrid = tuple[int, int, int] | tuple[tuple[int, tuple[int, int, int]], ...]
 
 
 def launch_in_dynamo(
-    table: Any, kernel_id: int, constants_id: int, grid: tuple[int, int, int], arguments: dict[str, Any]
+    table: Any, kernel_id: int, constants_id: int, grid: LaunchGrid, arguments: dict[str, Any]
 ) -> None:
     """Stand for `kernellab.capture.graph.launch`."""
     _bring_up_to_date(table)
-    table.kernels[kernel_id][grid](**arguments, **table.constants[constants_id])
+    constants = table.constants[constants_id]
+    if isinstance(grid[0], int):
+        table.kernels[kernel_id][grid](**arguments, **constants)
+    else:
+        configs = [(table.constants[supplied], each) for supplied, each in grid]
+        table.tuned[kernel_id][grid_for(configs)](**arguments, **constants)
 
 
 def launch_functional_in_dynamo(
     table: Any,
     kernel_id: int,
     constants_id: int,
-    grid: tuple[int, int, int],
+    grid: LaunchGrid,
     arguments: dict[str, Any],
     changed: list[torch.Tensor],
 ) -> Any:
@@ -55,9 +63,13 @@ def is_cloned(tensor: torch.Tensor) -> bool:
 
 def _bring_up_to_date(table: Any) -> None:
     """Put all kernels as they were recorded, and their constants, into plain dictionaries, which dynamo then reads."""
-    for kernel_id, constants_id in table.launched:
-        table.kernel(kernel_id)
+    for kernel_id, constants_id, grid in table.launched:
         table.constants[constants_id] = table.registry.constants(constants_id)
+        if isinstance(grid[0], int):
+            table.kernel(kernel_id)
+            continue
+        table.tuned[kernel_id] = table.registry[kernel_id]
+        table.constants |= {supplied: table.registry.constants(supplied) for supplied, _ in grid}
 
 
 def _number_of(table: Any) -> int:
@@ -72,7 +84,7 @@ def _functional_in_graph(
     number: int,
     kernel_id: int,
     constants_id: int,
-    grid: tuple[int, int, int],
+    grid: LaunchGrid,
     arguments: Mapping[str, Any],
     changed: Sequence[torch.Tensor],
 ) -> Any:

@@ -196,6 +196,21 @@ def test_the_graph_of_a_program_is_compiled_in_one_graph(lab: kernellab.Lab, is_
     same_as(graph, recompiled(graph))
 
 
+def test_a_program_leaves_the_config_of_an_autotuned_kernel_open_where_it_is_traced(lab: kernellab.Lab) -> None:
+    tuned = lab.bind(samples.tuned_kernel)
+    x = torch.arange(64.0)
+    with lab.capture() as program:
+        out = torch.empty_like(x)
+        tuned[lambda meta: (triton.cdiv(64, meta["BLOCK"]),)](x, out, 64)
+    assert out.shape == x.shape
+    for graph in (program.graph, program.functionalise().graph):
+        module = make_fx(graph, tracing_mode="fake")(torch.zeros(64))
+        (found,) = launches(module, MUTATION)
+        assert found["grid"] == "[(1, 1, 1), (1, 1, 1)]", "one for each config"
+        same_as(graph, module)
+        same_as(graph, recompiled(graph))
+
+
 @pytest.mark.gpu
 def test_dynamo_gives_a_bound_kernel_the_node_that_it_gives_a_plain_one() -> None:
     graphs: list[Any] = []
