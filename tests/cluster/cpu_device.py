@@ -42,6 +42,10 @@ def dying_environment(marker: Path) -> Environment:
     return _environment(marker)
 
 
+def no_environment() -> None:
+    """Return that there is no GPU."""
+
+
 def _environment(marker: Path | None = None) -> Environment:
     lab = lab_here()
     plain = device_of(lab.target, has_gpu=False)
