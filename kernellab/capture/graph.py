@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -61,15 +60,23 @@ def graph_of(tape: Tape, table: SideTable) -> torch.fx.GraphModule:
         # Each run has a copy of its own, which its steps may change.
         nodes[index] = _described(graph.call_function(layout_copy, (kept,)), tape.values[index])
     held = graph.create_node("get_attr", SIDE_TABLE) if tape.launches else None
+    descriptors: dict[TapeDescriptor, Any] = {}
     for step in tape.steps:
-        _add(graph, nodes, held, tape, step)
+        _add(graph, nodes, descriptors, held, tape, step)
     graph.output({name: nodes[index] for name, index in zip(tape.output_names, tape.outputs, strict=True)})
     graph.lint()
     return torch.fx.GraphModule(root, graph, class_name="Program")
 
 
-def _add(graph: torch.fx.Graph, nodes: dict[int, Any], table: Any, tape: Tape, step: Step) -> None:
-    node = _called(graph, nodes, table, step)
+def _add(
+    graph: torch.fx.Graph,
+    nodes: dict[int, Any],
+    descriptors: dict[TapeDescriptor, Any],
+    table: Any,
+    tape: Tape,
+    step: Step,
+) -> None:
+    node = _called(graph, nodes, descriptors, table, step)
     node.meta["mutates"] = tuple(tape.values[index].name for index in step.mutated)
     node.meta["place"] = step.place
     if step.use is not None:
@@ -87,13 +94,20 @@ def _add(graph: torch.fx.Graph, nodes: dict[int, Any], table: Any, tape: Tape, s
                 graph.call_function(require_shape, (made, value.layout.shape, step.words))
 
 
-def _called(graph: torch.fx.Graph, nodes: dict[int, Any], table: Any, step: Step) -> torch.fx.Node:
+def _called(
+    graph: torch.fx.Graph, nodes: dict[int, Any], descriptors: dict[TapeDescriptor, Any], table: Any, step: Step
+) -> torch.fx.Node:
     def part_given(part: Any) -> Any:
-        """Return a descriptor or an address as a node of its own, which a graph cannot hold as a value."""
+        """Return a descriptor or an address as a node of its own, which a graph cannot hold as a value.
+
+        One descriptor of several arguments or launches is one node.
+        """
         replaced = with_refs(part, nodes)
         if isinstance(part, TapeDescriptor):
             layout = (part.shape, part.strides, part.block_shape, part.padding)
-            return graph.call_function(descriptor, (replaced.base, *layout))
+            if part not in descriptors:
+                descriptors[part] = graph.call_function(descriptor, (replaced.base, *layout))
+            return descriptors[part]
         if isinstance(part, Addresses):
             return graph.call_function(addressed, (replaced.table, list(replaced.entries)))
         return replaced
@@ -205,7 +219,7 @@ def launch_functional(
     """Launch a kernel on copies of ``changed``, and of all arguments in their memory; return those copies."""
     copies = [tensor.clone() if is_cloned(tensor) else layout_copy(tensor) for tensor in changed]
     pairs = list(zip(changed, copies, strict=True))
-    launch(table, kernel_id, constants_id, grid, {name: _moved(value, pairs) for name, value in arguments.items()})
+    launch(table, kernel_id, constants_id, grid, _moved(dict(arguments), pairs))
     return tuple(copies)
 
 
@@ -276,8 +290,15 @@ def descriptor(
 
 
 def _moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
-    """Return an argument with the memory of each first tensor replaced by that of the second."""
-    return mapped(value, partial(_part_moved, pairs=pairs))
+    """Return arguments with the memory of each first tensor replaced by that of the second; one stays one."""
+    made: dict[int, Any] = {}
+
+    def moved(part: Any) -> Any:
+        if id(part) not in made:
+            made[id(part)] = _part_moved(part, pairs)
+        return made[id(part)]
+
+    return mapped(value, moved)
 
 
 def _part_moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:

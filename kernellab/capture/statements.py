@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,8 @@ class _Writer:
         order = [a for a in plan.allocations if len(a.buffers) > 1]
         taken = {value.name for value in tape.values}
         self.memory = {id(a): _free(f"memory_{number}", taken) for number, a in enumerate(order)}
+        self.descriptors: dict[str, _Shared] = {}  # by their expressions
+        self.descriptors = _shared([self._descriptors(step) for step in tape.steps], taken)
         self.bound: dict[int, list[str]] = {}  # the names that views of a storage have so far
         self.last = {tape.values[_maker(tape, b.first, b.name)].storage: b.last for b in plan.buffers}
 
@@ -85,7 +87,7 @@ class _Writer:
         if name in self.shared and self.buffers[name].first == number:
             yield from self._placed(step, name)
         elif step.operation == LAUNCH:
-            yield from self._launched(step)
+            yield from self._launched(number, step)
         elif step.several:
             targets = [self.tape.values[index].name if index >= 0 else "_" for index in step.results]
             yield f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {self._call(step)}"
@@ -103,6 +105,7 @@ class _Writer:
         gone = [name for s in storages if self.last.get(s) == number for name in self.bound[s]]
         held = (self.shared[name] for name in gone if name in self.shared)
         gone += [self.memory[id(a)] for a in dict.fromkeys(held) if a.last == number]
+        gone += [each.name for each in self.descriptors.values() if each.last == number]
         if gone:
             yield f"del {', '.join(dict.fromkeys(gone))}"
 
@@ -129,14 +132,16 @@ class _Writer:
             arguments = [*map(self._text, step.args), *(f"{n}={self._text(v)}" for n, v in step.kwargs)]
             yield f"torch.ops.{variant}({', '.join([*arguments, f'out={name}'])})"
 
-    def _launched(self, step: Step) -> Iterator[str]:
+    def _launched(self, number: int, step: Step) -> Iterator[str]:
         assert step.use is not None
-        given = {name: self._text(value) for name, value in step.kwargs}
         if step.functional:
             for index, result in zip(step.mutated, step.results, strict=True):
                 old, new = self.tape.values[index], self.tape.values[result]
                 yield f"{new.name} = layout_copy({old.name})"
-            given = {name: self._moved(value, step) for name, value in step.kwargs}
+        for expression, each in self.descriptors.items():
+            if each.first == number:
+                yield f"{each.name} = {expression}"
+        given = {name: self._given(value, step) for name, value in step.kwargs}
         called = self.names.calls[id(step.use)]
         constants = dict(called.constants)
         arguments = {name: given.get(name, constants.get(name, "None")) for name in called.parameters}
@@ -148,8 +153,15 @@ class _Writer:
         passed += [f"{name}={text}" for name, text in options.items()]
         yield f"{called.kernel}[{called.grid or step.use.grid}]({', '.join(passed)})"
 
-    def _moved(self, value: Any, step: Step) -> str:
-        """Return an argument of a functional launch: where its memory is copied, as a view of the copy."""
+    def _descriptors(self, step: Step) -> list[str]:
+        """Return the expressions of the descriptors that a step takes."""
+        found = members_of([value for _, value in step.kwargs])
+        return [self._given(value, step) for value in found if isinstance(value, TapeDescriptor)]
+
+    def _given(self, value: Any, step: Step) -> str:
+        """Return an argument of a launch; of a functional one, where its memory is copied, as a view of the copy."""
+        if not step.functional:
+            return self._text(value)
         pairs = {self.tape.values[old].storage: (old, new) for old, new in zip(step.mutated, step.results, strict=True)}
 
         def named(ref: Ref) -> str:
@@ -188,7 +200,8 @@ class _Writer:
         if isinstance(value, TapeDescriptor):
             layout = ", ".join(map(repr, map(list, (value.shape, value.strides, value.block_shape))))
             padding = "" if value.padding == "zero" else f", padding={value.padding!r}"
-            return f"TensorDescriptor({self._text(value.base, named)}, {layout}{padding})"
+            expression = f"TensorDescriptor({self._text(value.base, named)}, {layout}{padding})"
+            return self.descriptors[expression].name if expression in self.descriptors else expression
         if isinstance(value, Addresses):
             return f"addressed({self._text(value.table, named)}, {self._text(list(value.entries), named)})"
         if isinstance(value, tuple):
@@ -214,6 +227,28 @@ class _Writer:
 
     def _layout(self, name: str) -> TensorLayout:
         return next(value.layout for value in self.tape.values if value.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """A descriptor of several arguments: its name, and the first and the last step that take it."""
+
+    name: str
+    first: int
+    last: int
+
+
+def _shared(expressions: Sequence[Sequence[str]], taken: set[str]) -> dict[str, _Shared]:
+    """Return the descriptors that are taken more than once, by their expressions; these are given by step."""
+    found: dict[str, list[int]] = {}
+    for number, each in enumerate(expressions):
+        for expression in each:
+            found.setdefault(expression, []).append(number)
+    several = {expression: steps for expression, steps in found.items() if len(steps) > 1}
+    return {
+        expression: _Shared(_free(f"descriptor_{i}", taken), steps[0], steps[-1])
+        for i, (expression, steps) in enumerate(several.items())
+    }
 
 
 def _window(new: str, layout: TensorLayout, old: TensorLayout) -> str:
