@@ -138,10 +138,19 @@ def _constants_and_grid(use: KernelUse) -> tuple[int, Any]:
 
 
 def operation_named(name: str) -> Any:
-    """Return the operation of torch that ``aten.mm.default`` names."""
+    """Return the operation of torch that ``aten.mm.default`` names.
+
+    Raises:
+        UsageError: nothing of that name is registered any more.
+    """
     found: Any = torch.ops
-    for part in name.split("."):
-        found = getattr(found, part)
+    try:
+        for part in name.split("."):
+            found = getattr(found, part)
+    except AttributeError as exc:
+        raise UsageError(
+            f"The program calls {name}, an operator that is not registered any more; define it again."
+        ) from exc
     return found
 
 

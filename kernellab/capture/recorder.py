@@ -32,6 +32,7 @@ from kernellab.capture.torch_calls import (
     SeenMemory,
     given_for,
     has_open_shape,
+    is_of_torch,
     layout_of,
     tensors_in,
     version_of,
@@ -120,6 +121,9 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._constant(args[0])
             return func(*args, **kwargs)
         with self._working():
+            if not is_of_torch(str(func)):  # torch has counted the writes of an operator in Python already
+                written = [t for each in written_in(func, args, kwargs) for t in tensors_in(each)]
+                self.memory.expect_write(self._by_id[id(t)] for t in written if id(t) in self._by_id)
             taken = self._taken((args, kwargs))
             versions = versions_of((args, kwargs))
         self._written_inside.clear()

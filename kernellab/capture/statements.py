@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,7 +23,6 @@ from kernellab.capture.tape import (
     TensorLayout,
     members_of,
 )
-from kernellab.capture.torch_calls import is_of_torch
 from kernellab.errors import UsageError
 from kernellab.source import literal
 
@@ -43,10 +42,14 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the statements refer to: the calls of the launches by their use, and the device that most of it is on."""
+    """What the statements refer to: the calls of the launches by their use, and the device that most of it is on.
+
+    ``operators`` are the functions that stand for operators of the user.
+    """
 
     calls: Mapping[int, Called]
     device: str
+    operators: Mapping[str, str] = field(default_factory=dict)
 
 
 def main_device(tape: Tape) -> str:
@@ -181,12 +184,8 @@ class _Writer:
             kind = f", torch.{dtype}" if dtype else ""
             return f"window({self._text(base)}, {shape}, {stride}, {offset}{kind})"
         arguments = [*map(self._text, step.args), *(f"{n}={self._text(v)}" for n, v in step.kwargs)]
-        if step.operation != COPY and not is_of_torch(step.operation):
-            raise UsageError(
-                f"The program calls {step.words}, an operation that is registered elsewhere and that a module cannot "
-                "bring along; call its parts in the block in its place, or export its kernels."
-            )
-        called = "layout_copy" if step.operation == COPY else f"torch.ops.{step.operation}"
+        own = {COPY: "layout_copy", **self.names.operators}
+        called = own.get(step.operation) or f"torch.ops.{step.operation}"
         return f"{called}({', '.join(arguments)})"
 
     def _text(self, value: Any, named: Any = None) -> str:

@@ -215,6 +215,12 @@ class SeenMemory:
             name = known.name or self.name_of(tensor) or "a tensor"
             self.recording.problems[f"the memory of {name} was changed before {place_of_user()}, {how}"] = None
 
+    def expect_write(self, indices: Iterable[int]) -> None:
+        """Allow for one write to the memory of each value, which torch has counted before its step is recorded."""
+        for storage in {self.recording.values[index].storage for index in indices}:
+            for index in self.of_storage[storage]:
+                self.recording.values[index].writes_to_come += 1
+
     def settle(self, written: Iterable[int]) -> None:
         """Take the memory of values as it is now: a step, or the lab itself, has changed it."""
         counts = Counter(self.recording.values[index].storage for index in written)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kernellab.capture.graph import addressed, layout_copy, window
 from kernellab.capture.naming import TAKEN
 from kernellab.capture.plan import MemoryPlan
 from kernellab.capture.statements import Called, Names, main_device, statements, takes_descriptors, uses_of
 from kernellab.capture.tape import Tape
+from kernellab.capture.user_operators import user_operators
 from kernellab.capture.written_tuners import WrittenTuners
 from kernellab.errors import KernellabError, UsageError
 from kernellab.export.checking import Expected, arguments_text, compared, expected_of, expected_text, tolerance_over
@@ -23,6 +24,7 @@ from kernellab.export.write import Exported, replace_file
 from kernellab.source import Closure, docstring, literal
 
 _CONSTANT_AT_MOST = 4096
+T = TypeVar("T")
 
 Trial = Callable[[], Mapping[str, Any]]
 """Runs a program on generated inputs; returns its outputs by name."""
@@ -43,8 +45,10 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     """Return the source of the module."""
     uses = uses_of(tape)
     with_decorators = [use.closure if use.tuning is None else use.tuning.closure for use in uses]
-    closure, all_maps = merged([*(use.closure for use in uses), *with_decorators])
-    index_maps, tuner_maps = all_maps[: len(uses)], all_maps[len(uses) :]
+    called = user_operators(tape.steps, main_device(tape).partition(":")[0])
+    brought = [closure for closure, _ in called.values()]
+    closure, all_maps = merged([*(use.closure for use in uses), *with_decorators, *brought])
+    index_maps, tuner_maps, operator_maps = _split(all_maps, len(uses), len(uses))
     reserved = TAKEN | {value.name for value in tape.values}
     flat = flattened(closure, reserved)
     tuners = WrittenTuners(flat, reserved | set(flat.names.values()))
@@ -57,7 +61,9 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
         tuned = tuners.called(step, name, index_map, tuner_map)
         calls[id(use)] = tuned or Called(name, use.parameters, constants)
     options = {index_map[0]: use.jit_options for use, index_map in zip(uses, index_maps, strict=True)}
-    body = list(statements(tape, plan, Names(calls, main_device(tape))))
+    given = zip(called.items(), operator_maps, strict=True)
+    operators = {name: flat.expression(moved(binding, index_map)) for (name, (_, binding)), index_map in given}
+    body = list(statements(tape, plan, Names(calls, main_device(tape), operators)))
     sections = [
         *_definitions(flat, options, closure),
         *tuners.definitions(),
@@ -71,7 +77,19 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
         "\n".join(["import os", "import sys", "", *_imports(flat, tape)]),
     ]
     top.append('INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, by Triton\'s interpreter')
+    if "wrap_triton" in flat.imports:
+        top.append(
+            "if INTERPRETED:\n    wrap_triton = lambda kernel: kernel  # noqa: E731 - torch takes compiled kernels only"
+        )
     return "\n\n".join(top) + "\n\n\n" + "\n\n\n".join(s.strip("\n") for s in sections if s.strip()) + "\n"
+
+
+def _split(found: Sequence[T], *counts: int) -> Iterator[Sequence[T]]:
+    """Yield so many of a sequence at a time, and then the rest."""
+    for count in counts:
+        yield found[:count]
+        found = found[count:]
+    yield found
 
 
 def _imports(flat: Flat, tape: Tape) -> Iterator[str]:

@@ -7,6 +7,7 @@ different things by one name, one of the names changes. All else stays as it was
 from __future__ import annotations
 
 import ast
+import builtins
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -210,7 +211,7 @@ def _rewritten(function: Function, flat: Flat, name: str) -> str:
     tree = ast.parse(f"({function.text})" if is_lambda else function.text)
     bindings = dict(function.bindings)
     quoted_annotations = _annotations(tree)
-    edits: dict[Span, str] = {}
+    edits: dict[Span, str] = {_span(a): repr(ast.unparse(a)) for a in quoted_annotations if _is_open(a, bindings)}
     for node, binding in _references(tree, bindings):
         first = _first_name(node)
         wanted = flat.target(first if isinstance(node, ast.Name) else node.attr, binding)  # type: ignore[attr-defined]
@@ -250,7 +251,15 @@ def _first_name(node: ast.expr) -> str:
 
 
 def _annotations(tree: ast.AST) -> list[ast.expr]:
-    return [node.annotation for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation is not None]
+    of_arguments = (node.annotation for node in ast.walk(tree) if isinstance(node, ast.arg))
+    of_results = (node.returns for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return [annotation for annotation in (*of_arguments, *of_results) if annotation is not None]
+
+
+def _is_open(annotation: ast.expr, bindings: dict[str, Binding]) -> bool:
+    """Tell whether an annotation names what a module does not have; as a text it is none of Python's business."""
+    names = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
+    return not names <= {*bindings, *dir(builtins)}
 
 
 def _holds(outer: ast.expr, inner: ast.expr) -> bool:
