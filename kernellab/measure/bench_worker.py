@@ -31,7 +31,7 @@ from kernellab.measure.bench_jobs import (
 )
 from kernellab.measure.bench_memory import BenchMemory, TooLarge, copied
 from kernellab.measure.comparison import agree
-from kernellab.measure.launches import BadHook, BoundHooks, bound_hooks, loaded_hooks
+from kernellab.measure.hooks import BadHook, BoundHooks, bound_hooks, loaded_hooks
 from kernellab.measure.stopwatch import Stopwatch, Turn, driver_stopwatch, gpu_stopwatch
 
 _MOST_RUNS = 10_000

@@ -31,16 +31,9 @@ from kernellab.measure.bench_setup import CommonMemory, bench_kernel, bytes_of, 
 from kernellab.measure.bench_worker import Workbench
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import NO_CONFIG
+from kernellab.measure.hooks import IN_WORKER, bound_hooks, hook_calls, shipped_hooks
 from kernellab.measure.implementations import Bench, BenchOptions, Implementation, Measured, require_good
-from kernellab.measure.launches import (
-    IN_WORKER,
-    KernelLaunch,
-    Launches,
-    bound_hooks,
-    hook_calls,
-    on_device,
-    shipped_hooks,
-)
+from kernellab.measure.launches import KernelLaunch, Launches, on_device
 from kernellab.measure.reference import Reference
 from kernellab.workers.worker import Answer, Handler, Job, Request, Worker
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +11,11 @@ from kernellab._triton.closure import plain_bindings
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import job_of
 from kernellab.compile.types import Compiled, CompileJob
-from kernellab.gpu.ipc import CannotExport, argument_of
-from kernellab.launch.arguments import ArgumentSpec, ScalarSpec
 from kernellab.launch.grid import CheckedGrid, Grid3, grid_errors
 from kernellab.launch.memory import Copier, memory_of
 from kernellab.measure.bench_jobs import Manner
 from kernellab.measure.config import Config
+from kernellab.measure.hooks import Hook, sets_blocks_alone
 from kernellab.measure.reference import Reference
 from kernellab.source import Closure
 from kernellab.target import Target
@@ -26,16 +24,14 @@ if TYPE_CHECKING:
     from kernellab.ir.arithmetic import Arithmetic
     from kernellab.measure.reference import Reference
 
-Hook = Callable[[dict[str, Any]], Any]
-
 
 @dataclass(frozen=True, slots=True)
 class KernelLaunch:
     """The launch of one config.
 
-    ``arguments`` are all of the kernel by name, defaults and constexprs included. ``before`` are the ``pre_hook`` of
-    the config and of the autotuner, ``after`` is the ``post_hook`` of the latter, and ``options`` are the compile
-    options, which they are given too.
+    ``arguments`` are all of the kernel by name, defaults and constexprs included, descriptors as the ``pre_hook`` of
+    the config leaves them. ``before`` are that hook, if it does more than that, and the one of the autotuner, ``after``
+    is the ``post_hook`` of the latter, and ``options`` are the compile options, which they are given too.
     """
 
     job: CompileJob
@@ -163,7 +159,8 @@ class Launches:
             extents = CheckedGrid(variant.function, self.grid)(special.bound)
         options = {name: value for name, value in variant.meta.items() if name not in special.bound}
         tuner = declared(self.kernel)
-        before = tuple(hook for hook in (config.pre_hook, tuner.pre_hook) if hook is not None)
+        own = None if config.pre_hook is None or sets_blocks_alone(config.pre_hook) else config.pre_hook
+        before = tuple(hook for hook in (own, tuner.pre_hook) if hook is not None)
         return KernelLaunch(job, variant.function, special.bound, extents, before, tuner.post_hook, options)
 
     def _after_hook(self, config: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -227,96 +224,3 @@ def _copier(device: int) -> Copier:
         return data.to(f"cuda:{device}").untyped_storage()
 
     return Copier(copied, lambda tensor: not (tensor.device.type == "cuda" and tensor.device.index == device))
-
-
-@dataclass(frozen=True)
-class HookCalls:
-    """What is called around a launch, and what it is given beside the tensors.
-
-    ``before`` are called with the arguments by name, and the options; ``after`` as the ``post_hook`` of an autotuner,
-    also with ``exception``. ``values`` are the arguments that are no memory.
-    """
-
-    before: tuple[Callable[[dict[str, Any]], Any], ...]
-    after: Callable[..., Any] | None
-    values: Mapping[str, Any]
-    options: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class BoundHooks:
-    """The hooks of a kernel with the arguments that a bench launches it on."""
-
-    calls: HookCalls
-    arguments: Mapping[str, Any]
-
-    def before(self) -> None:
-        """Call what is to be called before a launch."""
-        for hook in self.calls.before:
-            hook(dict(self.arguments))
-
-    def after(self, exception: Exception | None) -> None:
-        """Call what is to be called after a launch, with what it raised."""
-        if self.calls.after is not None:
-            self.calls.after(dict(self.arguments), exception=exception)
-
-
-class BadHook(Exception):
-    """A hook that cannot be called in this process."""
-
-
-def bound_hooks(calls: HookCalls, specs: Sequence[tuple[str, ArgumentSpec]], memories: Sequence[Any]) -> BoundHooks:
-    """Return hooks with the arguments of a bench; ``memories`` are tensors of bytes, one per storage of ``specs``."""
-    named = {
-        name: calls.values.get(name) if isinstance(spec, ScalarSpec) else argument_of(spec, memories)
-        for name, spec in specs
-    }
-    return BoundHooks(calls, {**named, **calls.options})
-
-
-def loaded_hooks(data: bytes) -> HookCalls:
-    """Return hooks that were pickled in the notebook's process.
-
-    Raises:
-        BadHook: they cannot be made again here.
-    """
-    try:
-        calls: HookCalls = pickle.loads(data)
-    except Exception as exc:
-        raise BadHook(f"{type(exc).__name__}: {exc}") from exc
-    return calls
-
-
-IN_WORKER = "the hooks of the configs were called in the GPU worker, on copies of the arguments and of what they use"
-
-
-def hook_calls(launch: KernelLaunch) -> HookCalls:
-    """Return what is called around a launch, with the arguments that are no memory."""
-    memory = memory_of(launch.arguments)
-    values = {name: value for name, value in launch.arguments.items() if name not in memory}
-    return HookCalls(launch.before, launch.after, values, launch.options)
-
-
-def shipped_hooks(launch: KernelLaunch) -> bytes:
-    """Return the hooks of a launch as bytes for another process; nothing where it has none.
-
-    Raises:
-        CannotExport: cloudpickle is not installed, or cannot take them.
-    """
-    if not launch.has_hooks:
-        return b""
-    try:
-        import cloudpickle
-    except ImportError as exc:
-        raise CannotExport("the configs have hooks, and cloudpickle, which could take them along, is missing") from exc
-    calls = hook_calls(launch)
-    try:
-        return bytes(cloudpickle.dumps(HookCalls(calls.before, calls.after, _portable(calls.values), calls.options)))
-    except Exception as exc:
-        raise CannotExport(f"the configs have hooks that cannot be taken along ({type(exc).__name__}: {exc})") from exc
-
-
-def _portable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what holds memory, which the bench has copies of, and functions of Triton."""
-    plain = (bool, int, float, str, bytes, type(None))
-    return {name: value for name, value in values.items() if isinstance(value, plain)}

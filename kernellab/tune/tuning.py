@@ -18,6 +18,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message
 from kernellab.launch.memory import memory_of
 from kernellab.measure.config import Config, Space, configs_of
+from kernellab.measure.hooks import sets_blocks_alone
 from kernellab.measure.implementations import Bench, implementation_of, touched
 from kernellab.measure.launches import Launches, arithmetic, moved_bytes
 from kernellab.measure.outcomes import Status
@@ -335,8 +336,9 @@ def _has_hooks(kernel: Kernel, plan: _Plan) -> bool:
     from kernellab._triton.decorators import declared
 
     tuner = declared(kernel)
-    hooks = [tuner.pre_hook, tuner.post_hook, *(config.pre_hook for config in plan.originals.values())]
-    return any(hook is not None for hook in hooks)
+    own = {id(config.pre_hook): config.pre_hook for config in plan.originals.values()}.values()
+    is_called = any(hook is not None and not sets_blocks_alone(hook) for hook in own)
+    return is_called or tuner.pre_hook is not None or tuner.post_hook is not None
 
 
 def _common_hook(plan: _Plan) -> Any:

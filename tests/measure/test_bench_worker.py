@@ -14,7 +14,7 @@ from kernellab.measure.bench_jobs import NOT_COMPARED, BenchKernel, CompareJob, 
 from kernellab.measure.bench_memory import BenchMemory, TooLarge
 from kernellab.measure.bench_worker import LATE, Launcher, OnlyBench, Workbench
 from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.launches import BoundHooks, HookCalls
+from kernellab.measure.hooks import BoundHooks, HookCalls
 from tests.measure.test_stopwatch import Device
 
 SETUP = Setup("test", 0, (Memory(None, 16, 0, True),), frozenset({0}), (TensorSpec(0, 0, (4,), (1,), "float32", 4),))

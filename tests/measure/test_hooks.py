@@ -10,6 +10,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab._triton.decorators import declared
 from kernellab.gpu.ipc import CannotExport
@@ -17,18 +18,12 @@ from kernellab.launch.arguments import ScalarSpec, TensorSpec
 from kernellab.measure.bench_jobs import Manner
 from kernellab.measure.bench_worker import _counts
 from kernellab.measure.config import Config
-from kernellab.measure.launches import (
-    BadHook,
-    KernelLaunch,
-    Launches,
-    bound_hooks,
-    hook_calls,
-    loaded_hooks,
-    shipped_hooks,
-)
+from kernellab.measure.hooks import BadHook, bound_hooks, hook_calls, loaded_hooks, sets_blocks_alone, shipped_hooks
+from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.target import Target
 
 N = 8
+SEEN: list[dict[str, Any]] = []
 X, OUT = torch.zeros(N), torch.zeros(N)
 SPECS = (("out_ptr", TensorSpec(0, 0, (N,), (1,), "float32", 4)), ("n", ScalarSpec(N)))
 
@@ -37,6 +32,11 @@ SPECS = (("out_ptr", TensorSpec(0, 0, (N,), (1,), "float32", 4)), ("n", ScalarSp
 def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
+
+
+@triton.jit
+def load_box(a_desc, BM: tl.constexpr, BK: tl.constexpr):
+    a_desc.load([0, 0])
 
 
 def tuned(config: triton.Config, **given: Any) -> Any:
@@ -117,3 +117,50 @@ def test_the_hook_of_every_config_is_that_of_the_user_whoever_asks_first() -> No
     launches = Launches(scale, (1,), (X, OUT, N), {}, Target("cuda", 90, 32))
     launches.originals = dict(zip(values, configs, strict=True))
     assert [launches.of(value).before for value in values] == [(config.pre_hook,) for config in configs]
+
+
+def set_blocks(named: dict[str, Any]) -> None:
+    """Set them as tutorials do."""
+    bm, bk = (named[name] for name in ("BM", "BK"))
+    if not isinstance(named["a_desc"], TensorDescriptor):
+        return
+    named["a_desc"].block_shape = [bm, bk // 2 if named.get("HALF", False) else bk]
+
+
+def zero(named: dict[str, Any]) -> None:
+    named["a_desc"].base.zero_()
+
+
+def count(named: dict[str, Any]) -> None:
+    SEEN.append(named)
+
+
+def enter(named: dict[str, Any]) -> None:
+    named["BM"] = 16
+
+
+def widen(named: dict[str, Any]) -> None:
+    named["a_desc"].shape = [64, 64]
+
+
+def launch(named: dict[str, Any]) -> None:
+    scale[(1,)](X, OUT, N, BLOCK=8)
+
+
+@pytest.mark.parametrize(
+    ("hook", "expected"),
+    [(set_blocks, True), (lambda named: None, False), (print, False)]
+    + [(hook, False) for hook in (zero, count, enter, widen, launch)],
+)
+def test_what_sets_blocks_alone_is_told_from_what_does_more(hook: Any, expected: bool) -> None:
+    assert sets_blocks_alone(hook) is expected
+
+
+def test_a_hook_that_sets_blocks_alone_is_in_the_arguments_and_called_no_more() -> None:
+    descriptor = TensorDescriptor(torch.zeros(64, 64), [64, 64], [64, 1], [1, 1])
+    config = triton.Config({"BM": 16, "BK": 32}, pre_hook=set_blocks)
+    launches = Launches(triton.autotune([config], key=[])(load_box), (1,), (descriptor,), {}, Target("cuda", 90, 32))
+    launch = launches.of(Config.from_triton(config), config)
+    assert not launch.has_hooks
+    assert launch.arguments["a_desc"].block_shape == [16, 32]
+    assert descriptor.block_shape == [1, 1]
