@@ -7,12 +7,11 @@ end, as a notebook cell does whose intermediates have names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
-from kernellab.capture.graph import operation_named
-from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Step, Tape
+from kernellab.capture.reuse import out_variant, taken_over
+from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Step, Tape, TensorLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +20,9 @@ class Buffer:
 
     ``first`` is the step that makes it, ``last`` the last one that uses it or a view of it; for an output that is the
     number of steps. A buffer that is ``fixed`` is allocated by the operation that makes it. ``kind`` keeps apart what
-    cannot share memory: dtype and device.
+    cannot share memory: dtype and device. One that ``takes`` the memory of another one, which dies in the step that
+    makes it, lies just there: at ``source``, a value in that memory. What is ``given`` is an input that the caller has
+    donated, or a constant: the program may write to it, and does not allocate it.
     """
 
     name: str
@@ -30,17 +31,24 @@ class Buffer:
     first: int
     last: int
     fixed: bool = False
+    takes: str = ""
+    source: str = ""
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Memory that is allocated once: the buffers that lie in it, one after the other. It is freed after the last."""
+    """Memory that is allocated once: the buffers that lie in it, one after the other. It is freed after the last.
+
+    Memory that is ``given`` is there before the program begins, and counts for nothing.
+    """
 
     size_bytes: int
     kind: str
     buffers: tuple[str, ...]
     first: int
     last: int
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,34 +73,64 @@ class MemoryPlan:
         """How many buffers lie in memory that another one has left."""
         return len(self.buffers) - len(self.allocations)
 
+    @property
+    def overwritten(self) -> tuple[str, ...]:
+        """The inputs and constants whose memory other buffers take."""
+        return tuple(a.buffers[0] for a in self.allocations if a.given and len(a.buffers) > 1)
+
 
 def planned(buffers: Sequence[Buffer], steps: int) -> MemoryPlan:
     """Return the plan for buffers in the order in which they are made.
 
-    A buffer takes the memory of a dead one of the same size and kind, the one that died last. It does so only where
-    keeping that memory meanwhile does not raise the peak, so no plan needs more than freeing each buffer after its
-    last use.
+    Buffers that take each other's memory are a chain. A chain takes the memory of a dead one of the same size and
+    kind, the one that died last. It does so only where keeping that memory meanwhile does not raise the peak, so no
+    plan needs more than freeing each buffer after its last use.
     """
-    ordered = sorted(buffers, key=lambda buffer: buffer.first)
-    live = live_bytes([_allocation([buffer]) for buffer in ordered], steps)
+    chains = _chains(sorted(buffers, key=lambda buffer: buffer.first))
+    live = live_bytes([_allocation(chain) for chain in chains], steps)
     peak = max(live, default=0)
     memories: list[list[Buffer]] = []
-    for buffer in ordered:
-        memory = None if buffer.fixed or not buffer.size_bytes else _free_memory(memories, buffer, live, peak)
+    for chain in chains:
+        first = chain[0]
+        movable = not first.fixed and not first.given and first.size_bytes
+        memory = _free_memory(memories, first, live, peak) if movable else None
         if memory is None:
-            memories.append([buffer])
+            memories.append(list(chain))
             continue
-        for step in range(memory[-1].last + 1, buffer.first):
-            live[step] += buffer.size_bytes
-        memory.append(buffer)
+        if not memory[0].given:
+            for step in range(memory[-1].last + 1, first.first):
+                live[step] += first.size_bytes
+        memory += chain
+        if memory[0].given:
+            for step in range(first.first, chain[-1].last + 1):
+                live[step] -= first.size_bytes
     allocations = tuple(_allocation(memory) for memory in memories)
-    return MemoryPlan(steps, tuple(ordered), allocations, sum(buffer.size_bytes for buffer in ordered))
+    ordered = tuple(sorted((b for chain in chains for b in chain), key=lambda buffer: buffer.first))
+    return MemoryPlan(steps, ordered, allocations, sum(buffer.size_bytes for buffer in ordered if not buffer.given))
+
+
+def _chains(ordered: Sequence[Buffer]) -> list[list[Buffer]]:
+    """Return buffers by the memory that they take from each other, in the order in which the first of each is made."""
+    chains: list[list[Buffer]] = []
+    ends: dict[str, list[Buffer]] = {}
+    for buffer in ordered:
+        chain = ends.pop(buffer.takes, None)
+        if chain is None:
+            chain = []
+            chains.append(chain)
+            chain.append(replace(buffer, takes="", source=""))
+        else:
+            chain.append(buffer)
+        ends[buffer.name] = chain
+    return chains
 
 
 def live_bytes(allocations: Sequence[Allocation], steps: int) -> list[int]:
     """Return the bytes that are allocated during each step, and after the last one."""
     changes = [0] * (steps + 2)
     for allocation in allocations:
+        if allocation.given:
+            continue
         changes[allocation.first] += allocation.size_bytes
         changes[allocation.last + 1] -= allocation.size_bytes
     total, found = 0, []
@@ -111,14 +149,16 @@ def _free_memory(memories: list[list[Buffer]], buffer: Buffer, live: Sequence[in
         and memory[-1].last < buffer.first
     ]
     for memory in sorted(fitting, key=lambda memory: -memory[-1].last):
-        if all(live[step] + buffer.size_bytes <= peak for step in range(memory[-1].last + 1, buffer.first)):
+        idle = range(memory[-1].last + 1, buffer.first)
+        if memory[0].given or all(live[step] + buffer.size_bytes <= peak for step in idle):
             return memory
     return None
 
 
 def _allocation(memory: Sequence[Buffer]) -> Allocation:
     names = tuple(buffer.name for buffer in memory)
-    return Allocation(memory[0].size_bytes, memory[0].kind, names, memory[0].first, memory[-1].last)
+    first, last = memory[0], max(buffer.last for buffer in memory)
+    return Allocation(first.size_bytes, first.kind, names, first.first, last, first.given)
 
 
 EMPTY = frozenset(
@@ -140,46 +180,56 @@ FILLED_WITH = frozenset({"aten.full.default", "aten.full_like.default", "aten.ne
 COPIED = frozenset({"aten.clone.default", "aten._to_copy.default"})
 
 
-def plan_of(tape: Tape) -> MemoryPlan:
-    """Return the plan of a program's buffers."""
-    return planned(buffers_of(tape), len(tape.steps))
+def plan_of(tape: Tape, donated: Collection[int] = ()) -> MemoryPlan:
+    """Return the plan of a program's buffers; the values ``donated`` are inputs that it may write to."""
+    return planned(buffers_of(tape, donated), len(tape.steps))
 
 
-def buffers_of(tape: Tape) -> list[Buffer]:
-    """Return the storages that a program makes; a storage lives as long as any view of it is used."""
+def buffers_of(tape: Tape, donated: Collection[int] = ()) -> list[Buffer]:
+    """Return the storages that a program makes, and those that it is given to write to, first of all.
+
+    A storage lives as long as any view of it is used.
+    """
     storages = [value.storage for value in tape.values]
     given = {storages[index] for index in (*tape.inputs, *(index for index, _ in tape.constants))}
+    own = [*(index for index in tape.inputs if index in donated), *(index for index, _ in tape.constants)]
     makers: dict[int, tuple[int, int]] = {}
-    last: dict[int, int] = {}
+    last: dict[int, int] = {storages[index]: -1 for index in own}
     for number, step in enumerate(tape.steps):
         for index in (*step.taken, *step.mutated, *(i for i in step.results if i >= 0)):
             last[storages[index]] = number
             if index in step.results and storages[index] not in given:
                 makers.setdefault(storages[index], (number, index))
     last.update({storages[index]: len(tape.steps) for index in tape.outputs})
-    return [_buffer(tape, storage, number, index, last[storage]) for storage, (number, index) in makers.items()]
+    names = {storages[index]: tape.values[index].name for index in own}
+    names |= {storage: tape.values[index].name for storage, (_, index) in makers.items()}
+    sources = taken_over(tape, last, names)
+    found = [_given_buffer(tape, index, last[storages[index]]) for index in own]
+    for storage, (number, index) in makers.items():
+        buffer = _buffer(tape, storage, number, index, last[storage])
+        source = sources.get(index)
+        if source is not None:
+            buffer = replace(buffer, takes=names[storages[source]], source=tape.values[source].name)
+        found.append(buffer)
+    return found
 
 
-def out_variant(operation: str) -> Any:
-    """Return the form of an operation that writes into a given tensor, or None where it has none of its own."""
-    from torch import Tag  # needs torch
+def _given_buffer(tape: Tape, index: int, last: int) -> Buffer:
+    """Return the memory of an input or a constant, which is there from the beginning."""
+    value = tape.values[index]
+    fills = value.layout.offset == 0 and _fills(value.layout, tape.storages[value.storage])
+    kind = f"{value.layout.dtype} {value.layout.device}"
+    return Buffer(value.name, tape.storages[value.storage], kind, -1, last, fixed=not fills, given=True)
 
-    overload = operation_named(operation)
-    wanted = [(a.name, str(a.type)) for a in overload._schema.arguments]
-    packet = overload._overloadpacket
-    for name in packet.overloads():
-        other = getattr(packet, name)
-        outs = [a for a in other._schema.arguments if a.is_out]
-        given = [(a.name, str(a.type)) for a in other._schema.arguments if not a.is_out]
-        if len(outs) == 1 and given == wanted and Tag.generated not in other.tags:
-            return other
-    return None
+
+def _fills(layout: TensorLayout, size_bytes: int) -> bool:
+    return layout.span * layout.itemsize == size_bytes == layout.size_bytes
 
 
 def _buffer(tape: Tape, storage: int, number: int, index: int, last: int) -> Buffer:
     value, step = tape.values[index], tape.steps[number]
     layout = value.layout
-    fills = layout.offset == 0 and layout.span * layout.itemsize == tape.storages[storage] == layout.size_bytes
+    fills = layout.offset == 0 and _fills(layout, tape.storages[storage])
     kind = f"{layout.dtype} {layout.device}"
     return Buffer(value.name, tape.storages[storage], kind, number, last, fixed=not (fills and _is_placeable(step)))
 

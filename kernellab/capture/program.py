@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,9 +82,21 @@ class Program(Shown):
     @property
     def plan(self) -> MemoryPlan:
         """Where its buffers lie, and what memory it needs at most."""
+        return self.planned()
+
+    def planned(self, donated: Collection[str] = ()) -> MemoryPlan:
+        """Return the plan of a program that may write to some inputs once it needs them no more.
+
+        Raises:
+            UsageError: it has no such input.
+        """
         from kernellab.capture.plan import plan_of
 
-        return plan_of(self.tape)
+        tape = self.tape
+        unknown = [name for name in donated if name not in self.inputs]
+        if unknown:
+            raise UsageError(choice_message("input of the program", unknown[0], self.inputs))
+        return plan_of(tape, [index for index in tape.inputs if tape.values[index].name in donated])
 
     @property
     def frame(self) -> Any:
@@ -151,15 +163,18 @@ class Program(Shown):
 
         return made_arguments(self.tape.samples, device or main_device(self.tape), seed)
 
-    def export(self, path: str | Path, *, name: str = "program") -> Exported:
+    def export(self, path: str | Path, *, name: str = "program", donated: Collection[str] = ()) -> Exported:
         """Write the program as a Python module that needs torch and Triton, and nothing of kernellab.
+
+        ``donated`` names inputs whose contents the caller needs no more: the module may write to them, and what it
+        returns may lie there.
 
         Raises:
             UsageError: something in it cannot be written down, or the file cannot be written.
         """
         from kernellab.capture.writing import write
 
-        return write(self.tape, self.plan, lambda: self.run(**self.make_inputs()), Path(path), name)
+        return write(self.tape, self.planned(donated), lambda: self.run(**self.make_inputs()), Path(path), name)
 
     def complete(self, tape: Tape, functions: dict[int, Any]) -> None:
         """Take what the block recorded, at its end; ``functions`` are the kernels by their ids in the side table."""

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from kernellab.capture.plan import COPIED, EMPTY, FILLED, FILLED_WITH, MemoryPlan, out_variant
+from kernellab.capture.plan import COPIED, EMPTY, FILLED, FILLED_WITH, MemoryPlan
+from kernellab.capture.reuse import writing_call
 from kernellab.capture.tape import (
     COPY,
     LAUNCH,
@@ -71,14 +72,17 @@ class _Writer:
         self.tape = tape
         self.names = names
         self.buffers = {buffer.name: buffer for buffer in plan.buffers}
-        self.shared = {name: a for a in plan.allocations if len(a.buffers) > 1 for name in a.buffers}
-        order = [a for a in plan.allocations if len(a.buffers) > 1]
+        order = [a for a in plan.allocations if any(not self.buffers[name].takes for name in a.buffers[1:])]
+        self.shared = {name: a for a in order for name in a.buffers}
         taken = {value.name for value in tape.values}
-        self.memory = {id(a): _free(f"memory_{number}", taken) for number, a in enumerate(order)}
+        self.memory = {
+            id(a): a.buffers[0] if a.given else _free(f"memory_{number}", taken) for number, a in enumerate(order)
+        }
         self.descriptors: dict[str, _Shared] = {}  # by their expressions
         self.descriptors = _shared([self._descriptors(step) for step in tape.steps], taken)
         self.bound: dict[int, list[str]] = {}  # the names that views of a storage have so far
-        self.last = {tape.values[_maker(tape, b.first, b.name)].storage: b.last for b in plan.buffers}
+        own = [buffer for buffer in plan.buffers if not buffer.given]
+        self.last = {tape.values[_maker(tape, b.first, b.name)].storage: b.last for b in own}
 
     def written(self, number: int, step: Step) -> Iterator[str]:
         """Yield the statements of a step; where its result lies in shared memory, it is written there."""
@@ -87,10 +91,15 @@ class _Writer:
             value = self.tape.values[index]
             self.bound.setdefault(value.storage, []).append(value.name)
         name = self.tape.values[made[0]].name if len(made) == 1 else ""
-        if name in self.shared and self.buffers[name].first == number:
-            yield from self._placed(step, name)
-        elif step.operation == LAUNCH:
+        buffer = self.buffers.get(name)
+        is_new = buffer is not None and buffer.first == number
+        if step.operation == LAUNCH:
             yield from self._launched(number, step)
+        elif is_new and buffer is not None and buffer.takes:
+            yield f"{name} = {buffer.source}"
+            yield from self._filled(step, name, is_there=True)
+        elif is_new and name in self.shared:
+            yield from self._placed(step, name)
         elif step.several:
             targets = [self.tape.values[index].name if index >= 0 else "_" for index in step.results]
             yield f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {self._call(step)}"
@@ -107,7 +116,7 @@ class _Writer:
         )
         gone = [name for s in storages if self.last.get(s) == number for name in self.bound[s]]
         held = (self.shared[name] for name in gone if name in self.shared)
-        gone += [self.memory[id(a)] for a in dict.fromkeys(held) if a.last == number]
+        gone += [self.memory[id(a)] for a in dict.fromkeys(held) if a.last == number and not a.given]
         gone += [each.name for each in self.descriptors.values() if each.last == number]
         if gone:
             yield f"del {', '.join(dict.fromkeys(gone))}"
@@ -116,14 +125,17 @@ class _Writer:
         allocation = self.shared[name]
         layout = self._layout(name)
         memory = self.memory[id(allocation)]
-        if name == allocation.buffers[0]:
+        if name == allocation.buffers[0] and not allocation.given:
             count = allocation.size_bytes // layout.itemsize
             yield f"{memory} = torch.empty({count}, dtype=torch.{layout.dtype}, device={self._device(layout.device)})"
         yield f"{name} = {memory}.as_strided({layout.shape}, {layout.stride})"
         yield from self._filled(step, name)
 
-    def _filled(self, step: Step, name: str) -> Iterator[str]:
+    def _filled(self, step: Step, name: str, *, is_there: bool = False) -> Iterator[str]:
+        """Yield what gives a result its contents, in memory that it has; a copy of what is there has them already."""
         operation = step.operation
+        if is_there and (operation in COPIED or operation == COPY):
+            return
         if operation in FILLED:
             yield f"{name}.fill_({FILLED[operation]})"
         elif operation in FILLED_WITH:
@@ -131,16 +143,16 @@ class _Writer:
         elif operation in COPIED:
             yield f"{name}.copy_({self._text(step.args[0])})"
         elif operation not in EMPTY:
-            variant = out_variant(operation)
             arguments = [*map(self._text, step.args), *(f"{n}={self._text(v)}" for n, v in step.kwargs)]
-            yield f"torch.ops.{variant}({', '.join([*arguments, f'out={name}'])})"
+            yield writing_call(step, name, self.buffers[name].source, arguments)
 
     def _launched(self, number: int, step: Step) -> Iterator[str]:
         assert step.use is not None
         if step.functional:
             for index, result in zip(step.mutated, step.results, strict=True):
                 old, new = self.tape.values[index], self.tape.values[result]
-                yield f"{new.name} = layout_copy({old.name})"
+                is_taken = new.name in self.buffers and self.buffers[new.name].takes
+                yield f"{new.name} = {old.name}" if is_taken else f"{new.name} = layout_copy({old.name})"
         for expression, each in self.descriptors.items():
             if each.first == number:
                 yield f"{each.name} = {expression}"

@@ -160,6 +160,8 @@ def _run(tape: Tape, plan: MemoryPlan, body: list[str]) -> str:
     given = ", ".join(names)
     doc = f"Run the program; return {', '.join(tape.output_names) or 'nothing'} by name."
     doc += f" It changes {', '.join(changed)}." if changed else ""
+    spent = [name for name in plan.overwritten if name in names and name not in changed]
+    doc += f" What {', '.join(spent)} hold is lost." if spent else ""
     lines = [f"def run({given}):", f'    """{doc}"""']
     if names:
         lines.append(f"    require({', '.join(f'{name}={name}' for name in names)})")

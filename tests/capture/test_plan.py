@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernellab
-from kernellab.capture.plan import Allocation, Buffer, MemoryPlan, buffers_of, live_bytes, out_variant, planned
+from kernellab.capture.plan import Allocation, Buffer, MemoryPlan, buffers_of, live_bytes, planned
 from kernellab.capture.program import Program
 from kernellab.capture.statements import Names, statements
 from kernellab.capture.tape import Tape
@@ -67,13 +67,6 @@ def test_a_dead_buffer_is_taken_again_and_one_that_would_raise_the_peak_is_not()
     assert planned(apart, 5).peak_bytes == 64
 
 
-def test_out_variants_are_those_with_the_same_arguments_and_an_implementation_of_their_own() -> None:
-    assert str(out_variant("aten.mm.default")) == "aten.mm.out"
-    assert str(out_variant("aten.sum.dim_IntList")) == "aten.sum.IntList_out"
-    assert out_variant("aten.clone.default") is None
-    assert out_variant("aten.native_layer_norm.default") is None
-
-
 Operation = Callable[[list[Any], int, int], Any]
 OPERATIONS: dict[str, Operation] = {
     "add": lambda live, i, j: live[i] + live[j],
@@ -82,6 +75,8 @@ OPERATIONS: dict[str, Operation] = {
     "softmax": lambda live, i, j: torch.softmax(live[i], -1),
     "zeros": lambda live, i, j: torch.zeros(4, 4) + 1,
     "filled": lambda live, i, j: torch.full((4, 4), 2.0),
+    "relu": lambda live, i, j: torch.relu(live[i] - 0.5),
+    "scale and shift": lambda live, i, j: torch.sigmoid(live[i] * 2 + live[j]),
     "clone": lambda live, i, j: live[i].clone(),
     "half": lambda live, i, j: live[i].half().float(),
     "transposed": lambda live, i, j: live[i].t(),
@@ -148,6 +143,10 @@ def test_a_random_program_gives_the_same_however_it_is_run(lab: kernellab.Lab, r
         planned_outputs = executed(each.tape, each.plan, fresh)
         torch.testing.assert_close(next(iter(planned_outputs.values())), result)
         assert each.plan.peak_bytes <= each.plan.unplanned_bytes
+        donated = each.planned(each.inputs)
+        assert donated.peak_bytes <= each.plan.peak_bytes
+        fresh = {name: tensor for name, tensor in inputs().items() if name in each.inputs}
+        torch.testing.assert_close(next(iter(executed(each.tape, donated, fresh).values())), result)
 
 
 @settings(max_examples=30, deadline=None)
