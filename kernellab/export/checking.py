@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,36 +20,60 @@ _ROUNDED = ("bfloat16", "float8")  # Triton's own interpreter computes these as 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What an output held: its mean magnitude, and evenly spaced samples of it."""
+    """What an output held; see `summary`."""
 
     name: str
-    mean: float
+    shape: tuple[int, ...]
+    counts: tuple[int, ...]
+    means: tuple[float, ...]
     samples: tuple[float, ...]
 
 
-def summary(tensor: Any) -> tuple[float, list[float]]:
-    """Return the mean magnitude of a tensor, and evenly spaced samples of it."""
-    flat = tensor.detach().double().cpu().reshape(-1)
-    step = max(flat.numel() // 16, 1)
-    return flat.abs().mean().item(), flat[::step][:16].tolist()
+def summary(tensor: Any) -> tuple[list[int], list[int], list[float], list[float]]:
+    """Return what an output is compared by: its shape, counts, mean magnitudes, and evenly spaced samples.
+
+    Of whole numbers, the count is their sum modulo 2**64; there is no mean, and all is exact. Else the counts are those
+    of NaN, inf and -inf, and the mean is over the rest. Of complex numbers, both parts have theirs.
+    """
+    counts, means, samples = [], [], []
+    for part in (tensor.real, tensor.imag) if tensor.is_complex() else (tensor,):
+        flat = part.detach().cpu().reshape(-1)
+        if flat.is_floating_point():
+            flat = flat.double()
+            finite = flat[flat.abs() < float("inf")].abs()
+            counts += [int((flat != flat).sum()), int((flat == float("inf")).sum()), int((flat == -float("inf")).sum())]
+            means.append(finite.sum().item() / max(finite.numel(), 1))
+        else:
+            flat = flat.long()
+            counts.append(flat.sum().item())
+        samples += flat[:: max(flat.numel() // 16, 1)][:16].tolist()
+    return list(tensor.shape), counts, means, samples
 
 
 def expected_of(outputs: Mapping[str, Any]) -> tuple[Expected, ...]:
     """Return what an exported module compares its outputs with."""
-    found = ((name, summary(tensor)) for name, tensor in outputs.items() if tensor.numel())
-    return tuple(Expected(name, _short(mean), tuple(map(_short, samples))) for name, (mean, samples) in found)
+    return tuple(_expected(name, *summary(tensor)) for name, tensor in outputs.items())
+
+
+def _expected(name: str, shape: Any, counts: Any, means: Any, samples: Any) -> Expected:
+    return Expected(name, tuple(shape), tuple(counts), tuple(map(_short, means)), tuple(map(_short, samples)))
 
 
 def _short(number: float) -> float:
-    return float(f"{number:.7g}")
+    return number if isinstance(number, int) else float(f"{number:.7g}")
 
 
 def expected_text(expected: Sequence[Expected]) -> Iterator[str]:
     """Yield what the outputs held, as a table, and the function that sums up an output."""
-    rows = [f"    {literal(e.name)}: ({literal(e.mean)}, {literal(list(e.samples))})," for e in expected]
-    comment = "# Mean magnitude and samples of the outputs, as they were when this file was written."
+    rows = [
+        f"    {literal(e.name)}: ({', '.join(literal(list(each)) for each in (e.shape, e.counts, e.means, e.samples))}),"
+        for e in expected
+    ]
+    comment = (
+        "# What the outputs were when this file was written: shape, counts, mean magnitudes, samples; see `summary`."
+    )
     yield "\n".join([comment, "EXPECTED = {", *rows, "}"])
-    yield inspect.getsource(summary).replace("(tensor: Any) -> tuple[float, list[float]]:", "(tensor):")
+    yield re.sub(r"\(tensor: Any\) -> .*:\n", "(tensor):\n", inspect.getsource(summary), count=1)
 
 
 def check_text(plan: LauncherPlan, expected: Sequence[Expected], *, has_dot: bool) -> Iterator[str]:
@@ -130,8 +155,9 @@ _EQUALS = '''\
     for output, value, share in zip(outputs, wanted, shares, strict=True):
         if value is None:
             continue
-        got = output.double()
-        value = torch.as_tensor(value, device=got.device).double()
+        value = torch.as_tensor(value, device=output.device)
+        is_whole = not (output.is_floating_point() or value.is_floating_point())
+        got, value = (output.long(), value.long()) if is_whole else (output.double(), value.double())
         value = value.reshape(got.shape) if value.dim() else value.expand(got.shape)
         allowed = share * value.nan_to_num(0, 0, 0).abs().max().item() if value.numel() else 0.0
         torch.testing.assert_close(got, value, rtol=0, atol=allowed, equal_nan=True)
@@ -139,11 +165,16 @@ _EQUALS = '''\
 
 
 _COMPARED = '''\
-    for name, (mean, samples) in EXPECTED.items():
-        got_mean, got = summary(outputs[name])
-        scale = TOLERANCE * max(abs(mean), 1e-30) if mean == mean else TOLERANCE
-        wanted = torch.tensor([mean, *samples], dtype=torch.float64)
-        found = torch.tensor([got_mean, *got], dtype=torch.float64)
+    for name, (shape, counts, means, samples) in EXPECTED.items():
+        got_shape, got_counts, got_means, got = summary(outputs[name])
+        assert got_shape == shape, f"{name} has the shape {got_shape}; expected {shape}"
+        assert got_counts == counts, f"{name} has the counts {got_counts}; expected {counts}"
+        if not means:
+            assert got == samples, f"{name} holds {got}; expected {samples}"
+            continue
+        wanted = torch.tensor([*means, *samples], dtype=torch.float64)
+        found = torch.tensor([*got_means, *got], dtype=torch.float64)
+        scale = TOLERANCE * max(*means, 1e-30)
         torch.testing.assert_close(found, wanted, rtol=TOLERANCE, atol=scale, equal_nan=True)
     return "gives what it gave when it was exported"'''
 

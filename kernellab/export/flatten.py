@@ -212,6 +212,8 @@ def _rewritten(function: Function, flat: Flat, name: str) -> str:
     bindings = dict(function.bindings)
     quoted_annotations = _annotations(tree)
     edits: dict[Span, str] = {_span(a): repr(ast.unparse(a)) for a in quoted_annotations if _is_open(a, bindings)}
+    if function.kind in JIT_KINDS:
+        edits |= {_span(a): "tl.constexpr" for a in quoted_annotations if _is_constexpr_text(a)}
     for node, binding in _references(tree, bindings):
         first = _first_name(node)
         wanted = flat.target(first if isinstance(node, ast.Name) else node.attr, binding)  # type: ignore[attr-defined]
@@ -260,6 +262,12 @@ def _is_open(annotation: ast.expr, bindings: dict[str, Binding]) -> bool:
     """Tell whether an annotation names what a module does not have; as a text it is none of Python's business."""
     names = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
     return not names <= {*bindings, *dir(builtins)}
+
+
+def _is_constexpr_text(annotation: ast.expr) -> bool:
+    """Tell whether an annotation is ``constexpr`` as a text, which Triton's own interpreter does not understand."""
+    value = annotation.value if isinstance(annotation, ast.Constant) else None
+    return isinstance(value, str) and value.strip().rpartition(".")[2] == "constexpr"
 
 
 def _holds(outer: ast.expr, inner: ast.expr) -> bool:
