@@ -350,6 +350,15 @@ class Lab(Workspace):
         """Record the launches of this thread; ``options`` are told by `Recorder`."""
         return self.launches.recording(**options)
 
+    def marking(self) -> AbstractContextManager[None]:
+        """Mark each launch inside a with statement for profilers: torch's and, by NVTX, Nsight Systems.
+
+        Launches in captures, programs and exported programs are marked without that.
+        """
+        from kernellab.launch.marks import marked_launches
+
+        return marked_launches()
+
     def capture(self) -> Capture:
         """Record the launches and torch operations of a with statement as a program.
 

@@ -111,16 +111,33 @@ def each_launch(seen: Callable[[str], None]) -> Iterator[None]:
 
     Where the user has put a hook of another kind in place of Triton's chain of hooks, nothing is called.
     """
-    chain: Any = knobs.runtime.launch_enter_hook
+    with around_launches(seen, lambda: None):
+        yield
 
-    def hook(metadata: Any) -> None:
-        seen(str(metadata.get().get("name", "a kernel")))
 
-    if not hasattr(chain, "add"):
+@contextmanager
+def around_launches(enter: Callable[[str], None], leave: Callable[[], None]) -> Iterator[None]:
+    """Call ``enter`` with the name of a kernel before each launch inside a with statement, and ``leave`` after it.
+
+    That is by any thread, and after a launch that failed nothing is called. Where the user has put a hook of another
+    kind in place of Triton's chains of hooks, nothing is called at all.
+    """
+    before: Any = knobs.runtime.launch_enter_hook
+    after: Any = knobs.runtime.launch_exit_hook
+
+    def entered(metadata: Any) -> None:
+        enter(str(metadata.get().get("name", "a kernel")))
+
+    def left(metadata: Any) -> None:
+        leave()
+
+    if not (hasattr(before, "add") and hasattr(after, "add")):
         yield
         return
-    chain.add(hook)
+    before.add(entered)
+    after.add(left)
     try:
         yield
     finally:
-        chain.remove(hook)
+        before.remove(entered)
+        after.remove(left)

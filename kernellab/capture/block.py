@@ -18,6 +18,7 @@ from kernellab.capture.program import Program
 from kernellab.capture.tape import KernelUse, Seen, SeenTuning, TuningUse
 from kernellab.capture.tuned_launch import config_grids, seen_tuning
 from kernellab.errors import KernellabError, UsageError
+from kernellab.launch.marks import marked_launches
 from kernellab.launch.recording import Launched, record_of
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, launch_of, result_of
@@ -55,6 +56,7 @@ class Capture:
         self._open.enter_context(self.launches.switch.on())
         self._recorder: OperationRecorder | None = recorder
         self._open.enter_context(self.launches.observers.added(recorder.launched, recorder.is_here))
+        self._open.enter_context(marked_launches())
         self._open.enter_context(_each_launch(self.launches, recorder, self._unbound))
         self._open.enter_context(recorder)
         self._open.enter_context(Calls(recorder))

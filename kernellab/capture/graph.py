@@ -38,6 +38,7 @@ from kernellab.capture.tracing import (
 )
 from kernellab.capture.tuned_launch import grid_for
 from kernellab.errors import UsageError
+from kernellab.launch.marks import marked
 from kernellab.registry import Registry
 
 SIDE_TABLE = "side_table"
@@ -210,11 +211,12 @@ def launch(
     Of an autotuned kernel the grid is a pair for each config: the id of what it sets, and the grid that it has.
     """
     constants = table.registry.constants(constants_id)
-    if isinstance(grid[0], int):
-        table.kernel(kernel_id)[grid](**arguments, **constants)
-    else:
-        configs = [(table.registry.constants(supplied), each) for supplied, each in grid]
-        table.registry[kernel_id][grid_for(configs)](**arguments, **constants)
+    with marked(table.kernels[kernel_id].__name__):
+        if isinstance(grid[0], int):
+            table.kernel(kernel_id)[grid](**arguments, **constants)
+        else:
+            configs = [(table.registry.constants(supplied), each) for supplied, each in grid]
+            table.registry[kernel_id][grid_for(configs)](**arguments, **constants)
 
 
 def launch_functional(

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernellab.capture.moved_bytes import moved_bytes
 from kernellab.capture.tape import LAUNCH, Step, Tape
 from kernellab.display import Shown
 from kernellab.errors import UsageError, choice_message
@@ -192,7 +193,7 @@ class Program(Shown):
 
 COLUMNS = (
     *("name", "op", "kernel", "kernel_id", "constants_id", "launch_id", "grid", "inputs", "mutated"),
-    *("shape", "dtype", "bytes", "device", "place"),
+    *("shape", "dtype", "bytes", "device", "place", "moved_bytes"),
 )
 
 
@@ -223,13 +224,16 @@ def require_inputs(tape: Tape, inputs: Mapping[str, Any]) -> None:
 
 
 def frame_of(tape: Tape) -> Any:
-    """Return the rows in order. ``bytes`` and layout are those of what a step makes, or else of what it changes."""
+    """Return the rows in order. ``bytes`` and layout are those of what a step makes, or else of what it changes.
+
+    ``moved_bytes`` are those that a launch reads and writes, each tensor once.
+    """
     import pandas as pd  # keeps `import kernellab` light
 
     found = pd.DataFrame(list(_rows(tape)), columns=list(COLUMNS))
     for column in ("kernel", "inputs", "mutated", "place"):
         found[column] = found[column].fillna("")
-    for column in ("kernel_id", "constants_id", "launch_id"):
+    for column in ("kernel_id", "constants_id", "launch_id", "moved_bytes"):
         found[column] = found[column].astype("Int64")
     found.attrs = {"inputs": [tape.values[i].name for i in tape.inputs], "outputs": list(tape.output_names)}
     return found
@@ -251,6 +255,7 @@ def _rows(tape: Tape) -> Iterator[dict[str, Any]]:
             "mutated": ", ".join(tape.values[index].name for index in step.mutated if not step.functional),
             **(_layout(tape, seen[0]) if seen else {}),
             "place": step.place,
+            "moved_bytes": None if step.use is None else moved_bytes(tape, step),
         }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kernellab.capture.moved_bytes import read_and_written
 from kernellab.capture.plan import COPIED, EMPTY, FILLED, FILLED_WITH, MemoryPlan
 from kernellab.capture.reuse import writing_call
 from kernellab.capture.tape import (
@@ -166,7 +167,9 @@ class _Writer:
         else:
             passed = [f"{name}={text}" for name, text in arguments.items()]
         passed += [f"{name}={text}" for name, text in options.items()]
-        yield f"{called.kernel}[{called.grid or step.use.grid}]({', '.join(passed)})"
+        read, written = ([self.tape.values[index].name for index in indices] for indices in read_and_written(step))
+        yield f"with mark({literal(step.use.closure.name)}, {_tuple_of(read)}, {_tuple_of(written)}):"
+        yield f"    {called.kernel}[{called.grid or step.use.grid}]({', '.join(passed)})"
 
     def _descriptors(self, step: Step) -> list[str]:
         """Return the expressions of the descriptors that a step takes."""
@@ -266,6 +269,10 @@ def _window(new: str, layout: TensorLayout, old: TensorLayout) -> str:
     offset = layout.offset - old.offset * old.itemsize // layout.itemsize
     kind = "" if layout.dtype == old.dtype else f", torch.{layout.dtype}"
     return f"window({new}, {layout.shape}, {layout.stride}, {offset}{kind})"
+
+
+def _tuple_of(names: Sequence[str]) -> str:
+    return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
 
 
 def _maker(tape: Tape, number: int, name: str) -> int:

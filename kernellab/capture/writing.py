@@ -16,6 +16,7 @@ from kernellab.capture.plan import MemoryPlan
 from kernellab.capture.statements import Called, Names, main_device, statements, takes_descriptors, uses_of
 from kernellab.capture.tape import Tape
 from kernellab.capture.user_operators import user_operators
+from kernellab.capture.written_benchmark import BENCHMARK, MAIN, MARK
 from kernellab.capture.written_tuners import WrittenTuners
 from kernellab.errors import KernellabError, UsageError
 from kernellab.export.checking import Expected, arguments_text, compared, expected_of, expected_text, tolerance_over
@@ -24,6 +25,7 @@ from kernellab.export.write import Exported, replace_file
 from kernellab.source import Closure, docstring, literal
 
 _CONSTANT_AT_MOST = 4096
+_STANDARD = [f"import {name}" for name in ("contextlib", "os", "statistics", "sys")]
 T = TypeVar("T")
 
 Trial = Callable[[], Mapping[str, Any]]
@@ -71,10 +73,10 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
         _layouts(tape),
         _REQUIRE,
     ]
-    sections += [_run(tape, plan, body), *_inputs(tape), *_check(tape, trial)]
+    sections += [MARK, _run(tape, plan, body), *_inputs(tape), BENCHMARK, *_check(tape, trial)]
     top = [
         docstring(_provenance(tape, plan, name)),
-        "\n".join(["import os", "import sys", "", *_imports(flat, tape)]),
+        "\n".join([*_STANDARD, "", *_imports(flat, tape)]),
     ]
     top.append('INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, by Triton\'s interpreter')
     if "wrap_triton" in flat.imports:
@@ -210,7 +212,7 @@ def _check(tape: Tape, trial: Trial) -> Iterator[str]:
     if expected:
         yield from expected_text(expected)
     yield _check_text(tape, expected)
-    yield _MAIN.replace("ROUNDED", _rounded(tape))
+    yield MAIN.replace("ROUNDED", _rounded(tape))
 
 
 def _expected(tape: Tape, trial: Trial) -> tuple[Expected, ...]:
@@ -235,29 +237,6 @@ def _check_text(tape: Tape, expected: tuple[Expected, ...]) -> str:
     has_dot = any("tl.dot" in function.text for use in uses_of(tape) for function in use.closure.functions)
     tolerance = tolerance_over((value.layout.dtype for value in tape.values), has_dot=has_dot)
     return "\n".join([*lines, *compared(tolerance)])
-
-
-_MAIN = '''\
-def main():
-    """Check the program; measure it where there is a GPU."""
-    if not torch.cuda.is_available() and not INTERPRETED:
-        sys.exit("There is no GPU: set TRITON_INTERPRET=1 to check the program on the CPU.")
-ROUNDED    print("program", check())
-    if INTERPRETED:
-        print("There is no GPU in use: nothing is measured.")
-        return
-    arguments = make_inputs()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    run(**arguments)
-    peak_bytes = torch.cuda.max_memory_allocated() - before
-    time_ms = triton.testing.do_bench(lambda: run(**arguments))
-    print(f"program {time_ms * 1e3:.1f} us; it allocated {peak_bytes:,} bytes beside its inputs")
-
-
-if __name__ == "__main__":
-    main()
-'''
 
 
 def _rounded(tape: Tape) -> str:

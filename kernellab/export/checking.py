@@ -41,7 +41,7 @@ def summary(tensor: Any) -> tuple[list[int], list[int], list[float], list[float]
         if flat.is_floating_point():
             flat = flat.double()
             finite = flat[flat.abs() < float("inf")].abs()
-            counts += [int((flat != flat).sum()), int((flat == float("inf")).sum()), int((flat == -float("inf")).sum())]
+            counts += [int(flat.isnan().sum()), int((flat == float("inf")).sum()), int((flat == -float("inf")).sum())]
             means.append(finite.sum().item() / max(finite.numel(), 1))
         else:
             flat = flat.long()
@@ -65,10 +65,8 @@ def _short(number: float) -> float:
 
 def expected_text(expected: Sequence[Expected]) -> Iterator[str]:
     """Yield what the outputs held, as a table, and the function that sums up an output."""
-    rows = [
-        f"    {literal(e.name)}: ({', '.join(literal(list(each)) for each in (e.shape, e.counts, e.means, e.samples))}),"
-        for e in expected
-    ]
+    held = {e.name: [list(each) for each in (e.shape, e.counts, e.means, e.samples)] for e in expected}
+    rows = [f"    {literal(name)}: ({', '.join(map(literal, parts))})," for name, parts in held.items()]
     comment = (
         "# What the outputs were when this file was written: shape, counts, mean magnitudes, samples; see `summary`."
     )

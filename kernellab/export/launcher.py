@@ -102,7 +102,8 @@ def launch_text(plan: LauncherPlan, configs: str = "META", *, tuned: bool = Fals
     grid = ["if grid is None:", f"    grid = {plan.grid.text}"] if plan.grid else []
     last = "grid=None" if plan.grid else "grid"
     doc = "\n".join(f"    {line}".rstrip() for line in _doc(plan)).lstrip()
-    return _launch(plan, [last], f"{doc}\n    ", opening, [*grid, _call(plan, f"{called}[grid]")]) + "\n"
+    call = [f"with torch.profiler.record_function({literal(plan.name)}):", f"    {_call(plan, f'{called}[grid]')}"]
+    return _launch(plan, [last], f"{doc}\n    ", opening, [*grid, *call]) + "\n"
 
 
 def operator_launch_text(plan: LauncherPlan, operator: str) -> str:

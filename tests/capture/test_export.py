@@ -46,6 +46,12 @@ def in_place(x_ptr, n, BLOCK: tl.constexpr):
     tl.store(x_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) + 1, mask=offsets < n)
 
 
+@triton.jit
+def counted_kernel(out_ptr, n, BLOCK: "tl.constexpr"):  # noqa: UP037 - as a text
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, 123456789000 + offsets.to(tl.int64), mask=offsets < n)
+
+
 def exported(program: Program, folder: Path, *, interpret: bool = True) -> subprocess.CompletedProcess[str]:
     """Export a program; run the file, and then compare what it gives with what the program gives on fresh inputs."""
     program.export(folder / "exported.py")
@@ -158,6 +164,39 @@ def test_an_autotuned_kernel_is_written_with_its_configs_and_their_grids(lab: ke
     assert text.count("num_warps=2") == 2, "both configs of the second launch have what it was given"
     assert 'restore_value=["x_ptr"]' in text, "timing its configs must not add twice"
     assert ".cache[" not in text, "nothing was timed on the CPU"
+
+
+def test_string_annotations_whole_numbers_nan_and_empty_outputs_check_rightly(
+    lab: kernellab.Lab, tmp_path: Path
+) -> None:
+    counted, x = lab.bind(counted_kernel), torch.full((100,), float("nan"))
+    with lab.capture() as program:
+        large = torch.empty(100, dtype=torch.int64)
+        counted[(1,)](large, 100, BLOCK=128)
+        odd, none = x * 2, large[100:] + 1
+    assert (odd.shape, none.shape) == ((100,), (0,))
+    result = exported(program, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "gives what it gave when it was exported" in result.stdout
+    path = tmp_path / "exported.py"
+    text = path.read_text()
+    assert text.count("BLOCK: tl.constexpr") == 1
+    path.write_text(text.replace("123456789000 + offsets", "123456789001 + offsets"))
+    wrong = run_files(path)
+    assert wrong.returncode == 1
+    assert "large has the counts" in wrong.stderr
+
+
+def test_launches_of_a_module_are_marked_and_their_bytes_are_those_of_the_effects(lab: kernellab.Lab) -> None:
+    x, out = torch.rand(300), torch.zeros(300)
+    with lab.capture() as program:
+        lab.bind(samples.scale_kernel)[(3,)](x, out, 300, BLOCK=128)
+        lab.bind(in_place)[(3,)](out, 300)
+    text = module_text(program.tape, program.plan, dict, "program")
+    assert 'with mark("scale_kernel", (x,), (out,)):' in text
+    assert 'with mark("in_place", (out,), (out,)):' in text
+    moved = program.frame.set_index("op").loc["launch", "moved_bytes"]
+    assert list(moved) == [2400, 2400]
 
 
 def test_a_module_knows_which_config_was_the_fastest(lab: kernellab.Lab) -> None:

@@ -1,0 +1,72 @@
+"""A mark for each launch in the timeline of a profiler, under the name of its kernel: that of torch, and NVTX.
+
+Launches of programs are marked always, and cost a microsecond for it. Those that take the fast path are marked inside
+`marked_launches` alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from kernellab._triton.artifact import around_launches
+
+_THREAD = threading.local()
+
+
+@contextmanager
+def marked(name: str) -> Iterator[None]:
+    """Mark what happens inside a with statement as the launch of a kernel.
+
+    torch's own recorder in C++ is taken where there is one: unlike ``record_function`` it is no operation of torch, so
+    that no tracer takes it into a graph.
+    """
+    is_outer = not getattr(_THREAD, "is_marked", False)
+    _THREAD.is_marked = True
+    try:
+        with _mark(name) if is_outer else ExitStack():
+            yield
+    finally:
+        _THREAD.is_marked = not is_outer
+
+
+@contextmanager
+def marked_launches() -> Iterator[None]:
+    """Mark each launch, of any kernel and thread, inside a with statement; known launches take a longer way for it."""
+
+    def enter(name: str) -> None:
+        leave()  # a launch that failed never ended
+        if not getattr(_THREAD, "is_marked", False):
+            _THREAD.open = ExitStack()
+            _THREAD.open.enter_context(_mark(name))
+
+    def leave() -> None:
+        held = getattr(_THREAD, "open", None)
+        _THREAD.open = None
+        if held is not None:
+            held.close()
+
+    with around_launches(enter, leave):
+        try:
+            yield
+        finally:
+            leave()
+
+
+@contextmanager
+def _mark(name: str) -> Iterator[None]:
+    import torch
+
+    profiler: Any = torch._C._profiler
+    recorder = getattr(profiler, "_RecordFunctionFast", torch.profiler.record_function)
+    with recorder(name):
+        if not torch.cuda.is_initialized():
+            yield
+            return
+        torch.cuda.nvtx.range_push(name)
+        try:
+            yield
+        finally:
+            torch.cuda.nvtx.range_pop()
