@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.errors import UsageError
-from kernellab.export.checking import expected_of
+from kernellab.export.checking import Expected, expected_of
 from kernellab.export.write import replace_file
 
 SCHEMA = 1
@@ -159,9 +159,16 @@ def _are_near(before: tuple[float | None, ...], now: tuple[float | None, ...], s
 
 
 def samples_of(tensors: Mapping[str, Any]) -> dict[str, tuple[float | None, ...]]:
-    """Return the mean magnitude and evenly spaced samples of tensors, by name."""
-    found = expected_of(tensors)
-    return {each.name: tuple(v if math.isfinite(v) else None for v in (each.mean, *each.samples)) for each in found}
+    """Return the mean magnitude (of whole numbers the mean) and evenly spaced samples of tensors, by name."""
+    found = [each for each in expected_of(tensors) if 0 not in each.shape]
+    return {e.name: (*_means(e), *(v if math.isfinite(v) else None for v in e.samples)) for e in found}
+
+
+def _means(held: Expected) -> tuple[float | None, ...]:
+    """Return the mean magnitudes of a tensor, of whole numbers their mean; None where an element is no number."""
+    if not held.means:
+        return (held.counts[0] / math.prod(held.shape),)
+    return tuple(None if any(held.counts) else mean for mean in held.means)
 
 
 @dataclass(frozen=True, slots=True)

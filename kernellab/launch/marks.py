@@ -60,13 +60,14 @@ def _mark(name: str) -> Iterator[None]:
     import torch
 
     profiler: Any = torch._C._profiler
+    cuda: Any = torch.cuda
     recorder = getattr(profiler, "_RecordFunctionFast", torch.profiler.record_function)
     with recorder(name):
-        if not torch.cuda.is_initialized():
+        if not cuda.is_initialized():
             yield
             return
-        torch.cuda.nvtx.range_push(name)
+        cuda.nvtx.range_push(name)
         try:
             yield
         finally:
-            torch.cuda.nvtx.range_pop()
+            cuda.nvtx.range_pop()
