@@ -172,8 +172,8 @@ class Workspace:
 def measuring_here() -> Environment | None:
     """Return what to measure with in this process, which an executor started; None where there is no GPU.
 
-    What it learns is kept in memory: a process of a cluster leaves the user's store alone, which may lie on a disk that
-    machines share.
+    What it learns is kept in memory: a process of a cluster leaves the database of the user alone, which may lie on a
+    disk that machines share. Compiled kernels, which are files, stay in the folder of the store.
     """
     from kernellab._triton.offline import gpu_target_of_machine
     from kernellab.tune.autotune import environment_of
@@ -187,6 +187,9 @@ def measuring_here() -> Environment | None:
 @cache
 def _of_process() -> Workspace:
     workspace = Workspace(store=":memory:")
+    settings = workspace.settings
+    workspace.compiler = Compiler(workspace._pool, workspace._artifacts(settings.store), settings.timeout_s)
+    workspace.launches.start_workers()
     atexit.register(workspace.close)
     return workspace
 

@@ -66,8 +66,9 @@ class SharedArguments:
         return changed
 
     def close(self) -> None:
-        """Give the memory back."""
-        self._mapping.close()
+        """Give the memory back; where a profiler or debugger holds a frame that uses it, it goes with that frame."""
+        with contextlib.suppress(BufferError):
+            self._mapping.close()
         self._file.close()
 
     def _fill(self) -> None:

@@ -120,6 +120,10 @@ def measuring(opened: OpenEnvironment, kind: str) -> Iterator[Environment | Decl
     name = "".join(each if each.isalnum() else "-" for each in owner.gpu)
     with open(Path(tempfile.gettempdir()) / f"kernellab-{os.getuid()}-{name}.lock", "a", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, or the process is gone
+        if environment.device.index is not None:
+            import torch
+
+            torch.cuda.empty_cache()  # of the arguments before: the worker of the GPU needs room for copies
         yield environment
 
 
