@@ -13,6 +13,7 @@ from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import compile_job
 from kernellab.compile.probing import compiled_targets
 from kernellab.compile.types import Compiled
+from kernellab.errors import UsageError
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.launch.calls import addresses_of, named_arguments, require_grid, require_kernel, variants_of, verbs
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kernellab.benchmark.comparison import Comparison
     from kernellab.benchmark.result import Benchmark
     from kernellab.capture.block import Capture
+    from kernellab.dispatch import Dispatch
     from kernellab.explain.result import Explanation
     from kernellab.export.merging import Merged
     from kernellab.export.write import Exported
@@ -289,7 +291,15 @@ class Lab(Workspace):
 
         return regressions_of(self.kernels, kernel, since, margin)
 
-    def export(self, kernel: str | int, /, to: str | Path | None = None, *, kind: str | None = None) -> Exported:
+    def export(
+        self,
+        kernel: str | int | Dispatch,
+        /,
+        to: str | Path | None = None,
+        *,
+        kind: str | None = None,
+        others: Sequence[Dispatch | str | Path] = (),
+    ) -> Exported:
         """Write a kept kernel, by name, ``name@version`` or id, as a file that needs nothing of the lab.
 
         Without a ``kind``, it is a module with the decorators that the kernel was launched with. Else it is ``module``
@@ -297,12 +307,24 @@ class Lab(Workspace):
         ``report`` (a page with all that is known of it), or ``bundle`` (for ``%triton_load`` on another machine).
         A kernel that this session did not launch is not executed for it: the file lacks what only that tells.
 
+        Of a dispatch, ``kind`` is ``dispatch`` (a module that chooses by sizes and device), ``torch-op`` (an operator
+        that does), ``table`` (as JSON; also by the suffix of ``to``) or ``vllm`` (a folder of configs by size).
+        ``others`` are dispatches of the same kernel for other devices, or paths of tables with such.
+
         Raises:
             UnknownName, UsageError: there is no such kernel or kind, or the kernel cannot be written so.
         """
+        from kernellab.dispatch import Dispatch
+        from kernellab.dispatch.exporting import export_dispatch
         from kernellab.export.write import Facilities, export
         from kernellab.views.cards.kernels import report_page
 
+        if isinstance(kernel, Dispatch):
+            return export_dispatch(self.kernels, self.launches, kernel, to, kind, others)
+        if others:
+            raise UsageError(
+                "others belongs to a dispatch; give one in place of a name, such as what tune_over returns."
+            )
         facilities = Facilities(self.compile, self.launches.device, report_page)
         return export(self.kernels, facilities, kernel, to, kind)
 

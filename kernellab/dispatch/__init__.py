@@ -5,7 +5,19 @@ measured of it, `MeasuredCase` what came of that, and a `CaseMeasurer` measures 
 """
 
 from kernellab.dispatch.cases import CaseMeasurer, CaseRequest, Forecast, MeasuredCase
+from kernellab.dispatch.config_files import read_table
 from kernellab.dispatch.result import Dispatch
 from kernellab.dispatch.rule import Cost, Extent, Rule, Term
 
-__all__ = ["CaseMeasurer", "CaseRequest", "Cost", "Dispatch", "Extent", "Forecast", "MeasuredCase", "Rule", "Term"]
+__all__ = [
+    "CaseMeasurer",
+    "CaseRequest",
+    "Cost",
+    "Dispatch",
+    "Extent",
+    "Forecast",
+    "MeasuredCase",
+    "Rule",
+    "Term",
+    "read_table",
+]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.dispatch.cases import MeasuredCase
 from kernellab.dispatch.rule import Rule
-from kernellab.errors import CannotRun
+from kernellab.errors import CannotRun, UsageError
+from kernellab.export.write import Exported
 from kernellab.measure.config import Config
 from kernellab.workers.forks import cached_property
 
@@ -38,11 +40,11 @@ class Regret:
 class Dispatch:
     """The result of tuning one kernel over sizes: few configs, and a rule that picks one for the sizes at hand.
 
-    ``cases`` are what was measured, in the order of ``over``; ``regrets`` what the rule loses on each,
-    in the same order. ``originals`` are
-    the `triton.Config`s of the rule's configs, hooks included. ``function`` and ``grid`` are the kernel and its grid as
-    they were given, None where the dispatch was read from a file. ``provenance`` says where the numbers come from:
-    device, driver, versions.
+    ``cases`` are what was measured, in the order of ``over``; ``regrets`` what the rule loses on each, in the same
+    order. ``originals`` are the `triton.Config`s of the rule's configs, hooks included. ``function`` and ``grid`` are
+    the kernel and its grid as they were given, None where the dispatch was read from a file. ``arguments`` makes the
+    arguments of a launch by name for some sizes, and ``check`` is what their outputs were compared with. ``provenance``
+    says where the numbers come from: device, driver, versions. ``exporter`` is `Lab.export` of the lab that tuned.
     """
 
     kernel: str
@@ -56,6 +58,9 @@ class Dispatch:
     is_interrupted: bool = False
     function: Any = field(default=None, compare=False)
     grid: Any = field(default=None, compare=False)
+    arguments: Callable[[Mapping[str, int]], Mapping[str, Any]] | None = field(default=None, compare=False)
+    check: Any = field(default=None, compare=False)
+    exporter: Callable[..., Exported] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         """One line; the rows are in `frame`, what the rule loses in `regret`."""
@@ -91,6 +96,21 @@ class Dispatch:
         if found is None:
             found = self._chosen[key] = self.configs[self.rule.place(**sizes)]
         return found
+
+    def export(
+        self, to: str | Path, *, kind: str | None = None, others: Sequence[Dispatch | str | Path] = ()
+    ) -> Exported:
+        """Write the kernel with this decision as a module that needs nothing of the lab; or the decision as a table.
+
+        ``kind`` is ``dispatch``, ``torch-op``, ``table`` or ``vllm``: see `Lab.export`. ``others`` are decisions for
+        other devices, or tables that have such.
+
+        Raises:
+            UsageError: it was read from a file, so there is no kernel; or it cannot be written so.
+        """
+        if self.exporter is None:
+            raise UsageError(f"This dispatch of {self.kernel} was read from a file, without a kernel; use lab.export.")
+        return self.exporter(self, to, kind=kind, others=others)
 
     @cached_property
     def frame(self) -> pandas.DataFrame:

@@ -74,10 +74,11 @@ def expected_text(expected: Sequence[Expected]) -> Iterator[str]:
     yield re.sub(r"\(tensor: Any\) -> .*:\n", "(tensor):\n", inspect.getsource(summary), count=1)
 
 
-def check_text(plan: LauncherPlan, expected: Sequence[Expected], *, has_dot: bool) -> Iterator[str]:
+def check_text(plan: LauncherPlan, expected: Sequence[Expected], *, has_dot: bool, variants: str = "") -> Iterator[str]:
     """Yield the functions ``reference`` (where one is known), ``check``, ``main``, and the call of it.
 
-    A kernel that ``has_dot`` multiplies float32 in TF32 on a GPU, which keeps ten bits.
+    A kernel that ``has_dot`` multiplies float32 in TF32 on a GPU, which keeps ten bits. ``variants`` is an expression
+    over ``device`` of meta-parameters, with each of which the kernel is checked as well.
     """
     if plan.grid is None and plan.launch.grid is None:
         return
@@ -89,7 +90,7 @@ def check_text(plan: LauncherPlan, expected: Sequence[Expected], *, has_dot: boo
     elif expected:
         yield from expected_text(expected)
     yield _check(plan, expected, has_dot=has_dot)
-    yield _main(plan)
+    yield _main(plan, variants)
     yield 'if __name__ == "__main__":\n    main()\n'
 
 
@@ -119,9 +120,10 @@ def arguments_text(given: Sequence[Argument], signature: str, *first: str) -> st
     return "\n\n\n".join([*parts, f'def {signature}:\n    """{doc}"""\n{body}\n'.rstrip()])
 
 
-def launched(plan: LauncherPlan) -> str:
-    """Return the call of ``launch`` on generated inputs."""
-    return "launch(**arguments)" if plan.grid else f"launch(**arguments, grid={plan.launch.grid})"
+def launched(plan: LauncherPlan, more: str = "") -> str:
+    """Return the call of ``launch`` on generated inputs, with ``more`` arguments."""
+    grid = "" if plan.grid else f", grid={plan.launch.grid}"
+    return f"launch(**arguments{grid}{more})"
 
 
 def held(launch: RecordedLaunch, name: str) -> tuple[str, Argument]:
@@ -183,13 +185,13 @@ def _check(plan: LauncherPlan, expected: Sequence[Expected], *, has_dot: bool) -
     # whole numbers are exact, whatever they come from
     shares = [tolerance_over([each, *given], has_dot=has_dot) if "float" in each else 0.0 for each in outputs]
     lines = [
-        "def check(device):",
-        '    """Launch once; raise AssertionError if an output is wrong."""',
+        "def check(device, **meta):",
+        '    """Launch once, with these meta-parameters; raise AssertionError if an output is wrong."""',
     ]
     lines += ["    arguments = inputs(device)"]
     if plan.launch.check:
         lines += [
-            f"    {launched(plan)}",
+            f"    {launched(plan, ', **meta')}",
             "    wanted = reference(**arguments)  # after the launch, as --check is",
             "    wanted = wanted if isinstance(wanted, tuple) else (wanted,)",
             f"    outputs = [{', '.join(held(plan.launch, name)[0] for name in plan.mutated)}]",
@@ -198,16 +200,19 @@ def _check(plan: LauncherPlan, expected: Sequence[Expected], *, has_dot: bool) -
         ]
     elif expected:
         lines += [
-            f"    {launched(plan)}",
+            f"    {launched(plan, ', **meta')}",
             f"    outputs = {{{', '.join(f'{literal(e.name)}: {held(plan.launch, e.name)[0]}' for e in expected)}}}",
             *compared(max(shares, default=0.0)),
         ]
     else:
-        lines += [f"    {launched(plan)}", '    return "runs; nothing is known to compare its outputs with"']
+        lines += [
+            f"    {launched(plan, ', **meta')}",
+            '    return "runs; nothing is known to compare its outputs with"',
+        ]
     return "\n".join(lines)
 
 
-def _main(plan: LauncherPlan) -> str:
+def _main(plan: LauncherPlan, variants: str) -> str:
     rounded = any(a.dtype.startswith(_ROUNDED) for a in plan.given if a.kind == "tensor")
     name = plan.name
     lines = ["def main():", '    """Check the kernel; measure it where there is a GPU."""']
@@ -217,6 +222,8 @@ def _main(plan: LauncherPlan) -> str:
         lines += ["    if INTERPRETED:"]
         lines += ['        sys.exit("Triton\'s interpreter cannot compute bfloat16 and float8: this needs a GPU.")']
     lines += ['    device = "cpu" if INTERPRETED else "cuda"', f'    print("{name}", check(device))']
+    if variants:
+        lines += [f"    for meta in {variants}:", f'        print("{name}", meta, check(device, **meta))']
     lines += ["    if INTERPRETED:", '        print("There is no GPU in use: nothing is measured.")', "        return"]
     lines += ["    arguments = inputs(device)", f"    time_ms = triton.testing.do_bench(lambda: {launched(plan)})"]
     lines += ["    tensors = [a for a in arguments.values() if isinstance(a, torch.Tensor)]"]

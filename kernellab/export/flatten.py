@@ -41,7 +41,9 @@ RESERVED = frozenset(
     {
         *("launch", "inputs", "check", "main", "reference", "summary", "random_tensor", "listed_tensor"),
         *("operator", "opcheck", "os", "sys", "META", "CONFIGS", "EXPECTED", "HEURISTICS", "INTERPRETED"),
-        "TensorDescriptor",
+        *("TensorDescriptor", "KERNEL", "DECISIONS", "CHOSEN", "config_for", "fitting"),
+        *("decision_for", "decision_on"),
+        *(f"choose_{number}" for number in range(1, 33)),
     }
 )
 

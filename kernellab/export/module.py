@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from kernellab.errors import UsageError
 from kernellab.export.checking import Expected, check_text, inputs_text
-from kernellab.export.flatten import Flat, appended, flattened, jit_of, moved
+from kernellab.export.chooser import Chooser
+from kernellab.export.flatten import RESERVED, Flat, appended, flattened, jit_of, moved
 from kernellab.export.launcher import LauncherPlan, launch_text, operator_launch_text, plan_of
 from kernellab.registry import RecordedVersion
 from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque, docstring, literal
@@ -79,14 +81,43 @@ def why_unchecked(recorded: RecordedVersion) -> str:
     return ""
 
 
-def finished(sections: Sequence[str], parts: Parts) -> str:
-    """Return the module: its docstring and imports, then the sections."""
+def dispatch_text(recorded: RecordedVersion, chooser: Chooser, expected: tuple[Expected, ...] = ()) -> str:
+    """Return the source of a module whose ``launch`` chooses a config by the sizes.
+
+    Raises:
+        UsageError: its launches cannot be written down.
+    """
+    parts = parts_of(recorded, expected)
+    plan = dispatched_plan(parts, chooser)
+    sections = [*head(parts), *definitions(parts, None), f"META = {dict_text(plan.meta)}"]
+    sections += [*chooser.sections(plan.name), launch_text(plan, f"META, **{chooser.call()}")]
+    sections += _checked(parts, plan, variants=chooser.variants)
+    return finished(sections, parts, chooser.words)
+
+
+def dispatched_plan(parts: Parts, chooser: Chooser) -> LauncherPlan:
+    """Return how a kernel is launched whose configs are chosen.
+
+    Raises:
+        UsageError: it cannot be written down.
+    """
+    label = parts.recorded.version.label
+    if parts.plan is None:
+        raise UsageError(f"The launches of {label} cannot be written down. {why_unchecked(parts.recorded)}.")
+    if taken := sorted(argument.name for argument in parts.plan.given if argument.name in RESERVED):
+        raise UsageError(f"{label} has a parameter called {taken[0]}, which is a name of the module; rename it.")
+    kept = tuple((name, text) for name, text in parts.plan.meta if name not in chooser.names)
+    return dataclasses.replace(parts.plan, meta=kept)
+
+
+def finished(sections: Sequence[str], parts: Parts, words: str = "") -> str:
+    """Return the module: its docstring, with more ``words``, and imports, then the sections."""
     imports = parts.flat.import_lines()
     standard = ["import os", "import sys", ""]
     launch = parts.recorded.launch
     if launch is not None and any(argument.block for argument in launch.arguments):
         imports.append("from triton.tools.tensor_descriptor import TensorDescriptor")
-    top = [docstring(_provenance(parts)), "\n".join([*standard, *imports])]
+    top = [docstring(_provenance(parts, words)), "\n".join([*standard, *imports])]
     return "\n\n".join(top) + "\n\n" + "\n\n\n".join(section.strip("\n") for section in sections) + "\n"
 
 
@@ -194,10 +225,10 @@ def ending(parts: Parts, plan: LauncherPlan, operator: str) -> Iterator[str]:
     yield from _checked(parts, plan)
 
 
-def _checked(parts: Parts, plan: LauncherPlan) -> Iterator[str]:
+def _checked(parts: Parts, plan: LauncherPlan, variants: str = "") -> Iterator[str]:
     yield inputs_text(plan.launch)
     has_dot = any("tl.dot" in text for text in parts.flat.texts.values())
-    yield from check_text(plan, parts.expected, has_dot=has_dot)
+    yield from check_text(plan, parts.expected, has_dot=has_dot, variants=variants)
 
 
 def _without_config(plan: LauncherPlan, tuner: Autotune | None) -> LauncherPlan:
@@ -214,7 +245,7 @@ def _bare_launch(parts: Parts) -> str:
     )
 
 
-def _provenance(parts: Parts) -> str:
+def _provenance(parts: Parts, words: str) -> str:
     recorded = parts.recorded
     made = datetime.fromtimestamp(recorded.version.created, tz=UTC).strftime("%Y-%m-%d")
     lines = [f"The Triton kernel `{parts.flat.names[0]}`.", ""]
@@ -228,6 +259,7 @@ def _provenance(parts: Parts) -> str:
     if recorded.launch is not None and parts.plan is None:
         why = why_unchecked(recorded)
         lines.append(f"{why}: `launch` passes on what it is given, and nothing is checked.")
+    lines += [words] if words else []
     for name, kind in sorted(parts.flat.missing.items()):
         lines.append(f"`{name}` ({kind}) stayed behind.")
     lost = [name for name, value in parts.heuristics if isinstance(value, Opaque)]

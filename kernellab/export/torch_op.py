@@ -7,8 +7,19 @@ from collections.abc import Iterator, Mapping
 
 from kernellab.errors import UsageError
 from kernellab.export.checking import Expected
+from kernellab.export.chooser import Chooser
 from kernellab.export.launcher import LauncherPlan
-from kernellab.export.module import Parts, definitions, ending, finished, head, heuristics_text, parts_of, why_unchecked
+from kernellab.export.module import (
+    Parts,
+    definitions,
+    dispatched_plan,
+    ending,
+    finished,
+    head,
+    heuristics_text,
+    parts_of,
+    why_unchecked,
+)
 from kernellab.registry import RecordedVersion
 from kernellab.source import literal
 from kernellab.store import Argument
@@ -32,8 +43,12 @@ def operator(name, mutated):
 _SCALARS = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
-def torch_op_text(recorded: RecordedVersion, expected: tuple[Expected, ...] = ()) -> str:
+def torch_op_text(
+    recorded: RecordedVersion, expected: tuple[Expected, ...] = (), chooser: Chooser | None = None
+) -> str:
     """Return the source of a module with the kernel, its operator and the functional twin of that.
+
+    With a ``chooser``, the operator chooses its config by the sizes at each call, and compilers call it as a whole.
 
     Raises:
         UsageError: the kernel was never launched, its grid is no formula, or an argument has no type in a schema.
@@ -50,18 +65,22 @@ def torch_op_text(recorded: RecordedVersion, expected: tuple[Expected, ...] = ()
         raise UsageError(
             f"The grid of {recorded.version.label} is no formula of its arguments; launch it by a function."
         )
+    if chooser is not None:
+        plan = dispatched_plan(parts, chooser)
+    is_opaque = chooser is not None or _is_opaque(plan)
     heuristics = heuristics_text(parts.flat, parts.heuristics)
     sections = [
         *head(parts),
         *definitions(parts, None, heuristics=False),
         *([f"HEURISTICS = {heuristics}"] if heuristics else []),
-        _OPAQUE if _is_opaque(plan) else _REGISTER,
+        *(chooser.sections(plan.name) if chooser is not None else ()),
+        _OPAQUE if is_opaque else _REGISTER,
     ]
-    sections += [_operator(plan, parts), _functional(plan)]
+    sections += [_operator(plan, parts, chooser, is_opaque=is_opaque), _functional(plan)]
     if plan.mutated:
-        sections.append(_fakes(plan))
+        sections.append(_fakes(plan, is_opaque=is_opaque))
     sections += [_checked_op(plan), *ending(parts, plan, f"{plan.name}_op")]
-    return finished(sections, parts)
+    return finished(sections, parts, "" if chooser is None else chooser.words)
 
 
 def _with_bases(recorded: RecordedVersion) -> RecordedVersion:
@@ -86,17 +105,18 @@ def _is_opaque(plan: LauncherPlan) -> bool:
     )
 
 
-def _operator(plan: LauncherPlan, parts: Parts) -> str:
+def _operator(plan: LauncherPlan, parts: Parts, chooser: Chooser | None, *, is_opaque: bool) -> str:
     """Return the operator: it takes all tensors, mutates the outputs, and returns nothing."""
     names = dict.fromkeys(name.partition("[")[0] for name in plan.mutated)
     mutated = "{" + ", ".join(map(literal, names)) + "}" if names else "()"
     given = ", ".join(f"{literal(argument.name)}: {_passed(argument)}" for argument in plan.given)
     meta = ", ".join(f"{literal(n)}: {n if _in_schema(plan, n) else text}" for n, text in plan.meta)
+    chosen = "" if chooser is None else f"**{chooser.call('{}')}"
     lines = [
         f'@operator("kernellab::{plan.name}", {mutated})',
         *_signature(f"{plan.name}_op", [*map(_typed, plan.given), *_options(plan)], "None"),
         f'    """Launch `{plan.name}`; it mutates {", ".join(plan.mutated) or "nothing"}."""',
-        f"    arguments = {{{given}, {meta}}}",
+        f"    arguments = {{{', '.join(filter(None, [given, meta, chosen]))}}}",
     ]
     if heuristics_text(parts.flat, parts.heuristics):
         lines += [
@@ -108,7 +128,7 @@ def _operator(plan: LauncherPlan, parts: Parts) -> str:
     lines += [
         f"    grid = {plan.grid.text}",
     ]
-    if _is_opaque(plan):
+    if is_opaque:
         return "\n".join([*lines, f"    {plan.name}[grid](**arguments)"])
     lines += [
         f"    kernel = {plan.name} if INTERPRETED else torch.library.wrap_triton({plan.name})",
@@ -136,7 +156,7 @@ def _functional(plan: LauncherPlan) -> str:
     return "\n".join(lines)
 
 
-def _fakes(plan: LauncherPlan) -> str:
+def _fakes(plan: LauncherPlan, *, is_opaque: bool) -> str:
     """Return the fake implementations for operators that nobody can look into."""
     made = {argument.name: text for argument, text in plan.allocated}
     outputs = ", ".join(made.get(name, f"torch.empty_like({name})") for name in plan.mutated)
@@ -144,12 +164,12 @@ def _fakes(plan: LauncherPlan) -> str:
     lines = [
         f"{plan.name}_op.register_fake(lambda *args, **kwargs: None)",
         "",
-        *([] if not _is_opaque(plan) else [""]),
+        *([] if not is_opaque else [""]),
         f"@{plan.name}_functional.register_fake",
         f"def _({parameters}):",
         f"    return {outputs}",
     ]
-    if _is_opaque(plan):
+    if is_opaque:
         return "\n".join(lines)
     return "\n".join(["if INTERPRETED:", *(f"    {line}" if line else "" for line in lines)])
 

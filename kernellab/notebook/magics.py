@@ -14,6 +14,7 @@ from IPython.display import display
 
 from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark
+from kernellab.dispatch.exporting import DISPATCH_KINDS, exported_by
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.explain.result import Explanation
 from kernellab.export.merging import Merged
@@ -192,14 +193,19 @@ class StoreMagics(_LabMagics):
         return labelled(self.lab.kernels, given.kernel)
 
     @magic_arguments()
-    @argument("kernel", help="A name, name@version or id.")
+    @argument("kernel", help="A name, name@version or id; or a variable that holds what tuning over sizes returned.")
     @argument("--to", help="The file to write (NAME.py, NAME.html or NAME.zip in the current folder).")
-    @argument("--as", dest="kind", help=f"One of: {', '.join(KINDS)}. By default, a module with all decorators.")
+    @argument(
+        "--as",
+        dest="kind",
+        help=f"One of: {', '.join(KINDS)}; by default, a module with all decorators. Of a dispatch, "
+        f"{', '.join(DISPATCH_KINDS)}.",
+    )
     @line_magic
     def triton_export(self, line: str) -> Exported:
         """Write a kept kernel as a file that needs nothing of the lab: %triton_export softmax --to softmax.py."""
         given = parsed(self.triton_export, "%triton_export", line)
-        return self.lab.export(key_of(given.kernel), given.to, kind=given.kind)
+        return self.lab.export(exported_by(given.kernel, given.kind, self.shell.user_ns), given.to, kind=given.kind)
 
     @magic_arguments()
     @argument("path", help="The folder of a store, its file, or what lab.export_measurements wrote.")

@@ -242,7 +242,7 @@ def _axis(launches: Sequence[RecordedLaunch], axis: int) -> str | None:
 
 def _candidates(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
     """Yield formulas, the likeliest first: quotients by a block size, then sizes themselves, then products of two."""
-    sizes, blocks = list(_sizes(launches)), list(_blocks(launches))
+    sizes, blocks = list(size_formulas(launches)), list(_blocks(launches))
     quotients = [
         _combined(f"triton.cdiv({size[0]}, {block[0]})", size, block, _blocks_over)
         for size in sizes
@@ -255,7 +255,8 @@ def _candidates(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
             yield _combined(f"{first[0]} * {second[0]}", first, second, operator.mul)
 
 
-def _sizes(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
+def size_formulas(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
+    """Yield what of the arguments is a size: numbers, extents of tensors, then constexprs, each with what it was."""
     arguments = launches[-1].arguments
     for argument in arguments:
         if argument.kind == "scalar" and not argument.constexpr and type(argument.value) is int:
