@@ -381,15 +381,16 @@ class Lab(Workspace):
 
         return marked_launches()
 
-    def capture(self) -> Capture:
+    def capture(self, *, dynamic: bool = False) -> Capture:
         """Record the launches and torch operations of a with statement as a program.
 
         They run as ever. ``with lab.capture() as program:`` binds a `kernellab.capture.program.Program`: a graph of
-        torch.fx that runs again, becomes functional, and is exported with a plan of its memory.
+        torch.fx that runs again, becomes functional, and is exported with a plan of its memory. With ``dynamic``,
+        sizes of tensors are symbolic inside of the block, and the program holds for all sizes under its guards.
         """
         from kernellab.capture.block import Capture
 
-        return Capture(self.launches, self.kernels)
+        return Capture(self.launches, self.kernels, dynamic=dynamic)
 
     def _call(self, *call: Any) -> Any:
         from kernellab.profile.launching import AskedLaunch

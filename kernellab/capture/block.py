@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.closure import closure_of
 from kernellab.capture.naming import locals_of
@@ -25,19 +25,26 @@ from kernellab.registry import Registry, launch_of, result_of
 from kernellab.source import JitOptions
 from kernellab.store import Version
 
+if TYPE_CHECKING:
+    from kernellab.capture.size_tracking import SizeTracker
+
 Scope = Callable[[], Mapping[str, Any]]
 
 
 class Capture:
     """A with statement that records the launches and torch operations of its thread as a program.
 
-    ``scope`` gives the variables in which names for tensors are looked up; by default those of the caller.
+    ``scope`` gives the variables in which names for tensors are looked up; by default those of the caller. With
+    ``dynamic``, sizes of tensors are symbolic in the block, and the program holds for others as well.
     """
 
-    def __init__(self, launches: Runtime, kernels: Registry, scope: Scope | None = None) -> None:
+    def __init__(
+        self, launches: Runtime, kernels: Registry, scope: Scope | None = None, *, dynamic: bool = False
+    ) -> None:
         self.launches = launches
         self.kernels = kernels
         self.scope = scope
+        self.dynamic = dynamic
         self._program: Program | None = None
         self._open = ExitStack()
 
@@ -60,6 +67,14 @@ class Capture:
         self._open.enter_context(_each_launch(self.launches, recorder, self._unbound))
         self._open.enter_context(recorder)
         self._open.enter_context(Calls(recorder))
+        self._sizes: SizeTracker | None = None
+        if self.dynamic:
+            from kernellab.capture.launch_sizes import LaunchSizes
+            from kernellab.capture.size_tracking import SizeTracker
+
+            self._sizes = SizeTracker(recorder)
+            self._open.enter_context(self.launches.switch.sending(LaunchSizes(self._sizes).launch))
+            self._open.enter_context(self._sizes)
         return self._program
 
     def __exit__(
@@ -70,6 +85,8 @@ class Capture:
         assert self._recorder is not None
         if kind is None:
             self._recorder.look_around(at_end=True)
+            if self._sizes is not None:
+                self._sizes.finish()
         problems = tuple(self._recorder.recording.problems)
         self._open.close()
         if kind is not None:
@@ -91,11 +108,12 @@ class Capture:
             raise UsageError(message)
         else:
             self._complete(self._program)
-        self._recorder = None
+        self._recorder = self._sizes = None
         self.scope = None  # a frame keeps all of its variables alive
 
     def _complete(self, program: Program) -> None:
         from kernellab.capture.build import build_program  # needs torch
+        from kernellab.capture.sized_recording import sizes_of
 
         assert self.scope is not None
         assert self._recorder is not None
@@ -104,7 +122,8 @@ class Capture:
             with self.launches.observers.withheld():
                 scope = dict(self.scope())
                 register = partial(register_launch, self.kernels, scope, functions)
-                program.complete(build_program(self._recorder.recording, scope, register), functions)
+                sizes = None if self._sizes is None else sizes_of(self._sizes)
+                program.complete(build_program(self._recorder.recording, scope, register, sizes), functions)
         except KernellabError as exc:
             program.abandon(exc.message)
             raise

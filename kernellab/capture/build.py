@@ -16,6 +16,8 @@ from typing import Any
 
 from kernellab.capture.naming import identifier, named_tensors, unique
 from kernellab.capture.recorder import Known, Recording
+from kernellab.capture.size import Sizes
+from kernellab.capture.sized_recording import measured_by_steps, measuring, with_symbols
 from kernellab.capture.tape import (
     COPY,
     LAUNCH,
@@ -38,8 +40,16 @@ from kernellab.store import Argument
 _QUIET = frozenset({"aten.detach.default", "aten.lift_fresh.default"})
 
 
-def build_program(recording: Recording, scope: Mapping[str, Any], register: Callable[[Seen], KernelUse]) -> Tape:
-    """Return the program that a block recorded; ``register`` enters the kernel of a launch into the side table."""
+def build_program(
+    recording: Recording,
+    scope: Mapping[str, Any],
+    register: Callable[[Seen], KernelUse],
+    sizes: Sizes | None = None,
+) -> Tape:
+    """Return the program that a block recorded; ``register`` enters the kernel of a launch into the side table.
+
+    ``sizes`` tells what the sizes in the recording follow from, where that was followed.
+    """
     steps = [
         dataclasses.replace(step, use=register(recording.launched[index])) if index in recording.launched else step
         for index, step in enumerate(recording.steps)
@@ -51,7 +61,14 @@ def build_program(recording: Recording, scope: Mapping[str, Any], register: Call
     storages = [known.storage for known in recording.values]
     live = _kept(steps, storages, inputs, outputs, keeps_launches=True)
     used = {index for step in live for index in (*step.taken, *step.results)} | set(outputs)
+    if sizes is not None:
+        while missing := measuring(recording, sizes, live, used) - used:
+            live = _kept(steps, storages, inputs, [*outputs, *used, *missing], keeps_launches=True)
+            used |= missing | {index for step in live for index in (*step.taken, *step.results)}
     kept = [index for index in inputs if index in used]
+    if sizes is not None:  # whoever asks for the shape of a tensor does not use it yet
+        taken = [index for step in live for index in step.taken]
+        kept.sort(key=lambda index: taken.index(index) if index in taken else len(taken))
     wanted = {index: names.get(index, "") for index in used if index >= 0}
     named = _names(recording, live, kept, wanted)
     samples = {**recording.samples, **memories}
@@ -66,7 +83,8 @@ def build_program(recording: Recording, scope: Mapping[str, Any], register: Call
         constants=tuple((index, tensor) for index, tensor in recording.constants.items() if index in used),
         notes=(*recording.notes, *dict.fromkeys(_notes(live))),
     )
-    return compacted(raw, used)
+    program = compacted(raw, used)
+    return program if sizes is None else with_symbols(program, sizes, dict(zip(kept, program.inputs, strict=True)))
 
 
 def compacted(tape: Tape, used: Iterable[int]) -> Tape:
@@ -89,7 +107,13 @@ def compacted(tape: Tape, used: Iterable[int]) -> Tape:
 def live_steps(tape: Tape, outputs: Sequence[int]) -> tuple[Step, ...]:
     """Return the steps that matter to some outputs, and to what the program does to its inputs."""
     storages = [value.storage for value in tape.values]
-    return tuple(_kept(tape.steps, storages, tape.inputs, outputs, keeps_launches=False))
+    wanted = set(outputs)
+    while True:
+        live = tuple(_kept(tape.steps, storages, tape.inputs, tuple(wanted), keeps_launches=False))
+        missing = measured_by_steps(tape, live, wanted) - wanted
+        if not missing:
+            return live
+        wanted |= missing
 
 
 def _renumbered(step: Step, new: Mapping[int, int], refs: Mapping[int, Ref]) -> Step:

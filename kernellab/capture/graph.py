@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ import torch.fx
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from kernellab._triton.objects import jit_function
+from kernellab.capture.size import Size
+from kernellab.capture.size_nodes import SizeNodes
 from kernellab.capture.tape import (
     COPY,
     LAUNCH,
@@ -61,43 +64,53 @@ def graph_of(tape: Tape, table: SideTable) -> torch.fx.GraphModule:
         # Each run has a copy of its own, which its steps may change.
         nodes[index] = _described(graph.call_function(layout_copy, (kept,)), tape.values[index])
     held = graph.create_node("get_attr", SIDE_TABLE) if tape.launches else None
-    descriptors: dict[TapeDescriptor, Any] = {}
+    building = _Building(graph, tape, nodes, SizeNodes(graph, tape, nodes), held)
     for step in tape.steps:
-        _add(graph, nodes, descriptors, held, tape, step)
+        _add(building, step)
     graph.output({name: nodes[index] for name, index in zip(tape.output_names, tape.outputs, strict=True)})
     graph.lint()
     return torch.fx.GraphModule(root, graph, class_name="Program")
 
 
-def _add(
-    graph: torch.fx.Graph,
-    nodes: dict[int, Any],
-    descriptors: dict[TapeDescriptor, Any],
-    table: Any,
-    tape: Tape,
-    step: Step,
-) -> None:
-    node = _called(graph, nodes, descriptors, table, step)
+@dataclass(frozen=True, slots=True)
+class _Building:
+    """A graph that is built: the nodes of values and sizes, of the side table, and of the descriptors so far."""
+
+    graph: torch.fx.Graph
+    tape: Tape
+    nodes: dict[int, Any]
+    sizes: SizeNodes
+    table: Any
+    descriptors: dict[TapeDescriptor, Any] = field(default_factory=dict)
+
+
+def _add(building: _Building, step: Step) -> None:
+    graph, tape, nodes, sizes = building.graph, building.tape, building.nodes, building.sizes
+    node = _called(building, step)
     node.meta["mutates"] = tuple(tape.values[index].name for index in step.mutated)
     node.meta["place"] = step.place
     if step.use is not None:
         use = step.use
         node.name = _fresh(graph, use.kernel.partition("@")[0], node)
         node.meta.update(kernel=use.kernel, kernel_id=use.kernel_id, constants_id=use.constants_id)
-        node.meta.update(launch_id=use.launch_id, grid=use.grid)
+        node.meta.update(launch_id=use.launch_id, grid=tuple(map(int, use.grid)))
     for position, index in enumerate(step.results):
         if index >= 0:
             value = tape.values[index]
             made = graph.call_function(operator.getitem, (node, position)) if step.several else node
             made.name = _fresh(graph, value.name, made)
             nodes[index] = _described(made, value)
-            if step.has_open_shape:
-                graph.call_function(require_shape, (made, value.layout.shape, step.words))
+    if step.has_open_shape:
+        sizes.made(step, nodes)
+        for index in step.results:
+            if index >= 0:
+                shape = sizes.given(tape.values[index].layout.shape)
+                graph.call_function(require_shape, (nodes[index], shape, step.words))
 
 
-def _called(
-    graph: torch.fx.Graph, nodes: dict[int, Any], descriptors: dict[TapeDescriptor, Any], table: Any, step: Step
-) -> torch.fx.Node:
+def _called(building: _Building, step: Step) -> torch.fx.Node:
+    graph, nodes, sizes, descriptors = building.graph, building.nodes, building.sizes, building.descriptors
+
     def part_given(part: Any) -> Any:
         """Return a descriptor or an address as a node of its own, which a graph cannot hold as a value.
 
@@ -105,13 +118,13 @@ def _called(
         """
         replaced = with_refs(part, nodes)
         if isinstance(part, TapeDescriptor):
-            layout = (part.shape, part.strides, part.block_shape, part.padding)
+            layout = (sizes.given(part.shape), sizes.given(part.strides), part.block_shape, part.padding)
             if part not in descriptors:
                 descriptors[part] = graph.call_function(descriptor, (replaced.base, *layout))
             return descriptors[part]
         if isinstance(part, Addresses):
             return graph.call_function(addressed, (replaced.table, list(replaced.entries)))
-        return replaced
+        return sizes.node(part) if isinstance(part, Size) else replaced
 
     def given(value: Any) -> Any:
         return mapped(value, part_given)
@@ -119,7 +132,7 @@ def _called(
     if step.operation == LAUNCH:
         assert step.use is not None
         arguments = {name: given(value) for name, value in step.kwargs}
-        called = (table, step.use.kernel_id, *_constants_and_grid(step.use), arguments)
+        called = (building.table, step.use.kernel_id, *given(_constants_and_grid(step.use)), arguments)
         if step.functional:
             return graph.call_function(launch_functional, (*called, [nodes[i] for i in step.mutated]))
         return graph.call_function(launch, called)
@@ -158,7 +171,13 @@ def operation_named(name: str) -> Any:
 def _described(node: torch.fx.Node, value: TapeValue) -> torch.fx.Node:
     layout = value.layout
     node.meta["tensor_meta"] = TensorMetadata(
-        torch.Size(layout.shape), getattr(torch, layout.dtype), False, layout.stride, None, False, {}
+        torch.Size(map(int, layout.shape)),
+        getattr(torch, layout.dtype),
+        requires_grad=False,
+        stride=tuple(map(int, layout.stride)),
+        memory_format=None,
+        is_quantized=False,
+        qparams={},
     )
     return node
 
@@ -212,7 +231,7 @@ def launch(
     """
     constants = table.registry.constants(constants_id)
     with marked(table.kernels[kernel_id].__name__):
-        if isinstance(grid[0], int):
+        if not isinstance(grid[0], tuple | list):
             table.kernel(kernel_id)[grid](**arguments, **constants)
         else:
             configs = [(table.registry.constants(supplied), each) for supplied, each in grid]

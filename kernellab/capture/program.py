@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.capture.moved_bytes import moved_bytes
+from kernellab.capture.size import evaluated, guard_problem, here, names_in
 from kernellab.capture.tape import LAUNCH, Step, Tape
 from kernellab.display import Shown
 from kernellab.errors import UsageError, choice_message
@@ -23,7 +24,8 @@ _OPEN = "its block has not ended"
 class Program(Shown):
     """A series of launches and torch operations, recorded by `Lab.capture`.
 
-    It holds for the shapes, strides and constants of the recording. Until its block has ended well, every use of it is
+    It holds for the shapes, strides and constants of the recording; of one that is `dynamic`, for all sizes under its
+    `guards`. Until its block has ended well, every use of it is
     a `UsageError`.
     """
 
@@ -67,6 +69,11 @@ class Program(Shown):
     def notes(self) -> tuple[str, ...]:
         """What the recording fixed, and what will not repeat."""
         return self.tape.notes
+
+    @property
+    def guards(self) -> tuple[str, ...]:
+        """The conditions on the sizes of its inputs under which it holds, with the lines that they come from."""
+        return () if self.tape.sizes is None else tuple(guard.words for guard in self.tape.sizes.guards)
 
     @property
     def graph(self) -> Any:
@@ -175,6 +182,10 @@ class Program(Shown):
         """
         from kernellab.capture.writing import write
 
+        if self.tape.sizes is not None:
+            raise UsageError(
+                "A dynamic program cannot be exported yet; capture one without dynamic=True for each size."
+            )
         return write(self.tape, self.planned(donated), lambda: self.run(**self.make_inputs()), Path(path), name)
 
     def complete(self, tape: Tape, functions: dict[int, Any]) -> None:
@@ -205,10 +216,16 @@ def require_inputs(tape: Tape, inputs: Mapping[str, Any]) -> None:
         what = f"lacks {', '.join(missing)}" if missing else f"takes no {', '.join(unknown)}"
         raise UsageError(f"The program {what}; its inputs are {', '.join(names) or 'none'}.")
     for index, name in zip(tape.inputs, names, strict=True):
-        layout, given = tape.values[index].layout, inputs[name]
+        given, rank = inputs[name], len(tape.values[index].layout.shape)
         if not hasattr(given, "untyped_storage"):
             raise UsageError(f"The input {name} is a {type(given).__name__}; expected a tensor.")
-        wanted = (layout.dtype, layout.shape, layout.stride, layout.device.partition(":")[0])
+        if tape.sizes is not None and given.dim() != rank:
+            raise UsageError(f"The input {name} has {given.dim()} axes; the program was recorded with {rank}.")
+    require_guards(tape, inputs)
+    for index, name in zip(tape.inputs, names, strict=True):
+        layout, given = tape.values[index].layout, inputs[name]
+        shape, stride = (here(each, inputs) for each in (layout.shape, layout.stride))
+        wanted = (layout.dtype, shape, stride, layout.device.partition(":")[0])
         found = (
             str(given.dtype).removeprefix("torch."),
             tuple(given.shape),
@@ -221,6 +238,13 @@ def require_inputs(tape: Tape, inputs: Mapping[str, Any]) -> None:
                     f"The input {name} has the {what} {got}; the program was recorded with {want}, and holds for that "
                     "alone. Capture it again for another."
                 )
+
+
+def require_guards(tape: Tape, inputs: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for sizes of inputs for which a guard does not hold."""
+    for guard in () if tape.sizes is None else tape.sizes.guards:
+        if set(names_in(guard.text)) <= inputs.keys() and not evaluated(guard.text, inputs):
+            raise UsageError(guard_problem(guard.words))
 
 
 def frame_of(tape: Tape) -> Any:

@@ -117,10 +117,10 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.memory.settle(self._by_id[id(t)] for t in written if id(t) in self._by_id)
             return result
         if func is torch.ops.aten.lift_fresh.default:
-            with self._working():
+            with self.working():
                 self._constant(args[0])
             return func(*args, **kwargs)
-        with self._working():
+        with self.working():
             if not is_of_torch(str(func)):  # torch has counted the writes of an operator in Python already
                 written = [t for each in written_in(func, args, kwargs) for t in tensors_in(each)]
                 self.memory.expect_write(self._by_id[id(t)] for t in written if id(t) in self._by_id)
@@ -132,13 +132,13 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = func(*args, **kwargs)
         finally:
             self.is_inside_operation = before
-        with self._working():
+        with self.working():
             self._made(func, taken, (args, kwargs), result, versions)
         return result
 
     def launched(self, launched: Launched) -> None:
         """Record a launch; one that an operation makes is part of that."""
-        with self._working():
+        with self.working():
             self._launched(launched)
 
     def _launched(self, launched: Launched) -> None:
@@ -174,7 +174,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def has_moved(self, tensor: Any) -> None:
         """Take up that a tensor got other memory, as by ``x.data = y``."""
-        with self._working():
+        with self.working():
             index = self.value_of(tensor)
         name = self._name_of(tensor) or self.recording.values[index].name or "a tensor"
         self.note(
@@ -184,12 +184,12 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def expose(self, tensor: Any, how: str) -> None:
         """Watch the memory of a tensor, which something else than torch can change from now on."""
-        with self._working():
+        with self.working():
             self.memory.expose(self.recording.values[self.value_of(tensor)].storage, tensor, how)
         self.note(f"{how}; what is read there is fixed in the program")
 
     @contextmanager
-    def _working(self) -> Iterator[None]:
+    def working(self) -> Iterator[None]:
         self._own += 1
         try:
             yield
@@ -223,7 +223,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def look_around(self, *, at_end: bool = False) -> None:
         """Look for memory that was changed since the last step; see `SeenMemory`."""
-        with self._working():
+        with self.working():
             self.memory.look_around(at_end=at_end)
 
     def _name_of(self, tensor: Any) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab._triton.kernel import BoundJit
+from kernellab.capture.size import Sizes
 from kernellab.ir.effects import Effects
 from kernellab.source import Binding, Closure
 from kernellab.store import Argument, RecordedLaunch, Result
@@ -216,7 +217,8 @@ class Tape:
     """A program. ``storages`` are sizes in bytes; ``samples`` describe the inputs, in their order. ``output_names``
     are what the user called the outputs: a changed input and what it became have one name.
 
-    ``constants`` are tensors that the block made from Python data, by the index of their value.
+    ``constants`` are tensors that the block made from Python data, by the index of their value. With ``sizes``, a
+    program holds for all sizes under their guards, and its integers may be of `kernellab.capture.size.Size`.
     """
 
     values: tuple[TapeValue, ...]
@@ -228,6 +230,7 @@ class Tape:
     samples: tuple[Argument, ...] = ()
     constants: tuple[tuple[int, Any], ...] = ()
     notes: tuple[str, ...] = ()
+    sizes: Sizes | None = None
 
     @property
     def launches(self) -> tuple[Step, ...]:

@@ -25,7 +25,7 @@ def launch_in_dynamo(
     """Stand for `kernellab.capture.graph.launch`."""
     _bring_up_to_date(table)
     constants = table.constants[constants_id]
-    if isinstance(grid[0], int):
+    if not isinstance(grid[0], tuple | list):
         table.kernels[kernel_id][grid](**arguments, **constants)
     else:
         configs = [(table.constants[supplied], each) for supplied, each in grid]

@@ -198,10 +198,14 @@ class Recorder:
 
 
 class Switch:
-    """Counts the recorders of all threads; while there is one, all launches go the slow way."""
+    """Counts the recorders of all threads; while there is one, all launches go the slow way.
+
+    In a thread where somebody wants to, ``send`` launches kernels in their place.
+    """
 
     def __init__(self) -> None:
         self.slow = 0
+        self._local = threading.local()
         self._lock = lock()
 
     @contextmanager
@@ -214,3 +218,17 @@ class Switch:
         finally:
             with self._lock:
                 self.slow -= 1
+
+    @contextmanager
+    def sending(self, send: Callable[..., Any]) -> Iterator[None]:
+        """Let ``send`` make the launches of this thread inside a with statement."""
+        before, self._local.send = self.send, send
+        try:
+            yield
+        finally:
+            self._local.send = before
+
+    @property
+    def send(self) -> Callable[..., Any] | None:
+        """What makes the launches of this thread, from kernel, grid, arguments and options; None for the kernel."""
+        return getattr(self._local, "send", None)

@@ -72,14 +72,14 @@ def add_bias_kernel(x_ptr, bias_ptr, columns, BLOCK: tl.constexpr):
     tl.store(x_ptr + row * columns + offsets, x + tl.load(bias_ptr + offsets, mask=mask), mask=mask)
 
 
-def inputs(device: str = "cpu") -> dict[str, torch.Tensor]:
+def inputs(device: str = "cpu", rows: int = ROWS, columns: int = COLUMNS, width: int = 24) -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
     return {
-        "q": torch.randn(HEADS, ROWS, HEAD, device=device),
-        "k": torch.randn(HEADS, COLUMNS, HEAD, device=device),
-        "v": torch.randn(HEADS, COLUMNS, HEAD, device=device),
-        "weight": torch.randn(HEADS * HEAD, 24, device=device),
-        "bias": torch.randn(24, device=device),
+        "q": torch.randn(HEADS, rows, HEAD, device=device),
+        "k": torch.randn(HEADS, columns, HEAD, device=device),
+        "v": torch.randn(HEADS, columns, HEAD, device=device),
+        "weight": torch.randn(HEADS * HEAD, width, device=device),
+        "bias": torch.randn(width, device=device),
     }
 
 
@@ -89,18 +89,20 @@ def attention(lab: kernellab.Lab) -> Callable[..., torch.Tensor]:
     scores_of, row_max, exponent, values_of, add_bias = map(lab.bind, names)
 
     def attend(q: Any, k: Any, v: Any, weight: Any, bias: Any) -> Any:
-        scores = torch.empty(HEADS, ROWS, COLUMNS, device=q.device)
-        scores_of[(3, HEADS)](q, k, scores, ROWS, COLUMNS, HEAD**-0.5, HEAD=HEAD, BLOCK_M=16, BLOCK_N=64)
-        largest = q.new_empty(HEADS, ROWS)
-        row_max[(HEADS * ROWS,)](scores, largest, COLUMNS, BLOCK=64)
+        (heads, rows, _), columns, width = q.shape, k.shape[1], bias.shape[0]
+        grid, block = (triton.cdiv(rows, 16), heads), triton.next_power_of_2(columns)
+        scores = torch.empty(heads, rows, columns, device=q.device)
+        scores_of[grid](q, k, scores, rows, columns, HEAD**-0.5, HEAD=HEAD, BLOCK_M=16, BLOCK_N=block)
+        largest = q.new_empty(heads, rows)
+        row_max[(heads * rows,)](scores, largest, columns, BLOCK=block)
         powers = torch.empty_like(scores)
-        exponent[(HEADS * ROWS,)](scores, largest, powers, COLUMNS, BLOCK=64)
+        exponent[(heads * rows,)](scores, largest, powers, columns, BLOCK=block)
         weights = powers / powers.sum(-1, keepdim=True)
-        heads = torch.empty_like(q)
-        values_of[(3, HEADS)](weights, v, heads, ROWS, COLUMNS, HEAD=HEAD, BLOCK_M=16, BLOCK_N=64)
-        joined = heads.transpose(0, 1).reshape(ROWS, HEADS * HEAD)
+        parts = torch.empty_like(q)
+        values_of[grid](weights, v, parts, rows, columns, HEAD=HEAD, BLOCK_M=16, BLOCK_N=block)
+        joined = parts.transpose(0, 1).reshape(rows, heads * HEAD)
         out = joined @ weight
-        add_bias[(ROWS,)](out, bias, 24, BLOCK=32)
+        add_bias[(rows,)](out, bias, width, BLOCK=32)
         return out
 
     return attend
@@ -108,4 +110,4 @@ def attention(lab: kernellab.Lab) -> Callable[..., torch.Tensor]:
 
 def reference(q: Any, k: Any, v: Any, weight: Any, bias: Any) -> Any:
     weights = torch.softmax(q @ k.transpose(1, 2) * HEAD**-0.5, -1)
-    return (weights @ v).transpose(0, 1).reshape(ROWS, HEADS * HEAD) @ weight + bias
+    return (weights @ v).transpose(0, 1).reshape(q.shape[1], HEADS * HEAD) @ weight + bias

@@ -145,11 +145,15 @@ _READ_BY_TRITON = ("instrumentation_mode", "fpsan_homomorphic_casts")
 
 
 class Switch(Protocol):
-    """Where ``slow`` is true, every launch goes the slow way: someone records it."""
+    """Where ``slow`` is true, every launch goes the slow way: someone records it, or makes it by ``send``."""
 
     @property
     def slow(self) -> int:
         """How many want it so."""
+
+    @property
+    def send(self) -> Any:
+        """What launches kernel, grid, arguments and options in the kernel's place; None where nothing does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +198,19 @@ class Launcher:
         __tracebackhide__ = True
         if not _OF_RUN.isdisjoint(meta):
             args, meta = by_position(self.kernel, args, meta, _OF_RUN)
-        if is_traced(args, meta):
+        if self.switch.send is None and is_traced(args, meta):
             return traced_launch(self.kernel, args, grid, meta)
-        handle = self.kernel.run(*args, grid=grid, warmup=False, **meta)
+        handle = self._sent(grid, args, meta)
         chain = chain_of(self.kernel)
         if chain is not None and not self.switch.slow and not chain.function.pre_run_hooks:
             self._learn(chain, values_of(chain, args, meta))
         return handle
+
+    def _sent(self, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        if self.switch.send is not None:
+            return self.switch.send(self.kernel, grid, args, meta)
+        return self.kernel.run(*args, grid=grid, warmup=False, **meta)
 
     def miss(
         self, grid: Any, values: tuple[Any, ...], rest: tuple[Any, ...], options: dict[str, Any], *found: Any
@@ -214,7 +224,7 @@ class Launcher:
         if error is not None:
             shown = self.kernel.runtime.launch_error(chain.function, args, meta, error)
             raise shown from (None if shown is error else error)
-        if is_traced(args, meta):
+        if self.switch.send is None and is_traced(args, meta):
             return traced_launch(self.kernel, args, grid, meta)
         if key is None:
             other = self._other(chain, values)
@@ -223,7 +233,7 @@ class Launcher:
                 return other(grid, *args, **meta)
         if not _OF_RUN.isdisjoint(meta):
             args, meta = by_position(self.kernel, args, meta, _OF_RUN)
-        handle = self.kernel.run(*args, grid=grid, warmup=False, **meta)
+        handle = self._sent(grid, args, meta)
         if self.switch.slow or rest or chain.function.pre_run_hooks:
             return handle
         self._learn(chain, values_of(chain, args, meta))

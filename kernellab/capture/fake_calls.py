@@ -1,0 +1,160 @@
+"""Calls of torch repeated on fake tensors of symbolic shapes: what they take and give, beside what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernellab.capture.tape import Ref, TensorLayout
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_SILENT = frozenset({"prim.device.default", "aten.lift_fresh.default"})
+
+
+class Untold(Exception):
+    """What was recorded is not what the fake tensors tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolicLayout:
+    """How a tensor lies in its storage, in integers that may be symbolic."""
+
+    shape: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    offset: Any
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """Shape, strides and offset in one."""
+        return (*self.shape, *self.stride, self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class FakeCall:
+    """An operation on fake tensors: its arguments, which hold no tensors, and the layouts of what it gave."""
+
+    operation: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    results: tuple[SymbolicLayout | None, ...]
+
+
+class FakeCalls(TorchDispatchMode):
+    """Notes operations on fake tensors; it keeps none of these, whose last use may decide what torch does next."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[FakeCall] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        is_data = torch.Tag.data_dependent_output in func.tags and not isinstance(result, torch.Tensor)
+        is_relaid = torch.Tag.inplace_view in func.tags
+        if str(func) not in _SILENT and not is_data and not is_relaid:
+            outputs = list(result) if isinstance(result, list | tuple) else [result]
+            layouts = tuple(layout_of_fake(each) if isinstance(each, torch.Tensor) else None for each in outputs)
+            self.calls.append(FakeCall(str(func), bare(tuple(args)), bare(dict(kwargs)), layouts))
+        return result
+
+
+class _Fake:
+    """Stands in for a fake tensor in the arguments of a call."""
+
+
+def bare(value: Any) -> Any:
+    """Return nested arguments without their tensors."""
+    return nested(value, lambda part: _Fake if isinstance(part, torch.Tensor) else part)
+
+
+def nested(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return nested arguments with what ``change`` makes of each; those of a slice are changed as well."""
+    if isinstance(value, slice):
+        return slice(*(nested(part, change) for part in (value.start, value.stop, value.step)))
+    if isinstance(value, torch.Size):
+        return torch.Size([change(part) for part in value])
+    if isinstance(value, list):
+        return [nested(part, change) for part in value]
+    if isinstance(value, tuple):
+        parts = [nested(part, change) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    if isinstance(value, dict):
+        return {name: nested(part, change) for name, part in value.items()}
+    return change(value)
+
+
+def parts_of(value: Any) -> list[Any]:
+    """Return what nested arguments hold."""
+    if isinstance(value, slice):
+        return [part for each in (value.start, value.stop, value.step) for part in parts_of(each)]
+    if isinstance(value, dict | list | tuple):
+        return [part for each in (value.values() if isinstance(value, dict) else value) for part in parts_of(each)]
+    return [value]
+
+
+def recorded(value: Any) -> Any:
+    """Return the number of the recording that a symbolic one stands for; anything else as it is."""
+    if isinstance(value, SYMBOLIC):
+        return value.node.hint
+    base = getattr(value, "base", None)
+    if hasattr(value, "block_shape") and isinstance(base, torch.Tensor):
+        return _recorded_descriptor(value)
+    return value
+
+
+def _recorded_descriptor(value: Any) -> Any:
+    numbers = [[recorded(each) for each in part] for part in (value.shape, value.strides, value.block_shape)]
+    padding = getattr(value, "padding", "zero")
+    return type(value)(value.base, *numbers, **({} if padding == "zero" else {"padding": padding}))
+
+
+def layout_of_fake(tensor: Any) -> SymbolicLayout:
+    """Return the layout of a fake tensor."""
+    return SymbolicLayout(tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
+
+
+def symbols_of(value: Any) -> set[Any]:
+    """Return the symbols in nested arguments that are not fixed, those in the layouts of fake tensors included."""
+    found: set[Any] = set()
+    for part in parts_of(value):
+        if isinstance(part, SYMBOLIC):
+            found |= part.node.expr.free_symbols
+        elif isinstance(part, torch.Tensor):
+            found |= symbols_of(layout_of_fake(part).numbers)
+    return found
+
+
+def expression_of(value: Any) -> Any:
+    """Return a number as an expression."""
+    return value.node.expr if isinstance(value, SYMBOLIC) else sympy.Integer(value)
+
+
+def plain_layout(layout: TensorLayout) -> SymbolicLayout:
+    """Return a layout of plain numbers."""
+    return SymbolicLayout(layout.shape, layout.stride, 0)
+
+
+def matched(recorded_value: Any, fake: Any) -> Any:
+    """Return a recorded argument with the symbolic numbers of the fake call in place of its own.
+
+    Raises:
+        Untold: the two differ in more.
+    """
+    if isinstance(recorded_value, list | tuple) and isinstance(fake, list | tuple):
+        if len(recorded_value) != len(fake):
+            raise Untold("an argument is longer")
+        return type(recorded_value)(matched(a, b) for a, b in zip(recorded_value, fake, strict=True))
+    if isinstance(fake, torch.SymInt):
+        if fake.node.hint != recorded_value:
+            raise Untold(f"{fake} is not {recorded_value}")
+        return fake
+    if isinstance(fake, torch.SymFloat | torch.SymBool) or (fake is _Fake) != isinstance(recorded_value, Ref):
+        raise Untold(f"{fake} is not {recorded_value}")
+    if isinstance(recorded_value, int | float) and recorded_value != fake:
+        raise Untold(f"{fake} is not {recorded_value}")
+    return recorded_value

@@ -1,0 +1,186 @@
+"""Sizes as expressions: integers of a program that follow from the shapes of its inputs, and what they hold under.
+
+A `Size` is the integer of the recording and knows its expression, so that all that computes with layouts of recorded
+sizes computes with expressions as well. Two of them are equal only where their expressions are: what happened to be
+equal in the recording counts as different. Expressions are written in the language of recorded grids.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from kernellab.errors import UsageError
+from kernellab.store import is_formula
+
+_Build = Callable[[Any, Any], Any]
+
+
+class Size(int):
+    """An integer of a program as an expression of symbols; its value is the recorded one."""
+
+    expression: Any
+
+    def __new__(cls, value: int, expression: Any) -> Size:
+        """Return the size of a recorded value and its expression of sympy."""
+        made = super().__new__(cls, value)
+        made.expression = expression
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Size, (int(self), self.expression)
+
+    def __repr__(self) -> str:
+        return text_of(self.expression)
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Size):
+            return int(self) == int(other) and bool(self.expression == other.expression)
+        return False
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = int.__hash__
+
+    def __add__(self, other: int) -> int:
+        return _combined(self, other, int.__add__, lambda a, b: a + b)
+
+    def __radd__(self, other: int) -> int:
+        return _combined(other, self, int.__add__, lambda a, b: a + b)
+
+    def __sub__(self, other: int) -> int:
+        return _combined(self, other, int.__sub__, lambda a, b: a - b)
+
+    def __rsub__(self, other: int) -> int:
+        return _combined(other, self, int.__sub__, lambda a, b: a - b)
+
+    def __mul__(self, other: int) -> int:
+        return _combined(self, other, int.__mul__, lambda a, b: a * b)
+
+    def __rmul__(self, other: int) -> int:
+        return _combined(other, self, int.__mul__, lambda a, b: a * b)
+
+    def __floordiv__(self, other: int) -> int:
+        return _combined(self, other, int.__floordiv__, _floor_div)
+
+    def __rfloordiv__(self, other: int) -> int:
+        return _combined(other, self, int.__floordiv__, _floor_div)
+
+
+def sized(value: int, expression: Any) -> int:
+    """Return a size, or the integer where the expression is a constant."""
+    import sympy  # comes with torch
+
+    expanded = sympy.expand(expression)
+    return Size(value, expanded) if expanded.free_symbols else int(value)
+
+
+def _combined(left: int, right: int, number: Callable[[int, int], int], build: _Build) -> int:
+    if not (isinstance(left, int) and isinstance(right, int)):
+        return NotImplemented
+    return sized(number(int(left), int(right)), build(_expression(left), _expression(right)))
+
+
+def _expression(value: int) -> Any:
+    import sympy
+
+    return value.expression if isinstance(value, Size) else sympy.Integer(value)
+
+
+def _floor_div(left: Any, right: Any) -> Any:
+    from torch.utils._sympy.functions import FloorDiv
+
+    return FloorDiv(left, right)
+
+
+def text_of(expression: Any) -> str:
+    """Return an expression of sympy as Python."""
+    from torch.utils._sympy.printers import PythonPrinter
+
+    return str(PythonPrinter().doprint(expression))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Where a symbol is measured: the size of a value along an axis, or its stride."""
+
+    value: int
+    axis: int
+    is_stride: bool = False
+
+    def text(self, name: str, *, is_input: bool) -> str:
+        """Return the symbol for a value of this name; of one that a step makes, an identifier."""
+        if is_input:
+            return f"{name}.stride({self.axis})" if self.is_stride else f"{name}.shape[{self.axis}]"
+        return f"{name}_size_{self.axis}"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition on sizes under which a program holds, of sympy; ``place`` and ``reason`` tell where it is from."""
+
+    condition: Any
+    place: str = ""
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """The condition as Python."""
+        return text_of(self.condition)
+
+    @property
+    def words(self) -> str:
+        """The condition with its reason: ``x.shape[0] <= 128 (In[3], line 2: ...)``."""
+        why = ": ".join(part for part in (self.place, self.reason) if part)
+        return f"{self.text} ({why})" if why else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the sizes of a program follow from: the guards, and where each symbol is measured."""
+
+    guards: tuple[Guard, ...] = ()
+    measured: tuple[tuple[Any, Measured], ...] = ()
+
+
+@lru_cache(maxsize=4096)
+def compiled(text: str) -> Any:
+    """Return the code of an expression.
+
+    Raises:
+        UsageError: it is more than arithmetic over sizes.
+    """
+    if not is_formula(f"lambda sizes: {text}", names_in(text)):
+        raise UsageError(f"{text[:200]} is no arithmetic over sizes, which is all that a program can hold.")
+    return compile(text, "<size>", "eval")
+
+
+def evaluated(text: str, scope: Mapping[str, Any]) -> Any:
+    """Return what an expression gives for inputs by name."""
+    return eval(compiled(text), {"__builtins__": _BUILTINS, "math": math, **scope})
+
+
+_BUILTINS: dict[str, Any] = {function.__name__: function for function in (max, min, abs, int, float)}
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Return the names of inputs and symbols in an expression, each once."""
+    names = (node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name))
+    return tuple(dict.fromkeys(name for name in names if name != "math" and name not in _BUILTINS))
+
+
+def here(numbers: tuple[int, ...], inputs: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return integers as they are for these inputs."""
+    return tuple(evaluated(repr(number), inputs) if isinstance(number, Size) else number for number in numbers)
+
+
+def guard_problem(words: str) -> str:
+    """Return what is wrong with sizes for which a guard does not hold."""
+    return f"The program does not hold for these sizes: it requires {words}. Capture it again with such sizes."

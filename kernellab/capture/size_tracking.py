@@ -1,0 +1,369 @@
+"""Where the sizes of a program come from: while it is recorded, Python computes with sizes that are expressions.
+
+A mode for functions of torch gives the user sizes of tensors as integers of torch's `ShapeEnv`. What is computed with
+them is an expression, what is decided by them a guard, and what needs a plain number fixes it, with a guard as well.
+Each call of torch gets the recorded numbers, and is repeated on fake tensors of symbolic shapes. The operations that
+this takes must be those that were recorded, with numbers that are the recorded ones; then their arguments and the
+layouts of what they give are known as expressions. Where they are not, the sizes that could matter are fixed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import sympy
+import torch
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from kernellab.capture.fake_calls import (
+    SYMBOLIC,
+    FakeCall,
+    FakeCalls,
+    SymbolicLayout,
+    Untold,
+    expression_of,
+    layout_of_fake,
+    matched,
+    nested,
+    parts_of,
+    plain_layout,
+    recorded,
+    symbols_of,
+)
+from kernellab.capture.naming import place_of_user
+from kernellab.capture.recorder import OperationRecorder
+from kernellab.capture.size import Guard, Measured
+from kernellab.capture.tape import WINDOW, Step, TensorLayout
+from kernellab.capture.torch_calls import _SET_DATA
+
+_FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError)
+# What these give says nothing of sizes: values of elements, which are fixed, and addresses.
+_OF_DATA = frozenset({"item", "__bool__", "__float__", "__int__", "__index__", "data_ptr", "__contains__"})
+_NOT_REPEATED = frozenset({"register_hook", "register_post_accumulate_grad_hook", "__repr__", "__format__", "__str__"})
+
+
+class SizeEnv(ShapeEnv):
+    """A `ShapeEnv` that keeps where each guard comes from."""
+
+    def __init__(self) -> None:
+        super().__init__(duck_shape=False, allow_scalar_outputs=False)
+        self.reason = ""
+        self.told: list[Guard] = []
+
+    def evaluate_expr(self, *args: Any, **options: Any) -> Any:
+        """Evaluate a condition, which adds a guard where the symbols decide it."""
+        before = len(self.guards)
+        found = super().evaluate_expr(*args, **options)
+        self.told += [Guard(each.expr, place_of_user(), self.reason) for each in self.guards[before:]]
+        return found
+
+    @contextmanager
+    def because(self, reason: str) -> Iterator[None]:
+        """Give a reason for the guards that are added inside a with statement."""
+        before, self.reason = self.reason, reason
+        try:
+            yield
+        finally:
+            self.reason = before
+
+
+class SizeTracker(TorchFunctionMode):
+    """Follows the sizes of one recording; see the module.
+
+    ``layouts`` are those of values by index, ``arguments`` the symbolic args and kwargs of steps, ``grids`` and
+    ``config_grids`` those of launches; ``measured`` tells where a symbol is measured. `finish` fixes what could not be
+    followed.
+    """
+
+    def __init__(self, recorder: OperationRecorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+        self.recording = recorder.recording
+        self.env = SizeEnv()
+        self.fakes = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
+        self.layouts: dict[int, SymbolicLayout] = {}
+        self.arguments: dict[int, tuple[Any, Any]] = {}
+        self.grids: dict[int, tuple[Any, ...]] = {}
+        self.config_grids: dict[int, tuple[tuple[Any, ...], ...]] = {}
+        self.hints: dict[Any, int] = {}
+        self.measured: dict[Any, Measured] = {}
+        self.is_launching = False
+        self._is_asking = False
+        self._tensors = WeakTensorKeyDictionary()
+        self._seen_steps = 0
+
+    @property
+    def is_following(self) -> bool:
+        """Whether what this thread does is the user's, and neither the lab's nor the inside of an operation."""
+        return self._is_asking or not (self.is_launching or self.recorder.is_own_work)
+
+    @contextmanager
+    def asking_user(self) -> Iterator[None]:
+        """Follow what a function of the user does, such as a grid, though the lab calls it."""
+        before, self._is_asking = self._is_asking, True
+        try:
+            yield
+        finally:
+            self._is_asking = before
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        plain = nested((args, kwargs), recorded)
+        if not self.is_following or (_is_asked_by_lab() and not self._is_asking):
+            return func(*plain[0], **plain[1])
+        with self.recorder.working():
+            self.cover()
+        constants = len(self.recording.constants)
+        with self.recorder.working():
+            fakes = self._faked((args, kwargs)) if func != _SET_DATA else None
+        result = func(*plain[0], **plain[1])
+        with self.recorder.working():
+            if len(self.recording.constants) > constants:
+                self.fix(symbols_of((args, kwargs)), "a tensor is made of it as data")
+            found = self._followed(func, fakes, result)
+            self.pass_steps()
+        return found
+
+    def _followed(self, func: Any, given: Any, result: Any) -> Any:
+        """Repeat a call on fake tensors, and take from it what it tells; return what the user gets."""
+        name = getattr(func, "__name__", str(func))
+        steps = self._new_steps()
+        if given is None:
+            self.fix_all("a tensor gets other memory")
+            return result
+        if name in _NOT_REPEATED:
+            return result
+        try:
+            calls, fake = self._repeated(func, given)
+            return self._taken_over(steps, calls, result, fake)
+        except (*_FAILURES, Untold) as exc:
+            if not steps and (name in _OF_DATA or result is None):
+                return result
+            self._is_lost(name, steps, given, exc)
+            return result
+
+    def _is_lost(self, name: str, steps: Sequence[int], given: Any, exc: Exception) -> None:
+        """Fix the sizes that what was recorded may depend on."""
+        reason = f"what {name} does with other sizes is not known"
+        if len(steps) > 1 or "backward" in name or name == "grad":
+            self.fix_all(reason)
+        else:
+            taken = [ref for index in steps for ref in self.recording.steps[index].taken]
+            self.fix(symbols_of([given, [self.layouts[i].numbers for i in taken if i in self.layouts]]), reason)
+        for index in steps:
+            self.arguments.setdefault(index, ((), {}))
+            for value in self.recording.steps[index].results:
+                if value >= 0:
+                    self.layouts.setdefault(value, plain_layout(self.recording.values[value].layout))
+
+    def _repeated(self, func: Any, given: Any) -> tuple[list[FakeCall], Any]:
+        log = FakeCalls()
+        args, kwargs = given
+        with torch._C.DisableTorchFunction(), _disable_current_modes(), self.fakes, log:
+            result = func(*args, **kwargs)
+        return log.calls, result
+
+    def _taken_over(self, steps: Sequence[int], calls: Sequence[FakeCall], result: Any, fake: Any) -> Any:
+        """Take arguments and layouts from the operations on fake tensors, which must be the recorded ones."""
+        wanted = [self.recording.steps[index] for index in steps]
+        if [step.operation for step in wanted] != [call.operation for call in calls]:
+            raise Untold("the operations are others")
+        measured: dict[Any, Any] = {}
+        for index, step, call in zip(steps, wanted, calls, strict=True):
+            self._take_step(index, step, call, measured)
+        return self._result(result, fake, measured)
+
+    def _take_step(self, index: int, step: Step, call: FakeCall, measured: dict[Any, Any]) -> None:
+        args = matched(step.args, call.args)
+        kwargs = {name: matched(value, call.kwargs.get(name, value)) for name, value in step.kwargs}
+        for number, layout in zip(step.results, call.results, strict=False):
+            if number >= 0 and layout is not None:
+                self._take_layout(number, self._measured(number, layout, measured))
+        self.arguments[index] = args, kwargs
+
+    def _take_layout(self, index: int, layout: SymbolicLayout) -> None:
+        """Take the layout of a value, whose numbers must be the recorded ones, but for the offset of an input."""
+        known = self.recording.values[index].layout
+        numbers = tuple(map(recorded, layout.numbers))
+        if numbers[:-1] != (*known.shape, *known.stride):
+            raise Untold(f"{numbers[:-1]} is not the layout {(known.shape, known.stride)}")
+        self.layouts[index] = layout
+
+    def _measured(self, index: int, layout: SymbolicLayout, measured: dict[Any, Any]) -> SymbolicLayout:
+        """Return a layout that data decided with symbols of its own, which each run measures."""
+        unknown = {s for each in layout.numbers for s in symbols_of(each) if s not in self.hints}
+        if not unknown:
+            return layout
+        known = self.recording.values[index].layout
+        for axis, size in enumerate(layout.shape):
+            expression = size.node.expr if isinstance(size, torch.SymInt) else None
+            if expression in unknown and expression not in measured:
+                measured[expression] = self._symbol(known.shape[axis], Measured(index, axis))
+        if unknown - measured.keys():
+            raise Untold("a size of data is not that of a result")
+        return SymbolicLayout(
+            tuple(self._replaced(each, measured) for each in layout.shape),
+            tuple(self._replaced(each, measured) for each in layout.stride),
+            self._replaced(layout.offset, measured),
+        )
+
+    def _replaced(self, number: Any, measured: Mapping[Any, Any]) -> Any:
+        if not isinstance(number, torch.SymInt) or not symbols_of(number) & measured.keys():
+            return number
+        expression = number.node.expr.xreplace({s: expression_of(size) for s, size in measured.items()})
+        hint = self.hint_of(expression)
+        if not expression.free_symbols:
+            return hint
+        return self.env.create_symintnode(expression, hint=hint)
+
+    def _symbol(self, hint: int, where: Measured) -> Any:
+        """Return a new symbol with its recorded number; 0 and 1 stay numbers, as torch treats them differently."""
+        source = ConstantSource(f"{'stride' if where.is_stride else 'size'}_{where.axis}_of_{where.value}")
+        symbol = self.env.create_symbol(hint, source, dynamic_dim=DimDynamic.DYNAMIC)
+        if not symbol.free_symbols:
+            return hint
+        self.hints[symbol] = hint
+        self.measured[symbol] = where
+        return self.env.create_symintnode(symbol, hint=hint, source=source)
+
+    def _result(self, result: Any, fake: Any, measured: Mapping[Any, Any]) -> Any:
+        """Note the fake tensors of what a call gave; where it gave numbers, return the symbolic ones."""
+        found, fakes = parts_of(result), parts_of(fake)
+        if len(found) != len(fakes):
+            raise Untold("the results are others")
+        tensors = [pair for pair in zip(found, fakes, strict=True) if isinstance(pair[0], torch.Tensor)]
+        for real, other in tensors:
+            if not isinstance(other, torch.Tensor):
+                raise Untold("the results are others")
+            self._note(real, other, measured)
+        if tensors:
+            return result
+        if [recorded(each) for each in fakes] != found:
+            raise Untold("the numbers are others")
+        return fake if any(isinstance(each, SYMBOLIC) for each in fakes) else result
+
+    def _note(self, real: Any, fake: Any, measured: Mapping[Any, Any]) -> None:
+        """Note the fake tensor of a tensor; one whose shape data decided is made anew with symbols of its own."""
+        layout = layout_of_fake(fake)
+        if any(symbols_of(each) - self.hints.keys() for each in layout.numbers):
+            numbers = [[self._replaced(each, measured) for each in part] for part in (layout.shape, layout.stride)]
+            fake = self._empty(real, SymbolicLayout(tuple(numbers[0]), tuple(numbers[1]), 0))
+        self._tensors[real] = fake
+
+    def _faked(self, given: Any) -> Any:
+        return nested(given, lambda part: self.fake_of(part) if isinstance(part, torch.Tensor) else part)
+
+    def fake_of(self, tensor: Any) -> Any:
+        """Return the fake tensor of a tensor; one that was never seen becomes an input with symbols of its own."""
+        known = self._tensors.get(tensor)  # type: ignore[no-untyped-call]
+        index = self.recorder.value_of(tensor)
+        layout = self.recording.values[index].layout
+        now = (*layout.shape, *layout.stride)
+        if known is not None and tuple(map(recorded, (*known.shape, *known.stride()))) == now:
+            if index not in self.layouts:
+                self.layouts[index] = layout_of_fake(known)
+            return known
+        if index not in self.layouts:
+            self.layouts[index] = self._first_layout(index)
+        made = self._tensors[tensor] = self._empty(tensor, self.layouts[index])
+        return made
+
+    def _first_layout(self, index: int) -> SymbolicLayout:
+        """Return the layout of a value that no call gave: an input, or a view that was made before the block."""
+        known = self.recording.values[index]
+        same = [i for i in self.recorder.memory.of_storage[known.storage] if i != index]
+        if same or index not in self.recording.samples:
+            for other in same:
+                self.fix(
+                    symbols_of(self.layouts.get(other, plain_layout(known.layout)).numbers), "views of it are used"
+                )
+            return plain_layout(known.layout)
+        layout = known.layout
+        shape = tuple(self._symbol(size, Measured(index, axis)) for axis, size in enumerate(layout.shape))
+        return SymbolicLayout(shape, self._strides(index, layout, shape), 0)
+
+    def _strides(self, index: int, layout: TensorLayout, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """Return strides: of dense axes products of the sizes inside, others symbols."""
+        found: dict[int, Any] = {}
+        inner, expected = 1, 1
+        for axis in sorted(range(len(shape)), key=lambda axis: (layout.stride[axis], layout.shape[axis], -axis)):
+            step = layout.stride[axis]
+            if step == expected:
+                found[axis] = inner
+            else:
+                found[axis] = self._symbol(step, Measured(index, axis, is_stride=True)) if step > 1 else step
+            inner, expected = found[axis] * shape[axis], step * layout.shape[axis]
+        return tuple(found[axis] for axis in range(len(shape)))
+
+    def _empty(self, tensor: Any, layout: SymbolicLayout) -> Any:
+        options = {"dtype": tensor.dtype, "device": tensor.device}
+        with torch._C.DisableTorchFunction(), _disable_current_modes(), self.fakes:
+            made = torch.empty_strided(layout.shape, layout.stride, **options)
+            return made.requires_grad_() if tensor.requires_grad else made
+
+    def _new_steps(self) -> list[int]:
+        steps = range(self._seen_steps, len(self.recording.steps))
+        return [index for index in steps if self.recording.steps[index].operation != WINDOW]
+
+    def cover(self) -> None:
+        """Fix all sizes where steps were recorded that no call made which was followed."""
+        steps = [i for i in self._new_steps() if i not in self.arguments]
+        if steps:
+            self.fix_all(f"what {self.recording.steps[steps[0]].words} does with other sizes is not known")
+        self.pass_steps()
+
+    def pass_steps(self) -> None:
+        """Count the steps so far as followed."""
+        self._seen_steps = len(self.recording.steps)
+
+    def hint_of(self, expression: Any) -> int | None:
+        """Return the recorded value of an expression, or None where a symbol of it has none."""
+        found = expression.xreplace({s: sympy.Integer(h) for s, h in self.hints.items()})
+        return int(found) if found.is_number else None
+
+    def require(self, condition: Any) -> None:
+        """Add a condition on symbols, which holds for the recorded ones, as a guard."""
+        self.env.evaluate_expr(condition)
+
+    def finish(self) -> None:
+        """Fix what could not be followed; no step is recorded after this."""
+        with self.recorder.working():
+            self.cover()
+            for index, known in enumerate(self.recording.values):
+                tensor = known.tensor()
+                if index not in self.layouts and tensor is not None and self.recorder.value_of(tensor) == index:
+                    self.fake_of(tensor)
+            for step in self.recording.steps:
+                for index in (*step.taken, *step.results):
+                    is_given = index in self.recording.samples or index in self.recording.constants
+                    if index >= 0 and index not in self.layouts and not is_given and step.operation != WINDOW:
+                        self.fix_all(f"the layout of what {step.words} takes or gives is not known for other sizes")
+
+    def fix(self, symbols: Iterable[Any], reason: str) -> None:
+        """Let the program hold for the recorded values of some symbols alone."""
+        with self.env.because(reason):
+            for symbol in sorted(symbols & self.hints.keys() if isinstance(symbols, set) else symbols, key=str):
+                expression = self.env.replace(symbol)
+                if expression.free_symbols:
+                    self.env.evaluate_expr(sympy.Eq(symbol, self.hints[symbol], evaluate=False))
+
+    def fix_all(self, reason: str) -> None:
+        """Let the program hold for the recorded sizes alone."""
+        self.fix(set(self.hints), reason)
+
+
+def _is_asked_by_lab() -> bool:
+    """Tell whether the lab or Triton's runtime made the call that a mode is told of; descriptors are the user's."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith("torch."):
+        frame = frame.f_back
+    name = "" if frame is None else f"{frame.f_globals.get('__name__', '')}."
+    return not name or (name.startswith(("kernellab.", "triton.")) and not name.startswith("triton.tools."))
