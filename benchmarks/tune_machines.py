@@ -34,6 +34,7 @@ from benchmarks.tune_products import matmul
 from kernellab.dispatch.cases import CaseRequest, MeasuredCase
 from kernellab.dispatch.cluster_cases import cluster_cases
 from kernellab.tune.autotune import environment_of
+from kernellab.tune.cluster_tuning import OpenEnvironment
 from kernellab.tune.tuning import Environment, Options, tuned
 from kernellab.workspace import measuring_here
 
@@ -42,7 +43,7 @@ OVER = {"m": [16, 128, 512, 1024, 4096, 8192], "n": [512, 4096], "k": [1024, 409
 SMALL = {"m": [16, 32], "n": [32, 64], "k": [32]}
 ASKED = 1.8
 HOST = "127.0.0.1"
-ROUNDS = 3
+ROUNDS = 2
 
 
 @triton.jit
@@ -89,7 +90,7 @@ class Exhaustive:
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tune_machines")
-    parser.add_argument("--budget", type=float, default=540.0, metavar="SECONDS")
+    parser.add_argument("--budget", type=float, default=400.0, metavar="SECONDS")
     parser.add_argument("--how", choices=("over", "each"), default="over")
     parser.add_argument("--cpu", action="store_true")
     given = parser.parse_args(arguments)
@@ -144,15 +145,11 @@ def over_all(lab: kernellab.Lab, client: Any, *, cpu: bool) -> tuple[Sequence[Me
 
 def each_alone(lab: kernellab.Lab, client: Any, *, cpu: bool) -> tuple[Sequence[MeasuredCase], Sequence[str]]:
     """Measure every config at every shape; the largest shapes first."""
-    opened, over, configs = measuring_here, OVER, matmul.configs
-    if cpu:
-        from tests.cluster.cpu_device import cpu_environment
-
-        opened, over, configs = cpu_environment, SMALL, matmul.configs[:2]
+    over, configs = (SMALL, matmul.configs[:2]) if cpu else (OVER, matmul.configs)
     sizes = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
     sizes.sort(key=lambda each: -each["m"] * each["n"] * each["k"])
     environment, measurer = environment_of(lab.launches, lab.kernels), partial(Exhaustive, configs=configs)
-    cases = cluster_cases(environment, client, opened, lab.bind(matmul.fn), measurer)
+    cases = cluster_cases(environment, client, opening(cpu=cpu), lab.bind(matmul.fn), measurer)
     for number, each in enumerate(sizes):
         cases.submit(CaseRequest(number, each, ()))
     found = [cases.take() for _ in sizes]
@@ -177,17 +174,25 @@ def ready_workers(count: int, folder: Path, *, cpu: bool) -> Iterator[Any]:
     cluster = SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.WARNING)
     with cluster, Client(cluster) as client:
         client.wait_for_workers(count)
-        if not cpu:
-            client.run(get_ready)
+        client.run(get_ready, opening(cpu=cpu))
         yield client
 
 
-def get_ready() -> None:
+def opening(*, cpu: bool) -> OpenEnvironment:
+    """Return what a worker measures with."""
+    if not cpu:
+        return measuring_here
+    from tests.cluster.cpu_device import cpu_environment
+
+    return cpu_environment
+
+
+def get_ready(opened: OpenEnvironment) -> None:
     """Tune another kernel in a worker: the GPU has a context, and what measures has been loaded."""
-    environment = measuring_here()
+    environment = opened()
     assert environment is not None, "this worker sees no GPU"
     configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
-    out = torch.zeros(128, device="cuda")
+    out = torch.zeros(128, device="cpu" if environment.device.index is None else "cuda")
     tuned(environment, touch, (1,), (out,), {}, Options(configs))
 
 
@@ -204,9 +209,7 @@ def shown(runs: Iterator[Run], given: argparse.Namespace) -> Iterator[str]:
     warm: dict[int, list[float]] = {1: [], 2: []}
     notes: dict[str, None] = {}
     for run in runs:
-        yield line(
-            f"{run.label}  {run.workers} worker{'s'[: run.workers - 1]:1}  {run.seconds:7.2f} s  {run.rows} rows"
-        )
+        yield line(f"{run.label}  workers: {run.workers}  {run.seconds:7.2f} s  {run.rows} rows")
         yield from (line(f"  FAILED {failure}") for failure in run.failures)
         notes |= dict.fromkeys(run.notes)
         if run.label == "warm":
@@ -234,5 +237,7 @@ def machine() -> str:
 
 
 if __name__ == "__main__":
+    from benchmarks.tune_machines import main as run  # what travels to workers has this name, and not __main__
+
     with suppress(KeyboardInterrupt):
-        main(sys.argv[1:])
+        run(sys.argv[1:])

@@ -13,12 +13,14 @@ from kernellab.measure.provenance import Device
 class GpuOwner:
     """What a process says of its GPU, which is the only one that it uses.
 
-    ``gpu`` is the same for two processes that share one: its UUID. ``visible`` is how many the process could use.
+    ``gpu`` is the same for two processes that share one: its UUID. ``visible`` is how many the process could use,
+    ``multiprocessors`` how many this GPU has, None where that is not known.
     """
 
     device: Device
     gpu: str
     visible: int = 1
+    multiprocessors: int | None = None
 
     @property
     def kind(self) -> str:

@@ -97,9 +97,10 @@ def owner_here(opened: OpenEnvironment) -> GpuOwner | None:
         return GpuOwner(device, f"process {os.getpid()}")
     import torch
 
-    uuid = getattr(torch.cuda.get_device_properties(device.index), "uuid", None)
+    properties = torch.cuda.get_device_properties(device.index)
+    uuid = getattr(properties, "uuid", None)
     gpu = f"{device.facts['host']} {device.index}" if uuid is None else str(uuid)
-    return GpuOwner(device, gpu, torch.cuda.device_count())
+    return GpuOwner(device, gpu, torch.cuda.device_count(), properties.multi_processor_count)
 
 
 def question(opened: OpenEnvironment) -> Call:
