@@ -112,6 +112,12 @@ CHAPTERS = (
             "kernellab.store.content",
             "kernellab.benchmark.comparison.Comparison",
             "kernellab.benchmark.comparison.Timing",
+            "kernellab.export.merging.Merged",
+            "kernellab.export.merging.MergedRow",
+            "kernellab.export.merging.Conflict",
+            "kernellab.registry.regressions.Regressions",
+            "kernellab.registry.regressions.ChangedTime",
+            "kernellab.registry.regressions.TimeChange",
         ),
     ),
     Chapter(
@@ -120,6 +126,7 @@ CHAPTERS = (
         "What `lab.export` and `lab.frame` give, and DataFrames as files.",
         (
             "kernellab.export.write.Exported",
+            "kernellab.dispatch.config_files",
             "kernellab.registry.listing.frame",
             "kernellab.export.frames.save_frame",
             "kernellab.export.frames.read_frame",

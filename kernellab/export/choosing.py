@@ -35,10 +35,10 @@ def config_for(sizes: Any, device: Any, given: Any) -> Any:
 
 
 def decision_on(device: Any) -> Any:
-    """Return the decision of a device; for the interpreter, the first."""
+    """Return the decision of a device; for the CPU, which interprets kernels, the first."""
     import torch
 
-    if INTERPRETED:
+    if INTERPRETED or torch.device(device).type == "cpu":
         return next(iter(DECISIONS.values()))
     return decision_for(torch.cuda.get_device_properties(device), is_amd=torch.version.hip is not None)
 
@@ -47,7 +47,8 @@ def fitting(decision: Any, device: Any) -> Any:
     """Return the places of the configs that the shared memory of a device allows."""
     import torch
 
-    properties: Any = None if INTERPRETED else torch.cuda.get_device_properties(device)
+    is_cpu = INTERPRETED or torch.device(device).type == "cpu"
+    properties: Any = None if is_cpu else torch.cuda.get_device_properties(device)
     limit = getattr(properties, "shared_memory_per_block_optin", None)
     needs = enumerate(decision["shared_bytes"])
     places = [place for place, need in needs if limit is None or need is None or need <= limit]

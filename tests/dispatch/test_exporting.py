@@ -13,6 +13,7 @@ import torch
 import triton
 
 import kernellab
+from kernellab.commands.kernel_file import file_launch, kernel_file
 from kernellab.dispatch import Dispatch
 from kernellab.dispatch.config_files import read_table
 from kernellab.dispatch.exporting import exported_by
@@ -81,6 +82,12 @@ def test_the_module_checks_every_config_and_chooses_by_sizes_without_the_lab(
     text = (tmp_path / "rows.py").read_text()
     assert "kernellab" not in text.replace("Exported by kernellab", "")
     assert "as measured on NVIDIA H200 (3 cases, Triton 3.6.0, driver 550.1)" in text.replace("\n", " ")
+
+
+def test_the_module_is_a_kernel_file(lab: kernellab.Lab, tmp_path: Path) -> None:
+    lab.export(of_rows(), tmp_path / "rows.py")
+    file = kernel_file(str(tmp_path / "rows.py"))
+    assert file_launch(file, {}, "cpu").named["BLOCK"] == 64
 
 
 def test_a_wrong_kernel_fails_its_own_check(lab: kernellab.Lab, tmp_path: Path) -> None:

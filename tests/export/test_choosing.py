@@ -102,6 +102,12 @@ def test_what_does_not_fit_the_shared_memory_is_replaced_by_the_largest_that_doe
         config(500)
 
 
+def test_on_the_cpu_the_first_decision_counts(tuned_on: Any, recwarn: pytest.WarningsRecorder) -> None:
+    tuned_on(device("none", 0), MI300=MI300, H200=H200)
+    assert choosing.config_for((500,), torch.device("cpu"), {}) == MI300["configs"][1]
+    assert not recwarn.list
+
+
 def test_an_amd_device_is_known_by_its_architecture(tuned_on: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned_on(SimpleNamespace(name="MI325", gcnArchName="gfx942:sramecc+", multi_processor_count=304), MI300=MI300)
     monkeypatch.setattr(torch.version, "hip", "6.4")
