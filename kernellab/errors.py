@@ -13,7 +13,7 @@
     ├── EffectsError            the effects of a kernel cannot be analysed (recursion)
     ├── RunError                a launch failed while it ran
     │   ├── OutOfBounds         an access outside the memory of the kernel's arguments
-    │   └── CheckFailed         an output differs from its reference
+    │   └── CheckFailed         an output differs from its reference, or is NaN where that is checked for
     ├── WorkerError             a worker process did not answer
     │   ├── WorkerDied          it was killed, or it exited
     │   └── WorkerTimeout       the job took longer than its limit
@@ -155,7 +155,7 @@ class OutOfBounds(RunError):
 
 
 class CheckFailed(RunError):
-    """An output differs from its reference by more than its dtype allows."""
+    """An output differs from its reference by more than its dtype allows, or is NaN where that is checked for."""
 
 
 class WorkerError(KernellabError):

@@ -381,6 +381,17 @@ class Lab(Workspace):
 
         return marked_launches()
 
+    def checking(
+        self, *, nan: bool = True, bounds: bool = False, kernels: Iterable[str] = ()
+    ) -> AbstractContextManager[None]:
+        """Check each launch of this thread inside a with statement, or those of the ``kernels`` that are named.
+
+        ``nan`` is for NaN where a launch writes one and reads none. ``bounds`` is for a GPU: each launch is tried
+        between redzones first, where writes out of bounds show; on the CPU each access is checked anyway. The launch
+        that is to blame raises `CheckFailed` or `OutOfBounds`, also in programs.
+        """
+        return self.launches.checking(nan=nan, bounds=bounds, kernels=kernels)
+
     def capture(self, *, dynamic: bool = False) -> Capture:
         """Record the launches and torch operations of a with statement as a program.
 

@@ -5,11 +5,26 @@ from __future__ import annotations
 MARK = '''\
 MARKS = True  # False leaves the marks out, which cost some microseconds for each launch
 MEASURED = None  # while `benchmark` runs, a list: the name, bytes and events of each launch
+CHECKED = set()  # names of kernels whose launches are looked at for NaN that they make
+
+
+def has_nan(tensors):
+    """Tell whether one of the tensors holds NaN."""
+    floats = (t.float() if t.element_size() == 1 else t for t in tensors if t.is_floating_point() or t.is_complex())
+    return any(t.isnan().any().item() for t in floats)
 
 
 @contextlib.contextmanager
 def mark(name, read, written):
-    """Mark a launch for profilers, by record_function and NVTX; take its bytes and time while `benchmark` runs."""
+    """Mark a launch for profilers, by record_function and NVTX; take its bytes and time while `benchmark` runs.
+
+    Raises FloatingPointError where a kernel among CHECKED writes NaN, and its tensors held none before.
+    """
+    if name in CHECKED and not has_nan((*read, *written)):
+        yield
+        if has_nan(written):
+            raise FloatingPointError(f"{name} made NaN of numbers")
+        return
     if not MARKS and MEASURED is None:
         yield
         return

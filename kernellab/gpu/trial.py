@@ -158,10 +158,11 @@ class GpuTrials:
         try:
             specs = exported.specs({**request.arguments, **behind.tensors})
             record = _record(request, exported, specs)
-            if self._is_logged(record, request):
+            if not request.forced and self._is_logged(record, request):
                 self._passed.add((request.handle.hash, device))
                 return TrialResult()
-            if (request.handle.hash, device, _launch_key(request.arguments, request.grid)) in self._passed_elsewhere:
+            key = (request.handle.hash, device, _launch_key(request.arguments, request.grid))
+            if not request.forced and key in self._passed_elsewhere:
                 self._passed.add((request.handle.hash, device))
                 self._keep(record, request, exported, specs)
                 return TrialResult()

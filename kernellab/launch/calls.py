@@ -110,6 +110,7 @@ _RULES = {
     "flops": _FORMULA,
     "found": CallRule("a DataFrame", lambda value: hasattr(value, "to_csv") and hasattr(value, "columns")),
     "inputs": CallRule("a function of swept names: lambda n: dict(x=torch.rand(n), n=n)", callable),
+    "kernels": CallRule("a list of names, such as ['add_kernel']", _has_names),
     "kind": _TEXT,
     "left": _KEPT,
     "name": _TEXT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +17,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, OutOfBounds
 from kernellab.ir.effects import Effects
 from kernellab.launch.calls import launch_error, verb, warn_user
+from kernellab.launch.checks import LaunchChecks, no_new_nan
 from kernellab.launch.grid import CheckedGrid, Grid3, grid_errors, require_launchable
 from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import Poison, key_of, poison
@@ -158,6 +159,17 @@ class Runtime:
 
     def _launch(self, call: _Call, warmup: bool) -> Any:
         __tracebackhide__ = True
+        if warmup or not self._checks_of(call).nan or not can_read(call.arguments):
+            return self._launch_unlooked(call, warmup)
+        handle = self._resolved(call)
+        if handle is None:
+            return self._launch_unlooked(call, warmup)
+        with no_new_nan(call.kernel.__name__, call.arguments, self._compiled[handle.hash].effects):
+            return self._launch_unlooked(call, warmup)
+
+    def _launch_unlooked(self, call: _Call, warmup: bool) -> Any:
+        """Launch without a look at what the outputs hold."""
+        __tracebackhide__ = True
         recorder = self._recorder
         if warmup or (recorder is not None and not recorder.run):
             handle = self._through_triton(call, warmup=True)
@@ -166,7 +178,8 @@ class Runtime:
             return handle
         if recorder is not None:
             return self._recorded(recorder, call)
-        handle = self._tried_first(call) if self._isolates(recorder) else self._through_triton(call)
+        is_tried = self._isolates(recorder) or (self.trials is not None and self._checks_of(call).bounds)
+        handle = self._tried_first(call) if is_tried else self._through_triton(call)
         self._tell(call, handle)
         if 0 in (call.grid.value or ()):
             name = call.kernel.__name__
@@ -248,6 +261,22 @@ class Runtime:
                 yield recorder
         finally:
             self._local.recorder = before
+
+    @verb
+    @contextmanager
+    def checking(self, *, nan: bool = True, bounds: bool = False, kernels: Iterable[str] = ()) -> Iterator[None]:
+        """Check the launches of this thread inside a with statement; see `LaunchChecks`."""
+        before = getattr(self._local, "checks", None)
+        self._local.checks = LaunchChecks(nan, bounds, frozenset(kernels))
+        try:
+            with self.switch.on():
+                yield
+        finally:
+            self._local.checks = before
+
+    def _checks_of(self, call: _Call) -> LaunchChecks:
+        checks: LaunchChecks = getattr(self._local, "checks", None) or LaunchChecks()
+        return checks.of(call.kernel.__name__)
 
     @property
     def _recorder(self) -> Recorder | None:
@@ -355,7 +384,8 @@ class Runtime:
         """Try a specialization in the GPU worker unless it has been there; the grid is evaluated and stays so."""
         __tracebackhide__ = True
         assert self.trials is not None
-        if self.trials.has_passed(handle.hash):
+        forced = self._checks_of(call).bounds
+        if not forced and self.trials.has_passed(handle.hash):
             return TrialResult()
         arguments = call.arguments
         extents = _evaluated(call, arguments)
@@ -367,7 +397,7 @@ class Runtime:
         compiled = self._compiled[handle.hash]
         recorder = self._recorder
         closer = partial(self._closer, call.kernel, arguments, extents, compiled.effects)
-        request = TrialRequest(handle, triton_files(compiled), compiled, arguments, extents, closer)
+        request = TrialRequest(handle, triton_files(compiled), compiled, arguments, extents, closer, forced)
         return self.trials.launch(request, None if recorder is None else recorder.timeout_s)
 
     def repeated(

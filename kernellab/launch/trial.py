@@ -16,7 +16,8 @@ from kernellab.workers.worker import Worker
 class TrialRequest:
     """A launch that is to be tried: Triton's handle, its files, what is known of the kernel, the arguments by name.
 
-    ``look_closer`` is asked after a fault; it finds the access at fault by other means, or returns None.
+    ``look_closer`` is asked after a fault; it finds the access at fault by other means, or returns None. One that is
+    ``forced`` is made whatever is known of launches like it.
     """
 
     handle: Any
@@ -25,6 +26,7 @@ class TrialRequest:
     arguments: Mapping[str, Any]
     grid: Grid3
     look_closer: Callable[[], KernellabError | None]
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,11 @@ from triton import knobs
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
-from kernellab.errors import LaunchError
+from kernellab.errors import CheckFailed, LaunchError, OutOfBounds
 from kernellab.gpu.trial import GpuTrials
 from tests.gpu import bad_kernels as bad
 from tests.kernels.cases import all_cases
+from tests.launch.test_checks import log_kernel
 
 pytestmark = [
     pytest.mark.gpu,
@@ -275,6 +276,43 @@ FACTOR = tl.constexpr(2.0)
 def by_factor(x_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(x_ptr + offsets, FACTOR, mask=offsets < n)
+
+
+def test_a_known_launch_that_writes_out_of_bounds_is_found_where_that_is_checked(lab: kernellab.Lab) -> None:
+    x, bound = torch.zeros(128, device="cuda"), lab.bind(by_factor)
+    for _ in range(3):
+        bound[(1,)](x, 128, BLOCK=128)
+    x.zero_()
+    with lab.checking(bounds=True), pytest.raises(OutOfBounds):
+        bound[(2,)](x, 256, BLOCK=128)
+    assert not x.any(), "the launch that failed its trial has not happened"
+    with lab.checking(bounds=True):
+        bound[(1,)](x, 128, BLOCK=128)
+    assert x.eq(2).all()
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_nan_is_found_on_a_gpu(lab: kernellab.Lab, known: bool) -> None:
+    kernel, x, out = lab.bind(log_kernel), -torch.ones(4, device="cuda"), torch.zeros(4, device="cuda")
+    for _ in range(3 * known):
+        kernel[(1,)](x, out, 4, BLOCK=4)
+    with lab.checking(), pytest.raises(CheckFailed, match="log_kernel made 4 of 4"):
+        kernel[(1,)](x, out, 4, BLOCK=4)
+
+
+def test_marks_are_there_on_a_gpu_where_that_is_asked_for(lab: kernellab.Lab) -> None:
+    x, bound = torch.zeros(N, device="cuda"), lab.bind(increment)
+    for _ in range(3):
+        bound[cells](x, N, 1, BLOCK=128)
+
+    def marks() -> int:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+            bound[cells](x, N, 1, BLOCK=128)
+        return sum(event.name == "increment" for event in seen.events())
+
+    assert marks() == 0
+    with lab.marking():
+        assert marks() == 1
 
 
 def test_a_known_launch_notices_another_value_and_is_kept_as_that_version(

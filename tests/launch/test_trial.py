@@ -119,6 +119,27 @@ def test_a_known_launch_is_triton_alone(session: Session) -> None:
     assert session.events == ["run", "launch (1, 1, 1)"]
 
 
+def test_every_launch_is_tried_where_bounds_are_checked(session: Session) -> None:
+    session.trials.enabled = False
+    session.launch()
+    with session.launches.checking(nan=False, bounds=True):
+        session.launch()
+        session.launch()
+        with session.launches.checking(nan=False, bounds=True, kernels=["another"]):
+            session.launch()
+    session.launch()
+    assert (
+        session.events
+        == [*["run", "launch (1, 1, 1)"], *["trial", "run", "launch (1, 1, 1)"] * 2]
+        + [
+            "run",
+            "launch (1, 1, 1)",
+        ]
+        * 2
+    )
+    assert all(request.forced for request in session.trials.requests)
+
+
 def test_every_specialization_is_tried(session: Session) -> None:
     first, second = session.launch(), session.launch(block=64)
     assert session.events == ["trial", "run", "launch (1, 1, 1)"] * 2
