@@ -1,0 +1,82 @@
+"""Real processes of dask: what travels to them, what comes back, and what becomes of one that dies.
+
+They compile and interpret; that they own a GPU is pretended by `tests.cluster.cpu_device`.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import kernellab
+from kernellab.tune.autotune import tune_and_launch
+from kernellab.tune.result import Tuning
+from kernellab.tune.tuning import Options
+from tests.cluster.cpu_device import MODEL, cpu_environment, dying_environment
+from tests.labs import shared_lab
+
+pytestmark = pytest.mark.slow
+X, OUT = torch.arange(300, dtype=torch.float32), torch.zeros(300)
+
+
+@triton.jit
+def twice(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
+
+
+def grid(meta: dict[str, Any]) -> tuple[int, ...]:
+    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+@pytest.fixture
+def lab() -> Iterator[kernellab.Lab]:
+    with shared_lab("cuda:90", ":memory:") as lab:
+        yield lab
+
+
+def measured(lab: kernellab.Lab, client: Any, opened: Any) -> Tuning:
+    """Tune as `Lab.tune` does, but for who counts as the owner of a GPU."""
+    options = Options([triton.Config({"BLOCK": 64})], executor=client)
+    return tune_and_launch(lab.launches, lab.kernels, lab.bind(twice), grid, (X, OUT, 300), {}, options, opened)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """Two workers of dask, each a process of its own."""
+    distributed = pytest.importorskip("distributed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # sockets and loops of dask, as they are closed
+        options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+        with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+            yield client
+        gc.collect()
+
+
+def test_a_worker_of_dask_tunes_and_another_one_takes_over_where_it_dies(
+    lab: kernellab.Lab, client: Any, tmp_path: Path
+) -> None:
+    before = set(client.nthreads())
+    tuning = measured(lab, client, partial(dying_environment, tmp_path / "died"))
+    assert list(tuning.frame.status) == ["ok"]
+    assert tuning.provenance["device"] == MODEL
+    (lost,) = [note for note in tuning.notes if "and went elsewhere" in note]
+    (by,) = [note for note in tuning.notes if note.startswith("measured by")]
+    assert any(f"lost {name} " in lost for name in before)
+    assert by.removeprefix("measured by ") not in lost
+    assert measured(lab, client, cpu_environment).from_cache
+
+
+def test_workers_of_dask_without_a_gpu_compile(lab: kernellab.Lab, client: Any) -> None:
+    configs = [triton.Config({"BLOCK": block}) for block in (63, 64)]
+    tuning = lab.tune(twice, grid, X, OUT, 300, configs=configs, executor=client)
+    assert list(tuning.frame.status) == ["compile_error", "not_timed"]
