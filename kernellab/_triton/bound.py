@@ -39,7 +39,7 @@ from kernellab._triton.launcher.chain import (
 from kernellab._triton.launcher.launcher import Launcher, Switch
 from kernellab._triton.objects import jit_function
 from kernellab._triton.specialize import gluon_source, run_keywords
-from kernellab._triton.tracing import traced_on_grid
+from kernellab._triton.tracing import side_table_number, traced_on_grid
 from kernellab.errors import CannotRun, CompileError, LaunchError
 
 # What Triton counts, and in which units.
@@ -418,6 +418,7 @@ def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
         kernel.__class__ = bound
     kernel.runtime = runtime
     kernel.launcher = Launcher(kernel, runtime.switch)
+    kernel.side_table_number = side_table_number(kernel)
     if isinstance(kernel, JITFunction):
         kernel.told, kernel.forgotten, kernel._captures = set(), 0, None
         kernel.device_caches = defaultdict(kernel.create_binder)  # Triton's own factory is bound to the base class

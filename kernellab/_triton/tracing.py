@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -71,7 +72,7 @@ def _launch_in_dynamo(kernel: Any, grid: Any, *args: Any, **meta: Any) -> None:
         return
     import torch
 
-    number = _number_of(kernel)
+    number = kernel.side_table_number()
     named = {**dict(zip(kernel.arg_names, args, strict=False)), **meta}
     if callable(grid):
         configs = [config.kwargs for config in kernel.configs] if isinstance(kernel, Autotuner) else [{}]
@@ -83,15 +84,31 @@ def _launch_in_dynamo(kernel: Any, grid: Any, *args: Any, **meta: Any) -> None:
     _launch_in_graph(number, grids, {n: value for n, value in named.items() if n not in constants}, constants)
 
 
-def _number_of(kernel: Any) -> int:
-    """Return the number of a kernel in torch's side table; dynamo calls this once, while it traces."""
-    import torch
-    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+def side_table_number(kernel: Any) -> Callable[[], int]:
+    """Return a function that gives the number of a kernel in torch's side table.
 
-    torch.compiler.allow_in_graph(_launch_in_graph)  # type: ignore[no-untyped-call]
-    return int(kernel_side_table.add_kernel(kernel))
+    dynamo calls it once, while it traces, and takes the result for a constant; it passes no objects to such functions.
+    """
+    held = weakref.ref(kernel)
+
+    def number() -> int:
+        import torch
+        from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+        torch.compiler.allow_in_graph(_launch_in_graph)  # type: ignore[no-untyped-call]
+        found: Any = held()
+        return int(kernel_side_table.add_kernel(found))
+
+    return while_tracing(number)
 
 
+def while_tracing(function: Any) -> Any:
+    """Mark a function as one that dynamo calls while it traces, as `torch.compiler.assume_constant_result` does."""
+    function._dynamo_marked_constant = True
+    return function
+
+
+@while_tracing
 def _number_of_constant(value: Any) -> int:
     """Return the number in torch's side table of what a graph cannot hold: a dtype, a function."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
@@ -109,11 +126,6 @@ def _launch_in_graph(number: int, grids: list[Any], arguments: dict[str, Any], c
     kernel: Any = kernel_side_table.get_kernel(number)
     held = {name: kernel_side_table.get_constant_args(index)["value"] for name, index in constants.items()}
     kernel[grid_among(kernel, grids)](**arguments, **held)
-
-
-# An attribute that dynamo looks for: it calls the function while it traces, and takes the result for a constant.
-_number_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
-_number_of_constant._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _plain(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

@@ -37,6 +37,7 @@ from kernellab.capture.tracing import (
     is_cloned,
     launch_functional_in_dynamo,
     launch_in_dynamo,
+    prepare_for_dynamo,
     share_memory,
 )
 from kernellab.capture.tuned_launch import grid_for
@@ -202,6 +203,7 @@ class SideTable(torch.nn.Module):
         self.launched: set[tuple[int, int, Any]] = set()
         self.constants: dict[int, dict[str, Any]] = {}
         self.tuned: dict[int, Any] = {}
+        prepare_for_dynamo(self)
         self._captures: dict[int, Any] = {}
 
     def kernel(self, number: int) -> Any:
@@ -211,6 +213,10 @@ class SideTable(torch.nn.Module):
             kernel = self.kernels[number] = jit_function(self.registry[number])
             self._captures[number] = kernel.captures()
         return kernel
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SideTable:
+        """Return the table itself: a copy of a graph launches the same kernels."""
+        return self
 
     def extra_repr(self) -> str:
         """Return the kernels with their ids, for the text of the module."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernellab._triton.tracing import is_traced
+from kernellab._triton.tracing import is_traced, while_tracing
 from kernellab.capture.tuned_launch import grid_for
 
 LaunchGrid = tuple[int, int, int] | tuple[tuple[int, tuple[int, int, int]], ...]
@@ -23,7 +23,7 @@ def launch_in_dynamo(
     table: Any, kernel_id: int, constants_id: int, grid: LaunchGrid, arguments: dict[str, Any]
 ) -> None:
     """Stand for `kernellab.capture.graph.launch`."""
-    _bring_up_to_date(table)
+    table.bring_up_to_date()
     constants = table.constants[constants_id]
     if not isinstance(grid[0], tuple | list):
         table.kernels[kernel_id][grid](**arguments, **constants)
@@ -41,7 +41,7 @@ def launch_functional_in_dynamo(
     changed: list[torch.Tensor],
 ) -> Any:
     """Stand for `kernellab.capture.graph.launch_functional`."""
-    return _functional_in_graph(_number_of(table), kernel_id, constants_id, grid, arguments, changed)
+    return _functional_in_graph(table.side_table_number(), kernel_id, constants_id, grid, arguments, changed)
 
 
 def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -61,23 +61,31 @@ def is_cloned(tensor: torch.Tensor) -> bool:
     return is_traced((tensor,), {}) and torch.ops.aten.is_non_overlapping_and_dense(tensor)
 
 
-def _bring_up_to_date(table: Any) -> None:
-    """Put all kernels as they were recorded, and their constants, into plain dictionaries, which dynamo then reads."""
-    for kernel_id, constants_id, grid in table.launched:
-        table.constants[constants_id] = table.registry.constants(constants_id)
-        if isinstance(grid[0], int):
-            table.kernel(kernel_id)
-            continue
-        table.tuned[kernel_id] = table.registry[kernel_id]
-        table.constants |= {supplied: table.registry.constants(supplied) for supplied, _ in grid}
+def prepare_for_dynamo(table: Any) -> None:
+    """Give a side table the functions that dynamo calls while it traces; it passes no objects to such functions."""
+    held = weakref.ref(table)
 
+    def bring_up_to_date() -> int:
+        """Put all kernels as they were recorded, and their constants, into plain dictionaries, which dynamo reads."""
+        found: Any = held()
+        for kernel_id, constants_id, grid in found.launched:
+            found.constants[constants_id] = found.registry.constants(constants_id)
+            if isinstance(grid[0], int):
+                found.kernel(kernel_id)
+                continue
+            found.tuned[kernel_id] = found.registry[kernel_id]
+            found.constants |= {supplied: found.registry.constants(supplied) for supplied, _ in grid}
+        return len(found.launched)
 
-def _number_of(table: Any) -> int:
-    """Return the number of a side table in that of torch, which does not keep it alive."""
-    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+    def number() -> int:
+        """Return the number of the table in that of torch, which does not keep it alive."""
+        from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
-    torch.compiler.allow_in_graph(_functional_in_graph)  # type: ignore[no-untyped-call]
-    return int(kernel_side_table.add_constant_args({"table": weakref.ref(table)}))
+        torch.compiler.allow_in_graph(_functional_in_graph)  # type: ignore[no-untyped-call]
+        return int(kernel_side_table.add_constant_args({"table": held}))
+
+    table.bring_up_to_date = while_tracing(bring_up_to_date)
+    table.side_table_number = while_tracing(number)
 
 
 def _functional_in_graph(
@@ -95,8 +103,3 @@ def _functional_in_graph(
 
     table = kernel_side_table.get_constant_args(number)["table"]()
     return launch_functional(table, kernel_id, constants_id, grid, arguments, changed)
-
-
-# An attribute that dynamo looks for: it calls the function while it traces, and takes the result for a constant.
-_bring_up_to_date._dynamo_marked_constant = True  # type: ignore[attr-defined]
-_number_of._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -194,6 +195,7 @@ def test_the_graph_of_a_program_is_compiled_in_one_graph(lab: kernellab.Lab, is_
     program = chained(lab)
     graph = (program.functionalise() if is_functional else program).graph
     same_as(graph, recompiled(graph))
+    same_as(graph, recompiled(copy.deepcopy(graph), "eager"))
 
 
 def test_a_program_leaves_the_config_of_an_autotuned_kernel_open_where_it_is_traced(lab: kernellab.Lab) -> None:
