@@ -124,3 +124,27 @@ def test_a_long_history_shows_its_end() -> None:
     svg = history_svg(points, None, points.evaluations[-1], point_words)
     assert "200. BLOCK=64" in svg
     assert "<title>1. BLOCK" not in svg
+
+
+def test_below_the_points_stand_the_values_that_changed() -> None:
+    svg = history_svg(history(evaluation(64, 1.0), evaluation(128, 0.9), evaluation(128, 0.9)), None, None, point_words)
+    below = re.findall(r'<text class="kp-tick" x="([\d.]+)" y="165.0" text-anchor="middle">([^<]*)<', svg)
+    assert [words for _, words in below] == ["64", "128"]
+    assert "<title>BLOCK</title>BLOCK</text>" in svg
+    alone = history_svg(history(evaluation(64, 1.0), evaluation(64, 0.9)), None, None, point_words)
+    assert "<title>BLOCK</title>" not in alone
+    assert 'viewBox="0 0 640 160"' in alone
+
+
+def test_values_below_the_points_leave_out_what_would_overlap() -> None:
+    crowded = history(*(evaluation(65536 * (1 + i % 2), 1.0) for i in range(40)))
+    svg = history_svg(crowded, None, None, point_words)
+    assert "<title>BLOCK</title>" in svg
+    assert 'text-anchor="middle">65536<' not in svg
+
+
+def test_a_target_that_changed_is_named_below_its_points() -> None:
+    elsewhere = dataclasses.replace(evaluation(64, 1.0), target="cuda:80")
+    svg = history_svg(history(evaluation(64, 1.0), elsewhere), None, None, point_words)
+    assert ">cuda:90</text>" in svg
+    assert ">cuda:80</text>" in svg

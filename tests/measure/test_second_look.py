@@ -72,6 +72,8 @@ def test_an_other_that_is_not_neutral_is_to_blame_too(lab: kernellab.Lab) -> Non
     launch = kernels.smallest_of_rows, (5,), x, torch.zeros(5), 100
     said = failure(lab, *launch, check=lambda x_ptr: x_ptr.amin(1), BLOCK=128)
     assert 'its other= is no neutral value: with other=float("inf"), out_ptr equals' in said
+    said = failure(lab, *launch, check=lambda x_ptr: x_ptr.amin(1) + 1, BLOCK=128)
+    assert "neutral" not in said
 
 
 def test_elements_that_no_program_reads_are_named_where_the_reference_depends_on_them(lab: kernellab.Lab) -> None:
@@ -85,6 +87,8 @@ def test_elements_that_no_program_reads_are_named_where_the_reference_depends_on
 def test_a_kernel_without_a_store_is_told_so(lab: kernellab.Lab) -> None:
     said = failure(lab, kernels.keep_nothing, (1,), X, check=same, BLOCK=64)
     assert "keep_nothing stores nothing: pass it an output" in said
+    said = failure(lab, kernels.move, (4,), X, torch.zeros(1000), 1000, 0, 3.0, check=same, BLOCK=256)
+    assert "stores nothing" not in said
 
 
 def test_a_store_that_is_masked_off_everywhere_is_named_and_one_of_some_lanes_is_not(lab: kernellab.Lab) -> None:

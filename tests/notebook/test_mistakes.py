@@ -254,6 +254,10 @@ def test_an_output_of_whole_numbers_beside_a_reference_of_others_is_named_as_the
     assert isinstance(ran.error, errors.CheckFailed)
     assert "out_ptr is int32, and 1.5 * x is floating-point" in str(ran.error)
     assert "out_ptr is int32, and 1.5 * x is floating-point" in " ".join(ran.shown[0]["text/plain"].split())
+    notebook.names["out"] = torch.zeros(100, dtype=torch.int32)
+    ran = notebook.double("rounded", launch=LAUNCH.format(name="rounded"), options='--check "3 * x.int()"')
+    assert isinstance(ran.error, errors.CheckFailed)
+    assert "floating-point" not in str(ran.error)
 
 
 def test_a_syntax_error_points_into_the_cell(notebook: Notebook) -> None:

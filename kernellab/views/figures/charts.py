@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from html import escape
 from math import floor, inf, log10
 
+from kernellab.explore.controls import label_of
 from kernellab.explore.history import Evaluation, PointHistory
 from kernellab.views.wording import plural
 
 Tip = Callable[[Evaluation], str]
 
 _WIDTH, _HEIGHT = 640.0, 160.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 12.0, 30.0, 24.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 80.0, 12.0, 30.0, 24.0
 _MOST = 48  # the last of them
 _BEST, _POINT = "#0f9d75", "#2b83dc"  # read on white and on black alike
 _LIVE_WIDTH, _LIVE_HEIGHT, _LABEL, _MARGIN = 420, 72, 64, 8
 _MOST_POINTS = 240
+_ROW, _CHARACTER, _MOST_NAME = 13.0, 6.3, 10  # of the values below the axis: height and width in pixels, letters
 
 _Position = Callable[[int, float], tuple[float, float]]
 
@@ -42,7 +44,7 @@ def history_svg(history: PointHistory, best: Evaluation | None, current: Evaluat
     """Return the history as inline SVG in the colours of the page; points that failed stand on the axis as crosses.
 
     ``tip`` gives what hovering over a point tells. The points have their times with intervals; where none was timed,
-    occupancy and registers.
+    occupancy and registers. Below them stand the values that changed from point to point.
     """
     evaluations = history.evaluations[-_MOST:]
     timed = [evaluation for evaluation in evaluations if evaluation.row.time_ms is not None]
@@ -74,10 +76,42 @@ def history_svg(history: PointHistory, best: Evaluation | None, current: Evaluat
         if len(evaluations) <= 24 or evaluation.number % 5 == 0
     )
     label = f"{plural(len(history), 'point')} visited: {title}"
-    return (
-        f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{escape(label)}">'
-        f'<text class="kp-tick" x="4" y="11">{escape(title)}</text>{_axis(scale)}{body}{ring}{numbers}</svg>'
+    rows = _changing(evaluations)
+    values = "".join(
+        _values(name, words, _HEIGHT - 8 + _ROW * (i + 1), x, step) for i, (name, words) in enumerate(rows)
     )
+    return (
+        f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT + _ROW * len(rows):g}" role="img" aria-label="{escape(label)}">'
+        f'<text class="kp-tick" x="4" y="11">{escape(title)}</text>{_axis(scale)}{body}{ring}{numbers}{values}</svg>'
+    )
+
+
+def _changing(evaluations: Sequence[Evaluation]) -> list[tuple[str, list[str]]]:
+    """Return the controls whose values differ between points, each with its values in words; the target is one, too."""
+    values = [{**each.point.named, "target": each.target.removeprefix("hip:")} for each in evaluations]
+    words = {
+        name: [label_of(each.get(name, "")) for each in values] for name in dict.fromkeys(n for v in values for n in v)
+    }
+    return [(name, each) for name, each in words.items() if len(set(each)) > 1]
+
+
+def _values(name: str, words: Sequence[str], y: float, x: Callable[[int], float], step: float) -> str:
+    """Return a row of values below the points, each amid those that share it; what has no room is left out."""
+    shown = name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 1]}…"
+    parts = [
+        f'<text class="kp-tick" x="{_LEFT - 6}" y="{y:.1f}" text-anchor="end">{_title(name)}{escape(shown)}</text>'
+    ]
+    starts = [i for i, word in enumerate(words) if i == 0 or word != words[i - 1]]
+    for i in starts[1:]:
+        edge = x(i) - step / 2
+        parts.append(f'<line class="kp-grid" x1="{edge:.1f}" x2="{edge:.1f}" y1="{y - 9:.1f}" y2="{y + 1:.1f}"/>')
+    for i, end in zip(starts, [*starts[1:], len(words)], strict=True):
+        if len(words[i]) * _CHARACTER <= (end - i) * step:
+            middle = (x(i) + x(end - 1)) / 2
+            parts.append(
+                f'<text class="kp-tick" x="{middle:.1f}" y="{y:.1f}" text-anchor="middle">{escape(words[i])}</text>'
+            )
+    return "".join(parts)
 
 
 def _times(
