@@ -19,6 +19,7 @@ TAKEN = frozenset(
         *("run", "make_inputs", "check", "main", "summary", "require", "require_shape", "random_tensor", "grid_of"),
         *("mark", "MARKS", "MEASURED", "CHECKED", "has_nan", "benchmark", "contextlib", "statistics"),
         *("LAYOUTS", "EXPECTED", "INTERPRETED", "TensorDescriptor", "generator", "seed", "listed_tensor"),
+        *("require_size", "math"),
         *dir(builtins),
     }
 )

@@ -182,10 +182,6 @@ class Program(Shown):
         """
         from kernellab.capture.writing import write
 
-        if self.tape.sizes is not None:
-            raise UsageError(
-                "A dynamic program cannot be exported yet; capture one without dynamic=True for each size."
-            )
         return write(self.tape, self.planned(donated), lambda: self.run(**self.make_inputs()), Path(path), name)
 
     def complete(self, tape: Tape, functions: dict[int, Any]) -> None:

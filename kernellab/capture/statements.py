@@ -25,6 +25,7 @@ from kernellab.capture.tape import (
     TensorLayout,
     members_of,
 )
+from kernellab.capture.written_sizes import Measurements
 from kernellab.errors import UsageError
 from kernellab.source import literal
 
@@ -71,6 +72,7 @@ def statements(tape: Tape, plan: MemoryPlan, names: Names) -> Iterator[str]:
 class _Writer:
     def __init__(self, tape: Tape, plan: MemoryPlan, names: Names) -> None:
         self.tape = tape
+        self.sizes = Measurements(tape)
         self.names = names
         self.buffers = {buffer.name: buffer for buffer in plan.buffers}
         order = [a for a in plan.allocations if any(not self.buffers[name].takes for name in a.buffers[1:])]
@@ -106,6 +108,8 @@ class _Writer:
             yield f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {self._call(step)}"
         else:
             yield f"{name} = {self._call(step)}" if name else self._call(step)
+        if step.has_open_shape:
+            yield from self.sizes.after(step)
         for index in made if step.has_open_shape else ():
             value = self.tape.values[index]
             yield f"require_shape({value.name}, {value.layout.shape}, {step.words!r})"

@@ -17,6 +17,7 @@ from kernellab.capture.statements import Called, Names, main_device, statements,
 from kernellab.capture.tape import Tape
 from kernellab.capture.user_operators import user_operators
 from kernellab.capture.written_benchmark import BENCHMARK, MAIN, MARK
+from kernellab.capture.written_sizes import requirements
 from kernellab.capture.written_tuners import WrittenTuners
 from kernellab.errors import KernellabError, UsageError
 from kernellab.export.checking import Expected, arguments_text, compared, expected_of, expected_text, tolerance_over
@@ -70,13 +71,12 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
         *_definitions(flat, options, closure),
         *tuners.definitions(),
         *_functions(tape, body),
-        _layouts(tape),
-        _REQUIRE,
+        *requirements(tape),
     ]
     sections += [MARK, _run(tape, plan, body), *_inputs(tape), BENCHMARK, *_check(tape, trial)]
     top = [
         docstring(_provenance(tape, plan, name)),
-        "\n".join([*_STANDARD, "", *_imports(flat, tape)]),
+        "\n".join([*_STANDARD, *(["import math"] if "math." in "\n".join(body) else []), "", *_imports(flat, tape)]),
     ]
     top.append('INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, by Triton\'s interpreter')
     if "wrap_triton" in flat.imports:
@@ -126,26 +126,6 @@ def _functions(tape: Tape, body: list[str]) -> Iterator[str]:
         yield _source(layout_copy)
     if "addressed(" in text:
         yield _source(addressed)
-
-
-def _layouts(tape: Tape) -> str:
-    rows = []
-    for index in tape.inputs:
-        value = tape.values[index]
-        layout = value.layout
-        rows.append(f"    {literal(value.name)}: (torch.{layout.dtype}, {layout.shape}, {layout.stride}),")
-    return "\n".join(
-        ["# dtype, shape and strides of each input: the program holds for these alone.", "LAYOUTS = {", *rows, "}"]
-    )
-
-
-_REQUIRE = '''\
-def require(**tensors):
-    """Raise ValueError for an input that is not laid out as the recorded one."""
-    for name, tensor in tensors.items():
-        found = (tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()))
-        if found != LAYOUTS[name]:
-            raise ValueError(f"{name} is {found}; the program was recorded with {LAYOUTS[name]}.")'''
 
 
 _REQUIRE_SHAPE = '''\
@@ -258,6 +238,10 @@ def _provenance(tape: Tape, plan: MemoryPlan, name: str) -> str:
         f"Its buffers take at most {plan.peak_bytes:,} bytes at a time, and {plan.unplanned_bytes:,} if all were kept "
         "until the end. Inputs and what torch needs inside of an operation are not counted."
     )
+    if tape.sizes is not None:
+        lines.append(
+            "It takes inputs of other sizes, too, where what `require` asks holds; figures are for the recorded ones."
+        )
     lines += [f"Note: {note}." for note in tape.notes]
     lines += ["", "    TRITON_INTERPRET=1 python THIS_FILE    # checks the program on the CPU"]
     lines += ["    python THIS_FILE                       # checks and measures it on a GPU"]

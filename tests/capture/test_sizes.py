@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from kernellab.errors import UsageError
 from tests import samples
 from tests.capture import kernels
 from tests.capture.test_program import accumulate_kernel, shifted_kernel
+from tests.export.exporting import run_files
 
 Body = Callable[..., Any]
 Inputs = dict[str, torch.Tensor]
@@ -222,8 +225,11 @@ def test_a_program_gives_at_other_sizes_what_its_code_gives(
         is_right(lab, program, body, make(size))
 
 
+SIZES = [(30, 33, 24), (64, 64, 17), (17, 50, 32)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes", [(48, 40, 24), (30, 33, 24), (64, 64, 17), (17, 50, 32)])
+@pytest.mark.parametrize("sizes", SIZES)
 def test_attention_from_parts_runs_at_other_sizes(lab: kernellab.Lab, sizes: tuple[int, int, int]) -> None:
     attend = kernels.attention(lab)
     q, k, v, weight, bias = kernels.inputs().values()
@@ -393,3 +399,64 @@ def test_sizes_in_a_block_are_what_python_computes_with(lab: kernellab.Lab) -> N
         assert x.shape == (100,)
         assert [1, 2, 3][x.dim()] == 2
     assert type(x.shape[0]) is int
+
+
+def exported(program: Program, path: Path) -> dict[str, Any]:
+    """Export a program; return the names of its module, which runs in this process with launches of the offline lab."""
+    program.export(path)
+    text = path.read_text()
+    path.write_text(text.replace('os.environ.get("TRITON_INTERPRET") == "1"', "True"))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return vars(module)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("functional", [False, True])
+@pytest.mark.parametrize(("body", "make", "sizes"), PROGRAMS, ids=[body.__name__ for body, _, _ in PROGRAMS])
+def test_a_module_gives_at_other_sizes_what_its_code_gives(
+    lab: kernellab.Lab,
+    body: Body,
+    make: Callable[[int], Inputs],
+    sizes: tuple[int, ...],
+    functional: bool,
+    tmp_path: Path,
+) -> None:
+    program = recorded(lab, body, make(sizes[0]))
+    names = exported(program.functionalise() if functional else program, tmp_path / "exported.py")
+    for size in sizes[1:]:
+        given = make(size)
+        expected = body(lab, **{name: tensor.clone() for name, tensor in given.items()})
+        found = names["run"](**{name: given[name] for name in program.inputs})
+        torch.testing.assert_close(next(iter(found.values())), expected, rtol=1e-4, atol=1e-4)
+    if program.inputs:
+        with pytest.raises(ValueError, match="does not hold for these sizes: it requires"):
+            names["run"](**{name: tensor[:1] for name, tensor in make(sizes[0]).items() if name in program.inputs})
+
+
+ALONE = """\
+import sys, torch
+sys.path.insert(0, {folder!r})
+import attention
+for given, wanted in torch.load({tensors!r}):
+    torch.testing.assert_close(attention.run(**given)["out"], wanted, rtol=1e-4, atol=1e-4)
+print(attention.check(), "and at other sizes")
+"""
+
+
+@pytest.mark.slow
+def test_a_module_runs_alone_at_other_sizes(lab: kernellab.Lab, tmp_path: Path) -> None:
+    attend = kernels.attention(lab)
+    q, k, v, weight, bias = kernels.inputs().values()
+    with lab.capture(dynamic=True) as program:
+        out = program.returns(attend(q, k, v, weight, bias))
+    assert out.shape == (48, 24)
+    program.functionalise().export(tmp_path / "attention.py")
+    cases = [kernels.inputs(rows=rows, columns=columns, width=width) for rows, columns, width in SIZES]
+    torch.save([(given, kernels.reference(**given)) for given in cases], tmp_path / "tensors.pt")
+    (tmp_path / "alone.py").write_text(ALONE.format(folder=str(tmp_path), tensors=str(tmp_path / "tensors.pt")))
+    result = run_files(tmp_path / "alone.py")
+    assert "and at other sizes" in result.stdout, result.stderr
