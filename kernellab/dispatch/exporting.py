@@ -26,6 +26,7 @@ from kernellab.registry.listing import key_of
 from kernellab.registry.recorded_launches import size_formulas
 from kernellab.source import Heuristics, is_plain
 from kernellab.store import Argument, RecordedLaunch, Version
+from kernellab.store.content import is_reference
 
 DispatchKind = Literal["dispatch", "torch-op", "table", "vllm"]
 DISPATCH_KINDS: tuple[str, ...] = get_args(DispatchKind)
@@ -194,7 +195,8 @@ def _samples(kernels: Registry, runtime: Runtime, dispatch: Dispatch) -> tuple[l
             grid=launch.grid,
             given_grid=dispatch.grid,
         )
-        check = dispatch.check if isinstance(dispatch.check, str) else ""
+        text = dispatch.check if isinstance(dispatch.check, str) else ""
+        check = text if is_reference(text, launch.arguments.keys()) else ""
         samples.append((case, launch_of(kernels, record, check)))
     return samples, compiled
 

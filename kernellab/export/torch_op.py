@@ -66,6 +66,7 @@ def torch_op_text(
             f"The grid of {recorded.version.label} is no formula of its arguments; launch it by a function."
         )
     if chooser is not None:
+        chooser = dataclasses.replace(chooser, device=chooser.device.replace(".base.", "."))  # as `_with_bases` does
         plan = dispatched_plan(parts, chooser)
     is_opaque = chooser is not None or _is_opaque(plan)
     heuristics = heuristics_text(parts.flat, parts.heuristics)

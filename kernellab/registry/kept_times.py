@@ -86,34 +86,57 @@ def kept_times(store: Store, kernel: str | None = None) -> list[KeptTime]:
 
     Peers of benchmarks are left out: nothing tells which version of torch they are of.
     """
-    versions = {version.id: version for version in store.versions()}
+    versions = {version.id: version for version in store.versions() if kernel in (None, version.name)}
     labels = {version.label: version for version in versions.values()}
+    history = store.history
+    own = (row for each in versions for row in history.measurements(each))
+    rows = history.measurements() if kernel is None else sorted(own, key=_when)
+    subjects: dict[tuple[int, str], _Subject | None] = {}  # rows of one tuning share their key, which is long
     found = []
-    for row in store.history.measurements():
-        version = versions.get(row.version_id)
-        if version is not None and kernel in (None, version.name) and row.measurement.device:
-            found += list(_kept(row, version, labels))
+    for row in rows:
+        version, measured = versions.get(row.version_id), row.measurement
+        if version is None or not measured.device or Status(measured.status) in UNMEASURED:
+            continue
+        place = (row.version_id, measured.key)
+        if place not in subjects:
+            subjects[place] = _subject(version, measured, labels)
+        if (subject := subjects[place]) is not None:
+            found.append(_kept(row, subject))
     return found
 
 
-def _kept(row: MeasurementRow, version: Version, labels: Mapping[str, Version]) -> Iterator[KeptTime]:
-    fields, measured = _fields(row.measurement.key), row.measurement
+def _when(row: MeasurementRow) -> tuple[float, int]:
+    return row.created, row.id
+
+
+_Subject = tuple[str, LaunchKind, Conditions]
+"""What a key stands for: the label of a version, its launch, and the conditions."""
+
+
+def _subject(version: Version, measured: Measurement, labels: Mapping[str, Version]) -> _Subject | None:
+    """Return what a measurement is of; None for a peer of a benchmark, and for a key that no lab wrote."""
+    fields = _fields(measured.key)
     if "bench" in fields:
         name = str(fields["bench"])
         if name != version.name and name not in labels:
-            return  # a peer
+            return None
         version = labels.get(name, version)
-    if not {"triton", "driver", "target"} <= fields.keys() or Status(measured.status) in UNMEASURED:
-        return
-    details = measured.details
+    if not {"triton", "driver", "target"} <= fields.keys():
+        return None
+    closure = str(fields.get("closure") or version.closure.digest)
+    conditions = Conditions(closure, str(fields["triton"]), str(fields["driver"]))
+    return version.label, _launch_kind(version, measured, fields), conditions
+
+
+def _kept(row: MeasurementRow, subject: _Subject) -> KeptTime:
+    measured, details = row.measurement, row.measurement.details
     config = Config.from_stored({"num_warps": None, "num_stages": None, "num_ctas": None, **measured.config})
-    yield KeptTime(
+    label, launch, conditions = subject
+    return KeptTime(
         id=row.id,
-        version=version.label,
-        launch=_launch_kind(version, measured, fields),
-        conditions=Conditions(
-            str(fields.get("closure") or version.closure.digest), str(fields["triton"]), str(fields["driver"])
-        ),
+        version=label,
+        launch=launch,
+        conditions=conditions,
         config=config.key,
         words=config.text,
         parameters=frozenset(measured.config),

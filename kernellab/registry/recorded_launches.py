@@ -262,9 +262,9 @@ def size_formulas(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
         if argument.kind == "scalar" and not argument.constexpr and type(argument.value) is int:
             yield argument.name, _scalars(launches, argument.name)
     for argument in arguments:
-        if argument.kind == "tensor":
-            shapes = [next((a.shape for a in launch.arguments if a.name == argument.name), ()) for launch in launches]
-            for axis in range(len(argument.shape)):
+        if argument.kind in ("tensor", "descriptor"):
+            shapes = [next((_shape(a) for a in launch.arguments if a.name == argument.name), ()) for launch in launches]
+            for axis in range(len(_shape(argument))):
                 extents = tuple(shape[axis] if axis < len(shape) else None for shape in shapes)
                 yield f"{argument.name}.shape[{axis}]", extents
             if len(argument.shape) > 1:
@@ -272,6 +272,11 @@ def size_formulas(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:
     for argument in arguments:
         if argument.constexpr and type(argument.value) is int:
             yield f'meta["{argument.name}"]', _scalars(launches, argument.name)
+
+
+def _shape(argument: Argument) -> tuple[int, ...]:
+    """Return the extents of a tensor, or of that under a descriptor."""
+    return argument.members[0].shape if argument.kind == "descriptor" else argument.shape
 
 
 def _blocks(launches: Sequence[RecordedLaunch]) -> Iterator[Formula]:

@@ -283,16 +283,16 @@ def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = Tru
     names = {argument.name for argument in launch.arguments}
     if not keeps_formulas:
         grid_text = launch.grid_text if is_formula(launch.grid_text, names) else ""
-        check = launch.check if _is_reference(launch.check, names) else ""
+        check = launch.check if is_reference(launch.check, names) else ""
         return dataclasses.replace(launch, grid_text=grid_text, check=check)
     if launch.grid_text:
         require_formula(launch.grid_text, names)
     expected = "an expression over the parameters of the kernel"
-    require(not launch.check or _is_reference(launch.check, names), "the reference", launch.check, expected)
+    require(not launch.check or is_reference(launch.check, names), "the reference", launch.check, expected)
     return launch
 
 
-def _is_reference(text: str, names: Collection[str]) -> bool:
+def is_reference(text: str, names: Collection[str]) -> bool:
     """Tell whether a text is one expression over parameters, torch and harmless builtins, without private names."""
     try:
         body = parsed(text).body

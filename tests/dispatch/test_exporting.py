@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
 from kernellab.commands.kernel_file import file_launch, kernel_file
@@ -99,9 +101,11 @@ def test_a_wrong_kernel_fails_its_own_check(lab: kernellab.Lab, tmp_path: Path) 
     assert "AssertionError" in result.stderr
 
 
-def test_a_reference_is_what_the_module_checks_with(lab: kernellab.Lab, tmp_path: Path) -> None:
+def test_a_reference_over_parameters_is_what_the_module_checks_with(lab: kernellab.Lab, tmp_path: Path) -> None:
     lab.export(of_add(check="x_ptr + y_ptr"), tmp_path / "add.py")
     assert "return x_ptr + y_ptr" in (tmp_path / "add.py").read_text()
+    lab.export(of_add(check="x + y"), tmp_path / "add.py")
+    assert "gives what it gave" in (tmp_path / "add.py").read_text()
 
 
 OPERATOR = """\
@@ -139,6 +143,48 @@ def test_decisions_for_other_devices_join_from_dispatches_and_tables(lab: kernel
         lab.export(of_rows(), tmp_path / "rows.py", others=[of_add()])
     with pytest.raises(UsageError, match="expected dispatches, or the paths of tables"):
         lab.export(of_rows(), tmp_path / "rows.py", others=[3])  # type: ignore[list-item]
+
+
+def copied(sizes: Mapping[str, int]) -> dict[str, Any]:
+    x = torch.rand(sizes["n"])
+    return {"x_ptr": x, "out_ptr": torch.zeros_like(x), "n": sizes["n"]}
+
+
+def test_an_autotuned_kernel_with_heuristics_keeps_these_and_loses_its_tuner(
+    lab: kernellab.Lab, tmp_path: Path
+) -> None:
+    grid = lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)  # noqa: E731
+    tuned = dispatch_of(samples.tuned_kernel, grid, copied, {(300,): 0, (1024,): 1}, ("n",))
+    lab.export(tuned, tmp_path / "tuned.py")
+    text = (tmp_path / "tuned.py").read_text()
+    assert "@triton.heuristics(" in text
+    assert "autotune" not in text
+    result = run_files(tmp_path / "tuned.py")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("gives what it gave") == 3
+
+
+@triton.jit
+def doubled_rows(x, out, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * 4
+    for start in range(0, out.shape[1], 64):
+        out.store([row, start], 2 * x.load([row, start]))
+
+
+def described(sizes: Mapping[str, int]) -> dict[str, Any]:
+    x = torch.rand(sizes["M"], sizes["N"])
+    made = (TensorDescriptor.from_tensor(each, [4, 64]) for each in (x, torch.zeros_like(x)))
+    return dict(zip(("x", "out"), made, strict=True))
+
+
+def test_sizes_and_device_are_read_off_descriptors(lab: kernellab.Lab, tmp_path: Path) -> None:
+    grid = lambda meta: (triton.cdiv(meta["x"].shape[0], 4),)  # noqa: E731
+    known = {(8, 64): 0, (16, 64): 1, (8, 192): 1}
+    dispatch = dispatch_of(doubled_rows, grid, described, known, ("M", "N"))
+    lab.export(dispatch, tmp_path / "rows.py")
+    assert "config_for((x.shape[0], x.shape[1],), x.base.device, meta)" in (tmp_path / "rows.py").read_text()
+    lab.export(dispatch, tmp_path / "op.py", kind="torch-op")
+    assert "config_for((x.shape[0], x.shape[1],), x.device, {})" in (tmp_path / "op.py").read_text()
 
 
 def without_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:

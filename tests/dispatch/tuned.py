@@ -8,6 +8,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from kernellab._triton.objects import jit_function
 from kernellab.dispatch import Cost, Dispatch, Extent, MeasuredCase, Rule, Term
 from kernellab.dispatch.result import Regret
 from kernellab.measure.config import Config
@@ -60,7 +61,7 @@ def dispatch_of(
         row = Row(chosen, Status.OK, time_ms=0.5, shared_bytes=1024 * (place + 1))
         cases.append(MeasuredCase(number, sizes, (row,)))
         regrets.append(Regret(sizes, chosen, chosen, 0.5, 0.5, 1.0, None))
-    name = function if isinstance(function, str) else function.__name__
+    name = function if isinstance(function, str) else jit_function(function).__name__
     facts = {"device": device, "target": target, "triton": triton, "driver": "550.1", "multiprocessors": 132}
     originals = tuple(each.to_triton() for each in made.configs)
     own = None if isinstance(function, str) else function
