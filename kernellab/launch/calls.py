@@ -116,6 +116,7 @@ _RULES = {
     "name": _TEXT,
     "namespace": CallRule("a dict, such as globals()", lambda value: isinstance(value, dict)),
     "opened": _TEXT,
+    "others": CallRule("a list of dispatches, or of paths of tables", lambda value: isinstance(value, list | tuple)),
     "path": _PATH,
     "right": CallRule(f"{_KEPT.expected}, or a function", lambda value: _KEPT.allows(value) or callable(value)),
     "rounds": _COUNT,

@@ -19,6 +19,7 @@ from IPython.utils.capture import capture_output
 import kernellab
 from kernellab.errors import KernellabError
 from tests import samples
+from tests.dispatch.test_exporting import of_rows
 
 N = 64
 
@@ -116,6 +117,7 @@ def valid_calls(lab: kernellab.Lab, folder: Path) -> list[Call]:
         Call("compare", lab.compare, ("add_kernel", "add_kernel"), {}),
         Call("frame", lab.frame, ("kernels",), {}),
         Call("export", lab.export, ("add_kernel", own), {"kind": "module"}),
+        Call("export", lab.export, (of_rows(), f"{folder}/rows.json"), {"kind": "table", "others": []}),
         Call("export_measurements", lab.export_measurements, ("add_kernel", f"{folder}/m.jsonl"), {}),
         Call("merge", lab.merge, (f"{folder}/m.jsonl",), {}),
         Call("regressions", lab.regressions, ("add_kernel",), {"since": "7d", "margin": 0.03}),
