@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from kernellab.launch.grid import Grid3
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 from kernellab.tune.result import Row
@@ -29,22 +30,24 @@ class CaseRequest:
 
     ``sizes`` are the values by name that ``inputs`` is called with, in the order of ``over``. A config is not measured
     where its forecast says that it is slower than the best one by more than its ``spread`` allows for. ``at_least`` so
-    many of the first are measured whatever their forecasts say. All of it can be pickled if the configs can.
+    many of the first are measured whatever their forecasts say, and no more than ``at_most``. ``case_spread`` is the
+    standard deviation of what all forecasts of this case are off by in common. It can be pickled if the configs can.
     """
 
     number: int
     sizes: Mapping[str, int]
     forecasts: tuple[Forecast, ...]
     at_least: int = 1
-    timeout_s: float = 10.0
+    at_most: int = 16
+    case_spread: float = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCase:
     """What is known of a case: a row for each config that was tried, or known before.
 
-    ``programs`` is the number of programs of each config, from its grid; ``resident`` how many of them fit on one
-    multiprocessor, where it was compiled. ``key`` is the one that the rows have in the store, ``provenance`` has device
+    ``grids`` are the extents of the grid of configs, as far as it was called; ``resident`` is how many programs of a
+    config fit on one multiprocessor, where it was compiled. ``key`` is the one that the rows have in the store, ``provenance`` has device
     and versions. ``failure`` says why the whole case could not be measured: no memory for its inputs, a lost worker.
     ``known`` counts rows that were not measured anew.
     """
@@ -52,7 +55,7 @@ class MeasuredCase:
     number: int
     sizes: Mapping[str, int]
     rows: tuple[Row, ...] = ()
-    programs: Mapping[Config, int] = field(default_factory=dict)
+    grids: Mapping[Config, Grid3] = field(default_factory=dict)
     resident: Mapping[Config, int] = field(default_factory=dict)
     key: str = ""
     provenance: Mapping[str, Any] = field(default_factory=dict)

@@ -2,7 +2,9 @@
 
 A case that was measured has its config in a table. For other sizes, each config has a cost: the time of a launch, of a
 wave, of a wave for each step of a size, and so on, fitted to what was measured. What tells configs apart is how their
-programs fill the multiprocessors: so many reside at a time, and the last wave takes as long as a full one.
+programs fill the multiprocessors: so many reside at a time, which is a wave, and the last wave takes about as long as a
+full one. Where a multiprocessor is busy with one program, what resides beside it waits: so the time also grows with how
+many programs fall to one multiprocessor, which are called rounds.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from kernellab.measure.config import Config
 
 SCHEMA = 1
 
-Quantity = Literal["launch", "wave", "program"]
-_QUANTITIES: tuple[Quantity, ...] = ("launch", "wave", "program")
+Quantity = Literal["launch", "wave", "round"]
+QUANTITIES: tuple[Quantity, ...] = ("launch", "wave", "round")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +44,19 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What a part of the time grows with: a launch, its waves or its programs, times the sizes that are named."""
+    """What a part of the time grows with: a launch, its waves or its rounds, times the sizes that are named."""
 
     per: Quantity
     sizes: tuple[str, ...] = ()
 
-    def value(self, sizes: Mapping[str, int], programs: int, waves: int) -> float:
+    def value(self, sizes: Mapping[str, int], waves: int, rounds: int) -> float:
         """Return what the milliseconds of this term are multiplied with."""
-        count = 1 if self.per == "launch" else waves if self.per == "wave" else programs
+        count = 1 if self.per == "launch" else waves if self.per == "wave" else rounds
         return float(count * prod(sizes[name] for name in self.sizes))
 
     @property
     def source(self) -> str:
-        """The term as Python over ``waves``, ``programs`` and the sizes."""
+        """The term as Python over ``waves``, ``rounds`` and the sizes."""
         count = () if self.per == "launch" else (f"{self.per}s",)
         return " * ".join((*count, *self.sizes))
 
@@ -63,7 +65,8 @@ class Term:
 class Cost:
     """The time of a config in milliseconds: ``weights_ms``, one for each term of the rule, times what these count.
 
-    ``programs`` are the factors of the number of its programs, of which ``slots`` run at a time on the whole device.
+    ``programs`` are the factors of the number of its programs, of which ``slots`` run at a time on the whole device. Of
+    a persistent kernel, they are those of the number of its tiles, and ``slots`` is the number of programs at most.
     """
 
     config: Config
@@ -71,24 +74,30 @@ class Cost:
     slots: int
     weights_ms: tuple[float, ...]
 
-    def time_ms(self, terms: Sequence[Term], sizes: Mapping[str, int]) -> float:
-        """Return the expected time for some sizes."""
+    def values(self, terms: Sequence[Term], sizes: Mapping[str, int], multiprocessors: int) -> list[float]:
+        """Return what each weight is multiplied with for some sizes."""
         programs = prod(extent.value(sizes) for extent in self.programs)
-        waves = -(-programs // self.slots)
-        counts = (term.value(sizes, programs, waves) for term in terms)
-        return sum(weight * count for weight, count in zip(self.weights_ms, counts, strict=True))
+        waves, rounds = -(-programs // self.slots), -(-programs // multiprocessors)
+        return [term.value(sizes, waves, rounds) for term in terms]
+
+    def time_ms(self, terms: Sequence[Term], sizes: Mapping[str, int], multiprocessors: int) -> float:
+        """Return the expected time for some sizes."""
+        values = self.values(terms, sizes, multiprocessors)
+        return sum(weight * value for weight, value in zip(self.weights_ms, values, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Picks a config for sizes: that of a ``known`` case, else the one whose cost is least.
 
-    ``names`` are the sizes in the order of the keys of ``known``, whose values are places in ``costs``.
+    ``names`` are the sizes in the order of the keys of ``known``, whose values are places in ``costs``. It holds for a
+    device with so many ``multiprocessors``.
     """
 
     names: tuple[str, ...]
     terms: tuple[Term, ...]
     costs: tuple[Cost, ...]
+    multiprocessors: int
     known: Mapping[tuple[int, ...], int] = field(default_factory=dict)
 
     @property
@@ -108,7 +117,7 @@ class Rule:
 
     def cheapest(self, sizes: Mapping[str, int]) -> int:
         """Return the place of the config whose cost is least, whatever is known of these sizes."""
-        times_ms = [cost.time_ms(self.terms, sizes) for cost in self.costs]
+        times_ms = [cost.time_ms(self.terms, sizes, self.multiprocessors) for cost in self.costs]
         return times_ms.index(min(times_ms))
 
     def _key(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -127,6 +136,7 @@ class Rule:
         return {
             "schema": SCHEMA,
             "sizes": list(self.names),
+            "multiprocessors": self.multiprocessors,
             "terms": [{"per": term.per, "sizes": list(term.sizes)} for term in self.terms],
             "configs": [
                 {
@@ -166,17 +176,17 @@ def _source(rule: Rule, name: str) -> str:
         "    times_ms = []",
     ]
     for cost in rule.costs:
-        lines += [f"    # {cost.config.text}", *(f"    {line}" for line in _cost_lines(rule.terms, cost))]
+        lines += [f"    # {cost.config.text}", *(f"    {line}" for line in _cost_lines(rule, cost))]
     return "\n".join([*lines, "    return times_ms.index(min(times_ms))", ""])
 
 
-def _cost_lines(terms: Sequence[Term], cost: Cost) -> list[str]:
+def _cost_lines(rule: Rule, cost: Cost) -> list[str]:
     programs = " * ".join(extent.source for extent in cost.programs) or "1"
-    used = [(weight, term) for weight, term in zip(cost.weights_ms, terms, strict=True) if weight]
+    used = [(weight, term) for weight, term in zip(cost.weights_ms, rule.terms, strict=True) if weight]
     parts = [" * ".join(filter(None, (f"{weight:.6g}", term.source))) for weight, term in used]
     return [
         f"programs = {programs}",
-        f"waves = -(-programs // {cost.slots})",
+        f"waves, rounds = -(-programs // {cost.slots}), -(-programs // {rule.multiprocessors})",
         f"times_ms.append({' + '.join(parts) or '0.0'})",
     ]
 
@@ -190,7 +200,7 @@ def _read(given: Any) -> Rule:
     known = {_read_key(entry["sizes"], names): int(entry["config"]) for entry in given["known"]}
     if not costs or not all(0 <= place < len(costs) for place in known.values()):
         raise ValueError("a known case has no config")
-    return Rule(names, terms, costs, known)
+    return Rule(names, terms, costs, _positive(given["multiprocessors"]), known)
 
 
 def _read_cost(given: Any, names: tuple[str, ...], terms: int) -> Cost:
@@ -223,8 +233,8 @@ def _of(given: Any, names: Sequence[str]) -> str:
 
 
 def _quantity(given: Any) -> Quantity:
-    if given not in _QUANTITIES:
-        raise ValueError(f"{given!r} is none of {', '.join(_QUANTITIES)}")
+    if given not in QUANTITIES:
+        raise ValueError(f"{given!r} is none of {', '.join(QUANTITIES)}")
     return cast(Quantity, given)
 
 

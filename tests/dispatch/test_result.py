@@ -16,7 +16,7 @@ SMALL, LARGE = Config.of({"BLOCK": 16}), Config.of({"BLOCK": 64})
 
 def dispatch() -> Dispatch:
     costs = tuple(Cost(each, (Extent("n", each.values["BLOCK"]),), 4, (0.001, 0.001)) for each in (SMALL, LARGE))
-    rule = Rule(("n",), (Term("launch"), Term("wave")), costs, {(64,): 0})
+    rule = Rule(("n",), (Term("launch"), Term("wave")), costs, 4, {(64,): 0})
     rows = (Row(SMALL, Status.OK, time_ms=0.5, low_ms=0.4, high_ms=0.6), Row(LARGE, Status.FAULT, "it faults"))
     cases = (MeasuredCase(0, {"n": 64}, rows), MeasuredCase(1, {"n": 4096}, failure="no memory for the inputs"))
     regrets = (
@@ -55,7 +55,7 @@ def test_regret_has_a_row_per_case() -> None:
 
 def test_without_a_config_that_works_the_error_says_why() -> None:
     cases = (MeasuredCase(0, {"n": 64}, failure="no memory for the inputs"),)
-    empty = Dispatch("add", Rule(("n",), (), ()), cases, (), ())
+    empty = Dispatch("add", Rule(("n",), (), (), 4), cases, (), ())
     with pytest.raises(CannotRun, match="no memory for the inputs"):
         empty.choose(n=64)
 

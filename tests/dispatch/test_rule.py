@@ -12,7 +12,7 @@ from kernellab.dispatch import Cost, Extent, Rule, Term
 from kernellab.errors import UsageError
 from kernellab.measure.config import Config
 
-TERMS = (Term("launch"), Term("wave"), Term("wave", ("K",)), Term("program"))
+TERMS = (Term("launch"), Term("wave"), Term("wave", ("K",)), Term("round"))
 
 
 def cost(block: int, *weights_ms: float, slots: int = 4) -> Cost:
@@ -23,6 +23,7 @@ RULE = Rule(
     ("M", "N", "K"),
     TERMS,
     (cost(16, 0.004, 0.001, 1e-5, 1e-6), cost(64, 0.004, 0.002, 5e-5, 0.0, slots=8)),
+    4,
     {(64, 64, 64): 1},
 )
 
@@ -33,8 +34,8 @@ def test_a_known_case_has_its_own_config() -> None:
 
 
 def test_the_last_wave_costs_as_much_as_a_full_one() -> None:
-    one = Rule(("M",), (Term("wave"),), (Cost(Config.of({"BLOCK": 16}), (Extent("M", 16),), 4, (1.0,)),))
-    times = [one.costs[0].time_ms(one.terms, {"M": programs * 16}) for programs in (1, 4, 5, 8, 9)]
+    one = Rule(("M",), (Term("wave"),), (Cost(Config.of({"BLOCK": 16}), (Extent("M", 16),), 4, (1.0,)),), 4)
+    times = [one.costs[0].time_ms(one.terms, {"M": programs * 16}, 4) for programs in (1, 4, 5, 8, 9)]
     assert times == [1.0, 1.0, 2.0, 2.0, 3.0]
 
 

@@ -1,0 +1,100 @@
+"""Which few configs serve all sizes: sizes between those that were measured count by what the model expects there."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from itertools import product
+from math import gcd
+
+import numpy as np
+
+from kernellab.dispatch.model import Array, Fit
+from kernellab.dispatch.table import Table
+
+_LOST = 0.05  # a size where the best of a set loses more than this counts many times
+_LOST_WEIGHT = 30.0
+_MEASURED_LOST = 0.015
+_MEASURED_WEIGHT = 20.0
+_UNMEASURED = 0.03  # what a config that was not measured on a case is taken to be slower by than the model says
+
+
+def sizes_between(cases: Sequence[Mapping[str, int]], count: int, seed: int = 0) -> list[dict[str, int]]:
+    """Return sizes that a rule may be asked for: half of them near the lines between two cases, half anywhere within.
+
+    They are uniform in their logarithms, and multiples of what divides all values of a size.
+    """
+    rng = random.Random(seed)
+    names = list(cases[0])
+    values = {name: [case[name] for case in cases] for name in names}
+    steps = {name: reduce(gcd, values[name]) or 1 for name in names}
+    found = []
+    for index in range(count):
+        one, other, share = rng.choice(cases), rng.choice(cases), rng.random()
+        sizes = {}
+        for name in names:
+            low, high = min(values[name]), max(values[name])
+            if index % 2:
+                log = rng.uniform(np.log(low), np.log(high))
+            else:
+                log = np.log(one[name]) * share + np.log(other[name]) * (1 - share) + rng.gauss(0.0, 0.3)
+            step = steps[name]
+            sizes[name] = min(high, max(low, step * round(float(np.exp(log)) / step)))
+        found.append(sizes)
+    return found
+
+
+def best_set(table: Table, fit: Fit, at_most: int, count: int = 300) -> list[int]:
+    """Return the places of at most so many configs that lose least, on measured cases and on sizes between them.
+
+    They are chosen one after the other, and then exchanged while that helps. A config without any time is none of them.
+    """
+    timed = sorted({config for _, config in table.times_ms})
+    losses = np.concatenate([_weighted(*part) for part in _losses(table, fit, count)])
+
+    def loss(chosen: Sequence[int]) -> float:
+        return float(losses[:, list(chosen)].min(axis=1).sum())
+
+    chosen: list[int] = []
+    while len(chosen) < min(at_most, len(timed)):
+        best = min((place for place in timed if place not in chosen), key=lambda place: loss([*chosen, place]))
+        if chosen and loss([*chosen, best]) >= loss(chosen):
+            break
+        chosen.append(best)
+    return _exchanged(chosen, timed, loss)
+
+
+def _exchanged(chosen: list[int], timed: Sequence[int], loss: object) -> list[int]:
+    measure = loss if callable(loss) else len
+    is_better = True
+    while is_better:
+        is_better = False
+        for index, other in product(range(len(chosen)), timed):
+            changed = [*chosen[:index], other, *chosen[index + 1 :]]
+            if other not in chosen and measure(changed) < measure(chosen) - 1e-12:
+                chosen, is_better = changed, True
+    return chosen
+
+
+def _losses(table: Table, fit: Fit, count: int) -> tuple[tuple[Array, float, float], tuple[Array, float, float]]:
+    """Return what each config loses as a logarithm, on sizes between the cases and on the cases themselves."""
+    between = table.features(sizes_between(table.cases, count))
+    logs = np.log((between * fit.weights_ms).sum(axis=2))
+    unmeasured = logs - logs.min(axis=1, keepdims=True)
+    numbers = sorted({case for case, _ in table.times_ms})
+    rows = []
+    for case in numbers:
+        row = fit.log_times(case) + _UNMEASURED
+        for config, time_ms in table.times_of(case).items():
+            row[config] = np.log(time_ms)
+        best = np.log(min(table.times_of(case).values()))
+        row = np.maximum(row - best, 0.0)
+        row[[place for place in range(len(row)) if table.is_hopeless(case, place)]] = 10.0
+        rows.append(row)
+    return (unmeasured, _LOST, _LOST_WEIGHT), (np.array(rows), _MEASURED_LOST, _MEASURED_WEIGHT)
+
+
+def _weighted(losses: Array, bound: float, weight: float) -> Array:
+    found: Array = (losses + weight * np.maximum(0.0, losses - bound)) / len(losses)
+    return found

@@ -1,0 +1,146 @@
+"""What is known of the table of cases and configs, and the model of the rest of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kernellab.dispatch.cases import MeasuredCase
+from kernellab.dispatch.extents import ProgramsFormula, SeenGrid, programs_formula
+from kernellab.dispatch.model import Array, Fit, Observation, Prior, case_spreads, design_of, fitted
+from kernellab.dispatch.rule import QUANTITIES, Cost, Term
+from kernellab.measure.config import Config
+from kernellab.measure.outcomes import Status
+from kernellab.tune.result import Row
+
+_BROKEN = frozenset({Status.CANNOT_RUN, Status.COMPILE_ERROR, Status.PRUNED})
+_MOST_FAULTS = 2
+_FEW_SIZES = 2
+
+
+@dataclass(slots=True)
+class Table:
+    """Cases by configs: times, rows, and a model that is fitted anew when something was entered.
+
+    ``cases`` are sizes by name, ``multiprocessors`` those of the device.
+    """
+
+    cases: Sequence[Mapping[str, int]]
+    configs: Sequence[Config]
+    multiprocessors: int
+    prior: Prior = field(default_factory=Prior)
+    rows: dict[tuple[int, int], Row] = field(default_factory=dict)
+    formula: ProgramsFormula | None = None
+    _resident: dict[int, int] = field(default_factory=dict)
+    _seen: list[SeenGrid] = field(default_factory=list)
+    _design: Array = field(init=False)
+    _fit: Fit | None = None
+    _terms: tuple[Term, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._design = design_of(self.configs)
+
+    def enter(self, case: MeasuredCase) -> None:
+        """Take what was measured of a case. The next `fit` knows it."""
+        places = {config: place for place, config in enumerate(self.configs)}
+        for row in case.rows:
+            if row.config in places:
+                self.rows[case.number, places[row.config]] = row
+        for config, count in case.resident.items():
+            if config in places:
+                self._resident[places[config]] = count
+        self._seen += [SeenGrid(case.sizes, config, grid) for config, grid in case.grids.items()]
+
+    @property
+    def times_ms(self) -> dict[tuple[int, int], float]:
+        """The medians that were measured, by the places of case and config."""
+        good = ((cell, row) for cell, row in self.rows.items() if row.status is Status.OK)
+        return {cell: row.time_ms for cell, row in good if row.time_ms is not None}
+
+    def times_of(self, case: int) -> dict[int, float]:
+        """Return the medians of a case by the places of configs."""
+        return {config: time_ms for (number, config), time_ms in self.times_ms.items() if number == case}
+
+    def is_hopeless(self, case: int, config: int) -> bool:
+        """Tell whether a config need not be tried on a case: it failed there, does not compile, or fails often."""
+        row = self.rows.get((case, config))
+        if row is not None and row.status is not Status.OK:
+            return True
+        others = [row.status for (_, place), row in self.rows.items() if place == config]
+        failed = [status for status in others if status not in {Status.OK, Status.NOT_TIMED}]
+        return any(status in _BROKEN for status in failed) or len(failed) >= _MOST_FAULTS
+
+    def fit(self) -> Fit | None:
+        """Return the model, fitted to all that was entered; None where nothing was timed."""
+        times = self.times_ms
+        if not times:
+            return None
+        start = self._fit
+        formula = programs_formula(self._seen)
+        if formula != self.formula or start is None or len(self._resident) < len(self.configs):
+            self.formula, start = formula, None
+            self._terms = terms_of(list(self.cases[0]), formula)
+        features = self.features(self.cases)
+        observations = [Observation(case, config, time_ms) for (case, config), time_ms in times.items()]
+        self._fit = fitted(
+            features, self._design, case_spreads(self.cases, self.prior), observations, self.prior, start
+        )
+        return self._fit
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The terms of the model, in the order of its weights."""
+        return self._terms
+
+    def slots(self) -> list[int]:
+        """Return how many programs of each config run at a time; of one that nobody compiled, as of those like it."""
+        found = []
+        for place in range(len(self.configs)):
+            count = self._resident.get(place) or self._nearest_resident(place)
+            most = None if self.formula is None else self.formula.at_most
+            found.append(self.multiprocessors * count if most is None else min(self.multiprocessors * count, most))
+        return found
+
+    def _nearest_resident(self, place: int) -> int:
+        if not self._resident:
+            return 1
+        distances = {other: float(((self._design[other] - self._design[place]) ** 2).sum()) for other in self._resident}
+        return self._resident[min(distances, key=distances.__getitem__)]
+
+    def features(self, cases: Sequence[Mapping[str, int]]) -> Array:
+        """Return what the weights of the terms are multiplied with: cases, configs, terms."""
+        names = list(self.cases[0])
+        sizes = {name: np.array([case[name] for case in cases], dtype=np.float64) for name in names}
+        programs = np.ones((len(cases), len(self.configs)))
+        for size, by in () if self.formula is None else self.formula.factors:
+            blocks = [float(config.values[by]) if isinstance(by, str) else float(by) for config in self.configs]
+            programs = programs * (np.ceil(sizes[size][:, None] / np.array(blocks)) if size else np.array(blocks))
+        waves = np.ceil(programs / np.array(self.slots(), dtype=np.float64))
+        counts = {"launch": np.ones_like(programs), "wave": waves, "round": np.ceil(programs / self.multiprocessors)}
+        columns = []
+        for term in self._terms:
+            column = counts[term.per]
+            for name in term.sizes:
+                column = column * sizes[name][:, None]
+            columns.append(column)
+        return np.stack(columns, axis=-1)
+
+    def cost(self, place: int, weights_ms: Sequence[float]) -> Cost:
+        """Return the cost of a config with some weights."""
+        extents = () if self.formula is None else self.formula.extents(self.configs[place])
+        return Cost(self.configs[place], extents, self.slots()[place], tuple(weights_ms))
+
+
+def terms_of(names: Sequence[str], formula: ProgramsFormula | None) -> tuple[Term, ...]:
+    """Return the terms of a kernel's time: launches, waves and rounds, alone and for each size within a program.
+
+    Those are the sizes that the number of programs does not depend on; where it depends on all of them and these are
+    few, all are, since programs may run over what they are also counted by.
+    """
+    outside = frozenset() if formula is None else formula.sizes
+    inside = [name for name in names if name not in outside]
+    if not inside and 1 < len(names) <= _FEW_SIZES:
+        inside = list(names)
+    return tuple(Term(per, sizes) for per in QUANTITIES for sizes in ((), *((name,) for name in inside)))
