@@ -174,6 +174,45 @@ class Lab(Workspace):
         bound = self.bind(kernel)
         return tune_and_launch(self.launches, self.kernels, bound, grid, args, meta, options, measuring_here)
 
+    def tune_over(
+        self,
+        kernel: Kernel,
+        grid: Any,
+        /,
+        *args: Any,
+        over: Any,
+        inputs: Any = None,
+        configs: Space | Sequence[Any] | None = None,
+        executor: Executor | None = None,
+        max_configs: int = 8,
+        timeout_s: float = 10.0,
+        fresh: bool = False,
+        check: Any = None,
+        outputs: Sequence[str] | None = None,
+        **meta: Any,
+    ) -> Dispatch:
+        """Find a few configs for all sizes, and a rule that picks one: ``over={"M": [16, 4096], "K": [512, 8192]}``.
+
+        ``over`` has the values of each size, of which all combinations are cases; a `Space` with a ``where``; or a list
+        of dicts, one a case. ``inputs`` makes arguments by name from the sizes that it takes; without it, sizes replace
+        given arguments. About a quarter of the cases' configs is measured, those that may be the best: what was found
+        nearby says which. What the store knows counts, and every row goes there. The rule has ``max_configs`` at most.
+        With an ``executor`` whose processes own a GPU each, whole cases go to these. The rest is as for `tune`.
+
+        Raises:
+            UsageError, LaunchError: the sizes, configs or arguments do not fit the kernel.
+            WorkerError: the executor has no GPU, or broke.
+        """
+        require_kernel(kernel)
+        require_grid(grid, "lab.tune_over")
+        if self.kernels.is_new(kernel):
+            self.launches.start_workers(compiling=executor is None)
+        from kernellab.dispatch.asking import OverOptions, tuned_over  # keeps `import kernellab` light
+
+        asked = OverOptions(over, inputs, configs, executor, max_configs, timeout_s, fresh, check, outputs)
+        asked = replace(asked, opened=measuring_here)
+        return tuned_over(self.launches, self.kernels, self.bind(kernel), grid, args, meta, asked)
+
     def explore(
         self, kernel: Kernel, grid: Any, /, *args: Any, check: Any = None, target: str | None = None, **ranges: Any
     ) -> Panel:

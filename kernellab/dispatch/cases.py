@@ -29,7 +29,8 @@ class CaseRequest:
     """What is to be measured of a case: configs in the order of trying, each until it cannot be the best any more.
 
     ``sizes`` are the values by name that ``inputs`` is called with, in the order of ``over``. A config is not measured
-    where its forecast says that it is slower than the best one by more than its ``spread`` allows for. ``at_least`` so
+    where its forecast, less ``doubt`` times its ``spread``, is not faster than the best one by more than ``margin``, a
+    difference of logarithms. ``at_least`` so
     many of the first are measured whatever their forecasts say, and no more than ``at_most``. ``case_spread`` is the
     standard deviation of what all forecasts of this case are off by in common. It can be pickled if the configs can.
     """
@@ -40,6 +41,8 @@ class CaseRequest:
     at_least: int = 1
     at_most: int = 16
     case_spread: float = 0.1
+    doubt: float = 1.5
+    margin: float = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,11 @@ class MeasuredCase:
     """What is known of a case: a row for each config that was tried, or known before.
 
     ``grids`` are the extents of the grid of configs, as far as it was called; ``resident`` is how many programs of a
-    config fit on one multiprocessor, where it was compiled. ``key`` is the one that the rows have in the store, ``provenance`` has device
+    config fit on one multiprocessor, where it was compiled. ``key`` is the one that the rows have in the
+    store, ``provenance`` has device
     and versions. ``failure`` says why the whole case could not be measured: no memory for its inputs, a lost worker.
-    ``known`` counts rows that were not measured anew.
+    ``known`` counts rows that were not measured anew. ``is_interrupted`` tells that the user ended it: the rows count,
+    and nothing more is to be measured.
     """
 
     number: int
@@ -62,6 +67,7 @@ class MeasuredCase:
     seconds: float = 0.0
     known: int = 0
     failure: str = ""
+    is_interrupted: bool = False
 
     @property
     def times_ms(self) -> dict[Config, float]:

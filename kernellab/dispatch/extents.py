@@ -82,7 +82,8 @@ def _persistent(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
 def _products(first: SeenGrid) -> Iterator[tuple[Factor, ...]]:
     """Yield the products that may be, those of few factors first; a size is in each of them once."""
     blocks = [name for name, value in first.config.parameters if type(value) is int and value > 0]
-    single: list[Factor] = [(size, by) for size in first.sizes for by in (*blocks, 1)]
+    dividers: list[str | int] = [*blocks, 1]
+    single: list[Factor] = [(size, by) for size in first.sizes for by in dividers]
     for count in range(1, _MOST_FACTORS + 1):
         for factors in combinations_with_replacement(single, count):
             sizes = [size for size, _ in factors]

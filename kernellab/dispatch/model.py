@@ -5,14 +5,14 @@ the case that all configs share. The weights of the terms are positive: their lo
 configs, with a level, slopes in the parameters of the configs, and a part of each config's own. So what is measured of
 one config tells of those like it, and a config that was measured on a few cases is known on others. The sum is made
 linear around the estimate, again and again (Gauss-Newton), and measurements far off count less, as under Student's t
-(Lange, Little and Taylor 1989). What is left out is found without a new fit: Rasmussen and Williams, *Gaussian Processes
-for Machine Learning*, section 5.4.2.
+(Lange, Little and Taylor 1989). What is left out is found without a new fit: Rasmussen and Williams, *Gaussian
+Processes for Machine Learning*, section 5.4.2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
 
 import numpy as np
@@ -23,7 +23,7 @@ from kernellab.measure.config import Config
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 
-_ROUNDS = 20
+_ROUNDS, _FURTHER_ROUNDS = 16, 5  # the latter from an earlier fit
 _CLOSE = 1e-3
 _MOST_STEP = 2.0
 _OUTLIERS = 4.0  # degrees of freedom of Student's t
@@ -34,8 +34,8 @@ class Prior:
     """Standard deviations of logarithms before anything is measured.
 
     ``level`` of the weight of a term, ``slope`` of how it changes with a parameter of the configs (by one standard
-    deviation of that), ``own`` of what a config has beside these, ``case`` of what all configs of a case are off by, and
-    ``noise`` of a measurement, with all that the terms do not say.
+    deviation of that), ``own`` of what a config has beside these, ``case`` of what all configs of a case are off by,
+    and ``noise`` of a measurement, with all that the terms do not say.
     """
 
     level: float = 4.0
@@ -84,12 +84,14 @@ class Fit:
     @property
     def weights_ms(self) -> Array:
         """The weights of the terms for each config, in milliseconds."""
-        return np.exp(self.log_weights)
+        weights: Array = np.exp(self.log_weights)
+        return weights
 
     def log_times(self, case: int) -> Array:
         """Return the logarithm of the expected milliseconds of each config on a case, its offset included."""
         totals: Array = np.log((np.exp(self.log_weights) * self.features[case]).sum(axis=1))
-        return totals + self.offsets[case]
+        found: Array = totals + self.offsets[case]
+        return found
 
     def spreads(self, case: int, *, with_case: bool = True) -> Array:
         """Return the standard deviations of `log_times`; without those of the common offset if not ``with_case``."""
@@ -143,7 +145,7 @@ def fitted(
         base, log_weights, offsets = start._base, start.log_weights, start.offsets
     fit = Fit(features, design, prior, case_spreads, log_weights, offsets, base, empty, np.eye(len(logs)), 0 * logs)
     trust = np.ones(len(logs))
-    for _ in range(_ROUNDS):
+    for _ in range(_ROUNDS if start is None else _FURTHER_ROUNDS):
         fit, change, trust = _improved(fit, logs, trust)
         if change < _CLOSE:
             break
@@ -160,22 +162,15 @@ def _improved(fit: Fit, logs: Array, trust: Array) -> tuple[Fit, float, Array]:
     trust = (_OUTLIERS + 1) / (_OUTLIERS + (residuals / fit.prior.noise) ** 2)
     linear = (measured.shares * (fit.log_weights[configs] - fit._base)).sum(axis=1) + fit.offsets[cases]
     covariance = _covariance(fit, measured, measured) + np.diag(fit.prior.noise**2 / trust)
-    inverse = np.linalg.inv(covariance)
+    inverse: Array = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
     pull = inverse @ (residuals + linear)
-    around = Fit(
-        *(fit.features, fit.design, fit.prior, fit.case_spreads, fit.log_weights, fit.offsets),
-        *(fit._base, measured, inverse, pull),
-    )
+    around = replace(fit, _measured=measured, _inverse=inverse, _pull=pull)
     moves = _weights(around, pull) - fit.log_weights
     change = float(np.abs(moves).max())
     step = min(1.0, _MOST_STEP / max(change, 1e-9))
     pulls = np.bincount(cases, weights=pull, minlength=len(fit.offsets))
     offsets = fit.offsets + step * (fit.case_spreads**2 * pulls - fit.offsets)
-    found = Fit(
-        *(fit.features, fit.design, fit.prior, fit.case_spreads, fit.log_weights + step * moves, offsets),
-        *(fit._base, measured, inverse, pull),
-    )
-    return found, step * change, trust
+    return replace(around, log_weights=fit.log_weights + step * moves, offsets=offsets), step * change, trust
 
 
 def _covariance(fit: Fit, left: _Places, right: _Places) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, log, prod
 
@@ -12,7 +12,6 @@ from kernellab.dispatch.cases import CaseRequest, Forecast, MeasuredCase
 from kernellab.dispatch.model import Array, Fit, design_of
 from kernellab.dispatch.selection import best_set
 from kernellab.dispatch.table import Table
-from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 
 
@@ -21,9 +20,9 @@ class PlanPolicy:
     """How much is measured.
 
     ``share`` of the table of cases and configs is measured at most, known rows aside. On the first case, ``first``
-    configs are; on others, ``at_least`` and ``at_most`` so many. A config is tried where it may be faster than the best
-    one by more than ``margin``, as a logarithm, if it is ``doubt`` standard deviations faster than expected. ``rest`` of
-    the budget goes to the configs of the rule, on cases where they come within about ``near`` of the best.
+    configs are; on others, ``at_least`` and ``at_most`` so many. A config is tried where it may be faster than the
+    best one by more than ``margin``, as a logarithm, if it is ``doubt`` standard deviations faster than expected.
+    ``rest`` of the budget goes to the configs of the rule, on cases where they come within about ``near`` of the best.
     """
 
     share: float = 0.25
@@ -36,6 +35,9 @@ class PlanPolicy:
     near: float = 0.2
     again: int = 3
     max_configs: int = 8
+
+
+_UNSERVED = 100.0  # how much more it is worth to measure on a case for which the rule has no good config yet
 
 
 @dataclass(slots=True)
@@ -77,7 +79,7 @@ class Plan:
         return len(self._waiting)
 
     def ask(self) -> CaseRequest | None:
-        """Return what to measure next; None where nothing is left to do, or what is under way has to come back first."""
+        """Return what to measure next; None where nothing is left, or what is under way has to come back first."""
         fit = self.table.fit() if self._is_timed else None
         if self._waiting:
             return self._begin(self._waiting.pop(0), fit)
@@ -111,7 +113,8 @@ class Plan:
 
     def _request(self, case: int, forecasts: tuple[Forecast, ...], at_least: int, at_most: int) -> CaseRequest:
         self._under_way[case] = at_most
-        return CaseRequest(case, dict(self.table.cases[case]), forecasts, at_least, at_most, self._case_spread(case))
+        sizes, spread = dict(self.table.cases[case]), self._case_spread(case)
+        return CaseRequest(case, sizes, forecasts, at_least, at_most, spread, self.policy.doubt, self.policy.margin)
 
     def _case_spread(self, case: int) -> float:
         fit = self.table._fit
@@ -154,10 +157,13 @@ class Plan:
             times, logs, spreads = self.table.times_of(case), fit.log_times(case), fit.spreads(case)
             best = log(min(times.values()))
             untried = [p for p in chosen if p not in times and not self.table.is_hopeless(case, p)]
-            scores[case] = {p: _worth(spreads, logs, p, best, self.policy.near) for p in untried}
-        case = max(scores, key=lambda number: max(scores[number].values(), default=0.0), default=None)
-        if case is None or not scores[case]:
+            served = min((log(times[p]) for p in chosen if p in times), default=np.inf)
+            urgent = _UNSERVED if served > best + 2 * self.policy.margin else 1.0
+            scores[case] = {p: urgent * _worth(spreads, logs, p, best, self.policy.near) for p in untried}
+        scores = {case: own for case, own in scores.items() if own}
+        if not scores:
             return None
+        case = max(scores, key=lambda number: max(scores[number].values()))
         places = sorted(scores[case], key=lambda place: -scores[case][place])[: min(self.policy.again, self.left)]
         return self._request(case, self._those(case, places, fit), len(places), len(places))
 
@@ -187,23 +193,3 @@ def spread_out(design: Array, count: int) -> list[int]:
         chosen.append(int(distances.argmax()))
         distances = np.minimum(distances, ((design - design[chosen[-1]]) ** 2).sum(axis=1))
     return chosen
-
-
-def tried(request: CaseRequest, times_ms: Mapping[Config, float], doubt: float, margin: float) -> list[Config]:
-    """Return the configs of a request that may still be the best one, the most hopeful first, given what was measured.
-
-    All forecasts of a case may be off in common: by how much, the configs that were measured tell, each with the weight
-    of its own precision.
-    """
-    known = [each for each in request.forecasts if each.config in times_ms and each.time_ms]
-    precise = [1.0 / (each.spread**2 + 1e-4) for each in known]
-    missed = [log(times_ms[each.config]) - log(each.time_ms or 1.0) for each in known]
-    total = sum(precise) + 1.0 / request.case_spread**2
-    offset = sum(weight * value for weight, value in zip(precise, missed, strict=True)) / total
-    best = log(min(times_ms.values())) - margin if times_ms else np.inf
-
-    def hope(forecast: Forecast) -> float:
-        return -np.inf if forecast.time_ms is None else log(forecast.time_ms) + offset - doubt * forecast.spread
-
-    untried = [each for each in request.forecasts if each.config not in times_ms]
-    return [each.config for each in sorted(untried, key=hope) if hope(each) < best]

@@ -17,6 +17,8 @@ from kernellab.workers.forks import cached_property
 if TYPE_CHECKING:
     import pandas
 
+    from kernellab.dispatch.selection import CoverStep
+
 
 @dataclass(frozen=True, slots=True)
 class Regret:
@@ -44,7 +46,8 @@ class Dispatch:
     order. ``originals`` are the `triton.Config`s of the rule's configs, hooks included. ``function`` and ``grid`` are
     the kernel and its grid as they were given, None where the dispatch was read from a file. ``arguments`` makes the
     arguments of a launch by name for some sizes, and ``check`` is what their outputs were compared with. ``provenance``
-    says where the numbers come from: device, driver, versions. ``exporter`` is `Lab.export` of the lab that tuned.
+    says where the numbers come from: device, driver, versions. ``cover`` tells what fewer configs would lose.
+    ``exporter`` is `Lab.export` of the lab that tuned.
     """
 
     kernel: str
@@ -56,6 +59,7 @@ class Dispatch:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     is_interrupted: bool = False
+    cover: tuple[CoverStep, ...] = ()
     function: Any = field(default=None, compare=False)
     grid: Any = field(default=None, compare=False)
     arguments: Callable[[Mapping[str, int]], Mapping[str, Any]] | None = field(default=None, compare=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from math import gcd
@@ -45,34 +46,65 @@ def sizes_between(cases: Sequence[Mapping[str, int]], count: int, seed: int = 0)
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class CoverStep:
+    """What so many configs lose, as ratios: on the measured cases, the mean and the worst; on sizes between, the mean.
+
+    What was not measured counts with what is expected of it.
+    """
+
+    configs: int
+    mean: float
+    worst: float
+    between: float
+
+
 def best_set(table: Table, fit: Fit, at_most: int, count: int = 300) -> list[int]:
     """Return the places of at most so many configs that lose least, on measured cases and on sizes between them.
 
-    They are chosen one after the other, and then exchanged while that helps. A config without any time is none of them.
+    They are chosen one after the other, and then exchanged while that helps; the first of them is the best alone. A
+    config without any time is none of them.
     """
     timed = sorted({config for _, config in table.times_ms})
     losses = np.concatenate([_weighted(*part) for part in _losses(table, fit, count)])
+    chosen = _exchanged(_greedy(losses, timed, at_most), timed, losses)
+    return _greedy(losses, chosen, at_most)
 
-    def loss(chosen: Sequence[int]) -> float:
-        return float(losses[:, list(chosen)].min(axis=1).sum())
 
+def cover_steps(table: Table, fit: Fit, chosen: Sequence[int], count: int = 300) -> tuple[CoverStep, ...]:
+    """Return what the first of some configs lose, the first two, and so on."""
+    (between, *_), (cases, *_) = _losses(table, fit, count)
+    found = []
+    for some in range(1, len(chosen) + 1):
+        own = np.exp(cases[:, list(chosen[:some])].min(axis=1))
+        others = np.exp(between[:, list(chosen[:some])].min(axis=1))
+        found.append(CoverStep(some, float(own.mean()), float(own.max()), float(others.mean())))
+    return tuple(found)
+
+
+def _loss(losses: Array, chosen: Sequence[int]) -> float:
+    return float(losses[:, list(chosen)].min(axis=1).sum())
+
+
+def _greedy(losses: Array, places: Sequence[int], at_most: int) -> list[int]:
+    """Return places in the order in which each takes most of what the ones before it lose."""
     chosen: list[int] = []
-    while len(chosen) < min(at_most, len(timed)):
-        best = min((place for place in timed if place not in chosen), key=lambda place: loss([*chosen, place]))
-        if chosen and loss([*chosen, best]) >= loss(chosen):
+    while len(chosen) < min(at_most, len(places)):
+        rest = [place for place in places if place not in chosen]
+        best = min(rest, key=lambda place: _loss(losses, [*chosen, place]))
+        if chosen and _loss(losses, [*chosen, best]) >= _loss(losses, chosen):
             break
         chosen.append(best)
-    return _exchanged(chosen, timed, loss)
+    return chosen
 
 
-def _exchanged(chosen: list[int], timed: Sequence[int], loss: object) -> list[int]:
-    measure = loss if callable(loss) else len
+def _exchanged(chosen: list[int], timed: Sequence[int], losses: Array) -> list[int]:
     is_better = True
     while is_better:
         is_better = False
         for index, other in product(range(len(chosen)), timed):
             changed = [*chosen[:index], other, *chosen[index + 1 :]]
-            if other not in chosen and measure(changed) < measure(chosen) - 1e-12:
+            if other not in chosen and _loss(losses, changed) < _loss(losses, chosen) - 1e-12:
                 chosen, is_better = changed, True
     return chosen
 

@@ -45,6 +45,7 @@ class Table:
     def enter(self, case: MeasuredCase) -> None:
         """Take what was measured of a case. The next `fit` knows it."""
         places = {config: place for place, config in enumerate(self.configs)}
+        self.multiprocessors = case.provenance.get("multiprocessors", self.multiprocessors)
         for row in case.rows:
             if row.config in places:
                 self.rows[case.number, places[row.config]] = row

@@ -61,7 +61,8 @@ class Runtime:
     ``offline`` is the driver that stands in for a GPU, or None where there is one; then ``trials`` are its workers,
     and ``tune`` returns the config of an autotuned kernel, from its arguments, grid and options among them. ``keep`` is
     told of launches that nobody records. ``reporter`` shows how far a launch on the CPU has come, ``compile_reporter``
-    that one waits for its kernel, ``tuning_reporter`` and ``benchmark_reporter`` how far these have come.
+    that one waits for its kernel, ``tuning_reporter``, ``benchmark_reporter`` and ``dispatch_reporter`` how far these
+    have come.
     """
 
     compiler: Compiler
@@ -76,6 +77,7 @@ class Runtime:
     reporter: Reporter | None = None
     tuning_reporter: Callable[..., AbstractContextManager[Any]] | None = None
     benchmark_reporter: Callable[..., AbstractContextManager[Any]] | None = None
+    dispatch_reporter: Callable[..., AbstractContextManager[Any]] | None = None
     compile_reporter: Callable[[str], AbstractContextManager[None]] | None = None
     is_closed: bool = False
     _compiled: dict[str, Compiled] = field(default_factory=dict)
@@ -225,7 +227,7 @@ class Runtime:
     def report_to(self, live: Any) -> None:
         """Let ``live`` show how far launches, compiles, tunings and benchmarks have come."""
         self.reporter, self.tuning_reporter, self.compile_reporter = live, live.tuning, live.compiling
-        self.benchmark_reporter = live.benchmark
+        self.benchmark_reporter, self.dispatch_reporter = live.benchmark, live.dispatch
 
     def activate(self) -> None:
         """Make the offline driver Triton's active one, where this lab has one."""

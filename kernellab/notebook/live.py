@@ -15,9 +15,19 @@ from typing import IO, Any, Protocol
 
 from kernellab.benchmark.result import Benchmark, BenchmarkProgress
 from kernellab.benchmark.result import Watch as BenchmarkWatch
+from kernellab.dispatch.progress import DispatchProgress
+from kernellab.dispatch.progress import Watch as DispatchWatch
+from kernellab.dispatch.result import Dispatch
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.result import Tuning
-from kernellab.views.figures.live import Shown, benchmark_shown, compiling_shown, programs_shown, tuning_shown
+from kernellab.views.figures.live import (
+    Shown,
+    benchmark_shown,
+    compiling_shown,
+    dispatch_shown,
+    programs_shown,
+    tuning_shown,
+)
 from kernellab.workers.forks import lock, rlock
 
 _DELAY_S = 1.0
@@ -173,6 +183,13 @@ class LiveProgress:
             yield lambda progress: latest.__setitem__(0, progress)
 
     @contextmanager
+    def dispatch(self, kernel: str) -> Iterator[DispatchWatch]:
+        """Show a tuning over sizes while the context is open."""
+        latest = [DispatchProgress(kernel)]
+        with self._while_it_lasts(Dispatch, kernel, _SOON_S, lambda *now: dispatch_shown(latest[0], *now)):
+            yield lambda progress: latest.__setitem__(0, progress)
+
+    @contextmanager
     def compiling(self, kernel: str) -> Iterator[None]:
         """Count a compile of this cell, and show how many are done while the context is open."""
         with self._lock:
@@ -191,7 +208,7 @@ class LiveProgress:
 
     def replaced_by(self, result: object) -> None:
         """Clear the display of a tuning or benchmark of this cell whose result is shown."""
-        if isinstance(result, Tuning | Benchmark):
+        if isinstance(result, Tuning | Benchmark | Dispatch):
             cell, board = self._finished.pop((type(result), result.kernel), (None, None))
             if board is not None and cell == self._cell():
                 board.clear()

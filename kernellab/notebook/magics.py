@@ -15,6 +15,7 @@ from IPython.display import display
 from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark
 from kernellab.dispatch.exporting import DISPATCH_KINDS, exported_by
+from kernellab.dispatch.result import Dispatch
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.explain.result import Explanation
 from kernellab.export.merging import Merged
@@ -240,13 +241,33 @@ class TuneMagics(_LabMagics):
     @argument("--outputs", help="The arguments that are compared, where others are scratch: --outputs dx,dw.")
     @argument("--devices", help="The GPUs that measure, by number: --devices 0,1.")
     @argument("--fresh", action="store_true", help="Measure again what the store knows.")
-    @argument("launch", nargs=argparse.REMAINDER, help="kernel[grid](arguments)")
+    @argument("--over", action="append", help='Tune over sizes: --over "M=[16, 4096]", once for each size.')
+    @argument(
+        "--inputs", help='With --over, what makes the arguments: --inputs "lambda M: dict(x=torch.rand(M), M=M)".'
+    )
+    @argument("--max-configs", type=int, default=8, help="With --over, how many configs the rule may have (8).")
+    @argument("launch", nargs=argparse.REMAINDER, help="kernel[grid](arguments), or with --inputs kernel[grid]")
     @line_magic
-    def triton_tune(self, line: str) -> Tuning:
-        """Find the fastest config of a kernel and launch it once: %triton_tune softmax[grid](x, out, n)."""
+    def triton_tune(self, line: str) -> Tuning | Dispatch:
+        """Find the fastest config of a kernel and launch it once: %triton_tune softmax[grid](x, out, n).
+
+        With ``--over``, find a few configs for all sizes and a rule that picks one, and launch none.
+        """
         given, names = parsed(self.triton_tune, "%triton_tune", line), self.shell.user_ns
+        if given.over:
+            return _tuned_over(self.lab, given, names)
         launch = launch_of_text(" ".join(given.launch), names)
         return self.lab.tune(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **_tune_options(given, names)})
+
+
+def _tuned_over(lab: Lab, given: Any, names: Mapping[str, Any]) -> Dispatch:
+    """Tune over sizes, as the options of ``%triton_tune`` say."""
+    launch = launch_or_kernel(" ".join(given.launch), names)
+    options = _tune_options(given, names)
+    own = {name: options[name] for name in ("configs", "timeout_s", "check", "outputs", "fresh")}
+    own |= {"over": named(given.over, "--over", names), "max_configs": given.max_configs}
+    own |= {"inputs": expression(given.inputs, "--inputs", names)}
+    return lab.tune_over(launch.kernel, launch.grid, *launch.args, **{**launch.meta, **own})
 
 
 def _tune_options(given: Any, names: Mapping[str, Any]) -> dict[str, Any]:

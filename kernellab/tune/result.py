@@ -107,7 +107,7 @@ class Tuning(Shown):
     ``rows`` are in the order of the list; ``winner`` and ``ties`` are indices into it. ``seconds`` is the wall time,
     ``from_cache`` tells that every outcome was known before. ``provenance`` says where the numbers come from: device,
     target, versions, key. ``configs`` are the `triton.Config`s of the rows, hooks included. ``agreement`` tells whose
-    outputs are equal, None where a reference decided, or nothing ran.
+    outputs are equal, None where a reference decided, or nothing ran. ``is_interrupted`` tells that the user ended it.
     """
 
     kernel: str
@@ -120,6 +120,7 @@ class Tuning(Shown):
     provenance: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     agreement: Agreement | None = None
+    is_interrupted: bool = False
 
     def __repr__(self) -> str:
         """One line; the rows are in `frame`."""

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -62,7 +62,8 @@ class Options:
 
     Of a generated list, a `Space` or one of `workloads`, what spills much is not measured while something else is left,
     and where registers keep the device from being full, half of the block is tried too. A list of `triton.Config` is
-    measured as it is.
+    measured as it is. ``policy`` says how much is measured of a config and in the final; its bounds on the search, and
+    what outputs are compared with, are those of these options.
     """
 
     configs: Space | Sequence[Any] | None = None
@@ -77,6 +78,7 @@ class Options:
     outputs: Sequence[str] | None = None
     executor: Executor | None = None
     devices: Sequence[int] | None = None
+    policy: Policy = field(default_factory=Policy)
 
 
 MakeBench = Callable[[Launches, float, int | None], Bench]
@@ -302,6 +304,18 @@ def first_config(kernel: Kernel, launches: Launches, options: Options) -> Config
     return _first(kernel, launches, _planned(kernel, launches, options))
 
 
+def candidates_of(kernel: Kernel, launches: Launches, options: Options) -> dict[Config, Any]:
+    """Return the `triton.Config`s to try by their values, those included that pruning leaves out for some arguments.
+
+    Raises:
+        UsageError: there are no configs.
+    """
+    found: dict[Config, Any] = {}
+    for config in configs_of(_given(kernel, launches, options)):
+        found.setdefault(launches.effective(config), config)
+    return found
+
+
 def _first(kernel: Kernel, launches: Launches, plan: _Plan) -> Config:
     launches.has_hooks, launches.originals = _has_hooks(kernel, plan), plan.originals
     launches.common_hook = _common_hook(plan)
@@ -309,13 +323,9 @@ def _first(kernel: Kernel, launches: Launches, plan: _Plan) -> Config:
 
 
 def _planned(kernel: Kernel, launches: Launches, options: Options) -> _Plan:
-    from kernellab._triton.decorators import declared, pruned
+    from kernellab._triton.decorators import pruned
 
-    given = options.configs if options.configs is not None else declared(kernel).configs
-    if options.configs is None and not given:
-        raise UsageError(
-            f"{launches.name} has no configs; pass configs=[triton.Config(...), ...], or a Space of values."
-        )
+    given = _given(kernel, launches, options)
     configs = configs_of(given)
     kept, reasons = pruned(kernel, configs, launches.args, launches.meta)
     values = {id(config): launches.effective(config) for config in configs}
@@ -330,6 +340,22 @@ def _planned(kernel: Kernel, launches: Launches, options: Options) -> _Plan:
         )
     own = isinstance(given, Space) or (isinstance(given, Sequence) and all(isinstance(each, Config) for each in given))
     return _Plan(listed, originals, own, left_out)
+
+
+def _given(kernel: Kernel, launches: Launches, options: Options) -> Any:
+    """Return the configs that a call or an autotuner gives.
+
+    Raises:
+        UsageError: neither does.
+    """
+    from kernellab._triton.decorators import declared
+
+    given = options.configs if options.configs is not None else declared(kernel).configs
+    if options.configs is None and not given:
+        raise UsageError(
+            f"{launches.name} has no configs; pass configs=[triton.Config(...), ...], or a Space of values."
+        )
+    return given
 
 
 def _has_hooks(kernel: Kernel, plan: _Plan) -> bool:
@@ -396,7 +422,8 @@ def _suggested(given: Any, limits: DeviceLimits | None, config: Config, row: Row
 
 
 def _policy(options: Options, launches: Launches) -> Policy:
-    return Policy(
+    return replace(
+        options.policy,
         budget_s=options.budget_s,
         budget_configs=options.budget_configs,
         max_spill_bytes=MOST_SPILLED_BYTES,
@@ -437,6 +464,7 @@ def _tuning(
         provenance={**environment.device.facts, **facts, "key": key, "created": time.time()},
         notes=tuple(dict.fromkeys(notes)),
         agreement=outcome.agreement,
+        is_interrupted=outcome.interrupted,
     )
 
 

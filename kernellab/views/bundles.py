@@ -10,6 +10,7 @@ from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark
 from kernellab.capture.program import Program
 from kernellab.compile.types import Compiled
+from kernellab.dispatch.result import Dispatch
 from kernellab.display import Bundle
 from kernellab.explain.result import Explanation
 from kernellab.export.merging import Merged
@@ -27,6 +28,7 @@ from kernellab.views.cards import results
 from kernellab.views.cards.benchmark import benchmark_html, benchmark_text, ceilings_text
 from kernellab.views.cards.card import card_html, card_text
 from kernellab.views.cards.comparison import comparison_html, comparison_text
+from kernellab.views.cards.dispatch import dispatch_html, dispatch_text
 from kernellab.views.cards.explanation import explanation_html, explanation_text
 from kernellab.views.cards.kernels import listing_html, listing_text, loaded_html, loaded_text
 from kernellab.views.cards.merged import merged_html, merged_text
@@ -61,6 +63,7 @@ def _bundle(text: Callable[[Any], str], html: Callable[[Any], str]) -> Callable[
 BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     CellReport: lambda r: {"text/plain": card_text(r), "text/html": card_html(r), SUMMARY_MIME: summary(r)},
     Compiled: compiled_bundle,
+    Dispatch: _bundle(dispatch_text, dispatch_html),
     Effects: _bundle(results.effects_text, results.effects_html),
     Graph: _bundle(results.graph_text, results.graph_html),
     Run: _bundle(results.run_text, results.run_html),

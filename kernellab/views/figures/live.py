@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from kernellab.benchmark.result import BenchmarkProgress
+from kernellab.dispatch.progress import DispatchProgress
 from kernellab.tune.progress import TuningProgress
 from kernellab.tune.result import Row
 from kernellab.views.figures.charts import times_svg
@@ -77,6 +78,23 @@ def benchmark_shown(progress: BenchmarkProgress, seconds: float, ended: str = ""
     text = f"{progress.kernel}: {doing}" + (f"; {latest}" if latest else "")
     body = f"<b>{escape(progress.kernel)}</b> {escape(doing)}" + (f"<div>{escape(latest)}</div>" if latest else "")
     return Shown(text, _box(bar, body))
+
+
+def dispatch_shown(progress: DispatchProgress, seconds: float, ended: str = "") -> Shown:
+    """Return how many cases of a tuning over sizes are measured, what the last one gave, about how long is left.
+
+    ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
+    """
+    failed = [f"{progress.failed} failed"] if progress.failed else []
+    cases = f"{progress.done} of {plural(progress.total, 'case')}"
+    counts = [cases, f"{progress.measured} of at most {progress.budget} configs measured", *failed]
+    now = [f"now {', '.join(progress.under_way)}"] if progress.under_way and not ended else []
+    left = [] if progress.left_s is None or ended else [f"about {_rounded(progress.left_s)} left"]
+    doing = ", ".join([*([f"{ended} after"] if ended else []), *counts, *now, f"{seconds:.1f} s", *left])
+    text = f"{progress.kernel}: {doing}" + (f"; {progress.latest}" if progress.latest else "")
+    bar = "" if ended else _bar(progress.measured, progress.budget, "configs measured")
+    latest = f"<div>{escape(progress.latest)}</div>" if progress.latest else ""
+    return Shown(text, _box(bar, f"<b>{escape(progress.kernel)}</b> {escape(doing)}{latest}"))
 
 
 def _doing(progress: BenchmarkProgress, seconds: float, ended: str) -> str:

@@ -1,0 +1,136 @@
+"""Tuning over sizes on a table that was measured once: what it costs, and what its rule loses on unseen shapes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log2
+from statistics import geometric_mean, median
+
+from benchmarks.tune_over_table import MULTIPROCESSORS, MeasuredTable, Shape, TableCases, table
+from kernellab.dispatch.over import OverSizes, policy_of
+from kernellab.dispatch.plan import Plan, PlanPolicy
+from kernellab.dispatch.result import Dispatch
+from kernellab.dispatch.table import Table
+from kernellab.measure.config import Config
+
+SPLITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A dispatch from the table, the share of cells and of milliseconds it took, and regrets on shapes."""
+
+    dispatch: Dispatch
+    cells: float
+    milliseconds: float
+    measured: list[float]
+    unseen: list[float]
+
+
+def replayed(
+    measured: MeasuredTable, seen: Sequence[Shape], unseen: Sequence[Shape], policy: PlanPolicy | None = None
+) -> Replay:
+    """Tune over some shapes of the table, and look up what the rule picks for others."""
+    known = Table([shape.sizes for shape in seen], measured.configs, MULTIPROCESSORS)
+    cases = TableCases(measured, seen)
+    dispatch = OverSizes("matmul", known, Plan(known, policy or policy_of(8)), cases).run()
+    places = {config: place for place, config in enumerate(measured.configs)}
+    tried = [(seen[number], places[config]) for number, configs in cases.tried.items() for config in configs]
+    return Replay(
+        dispatch=dispatch,
+        cells=len(tried) / (len(seen) * len(places)),
+        milliseconds=sum(shape.times_ms[place] or 0.0 for shape, place in tried)
+        / sum(time_ms or 0.0 for shape in seen for time_ms in shape.times_ms),
+        measured=[_regret(dispatch, shape, places) for shape in seen],
+        unseen=[_regret(dispatch, shape, places) for shape in unseen],
+    )
+
+
+def _regret(dispatch: Dispatch, shape: Shape, places: dict[Config, int]) -> float:
+    picked = dispatch.rule.configs[dispatch.rule.place(**shape.sizes)]
+    time_ms = shape.times_ms[places[picked]]
+    return float("inf") if time_ms is None else time_ms / shape.best_ms
+
+
+def nearest_shape(seen: Sequence[Shape], unseen: Sequence[Shape]) -> list[float]:
+    """Return what the best config of the nearest measured shape loses, with all of them measured."""
+    found = []
+    for shape in unseen:
+        near = min(seen, key=lambda other: sum(abs(log2(shape.sizes[n] / other.sizes[n])) for n in shape.sizes))
+        found.append((shape.times_ms[_best(near)] or float("inf")) / shape.best_ms)
+    return found
+
+
+def one_config(seen: Sequence[Shape], shapes: Sequence[Shape]) -> list[float]:
+    """Return what the one config loses that is best on the measured shapes taken together."""
+    count = len(seen[0].times_ms)
+
+    def loss(place: int) -> float:
+        return geometric_mean((shape.times_ms[place] or float("inf")) / shape.best_ms for shape in seen)
+
+    place = min(range(count), key=loss)
+    return [(shape.times_ms[place] or float("inf")) / shape.best_ms for shape in shapes]
+
+
+def _best(shape: Shape) -> int:
+    times = [float("inf") if time_ms is None else time_ms for time_ms in shape.times_ms]
+    return times.index(min(times))
+
+
+def in_words(regrets: Sequence[float]) -> str:
+    """Return median, share within 5 %, and worst of some regrets."""
+    within, count = sum(each <= 1.05 for each in regrets), len(regrets)
+    return f"median {median(regrets):.3f}  within 5 %: {within:>3} of {count:<3}  worst {max(regrets):.3f}"
+
+
+def report(measured: MeasuredTable | None = None) -> list[str]:
+    """Return the lines of the report: the asked split, others, and random ones."""
+    measured = measured or table()
+    train, unseen, more = (measured.group(name) for name in ("train", "unseen", "more"))
+    facts = measured.facts
+    lines = [f"{facts['kernel']}, {len(measured.configs)} configs, as measured on an {facts['device']}:"]
+    lines += _asked(measured, train, unseen)
+    lines += ["", "other shapes seen and unseen"]
+    for name, seen, others in (
+        ("24 seen, the 26 more unseen", train, more),
+        ("the 26 more seen, 36 unseen", more, [*train, *unseen]),
+        ("12 and 12 seen, 38 unseen", [*unseen, *train[::2]], [*train[1::2], *more]),
+    ):
+        found = replayed(measured, seen, others)
+        lines.append(f"  {name:<30} {in_words(found.unseen)}  cells {found.cells:.1%}")
+    return [*lines, *_random(measured)]
+
+
+def _asked(measured: MeasuredTable, train: Sequence[Shape], unseen: Sequence[Shape]) -> list[str]:
+    found = replayed(measured, train, unseen)
+    lines = [
+        f"  cost: {found.cells:.1%} of the cells, {found.milliseconds:.1%} of the milliseconds of 24 whole tunings",
+        f"  measured shapes: {in_words(found.measured)}  within 2 %: {sum(r <= 1.02 for r in found.measured)}",
+        f"  unseen shapes:   {in_words(found.unseen)}  beyond 12 %: {sum(r > 1.12 for r in found.unseen)}",
+        f"  nearest shape:   {in_words(nearest_shape(train, unseen))}",
+        f"  one config:      {in_words(one_config(train, unseen))}",
+        f"  rule of {len(found.dispatch.rule.costs)} configs:",
+    ]
+    lines += [f"    {config.text}" for config in found.dispatch.rule.configs]
+    losing = [(shape, regret) for shape, regret in zip(unseen, found.unseen, strict=True) if regret > 1.02]
+    return lines + [f"  lost on {tuple(shape.sizes.values())}: {regret:.3f}" for shape, regret in losing]
+
+
+def _random(measured: MeasuredTable) -> list[str]:
+    shapes = [*measured.group("train"), *measured.group("unseen"), *measured.group("more")]
+    own, others, cells = [], [], []
+    for seed in range(SPLITS):
+        rng = random.Random(seed)
+        mixed = rng.sample(shapes, len(shapes))
+        found = replayed(measured, mixed[:24], mixed[24:])
+        own += found.measured
+        others += found.unseen
+        cells.append(found.cells)
+    return [
+        "",
+        f"{SPLITS} random splits, 24 seen of {len(shapes)}, at most {max(cells):.1%} of the cells",
+        f"  measured shapes: {in_words(own)}  within 2 %: {sum(r <= 1.02 for r in own)}",
+        f"  unseen shapes:   {in_words(others)}  beyond 12 %: {sum(r > 1.12 for r in others)}",
+    ]

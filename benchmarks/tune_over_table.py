@@ -1,0 +1,108 @@
+"""A table of all cases and configs that was measured once, and a measurer that looks them up: tuning over sizes again.
+
+The table (`results/tune_over_table.json`) has a matrix product in fp16 on an H200, 48 configs on 63 shapes: 24 to tune
+over, 12 that nobody sees before, 27 more. ``resident`` is how many programs of a config fit on one multiprocessor, from
+a compile for cuda:90. Small shapes were timed with a flushed L2, those of 2**34 products and more without.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernellab.dispatch.cases import CaseRequest, MeasuredCase
+from kernellab.dispatch.searching import ForecastSearch
+from kernellab.measure.config import Config
+from kernellab.measure.outcomes import Status
+from kernellab.tune.result import Row
+
+PATH = Path(__file__).parent / "results" / "tune_over_table.json"
+MULTIPROCESSORS = 132
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A case of the table: its sizes, its group, and milliseconds by config, None where a config failed."""
+
+    sizes: dict[str, int]
+    group: str
+    times_ms: tuple[float | None, ...]
+
+    @property
+    def best_ms(self) -> float:
+        """The least of the times."""
+        return min(time_ms for time_ms in self.times_ms if time_ms is not None)
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether all sizes are multiples of 8, so that no other kernel is compiled for it than for most."""
+        return (
+            all(value % 8 == 0 for value in self.sizes.values()) and self.sizes["K"] % 16 == 0 == self.sizes["N"] % 16
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTable:
+    """What was measured, with its configs and where."""
+
+    configs: tuple[Config, ...]
+    resident: tuple[int, ...]
+    shapes: tuple[Shape, ...]
+    facts: dict[str, Any]
+
+    def group(self, name: str) -> list[Shape]:
+        """Return the shapes of a group; of ``more``, those that are aligned as the others are."""
+        return [shape for shape in self.shapes if shape.group == name and (name != "more" or shape.is_aligned)]
+
+
+def table(path: Path = PATH) -> MeasuredTable:
+    """Return the table of a file."""
+    given = json.loads(path.read_text(encoding="utf-8"))
+    shapes = tuple(
+        Shape({"M": each["m"], "N": each["n"], "K": each["k"]}, each["group"], tuple(each["ms"]))
+        for each in given["cases"]
+    )
+    facts = {name: given[name] for name in ("device", "triton", "torch", "kernel")}
+    return MeasuredTable(tuple(Config.of(each) for each in given["configs"]), tuple(given["resident"]), shapes, facts)
+
+
+@dataclass(slots=True)
+class TableCases:
+    """Looks cases up in the table; ``tried`` has what was asked for, by shape."""
+
+    measured: MeasuredTable
+    shapes: Sequence[Shape]
+    lanes: int = 1
+    tried: dict[int, set[Config]] = field(default_factory=dict)
+    _waiting: list[CaseRequest] = field(default_factory=list)
+
+    def submit(self, request: CaseRequest, /) -> None:
+        """Note a case."""
+        self._waiting.append(request)
+
+    def take(self) -> MeasuredCase:
+        """Return the rows that a search of forecasts asks for."""
+        request = self._waiting.pop(0)
+        shape = self.shapes[request.number]
+        places = {config: place for place, config in enumerate(self.measured.configs)}
+        search, rows = ForecastSearch(request), []
+        while asked := search.ask():
+            for config in asked:
+                time_ms = shape.times_ms[places[config]]
+                search.tell(config, time_ms)
+                rows.append(Row(config, Status.FAULT if time_ms is None else Status.OK, time_ms=time_ms))
+        self.tried.setdefault(request.number, set()).update(row.config for row in rows)
+        grids = {row.config: _grid(shape.sizes, row.config) for row in rows}
+        resident = {row.config: self.measured.resident[places[row.config]] for row in rows}
+        return MeasuredCase(request.number, request.sizes, tuple(rows), grids, resident, provenance=self.measured.facts)
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+def _grid(sizes: dict[str, int], config: Config) -> tuple[int, int, int]:
+    values = config.values
+    return -(-sizes["M"] // values["BM"]) * -(-sizes["N"] // values["BN"]), 1, 1

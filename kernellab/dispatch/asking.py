@@ -1,0 +1,113 @@
+"""Tuning over sizes with what a lab has: its store, its GPU or those of an executor, its display."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from kernellab._triton.kernel import Kernel
+from kernellab.benchmark.spec import Inputs
+from kernellab.dispatch.cases import CaseMeasurer
+from kernellab.dispatch.measuring import CaseSpec, LocalCases
+from kernellab.dispatch.over import OverSizes, cases_of, policy_of
+from kernellab.dispatch.plan import Plan
+from kernellab.dispatch.progress import unwatched
+from kernellab.dispatch.result import Dispatch
+from kernellab.dispatch.table import Table
+from kernellab.errors import WorkerError
+from kernellab.launch.run import multiprocessors
+from kernellab.launch.runtime import Runtime
+from kernellab.measure.config import Config, Space
+from kernellab.measure.launches import Launches
+from kernellab.measure.reference import taken_by, takes_all
+from kernellab.registry import Registry
+from kernellab.tune.autotune import environment_of
+from kernellab.tune.tuning import Environment, Options, candidates_of
+from kernellab.workers.uninterrupted import Interrupted
+
+WITHOUT_GPU = (
+    "There is no GPU, so nothing was timed: the table has what each config needs, and the rule knows no time. On a GPU "
+    "it would pick a config for each size."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OverOptions:
+    """What is asked: sizes, what makes the arguments, configs, who measures, how many configs the rule may have.
+
+    ``opened`` is what a process of the executor measures with.
+    """
+
+    over: Any
+    inputs: Inputs | None
+    configs: Space | Sequence[Any] | None = None
+    executor: Any = None
+    max_configs: int = 8
+    timeout_s: float = 10.0
+    fresh: bool = False
+    check: Any = None
+    outputs: Sequence[str] | None = None
+    opened: Callable[[], Environment | None] | None = None
+
+
+def tuned_over(
+    runtime: Runtime,
+    kernels: Registry,
+    kernel: Kernel,
+    grid: Any,
+    args: tuple[Any, ...],
+    meta: Mapping[str, Any],
+    options: OverOptions,
+) -> Dispatch:
+    """Tune a bound kernel over sizes.
+
+    Raises:
+        UsageError, LaunchError: the sizes, configs or arguments do not fit the kernel.
+        WorkerError: the executor has no GPU, or broke.
+    """
+    from kernellab._triton.objects import parameter_names
+
+    environment = replace(environment_of(runtime, kernels), progress=None)  # one display for all cases
+    names = parameter_names(kernel)
+    given = {**dict(zip(names, args, strict=False)), **meta}
+    known = () if takes_all(options.inputs) else (*names, *taken_by(options.inputs))
+    cases = cases_of(options.over, known)
+    launches = Launches(kernel, grid, (), given, environment.device.target)
+    originals = candidates_of(kernel, launches, Options(options.configs))
+    more = {"timeout_s": options.timeout_s, "fresh": options.fresh, "check": options.check, "outputs": options.outputs}
+    spec = CaseSpec(grid, given, options.inputs, list(originals.values()), **more)
+    table = Table(cases, list(originals), multiprocessors())
+    measurer = _measurer(environment, kernel, spec, options)
+    reporter = runtime.dispatch_reporter
+    try:
+        with (
+            runtime.observers.withheld(),
+            nullcontext(unwatched) if reporter is None else reporter(launches.name) as watch,
+        ):
+            plan = Plan(table, policy_of(options.max_configs))
+            found = OverSizes(launches.name, table, plan, measurer, environment.clock, watch).run()
+    except KeyboardInterrupt:
+        raise Interrupted("The tuning over sizes was interrupted before anything was known.") from None
+    notes = found.notes if table.times_ms else (*found.notes, WITHOUT_GPU)
+    return replace(found, originals=_originals(found, originals), notes=notes, function=kernel, grid=grid)
+
+
+def _originals(found: Dispatch, originals: Mapping[Config, Any]) -> tuple[Any, ...]:
+    return tuple(originals[config] for config in found.rule.configs)
+
+
+def _measurer(environment: Environment, kernel: Kernel, spec: CaseSpec, options: OverOptions) -> CaseMeasurer:
+    """Return who measures: processes of the executor that own a GPU, else this one."""
+    if options.executor is None or options.opened is None:
+        return LocalCases(environment, kernel, spec)
+    from kernellab.dispatch.cluster_cases import cluster_cases  # most need none of it
+
+    try:
+        return cluster_cases(environment, options.executor, options.opened, kernel, partial(LocalCases, spec=spec))
+    except WorkerError:
+        if environment.make_bench is None:
+            raise
+        return LocalCases(environment, kernel, spec)

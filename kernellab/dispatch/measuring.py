@@ -1,0 +1,154 @@
+"""Cases measured in this process: inputs are made, and a short tuning takes the configs that the forecasts leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kernellab._triton.kernel import Kernel
+from kernellab.benchmark.spec import Arguments, BenchmarkSpec
+from kernellab.dispatch.cases import CaseMeasurer, CaseRequest, MeasuredCase
+from kernellab.dispatch.searching import ForecastSearch
+from kernellab.errors import KernellabError
+from kernellab.launch.grid import Grid3
+from kernellab.launch.run import multiprocessors
+from kernellab.measure.config import Config
+from kernellab.measure.launches import Launches
+from kernellab.measure.outcomes import Status
+from kernellab.measure.provenance import key_fields, key_of
+from kernellab.target import DeviceLimits, limits_of
+from kernellab.tune.finals import Policy
+from kernellab.tune.result import Records, Row, Tuning
+from kernellab.tune.tuning import Environment, Options, first_config, tuned, usable
+
+SHORT_FINALS = Policy(
+    max_finalists=4, batch_rounds=8, max_rounds=24, finals_s=0.15, early_s=0.05, tie_margin=0.01, warm_runs=1
+)
+"""What decides within one case: configs within a percent of each other are equal for a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseSpec:
+    """What all cases have in common: the grid, arguments that no size changes, what makes the others, the configs.
+
+    ``inputs`` makes arguments by name from the sizes that it takes; without it, sizes replace ``given`` arguments.
+    """
+
+    grid: Any
+    given: Mapping[str, Any]
+    inputs: Callable[..., Mapping[str, Any]] | None
+    configs: Sequence[Any] | None
+    timeout_s: float = 10.0
+    fresh: bool = False
+    check: Any = None
+    outputs: Sequence[str] | None = None
+
+    def options(self, search: ForecastSearch) -> Options:
+        """Return how a case is tuned."""
+        check = None
+        if self.check is not None:
+            from kernellab.measure.reference import check_of  # most have none
+
+            check = check_of(self.check)
+        options = Options(self.configs, self.timeout_s, search, fresh=self.fresh)
+        return replace(options, check=check, outputs=self.outputs, policy=SHORT_FINALS)
+
+
+@dataclass(slots=True)
+class LocalCases:
+    """Measures cases one after the other, on the GPU of this process. Without one, configs are only compiled."""
+
+    environment: Environment
+    kernel: Kernel
+    spec: CaseSpec
+    lanes: int = 1
+    _waiting: list[CaseRequest] = field(default_factory=list)
+
+    def submit(self, request: CaseRequest, /) -> None:
+        """Note a case."""
+        self._waiting.append(request)
+
+    def take(self) -> MeasuredCase:
+        """Measure the case that was noted first."""
+        return measured_case(self.environment, self.kernel, self.spec, self._waiting.pop(0))
+
+    def close(self) -> None:
+        """Forget what was noted."""
+        self._waiting.clear()
+
+
+MakeCases = Callable[[Environment, Kernel], CaseMeasurer]
+
+
+def measured_case(environment: Environment, kernel: Kernel, spec: CaseSpec, request: CaseRequest) -> MeasuredCase:
+    """Measure a case, whose rows are in the store then. A failure of the whole case is in the answer."""
+    from kernellab._triton.objects import parameter_names
+
+    begin_s = environment.clock()
+    sizes = dict(request.sizes)
+    bench = BenchmarkSpec(kernel, spec.grid, spec.given, {n: (v,) for n, v in sizes.items()}, inputs=spec.inputs)
+    try:
+        arguments = Arguments(bench, parameter_names(kernel)).of(request.number, sizes)
+        launches = Launches(kernel, spec.grid, (), arguments, environment.device.target)
+        search = ForecastSearch(request)
+        first = first_config(kernel, launches, spec.options(search))
+        search.request = _without_pruned(request, launches)
+        key = key_of(key_fields(launches, first, environment.device))
+        search.known = _known(environment, kernel, launches, key, spec)
+        tuning = tuned(environment, kernel, spec.grid, (), arguments, spec.options(search))
+    except KernellabError as exc:
+        return MeasuredCase(request.number, sizes, seconds=environment.clock() - begin_s, failure=exc.message)
+    rows = tuple(row for row in tuning.rows if row.status is not Status.NOT_TIMED or environment.make_bench is None)
+    return MeasuredCase(
+        number=request.number,
+        sizes=sizes,
+        rows=rows,
+        grids=_grids(launches, rows),
+        resident=_resident(rows, limits_of(environment.device.target)),
+        key=key,
+        provenance=_facts(tuning),
+        seconds=environment.clock() - begin_s,
+        known=sum(row.config in search.known for row in rows),
+        is_interrupted=tuning.is_interrupted,
+    )
+
+
+def _without_pruned(request: CaseRequest, launches: Launches) -> CaseRequest:
+    """Return a request without the configs that the kernel's own pruning leaves out for these arguments."""
+    return replace(request, forecasts=tuple(each for each in request.forecasts if each.config in launches.originals))
+
+
+def _known(environment: Environment, kernel: Kernel, launches: Launches, key: str, spec: CaseSpec) -> frozenset[Config]:
+    """Return the configs whose rows the store has for these arguments; where a reference counts, none is taken."""
+    if spec.fresh or spec.check is not None or environment.make_bench is None:
+        return frozenset()
+    kernels = environment.kernels
+    records = Records(kernels.store.history, kernels.current(kernel).id, key, environment.device.name)
+    return frozenset(usable(records.known(), launches)) & launches.originals.keys()
+
+
+def _grids(launches: Launches, rows: Sequence[Row]) -> dict[Config, Grid3]:
+    found = {}
+    for row in rows:
+        if row.status is Status.OK or row.status is Status.NOT_TIMED:
+            found[row.config] = launches.of(row.config).grid
+    return found
+
+
+def _resident(rows: Sequence[Row], limits: DeviceLimits | None) -> dict[Config, int]:
+    """Return how many programs of each config one multiprocessor holds at a time, from its occupancy."""
+    if limits is None:
+        return {}
+    warps = limits.threads_per_multiprocessor // limits.warp_threads
+    return {
+        row.config: max(1, round(row.occupancy * warps / (row.config.num_warps or 4)))
+        for row in rows
+        if row.occupancy is not None
+    }
+
+
+def _facts(tuning: Tuning) -> dict[str, Any]:
+    own = {"search", "seed", "key", "created"}
+    kept = {name: value for name, value in tuning.provenance.items() if name not in own}
+    return {**kept, "multiprocessors": multiprocessors()}

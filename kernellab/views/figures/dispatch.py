@@ -1,0 +1,188 @@
+"""Figures of a dispatch: who wins over the plane of two sizes, what the rule loses, what each further config buys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernellab.dispatch.result import Dispatch, Regret
+from kernellab.errors import UsageError, choice_message
+from kernellab.views.figures.canvas import (
+    DARK,
+    LIGHT,
+    Theme,
+    frame_legend,
+    label,
+    new_axes,
+    new_figure,
+    series_style,
+    use_logarithm,
+)
+from kernellab.views.wording import shortened
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MESH = 64
+_MOST_PANELS = 3
+_NAMES = 34
+
+
+def winners_figure(dispatch: Dispatch, *, across: str = "", down: str = "", dark: bool = False) -> Figure | None:
+    """Return which config the rule picks over the plane of two sizes, and which was the best where it was measured.
+
+    ``across`` and ``down`` name the sizes, the first two that vary if they are not given. Of a third one, small, middle
+    and large values have a panel each, and others are at their middle. None where fewer than two sizes vary, or nothing
+    was timed.
+
+    Raises:
+        UsageError: there is no such size.
+    """
+    varying = [name for name in dispatch.rule.names if len({case.sizes[name] for case in dispatch.cases}) > 1]
+    for option, name in (("across", across), ("down", down)):
+        if name and name not in varying:
+            raise UsageError(choice_message(option, name, tuple(varying)))
+    chosen = [name for name in (across, down) if name]
+    chosen += [name for name in varying if name not in chosen]
+    timed = [each for each in dispatch.regrets if each.best is not None]
+    if len(chosen) < 2 or not timed:
+        return None
+    theme = DARK if dark else LIGHT
+    across, down, *others = [*([across] if across else []), *([name for name in chosen if name != across])]
+    values = _panel_values(timed, others[0]) if others else [None]
+    figure = new_figure(1.4 + 2.9 * len(values), 4.1, theme)
+    for place, value in enumerate(values):
+        axes = new_axes(figure, theme, (1, len(values), place + 1))
+        fixed = _middle(timed, others) | ({} if value is None else {others[0]: value})
+        near = timed if value is None else [each for each in timed if _nearest(each.sizes[others[0]], values) == value]
+        _draw_plane(axes, dispatch, near, (across, down), fixed, theme)
+        title = "config of the rule" if value is None else f"{others[0]} = {value}"
+        label(axes, theme, x=across, y=down if place == 0 else None, title=title)
+    _legend_of_configs(figure, dispatch, theme)
+    return figure
+
+
+def regret_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
+    """Return what the rule loses on each case, and what it would lose if it did not know the case, over their work.
+
+    None where nothing was timed.
+    """
+    timed = [each for each in dispatch.regrets if each.regret is not None or each.estimated is not None]
+    if not timed:
+        return None
+    theme = DARK if dark else LIGHT
+    figure = new_figure(7.2, 3.0, theme)
+    axes = new_axes(figure, theme)
+    work = [prod(each.sizes.values()) for each in timed]
+    for name, values, marker, colour in (
+        ("not measured (estimated)", [each.estimated for each in timed], "x", theme.other),
+        ("as measured", [each.regret for each in timed], "o", theme.winner),
+    ):
+        points = [(x, y) for x, y in zip(work, values, strict=True) if y is not None]
+        xs, ys = [x for x, _ in points], [y for _, y in points]
+        axes.scatter(xs, ys, s=22, marker=marker, color=colour, label=name)
+    axes.axhline(1.05, color=theme.faint, linewidth=1, linestyle="--")
+    use_logarithm(axes, "x", theme)
+    label(axes, theme, x=" x ".join(dispatch.rule.names), y="x the best", title="what the rule loses")
+    frame_legend(axes.legend(fontsize=7.5, labelcolor=theme.text), theme)
+    return figure
+
+
+def cover_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
+    """Return what one config loses, what two do, and so on; None where nothing was timed, or one is enough."""
+    if len(dispatch.cover) < 2:
+        return None
+    theme = DARK if dark else LIGHT
+    figure = new_figure(4.6, 2.8, theme)
+    axes = new_axes(figure, theme)
+    counts = [step.configs for step in dispatch.cover]
+    for place, (name, values) in enumerate(
+        (
+            ("worst case", [step.worst for step in dispatch.cover]),
+            ("mean of the cases", [step.mean for step in dispatch.cover]),
+            ("mean between them (expected)", [step.between for step in dispatch.cover]),
+        )
+    ):
+        colour, marker = series_style(theme, place)
+        axes.plot(counts, values, color=colour, marker=marker, markersize=4, linewidth=1.2, label=name)
+    axes.set_xticks(counts)
+    label(axes, theme, x="configs", y="x the best", title="what each further config buys")
+    frame_legend(axes.legend(fontsize=7.5, labelcolor=theme.text), theme)
+    return figure
+
+
+def _panel_values(timed: Sequence[Regret], name: str) -> list[int | None]:
+    values = sorted({each.sizes[name] for each in timed})
+    if len(values) <= _MOST_PANELS:
+        return list(values)
+    return [values[0], values[len(values) // 2], values[-1]]
+
+
+def _middle(timed: Sequence[Regret], names: Sequence[str]) -> dict[str, int]:
+    return {name: int(median(each.sizes[name] for each in timed)) for name in names}
+
+
+def _nearest(value: int, values: Sequence[int | None]) -> int | None:
+    return min(values, key=lambda other: abs(float(np.log2(value / (other or 1)))))
+
+
+def _draw_plane(
+    axes: Axes,
+    dispatch: Dispatch,
+    timed: Sequence[Regret],
+    plane: tuple[str, str],
+    fixed: Mapping[str, int],
+    theme: Theme,
+) -> None:
+    """Colour the plane by what the rule picks, and draw the cases near it with their best configs."""
+    from matplotlib.colors import ListedColormap
+
+    across, down = plane
+    low = {name: min(case.sizes[name] for case in dispatch.cases) for name in plane}
+    high = {name: max(case.sizes[name] for case in dispatch.cases) for name in plane}
+    grid = {name: np.unique(np.geomspace(low[name], high[name], _MESH).round().astype(int)) for name in plane}
+    base = {name: dispatch.cases[0].sizes[name] for name in dispatch.rule.names} | dict(fixed)
+    picked = np.array(
+        [[dispatch.rule.cheapest({**base, across: int(x), down: int(y)}) for x in grid[across]] for y in grid[down]]
+    )
+    colours = [_colour(theme, place) for place in range(len(dispatch.rule.costs))]
+    axes.pcolormesh(
+        *(grid[across], grid[down], picked),
+        cmap=ListedColormap(colours),
+        vmin=-0.5,
+        vmax=len(colours) - 0.5,
+        alpha=0.35,
+        shading="nearest",
+        rasterized=True,
+    )
+    places = {config: place for place, config in enumerate(dispatch.rule.configs)}
+    for each in timed:
+        place = None if each.best is None else places.get(each.best)
+        colour = theme.background if place is None else _colour(theme, place)
+        axes.scatter(each.sizes[across], each.sizes[down], s=34, color=colour, edgecolors=theme.text, linewidths=0.8)
+    use_logarithm(axes, "x", theme)
+    use_logarithm(axes, "y", theme)
+
+
+def _colour(theme: Theme, place: int) -> str:
+    """Return a colour of a config: those of series, then further ones of the same lightness."""
+    more = (theme.tied, theme.other, theme.failed, theme.differs)
+    own = (*theme.series, *more)
+    return own[place % len(own)]
+
+
+def _legend_of_configs(figure: Figure, dispatch: Dispatch, theme: Theme) -> None:
+    from matplotlib.lines import Line2D
+
+    texts = [shortened(config.text, _NAMES) for config in dispatch.rule.configs]
+    handles = [
+        Line2D([], [], marker="o", linestyle="", color=_colour(theme, place), label=text)
+        for place, text in enumerate(texts)
+    ]
+    legend = figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=7, labelcolor=theme.text)
+    frame_legend(legend, theme)
