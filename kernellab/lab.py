@@ -210,7 +210,7 @@ class Lab(Workspace):
         from kernellab.dispatch.asking import OverOptions, tuned_over  # keeps `import kernellab` light
 
         asked = OverOptions(over, inputs, configs, executor, max_configs, timeout_s, fresh, check, outputs)
-        asked = replace(asked, opened=measuring_here)
+        asked = replace(asked, opened=measuring_here, exporter=self.export)
         return tuned_over(self.launches, self.kernels, self.bind(kernel), grid, args, meta, asked)
 
     def explore(

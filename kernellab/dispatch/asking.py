@@ -20,7 +20,7 @@ from kernellab.dispatch.table import Table
 from kernellab.errors import WorkerError
 from kernellab.launch.run import multiprocessors
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.config import Config, Space
+from kernellab.measure.config import Space
 from kernellab.measure.launches import Launches
 from kernellab.measure.reference import taken_by, takes_all
 from kernellab.registry import Registry
@@ -38,7 +38,7 @@ WITHOUT_GPU = (
 class OverOptions:
     """What is asked: sizes, what makes the arguments, configs, who measures, how many configs the rule may have.
 
-    ``opened`` is what a process of the executor measures with.
+    ``opened`` is what a process of the executor measures with, ``exporter`` is `Lab.export`.
     """
 
     over: Any
@@ -51,6 +51,7 @@ class OverOptions:
     check: Any = None
     outputs: Sequence[str] | None = None
     opened: Callable[[], Environment | None] | None = None
+    exporter: Callable[..., Any] | None = None
 
 
 def tuned_over(
@@ -92,11 +93,16 @@ def tuned_over(
     except KeyboardInterrupt:
         raise Interrupted("The tuning over sizes was interrupted before anything was known.") from None
     notes = found.notes if table.times_ms else (*found.notes, WITHOUT_GPU)
-    return replace(found, originals=_originals(found, originals), notes=notes, function=kernel, grid=grid)
-
-
-def _originals(found: Dispatch, originals: Mapping[Config, Any]) -> tuple[Any, ...]:
-    return tuple(originals[config] for config in found.rule.configs)
+    return replace(
+        found,
+        originals=tuple(originals[config] for config in found.rule.configs),
+        notes=notes,
+        function=kernel,
+        grid=grid,
+        arguments=partial(spec.arguments, kernel),
+        check=options.check,
+        exporter=options.exporter,
+    )
 
 
 def _measurer(environment: Environment, kernel: Kernel, spec: CaseSpec, options: OverOptions) -> CaseMeasurer:

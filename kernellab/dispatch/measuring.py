@@ -44,6 +44,18 @@ class CaseSpec:
     check: Any = None
     outputs: Sequence[str] | None = None
 
+    def arguments(self, kernel: Kernel, sizes: Mapping[str, int], number: int = 0) -> dict[str, Any]:
+        """Return the arguments of a case by name.
+
+        Raises:
+            UsageError: ``inputs`` raises, or returns something else.
+        """
+        from kernellab._triton.objects import parameter_names
+
+        swept = {name: (value,) for name, value in sizes.items()}
+        bench = BenchmarkSpec(kernel, self.grid, self.given, swept, inputs=self.inputs)
+        return Arguments(bench, parameter_names(kernel)).of(number, dict(sizes))
+
     def options(self, search: ForecastSearch) -> Options:
         """Return how a case is tuned."""
         check = None
@@ -83,13 +95,10 @@ MakeCases = Callable[[Environment, Kernel], CaseMeasurer]
 
 def measured_case(environment: Environment, kernel: Kernel, spec: CaseSpec, request: CaseRequest) -> MeasuredCase:
     """Measure a case, whose rows are in the store then. A failure of the whole case is in the answer."""
-    from kernellab._triton.objects import parameter_names
-
     begin_s = environment.clock()
     sizes = dict(request.sizes)
-    bench = BenchmarkSpec(kernel, spec.grid, spec.given, {n: (v,) for n, v in sizes.items()}, inputs=spec.inputs)
     try:
-        arguments = Arguments(bench, parameter_names(kernel)).of(request.number, sizes)
+        arguments = spec.arguments(kernel, sizes, request.number)
         launches = Launches(kernel, spec.grid, (), arguments, environment.device.target)
         search = ForecastSearch(request)
         first = first_config(kernel, launches, spec.options(search))
