@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kernellab.capture.devices import with_devices
 from kernellab.capture.naming import identifier, named_tensors, unique
 from kernellab.capture.recorder import Known, Recording
 from kernellab.capture.size import Sizes
@@ -83,7 +84,7 @@ def build_program(
         constants=tuple((index, tensor) for index, tensor in recording.constants.items() if index in used),
         notes=(*recording.notes, *dict.fromkeys(_notes(live))),
     )
-    program = compacted(raw, used)
+    program = with_devices(compacted(raw, used))
     return program if sizes is None else with_symbols(program, sizes, dict(zip(kept, program.inputs, strict=True)))
 
 

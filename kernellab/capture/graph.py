@@ -17,6 +17,7 @@ import torch.fx
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from kernellab._triton.objects import jit_function
+from kernellab.capture.devices import on_device_of
 from kernellab.capture.size import Size
 from kernellab.capture.size_nodes import SizeNodes
 from kernellab.capture.tape import (
@@ -236,7 +237,7 @@ def launch(
     Of an autotuned kernel the grid is a pair for each config: the id of what it sets, and the grid that it has.
     """
     constants = table.registry.constants(constants_id)
-    with marked(table.kernels[kernel_id].__name__):
+    with marked(table.kernels[kernel_id].__name__), on_device_of(arguments):
         if not isinstance(grid[0], tuple | list):
             table.kernel(kernel_id)[grid](**arguments, **constants)
         else:

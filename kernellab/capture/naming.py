@@ -17,7 +17,7 @@ TAKEN = frozenset(
     {
         *("torch", "triton", "tl", "os", "sys", "self", "device", "launch", "window", "layout_copy", "side_table"),
         *("run", "make_inputs", "check", "main", "summary", "require", "require_shape", "random_tensor", "grid_of"),
-        *("mark", "MARKS", "MEASURED", "CHECKED", "has_nan", "benchmark", "contextlib", "statistics"),
+        *("mark", "placed", "MARKS", "MEASURED", "CHECKED", "has_nan", "benchmark", "contextlib", "statistics"),
         *("LAYOUTS", "EXPECTED", "INTERPRETED", "TensorDescriptor", "generator", "seed", "listed_tensor"),
         *("require_size", "math"),
         *dir(builtins),

@@ -166,10 +166,15 @@ class Program(Shown):
 
     def make_inputs(self, device: str | None = None, seed: int = 0) -> dict[str, Any]:
         """Return new inputs of the recorded shapes, strides and ranges of values, with random contents."""
+        from kernellab.capture.devices import moved_to
         from kernellab.capture.statements import main_device
         from kernellab.registry import made_arguments
 
-        return made_arguments(self.tape.samples, device or main_device(self.tape), seed)
+        made = made_arguments(self.tape.samples, device or main_device(self.tape), seed)
+        if device is None and len(self.tape.gpus) > 1:
+            layouts = (self.tape.values[index].layout for index in self.tape.inputs)
+            return {n: moved_to(t, layout.device) for (n, t), layout in zip(made.items(), layouts, strict=True)}
+        return made
 
     def export(self, path: str | Path, *, name: str = "program", donated: Collection[str] = ()) -> Exported:
         """Write the program as a Python module that needs torch and Triton, and nothing of kernellab.
@@ -218,15 +223,17 @@ def require_inputs(tape: Tape, inputs: Mapping[str, Any]) -> None:
         if tape.sizes is not None and given.dim() != rank:
             raise UsageError(f"The input {name} has {given.dim()} axes; the program was recorded with {rank}.")
     require_guards(tape, inputs)
+    several = len(tape.gpus) > 1
     for index, name in zip(tape.inputs, names, strict=True):
         layout, given = tape.values[index].layout, inputs[name]
         shape, stride = (here(each, inputs) for each in (layout.shape, layout.stride))
-        wanted = (layout.dtype, shape, stride, layout.device.partition(":")[0])
+        device = str(given.device) if several else given.device.type
+        wanted = (layout.dtype, shape, stride, layout.device if several else layout.device.partition(":")[0])
         found = (
             str(given.dtype).removeprefix("torch."),
             tuple(given.shape),
             tuple(given.stride()),
-            given.device.type,
+            device,
         )
         for what, want, got in zip(("dtype", "shape", "strides", "device"), wanted, found, strict=True):
             if want != got:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kernellab.capture.devices import device_of_launch
 from kernellab.capture.moved_bytes import read_and_written
 from kernellab.capture.plan import COPIED, EMPTY, FILLED, FILLED_WITH, MemoryPlan
 from kernellab.capture.reuse import writing_call
@@ -172,7 +173,9 @@ class _Writer:
             passed = [f"{name}={text}" for name, text in arguments.items()]
         passed += [f"{name}={text}" for name, text in options.items()]
         read, written = ([self.tape.values[index].name for index in indices] for indices in read_and_written(step))
-        yield f"with mark({literal(step.use.closure.name)}, {_tuple_of(read)}, {_tuple_of(written)}):"
+        on = device_of_launch(self.tape, step) if len(self.tape.gpus) > 1 else None
+        guard = "" if on is None else f", torch.cuda.device_of({self.tape.values[on].name})"
+        yield f"with mark({literal(step.use.closure.name)}, {_tuple_of(read)}, {_tuple_of(written)}){guard}:"
         yield f"    {called.kernel}[{called.grid or step.use.grid}]({', '.join(passed)})"
 
     def _descriptors(self, step: Step) -> list[str]:
@@ -241,7 +244,11 @@ class _Writer:
         )
 
     def _device(self, device: str) -> str:
-        return "device" if device == self.names.device else f'torch.device("{device}")'
+        """Return a device as an expression; without an index it is that of most of the program."""
+        if device in (self.names.device, self.names.device.partition(":")[0]):
+            return "device"
+        is_placed = len(self.tape.gpus) > 1 and device != "cpu"
+        return f'{"placed" if is_placed else "torch.device"}("{device}")'
 
     def _layout(self, name: str) -> TensorLayout:
         return next(value.layout for value in self.tape.values if value.name == name)

@@ -233,6 +233,12 @@ class Tape:
     sizes: Sizes | None = None
 
     @property
+    def gpus(self) -> tuple[str, ...]:
+        """The GPUs that its values lie on; of several, each value has to lie on its own at a run."""
+        found = dict.fromkeys(value.layout.device for value in self.values)
+        return tuple(device for device in found if device != "cpu")
+
+    @property
     def launches(self) -> tuple[Step, ...]:
         """The steps that launch a kernel."""
         return tuple(step for step in self.steps if step.use is not None)

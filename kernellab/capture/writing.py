@@ -73,7 +73,14 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
         *_functions(tape, body),
         *requirements(tape),
     ]
-    sections += [MARK, _run(tape, plan, body), *_inputs(tape), BENCHMARK, *_check(tape, trial)]
+    sections += [
+        *([_PLACED] if len(tape.gpus) > 1 else []),
+        MARK,
+        _run(tape, plan, body),
+        *_inputs(tape),
+        BENCHMARK,
+        *_check(tape, trial),
+    ]
     top = [
         docstring(_provenance(tape, plan, name)),
         "\n".join([*_STANDARD, *(["import math"] if "math." in "\n".join(body) else []), "", *_imports(flat, tape)]),
@@ -126,6 +133,12 @@ def _functions(tape: Tape, body: list[str]) -> Iterator[str]:
         yield _source(layout_copy)
     if "addressed(" in text:
         yield _source(addressed)
+
+
+_PLACED = '''\
+def placed(name):
+    """Return a GPU of the recording; Triton's interpreter has all on the CPU."""
+    return torch.device("cpu" if INTERPRETED else name)'''
 
 
 _REQUIRE_SHAPE = '''\
@@ -183,7 +196,10 @@ def _listed(value: Any) -> str:
 
 def _inputs(tape: Tape) -> Iterator[str]:
     first = f"device = {_DEVICE} if device is None else device"
-    yield arguments_text(tape.samples, "make_inputs(device=None, seed=0)", first)
+    layouts = {tape.values[index].name: tape.values[index].layout for index in tape.inputs}
+    others = {n: f'placed("{each.device}")' for n, each in layouts.items() if each.device != main_device(tape)}
+    devices = others if len(tape.gpus) > 1 else {}
+    yield arguments_text(tape.samples, "make_inputs(device=None, seed=0)", first, devices=devices)
 
 
 def _check(tape: Tape, trial: Trial) -> Iterator[str]:

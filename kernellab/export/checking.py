@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from kernellab.export.launcher import LauncherPlan, scalar_text
@@ -103,14 +104,22 @@ def inputs_text(launch: RecordedLaunch) -> str:
     return arguments_text(given_arguments(launch), "inputs(device, seed=0)")
 
 
-def arguments_text(given: Sequence[Argument], signature: str, *first: str) -> str:
+def arguments_text(
+    given: Sequence[Argument], signature: str, *first: str, devices: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Return the source of a function that returns arguments of these layouts by name; ``first`` are its first lines.
+
+    ``devices`` gives the expressions of devices other than ``device``, by argument.
 
     Raises:
         UsageError: an argument is of a kind that cannot be made anew.
     """
     lines = [*first, "generator = torch.Generator().manual_seed(seed)"]
-    lines += [f"{argument.name} = {_expression(argument)}" for argument in given]
+    for argument in given:
+        text = _expression(argument)
+        if argument.name in devices:
+            text = f"{text.removesuffix('device)')}{devices[argument.name]})"
+        lines.append(f"{argument.name} = {text}")
     result = ", ".join(f'"{argument.name}": {argument.name}' for argument in given)
     body = textwrap.indent("\n".join([*lines, f"return {{{result}}}"]), "    ")
     doc = "Return arguments of the shapes and strides of a recorded launch, with random contents."
