@@ -37,6 +37,7 @@ from kernellab.views.cards.program import program_html, program_text
 from kernellab.views.cards.regressions import regressions_html, regressions_text
 from kernellab.views.cards.traffic import traffic_html, traffic_text
 from kernellab.views.cards.tuning import tuning_html, tuning_text
+from kernellab.views.fallback import with_fallbacks
 from kernellab.views.report import CellReport, summary
 
 SUMMARY_MIME = "application/vnd.kernellab.summary+json"
@@ -53,15 +54,17 @@ def bundle_of(result: Any) -> Bundle:
 def compiled_bundle(compiled: Compiled, uid: str = "") -> Bundle:
     """Return what a compiled kernel shows; ``uid`` has to differ between those of one page."""
     html = results.compiled_html(compiled, uid=uid or f"shown.{next(_numbers)}")
-    return {"text/plain": results.compiled_text(compiled), "text/html": html}
+    return {"text/plain": results.compiled_text(compiled), "text/html": with_fallbacks(html)}
 
 
 def _bundle(text: Callable[[Any], str], html: Callable[[Any], str]) -> Callable[[Any], Bundle]:
-    return lambda result: {"text/plain": text(result), "text/html": html(result)}
+    return lambda result: {"text/plain": text(result), "text/html": with_fallbacks(html(result))}
 
+
+_card = _bundle(card_text, card_html)
 
 BUNDLES: dict[type, Callable[[Any], Bundle]] = {
-    CellReport: lambda r: {"text/plain": card_text(r), "text/html": card_html(r), SUMMARY_MIME: summary(r)},
+    CellReport: lambda report: {**_card(report), SUMMARY_MIME: summary(report)},
     Compiled: compiled_bundle,
     Dispatch: _bundle(dispatch_text, dispatch_html),
     Effects: _bundle(results.effects_text, results.effects_html),

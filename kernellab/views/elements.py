@@ -82,7 +82,7 @@ def header(label: str, words: Iterable[str], tips: Mapping[str, str] | None = No
     tail = f'<span class="kl-version">@{escape(version)}</span>' if version else ""
     facts = " ".join(f"<span{title((tips or {}).get(word, ''))}>{escape(word)}</span>" for word in words)
     heading = f'<span class="kl-name">{escape(name)}{tail}</span>'
-    return f'<div class="kl-head">{heading}<span class="kl-facts">{facts}</span></div>'
+    return f'<div class="kl-head">{heading} <span class="kl-facts">{facts}</span></div>'
 
 
 def message(style: str, text: str) -> str:
@@ -109,7 +109,7 @@ def details(summary: str, content: str, detail: str = "", *, is_open: bool = Fal
     """Return a part that folds, with a remark beside its summary; "" where there is nothing to show."""
     if not content:
         return ""
-    extra = dim(detail) if detail else ""
+    extra = dim(f" {detail}") if detail else ""  # the space shows where styles are dropped
     return f"<details{' open' if is_open else ''}><summary>{escape(summary)}{extra}</summary>\n{content}\n</details>"
 
 

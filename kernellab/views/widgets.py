@@ -15,6 +15,7 @@ from kernellab.ir.graph import Graph
 from kernellab.launch.calls import verb
 from kernellab.views.explorers.exploration import explore
 from kernellab.views.explorers.explorer import Explored, explorer_html, explorer_script
+from kernellab.views.fallback import with_fallbacks
 from kernellab.views.graph import GraphPictures, StateError, graph_pane, graph_script
 from kernellab.views.graphs.diagram import Direction
 from kernellab.views.graphs.labels import SourceText
@@ -189,7 +190,7 @@ class GraphView(anywidget.AnyWidget):
 
     def still(self) -> str:
         """Return the static picture for pages where the widget is not alive."""
-        return graph_pane(self.svg)
+        return with_fallbacks(graph_pane(self.svg))
 
     def words(self) -> str:
         """Return what a terminal shows."""
@@ -313,7 +314,8 @@ class Explorer(GraphView):
 
     def still(self) -> str:
         """Return the static explorer, SASS included."""
-        return explorer_html(self._compiled, self._source, opened=self.stage, uid=f"still {id(self)}", graph=True)
+        uid = f"still {id(self)}"
+        return with_fallbacks(explorer_html(self._compiled, self._source, opened=self.stage, uid=uid, graph=True))
 
     def words(self) -> str:
         """Return what a terminal shows."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import notebooks_run
+from tests.browser.conftest import ALL_RAN, RUN_ALL, notebooks_run
 
 nbformat = pytest.importorskip("nbformat")
 
@@ -156,6 +156,21 @@ def test_the_source_keeps_its_stage_and_line(panel: Any) -> None:
     assert panel.locator(".kp-live .kx-p1").is_visible()
     assert panel.evaluate(chosen) == line
     assert handle(panel, "num_warps").evaluate("handle => handle === document.activeElement")
+
+
+def test_after_a_restart_the_sliders_say_that_they_are_asleep(
+    jupyterlab: str, opened: Any, chromium: Any, tmp_path: Path
+) -> None:
+    asleep = opened.locator(".kp-live .kp-asleep")
+    assert not asleep.is_visible()
+    opened.evaluate("jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    asleep.wait_for(state="visible", timeout=20_000)
+    assert "run the cells again that load kernellab and define halved" in " ".join(asleep.inner_text().split())
+    opened.locator(".kl-explore").screenshot(path=str(tmp_path / "asleep.png"))
+    opened.evaluate(RUN_ALL)
+    opened.wait_for_function(ALL_RAN)
+    opened.wait_for_function(SETTLED, arg=1)
+    assert not opened.locator(".kp-live .kp-asleep").is_visible()
 
 
 def test_a_notebook_without_its_kernel_shows_the_picture(panel: Any, jupyterlab: str, tmp_path: Path) -> None:

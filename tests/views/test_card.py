@@ -15,7 +15,7 @@ from kernellab.views.report import KernelReport
 from tests.views.reports import RESOURCES, cell_of, launches
 
 Reports = Callable[..., KernelReport]
-VOID = {"hr", "input", "meta", "br", "path", "rect"}
+VOID = {"hr", "img", "input", "meta", "br", "path", "rect"}
 HOSTILE = '<img src=x onerror="alert(1)">&\'</style>'
 
 

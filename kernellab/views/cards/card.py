@@ -123,14 +123,14 @@ def resources(report: KernelReport) -> str:
     """Return registers, spills, stack, shared memory and occupancy as numbers in a row."""
     cells = []
     for fact in wording.resource_facts(report.compiled.resources):
-        detail = f'<span class="kl-detail">{escape(fact.detail)}</span>' if fact.detail else ""
+        detail = f' <span class="kl-detail">{escape(fact.detail)}</span>' if fact.detail else ""
         alarm = " kl-alarm" if fact.alarm else ""
         bar = ""
         if fact.share is not None:
             bar = f'<span class="kl-bar"><i style="width:{fact.share:.0%}"></i></span>'
         cells.append(
             f'<div class="kl-number{alarm}"><span class="kl-label">{escape(fact.name)}</span>'
-            f"<b>{escape(fact.value)}</b>{detail}{bar}</div>"
+            f" <b>{escape(fact.value)}</b>{detail}{bar}</div>"
         )
     return f'<div class="kl-numbers">{"".join(cells)}</div>'
 

@@ -62,6 +62,9 @@ def explorer_html(
 _CHOSEN = "background:var(--kx-on);box-shadow:inset 3px 0 var(--kx-mark);stroke:var(--kx-mark);stroke-width:3.5px"
 
 
+_UNSTYLED = 'hidden="hidden"'  # hides where a page drops styles; JupyterLab drops it where it has no value
+
+
 class Explored:
     """One rendering. Source lines are numbered in the order in which they show; classes and ids use these numbers."""
 
@@ -121,7 +124,7 @@ class Explored:
         for index, stage in enumerate(self.exploration.stages):
             checked = " checked" if index == self.opened else ""
             yield (
-                f'<label><input type="radio" name="{self.uid}-tab" class="kx-tab{index}"{checked}>'
+                f' <label><input type="radio" name="{self.uid}-tab" class="kx-tab{index}"{checked} {_UNSTYLED}>'
                 f"<b>{stage.name.upper()}</b> <span>{escape(_size(stage))}</span></label>"
             )
 
@@ -148,12 +151,12 @@ class Explored:
         button = ""
         if counts:
             button = f'<input type="radio" name="{self.uid}" class="r{number}" id="{self.uid}-s{number}">'
-        marks = f"<s>{''.join(map(_badge, badges))}</s>" if badges else ""
+        marks = f"<s {_UNSTYLED}>{''.join(map(_badge, badges))}</s>" if badges else ""
         other = "" if line.key[0] == self.home else f' data-file="{escape(line.key[0])}"'
         heat = "" if self.heat is None else self.heat.cell(line.key)
         return (
-            f'<div class="s k{number}"{other}><i>{line.key[1]}</i><u>{button}{counts}</u>{heat}'
-            f"<code>{marks}{escape(line.text) or ' '}</code></div>"
+            f'<div class="s k{number}"{other}><i>{line.key[1]}</i><u {_UNSTYLED}>{button}{counts}</u>{heat}'
+            f" <code>{marks}{escape(line.text) or ' '}</code></div>"
         )
 
     def _stage(self, index: int, stage: Stage) -> str:
@@ -161,22 +164,21 @@ class Explored:
         runs = []
         for run in fitted(stage):
             lines = run.lines if self.heat is None or stage.name != "sass" else map(self.heat.marked, run.lines)
-            text = escape("\n".join(lines))
+            text = escape("\n".join(lines)) + "\n"  # which shows only where labels are no blocks
             if run.key is None or run.key not in self.numbers:
                 runs.append(f"<span>{text}</span>")
                 continue
             number = self.numbers[run.key]
             if number not in seen:
                 seen.add(number)
-                runs.append(
-                    f'<input type="radio" name="{self.uid}" class="r{number}" id="{self.uid}-{index}-{number}">'
-                )
+                name = f'name="{self.uid}" class="r{number}" id="{self.uid}-{index}-{number}"'
+                runs.append(f'<input type="radio" {name} {_UNSTYLED}>')
             calls = "".join(f" c{self.numbers[call]}" for call in run.calls if call in self.numbers)
             runs.append(
                 f'<label class="k{number}{calls}" for="{self.uid}-s{number}" data-n="{run.key[1]}">{text}</label>'
             )
         facts = escape(_facts(stage))
-        hidden = "" if index == self.opened else " hidden"  # where a page drops styles, one stage is enough
+        hidden = "" if index == self.opened else f" {_UNSTYLED}"  # where a page drops styles, one stage is enough
         return f'<div class="kx-stage kx-p{index}"{hidden}><p>{facts}</p><pre>{"".join(runs)}</pre></div>'
 
 
@@ -215,7 +217,7 @@ def _times(compiled: Compiled) -> str:
         return ""
     parts = "".join(
         f'<span style="flex:{max(seconds / total, 0.001):.3f} 1 0" title="{escape(name)}: {seconds_words(seconds)}">'
-        f"{escape(name)} {seconds_words(seconds)}</span>"
+        f"{escape(name)} {seconds_words(seconds)}</span> "
         for name, seconds in compiled.stage_seconds.items()
     )
     return f'<div class="kx-times" title="compile time by stage">{parts}</div>'

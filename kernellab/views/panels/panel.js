@@ -32,11 +32,15 @@ function render({ model, el }) {
   status.setAttribute("aria-live", "polite");
   status.setAttribute("aria-atomic", "true");
   figures.className = "kp-figures";
+  const asleep = document.createElement("p");
+  asleep.className = "kp-asleep";
+  asleep.textContent = `These sliders are asleep: the kernel that moved them was restarted or has ended. To wake them, run
+    the cells again that load kernellab and define ${model.get("kernel")}, then this one.`;
   const details = document.createElement("details"), summary = document.createElement("summary");
   const source = document.createElement("div");
   summary.textContent = "Source and stages";
   details.append(summary, source);
-  el.append(status, figures, details);
+  el.append(status, asleep, figures, details);
 
   const tell = (name, value) => { model.set(name, value); model.save_changes(); };
   const paint = () => {

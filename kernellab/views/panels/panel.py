@@ -25,6 +25,7 @@ from kernellab.measure.provenance import device_of
 from kernellab.target import Target, known_targets, parse_target
 from kernellab.views.elements import style_sheet
 from kernellab.views.explorers.explorer import explorer_html, explorer_script
+from kernellab.views.fallback import with_fallbacks
 from kernellab.views.graphs.labels import SourceText
 from kernellab.views.panels.picture import Shown, figures_html, picture_html, sentence, text
 
@@ -159,7 +160,7 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         """Show the widget where there are widgets, elsewhere a picture or text of the current point."""
         bundle = super()._repr_mimebundle_(**kwargs) or {}
         data = bundle[0] if isinstance(bundle, tuple) else bundle
-        return {**data, "text/html": picture_html(self._shown()), "text/plain": repr(self)}
+        return {**data, "text/html": with_fallbacks(picture_html(self._shown())), "text/plain": repr(self)}
 
     def _ipython_display_(self) -> None:
         """Show the panel, and beside it the picture, which steps back as long as the panel lives.
@@ -215,7 +216,9 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         self._paint()
         if self._picture is not None:
             shown = self._shown()
-            self._picture.update({"text/html": picture_html(shown), "text/plain": text(shown)}, raw=True)
+            self._picture.update(
+                {"text/html": with_fallbacks(picture_html(shown)), "text/plain": text(shown)}, raw=True
+            )
         if self._screen.is_open:
             self._sources.move(evaluation)
 

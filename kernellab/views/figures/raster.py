@@ -1,0 +1,279 @@
+"""The pictures of the lab as PNG: for pages that drop SVG, as those do that show what somebody else has run.
+
+It paints what our own pictures are made of (groups, rectangles, paths, lines, circles and text, in presentation
+attributes), in light colours on white, and nothing else of SVG. Pillow and the font come with matplotlib.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+Point = tuple[float, float]
+Color = tuple[int, ...]
+
+SCALE = 1.5  # pixels of the image for one of the picture, for the sharpness of today's screens
+WIDEST_PX = 1400  # pages shrink what is wider than they are, so there is no use in more
+_COLORS = 256
+_INK, _PAPER = "#1f2328", (255, 255, 255)
+_BLUE, _ORANGE, _PURPLE, _GREEN, _RED, _GREY = "#2b83dc", "#e06c12", "#a855e8", "#0f9d75", "#e03e4a", "#80868f"
+_FONTS = {False: "DejaVuSansMono.ttf", True: "DejaVuSansMono-Bold.ttf"}
+_CURVE_STEPS = 10
+_INHERITED = (
+    *("fill", "stroke", "stroke-width", "stroke-dasharray", "fill-opacity", "stroke-opacity", "text-anchor"),
+    *("font-size", "font-weight", "visibility"),
+)
+# What style sheets say of the classes of a picture, where they are there.
+_CLASSES: Mapping[str, Mapping[str, str]] = {
+    "kl-map": {"fill": _GREY, "font-size": "10"},
+    "kl-well": {"fill": _GREEN},
+    "kl-half": {"fill": _ORANGE},
+    "kl-poor": {"fill": _RED},
+    "kl-band": {"fill-opacity": ".15"},
+    "kl-idle": {"fill": _GREY, "fill-opacity": ".3"},
+    "kl-map-read": {"stroke": _BLUE},
+    "kl-map-write": {"stroke": _ORANGE},
+    "kl-map-both": {"stroke": _PURPLE},
+    "kp-tick": {"font-size": "10", "fill": _INK, "fill-opacity": ".72"},
+    "kp-grid": {"stroke": _GREY, "stroke-opacity": ".32"},
+    "kp-axis": {"stroke": _INK, "stroke-opacity": ".5"},
+    "kp-line": {"fill": "none", "stroke": _GREY, "stroke-opacity": ".5"},
+    "kp-dot": {"fill": _BLUE, "stroke": _BLUE, "stroke-width": "2"},
+    "kp-best": {"fill": _GREEN, "stroke": _GREEN, "stroke-width": "2"},
+    "kp-wrong": {"fill": _RED, "stroke": _RED, "stroke-width": "2"},
+    "kp-column": {"fill": _BLUE, "fill-opacity": ".75"},
+    "kp-failed": {"stroke": _RED, "stroke-width": "2", "fill": "none"},
+    "kp-here": {"fill": "none", "stroke": _INK, "stroke-width": "1.4"},
+}
+
+
+def rasterized(svg: str) -> tuple[bytes, tuple[int, int]]:
+    """Return an ``<svg>`` of ours as PNG, and the width and height in pixels that it is to show in.
+
+    Raises:
+        xml.etree.ElementTree.ParseError: the text is no XML.
+    """
+    from PIL import Image, ImageDraw  # keeps `import kernellab` light
+
+    root = ElementTree.fromstring(svg)
+    left, top, width, height = _view_box(root)
+    scale = min(SCALE, WIDEST_PX / max(width, 1.0))
+    image = Image.new("RGB", (max(1, round(width * scale)), max(1, round(height * scale))), _PAPER)
+    painter = _Painter(ImageDraw.Draw(image), scale, (left, top))
+    painter.paint(root, {"fill": _INK, "stroke-width": "1"}, 1.0)
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([tone for color in _with_tints(painter.colors) for tone in color])
+    buffer = io.BytesIO()
+    image.quantize(palette=palette, dither=Image.Dither.NONE).save(buffer, "png")
+    return buffer.getvalue(), (math.ceil(width), math.ceil(height))
+
+
+def _with_tints(colors: Collection[Color]) -> list[Color]:
+    """Return the colours of the image: those that were painted, paper, and what the edges of letters blend of ink."""
+    tints = [_blended(_tones(_INK), share) for share in (0.25, 0.5, 0.75)]
+    return list(dict.fromkeys([_PAPER, *sorted(colors), *tints]))[:_COLORS]
+
+
+def _view_box(root: ElementTree.Element) -> tuple[float, float, float, float]:
+    given = root.get("viewBox")
+    if given is None:
+        return 0.0, 0.0, float(root.get("width", 100)), float(root.get("height", 100))
+    left, top, width, height = map(float, given.split())
+    return left, top, width, height
+
+
+class _Painter:
+    """Paints the elements of a picture one after the other."""
+
+    def __init__(self, canvas: Any, scale: float, origin: Point) -> None:
+        self._canvas, self._scale, self._origin = canvas, scale, origin
+        self.colors: set[Color] = set()
+
+    def paint(self, element: ElementTree.Element, look: Mapping[str, str], opacity: float) -> None:
+        """Paint an element and what it holds, as ``look`` and ``opacity`` say that its surroundings look."""
+        tag = element.tag.rpartition("}")[2]
+        mine = {**look, **_own_look(element)}
+        opacity *= float(element.get("opacity", 1))
+        if tag in ("g", "svg"):
+            for child in element:
+                self.paint(child, mine, opacity)
+        elif tag == "text":
+            self._text(element, mine, opacity)
+        else:
+            for points, is_closed in _outlines(tag, element):
+                self._shape([self._place(point) for point in points], mine, opacity, is_closed=is_closed)
+
+    def _place(self, point: Point) -> Point:
+        return (point[0] - self._origin[0]) * self._scale, (point[1] - self._origin[1]) * self._scale
+
+    def _shape(self, points: list[Point], look: Mapping[str, str], opacity: float, *, is_closed: bool) -> None:
+        inside = self._color(look, "fill", opacity)
+        if inside is not None and len(points) > 2:
+            self._canvas.polygon(points, fill=inside)
+        line = self._color(look, "stroke", opacity)
+        if line is not None and len(points) > 1:
+            width = max(1, round(float(look["stroke-width"]) * self._scale))
+            whole = [*points, points[0]] if is_closed else points
+            dashes = [float(each) * self._scale for each in look.get("stroke-dasharray", "").split()]
+            for part in _dashed(whole, dashes) if dashes else (whole,):
+                self._canvas.line(part, fill=line, width=width, joint="curve")
+
+    def _color(self, look: Mapping[str, str], part: str, opacity: float) -> Color | None:
+        """Return the colour of a part, "fill" or "stroke"; None for none."""
+        name = look.get(part, "none")
+        if name == "none":
+            return None
+        color = _blended(_tones(name), opacity * float(look.get(f"{part}-opacity", 1)))
+        self.colors.add(color)
+        return color
+
+    def _text(self, element: ElementTree.Element, look: Mapping[str, str], opacity: float) -> None:
+        color = self._color(look, "fill", opacity)
+        words = "".join([element.text or "", *(child.tail or "" for child in element)])
+        if color is None or look.get("visibility") == "hidden":
+            return
+        font = _font(round(float(look.get("font-size", 11)) * self._scale), is_bold=look.get("font-weight") == "600")
+        anchor = {"middle": "ms", "end": "rs"}.get(look.get("text-anchor", ""), "ls")
+        place = self._place((float(element.get("x", 0)), float(element.get("y", 0))))
+        self._canvas.text(place, words, fill=color, font=font, anchor=anchor)
+
+
+@lru_cache(maxsize=32)
+def _font(size_px: int, *, is_bold: bool) -> Any:
+    from PIL import ImageFont
+
+    found = find_spec("matplotlib")
+    folder = Path(found.origin).parent if found is not None and found.origin else Path()
+    try:
+        return ImageFont.truetype(str(folder / "mpl-data/fonts/ttf" / _FONTS[is_bold]), max(1, size_px))
+    except OSError:
+        return ImageFont.load_default(max(1, size_px))
+
+
+def _own_look(element: ElementTree.Element) -> dict[str, str]:
+    own: dict[str, str] = {}
+    for name in element.get("class", "").split():
+        own |= _CLASSES.get(name, {})
+    return own | {name: element.attrib[name] for name in _INHERITED if name in element.attrib}
+
+
+def _tones(name: str) -> Color:
+    digits = (_INK if name == "currentColor" else name).lstrip("#")
+    if len(digits) == 3:
+        digits = "".join(2 * digit for digit in digits)
+    return tuple(int(digits[at : at + 2], 16) for at in (0, 2, 4))
+
+
+def _blended(color: Color, share: float) -> Color:
+    """Return a translucent colour as it shows on the paper."""
+    return tuple(round(paper + (tone - paper) * share) for tone, paper in zip(color, _PAPER, strict=True))
+
+
+def _outlines(tag: str, element: ElementTree.Element) -> Iterator[tuple[list[Point], bool]]:
+    """Yield the lines of an element, with whether each returns to its beginning; none for what is not painted."""
+
+    def number(name: str) -> float:
+        return float(element.get(name, 0))
+
+    if tag == "path":
+        yield from _path(element.get("d", ""))
+    elif tag == "rect":
+        x, y, right, bottom = number("x"), number("y"), number("x") + number("width"), number("y") + number("height")
+        yield [(x, y), (right, y), (right, bottom), (x, bottom)], True
+    elif tag == "circle":
+        turns = (math.tau * step / 32 for step in range(32))
+        yield (
+            [(number("cx") + number("r") * math.cos(t), number("cy") + number("r") * math.sin(t)) for t in turns],
+            True,
+        )
+    elif tag == "line":
+        yield [(number("x1"), number("y1")), (number("x2"), number("y2"))], False
+    elif tag == "polyline":
+        pairs = (pair.split(",") for pair in element.get("points", "").split())
+        yield [(float(x), float(y)) for x, y in pairs], False
+
+
+_STEP = re.compile(r"([A-Za-z])([^A-Za-z]*)")
+_NUMBER = re.compile(r"-?\d*\.?\d+(?:e-?\d+)?")
+_TAKES = {"M": 2, "L": 2, "H": 1, "V": 1, "C": 6, "A": 7, "Z": 0}
+
+
+def _path(text: str) -> Iterator[tuple[list[Point], bool]]:
+    """Yield the lines of a path (https://www.w3.org/TR/SVG2/paths.html); arcs are quarters of circles."""
+    points: list[Point] = []
+    for letter, words in _STEP.findall(text):
+        kind, numbers = letter.upper(), [float(word) for word in _NUMBER.findall(words)]
+        if kind == "Z":
+            yield points, True
+            points = []
+            continue
+        size = _TAKES[kind]
+        for at in range(0, len(numbers), size):
+            if kind == "M" and at == 0:
+                if points:
+                    yield points, False
+                points = [_moved(points[-1] if letter == "m" and points else (0.0, 0.0), numbers[:2])]
+            else:
+                points += _drawn(points[-1], kind, numbers[at : at + size], is_relative=letter.islower())
+    if points:
+        yield points, False
+
+
+def _moved(start: Point, by: list[float]) -> Point:
+    return start[0] + by[0], start[1] + by[1]
+
+
+def _drawn(here: Point, kind: str, numbers: list[float], *, is_relative: bool) -> list[Point]:
+    """Return where one step of a path leads, by the corners of its line."""
+    zero = here if is_relative else (0.0, 0.0)
+    if kind == "H":
+        return [(zero[0] + numbers[0], here[1])]
+    if kind == "V":
+        return [(here[0], zero[1] + numbers[0])]
+    end = _moved(zero, numbers[-2:])
+    if kind == "C":
+        return _curve(here, _moved(zero, numbers[:2]), _moved(zero, numbers[2:4]), end)
+    if kind == "A":
+        # A quarter of a circle that turns right ends beside its centre or below it.
+        across, down = end[0] - here[0], end[1] - here[1]
+        corner = (end[0], here[1]) if across * down > 0 else (here[0], end[1])
+        return _curve(here, _between(here, corner), _between(end, corner), end)
+    return [end]
+
+
+def _between(start: Point, corner: Point) -> Point:
+    return start[0] + 0.5523 * (corner[0] - start[0]), start[1] + 0.5523 * (corner[1] - start[1])
+
+
+def _curve(a: Point, b: Point, c: Point, d: Point) -> list[Point]:
+    found = []
+    for step in range(1, _CURVE_STEPS + 1):
+        t = step / _CURVE_STEPS
+        shares = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3
+        x, y = (sum(s * p[axis] for s, p in zip(shares, (a, b, c, d), strict=True)) for axis in (0, 1))
+        found.append((x, y))
+    return found
+
+
+def _dashed(points: list[Point], dashes: list[float]) -> Iterator[list[Point]]:
+    """Yield the dashes of a line; ``dashes`` are the lengths of a dash and of the gap after it."""
+    at, left, is_on = points[0], dashes[0], True
+    part = [at]
+    for target in points[1:]:
+        while (away := math.dist(at, target)) > left > 0:
+            at = (at[0] + (target[0] - at[0]) * left / away, at[1] + (target[1] - at[1]) * left / away)
+            if is_on:
+                yield [*part, at]
+            is_on = not is_on
+            part, left = [at], dashes[0 if is_on else -1]
+        part.append(target)
+        at, left = target, left - away
+    if is_on and len(part) > 1:
+        yield part
