@@ -1,8 +1,8 @@
 """Dispatches as JSON: one file with all devices and versions of Triton, or a folder as vLLM keeps its configs.
 
 The file is an object with ``schema`` 1, ``kernel``, ``sizes`` (their names in order) and ``devices``: by model of
-device, then by version of Triton, an object with ``driver``, ``target``, ``multiprocessors``, ``created`` (seconds
-since 1970), ``rule``, and ``sizes``. That has, by sizes as ``M=64,N=64``, the ``config`` that is chosen, its
+device, then by version of Triton, an object with ``driver``, ``target``, ``created`` (seconds since
+1970), ``rule``, and ``sizes``. That has, by sizes as ``M=64,N=64``, the ``config`` that is chosen, its
 ``time_ms`` and ``shared_bytes``, the ``best_ms`` of all configs and the ``regret``, each null where it is not known.
 ``rule`` is what `Rule.as_json` gives; it decides what is chosen for other sizes.
 
@@ -74,7 +74,6 @@ def _entry(dispatch: Dispatch) -> dict[str, Any]:
     return {
         "driver": facts.get("driver"),
         "target": facts.get("target"),
-        "multiprocessors": facts.get("multiprocessors"),
         "created": facts.get("created") or time.time(),
         "sizes": dict(_sizes(dispatch)),
         "rule": dispatch.rule.as_json,
@@ -136,8 +135,7 @@ def _dispatch(kernel: str, names: tuple[str, ...], device: str, triton: str, ent
         row = Row(config, Status.OK, time_ms=found["time_ms"], shared_bytes=found["shared_bytes"])
         cases.append(MeasuredCase(number, sizes, (row,)))
         regrets.append(Regret(sizes, config, None, found["time_ms"], found["best_ms"], found["regret"], None))
-    own = ("driver", "target", "multiprocessors", "created")
-    facts = {"device": device, "triton": triton, **{name: entry[name] for name in own}}
+    facts = {"device": device, "triton": triton, **{name: entry[name] for name in ("driver", "target", "created")}}
     originals = tuple(config.to_triton() for config in rule.configs)
     return Dispatch(kernel, rule, tuple(cases), tuple(regrets), originals, provenance=facts)
 

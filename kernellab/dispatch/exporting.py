@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Literal, get_args
 
 from kernellab.dispatch.cases import MeasuredCase
 from kernellab.dispatch.config_files import read_table, require_alike, table_files, write_table
 from kernellab.dispatch.result import Dispatch
-from kernellab.errors import UsageError, choice_message
+from kernellab.errors import SourceError, UsageError, choice_message
 from kernellab.export.chooser import Chooser, Decision
 from kernellab.export.module import dispatch_text
 from kernellab.export.torch_op import torch_op_text
@@ -24,7 +27,7 @@ from kernellab.measure.outcomes import Status
 from kernellab.registry import RecordedVersion, Registry, launch_of, result_of
 from kernellab.registry.listing import key_of
 from kernellab.registry.recorded_launches import size_formulas
-from kernellab.source import Heuristics, is_plain
+from kernellab.source import Heuristics, is_plain, lambda_definition
 from kernellab.store import Argument, RecordedLaunch, Version
 from kernellab.store.content import is_reference
 
@@ -145,7 +148,7 @@ def _decision(dispatch: Dispatch) -> Decision:
     return Decision(
         device=str(facts.get("device") or "no GPU"),
         target=str(facts.get("target") or ""),
-        multiprocessors=int(facts.get("multiprocessors") or 1),
+        multiprocessors=dispatch.rule.multiprocessors,
         configs=configs,
         shared_bytes=tuple(needs.get(config) for config in dispatch.rule.configs),
         source=dispatch.rule.source,
@@ -195,10 +198,18 @@ def _samples(kernels: Registry, runtime: Runtime, dispatch: Dispatch) -> tuple[l
             grid=launch.grid,
             given_grid=dispatch.grid,
         )
-        text = dispatch.check if isinstance(dispatch.check, str) else ""
-        check = text if is_reference(text, launch.arguments.keys()) else ""
+        check = _reference_text(dispatch.check, launch.arguments.keys())
         samples.append((case, launch_of(kernels, record, check)))
     return samples, compiled
+
+
+def _reference_text(check: Any, names: Collection[str]) -> str:
+    """Return what outputs were compared with, as an expression over parameters; "" where it is no such."""
+    text = check if isinstance(check, str) else ""
+    if isinstance(check, FunctionType) and check.__name__ == "<lambda>":
+        with contextlib.suppress(SourceError):
+            text = ast.unparse(lambda_definition(check)[2].body)
+    return text if text and is_reference(text, names) else ""
 
 
 def _sampled(cases: Sequence[MeasuredCase], names: Sequence[str]) -> list[MeasuredCase]:
@@ -210,7 +221,7 @@ def _sampled(cases: Sequence[MeasuredCase], names: Sequence[str]) -> list[Measur
     good = [case for case in cases if any(row.status is Status.OK for row in case.rows)]
     good.sort(key=lambda case: prod(case.sizes.values()))
     if not good:
-        raise UsageError("No case of the dispatch has a config that works; there is nothing to export.")
+        raise UsageError("No case of the dispatch was timed with a config that works: there is no decision to export.")
     found = [good[0]]
     for name in names:
         found += [case for case in good if case.sizes[name] != good[0].sizes[name]][:1]

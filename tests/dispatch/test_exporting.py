@@ -20,6 +20,7 @@ from kernellab.dispatch import Dispatch
 from kernellab.dispatch.config_files import read_table
 from kernellab.dispatch.exporting import exported_by
 from kernellab.errors import UsageError
+from kernellab.measure.outcomes import Status
 from tests import samples
 from tests.dispatch.tuned import LARGE, SMALL, dispatch_of, scale_rows
 from tests.export.exporting import run_files
@@ -104,8 +105,27 @@ def test_a_wrong_kernel_fails_its_own_check(lab: kernellab.Lab, tmp_path: Path) 
 def test_a_reference_over_parameters_is_what_the_module_checks_with(lab: kernellab.Lab, tmp_path: Path) -> None:
     lab.export(of_add(check="x_ptr + y_ptr"), tmp_path / "add.py")
     assert "return x_ptr + y_ptr" in (tmp_path / "add.py").read_text()
+    lab.export(of_add(check=lambda x_ptr, y_ptr: y_ptr + x_ptr), tmp_path / "add.py")
+    assert "return y_ptr + x_ptr" in (tmp_path / "add.py").read_text()
     lab.export(of_add(check="x + y"), tmp_path / "add.py")
     assert "gives what it gave" in (tmp_path / "add.py").read_text()
+
+
+def test_what_tuning_over_sizes_returns_is_exported(lab: kernellab.Lab, tmp_path: Path) -> None:
+    def inputs(n: int) -> dict[str, Any]:
+        return added({"n": n})
+
+    configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
+    grid = lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)  # noqa: E731
+    found = lab.tune_over(samples.add_kernel, grid, over={"n": [300, 1000]}, inputs=inputs, configs=configs)
+    with pytest.raises(UsageError, match="was timed"):  # there is no GPU
+        found.export(tmp_path / "add.py")
+    timed = tuple(
+        replace(case, rows=tuple(replace(row, status=Status.OK, time_ms=1.0) for row in case.rows))
+        for case in found.cases
+    )
+    replace(found, cases=timed).export(tmp_path / "add.py")
+    assert "config_for((n,), x_ptr.device, meta)" in (tmp_path / "add.py").read_text()
 
 
 OPERATOR = """\

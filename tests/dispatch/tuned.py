@@ -37,8 +37,7 @@ def rule(names: Sequence[str], known: Mapping[tuple[int, ...], int]) -> Rule:
         Cost(each, (Extent(names[0]),), 4, (weight, weight / 100)) for each, weight in ((SMALL, 1.0), (LARGE, 2.0))
     )
     terms = (Term("launch"), Term("wave", (names[-1],)))
-    more: Any = {"multiprocessors": 132} if "multiprocessors" in Rule.__slots__ else {}
-    return Rule(tuple(names), terms, costs, known=known, **more)
+    return Rule(tuple(names), terms, costs, 132, known)
 
 
 def dispatch_of(
@@ -62,7 +61,7 @@ def dispatch_of(
         cases.append(MeasuredCase(number, sizes, (row,)))
         regrets.append(Regret(sizes, chosen, chosen, 0.5, 0.5, 1.0, None))
     name = function if isinstance(function, str) else jit_function(function).__name__
-    facts = {"device": device, "target": target, "triton": triton, "driver": "550.1", "multiprocessors": 132}
+    facts = {"device": device, "target": target, "triton": triton, "driver": "550.1"}
     originals = tuple(each.to_triton() for each in made.configs)
     own = None if isinstance(function, str) else function
     given = {"function": own, "grid": grid, "arguments": arguments, "provenance": facts, **more}
