@@ -215,7 +215,7 @@ def without_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     ("changed", "message"),
     [
         ({"arguments": None}, "it was read from a file"),
-        ({"cases": ()}, "No case of the dispatch has a config that works"),
+        ({"cases": ()}, "No case of the dispatch was timed with a config that works"),
         ({"originals": (triton.Config({"BLOCK": 64}, pre_hook=print),) * 2}, "a pre_hook"),
         ({"originals": (triton.Config({"BLOCK": triton.Config}),) * 2}, "which has no literal"),
     ],
