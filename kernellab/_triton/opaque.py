@@ -32,10 +32,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class DescriptorPlace:
-    """A tensor descriptor over a tensor among the arguments of the operator; its sizes are that tensor's."""
+    """A tensor descriptor over a tensor among the arguments of the operator."""
 
     base: Place
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
     block_shape: tuple[int, ...]
+    padding: str
 
 
 @dataclass(slots=True)
@@ -56,7 +59,9 @@ class _Arguments:
             members = [self.placed(name, member) for member in value]
             return type(value)(*members) if hasattr(value, "_fields") else type(value)(members)
         if hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), torch.Tensor):
-            return DescriptorPlace(self.placed(name, value.base), tuple(value.block_shape))
+            shape, strides = (tuple(self.placed(name, size) for size in part) for part in (value.shape, value.strides))
+            padding = getattr(value, "padding", "zero")
+            return DescriptorPlace(self.placed(name, value.base), shape, strides, tuple(value.block_shape), padding)
         if isinstance(value, torch.Tensor):
             is_changed = self.mutated is None or name in self.mutated or any(value is t for t in self.changed)
             return self._added("changed" if is_changed else "read", value)
@@ -172,7 +177,9 @@ def _value(part: Any, given: Mapping[str, Sequence[Any]]) -> Any:
     if isinstance(part, DescriptorPlace):
         from triton.tools.tensor_descriptor import TensorDescriptor
 
-        return TensorDescriptor.from_tensor(_value(part.base, given), list(part.block_shape))
+        shape, strides = ([int(_value(size, given)) for size in sizes] for sizes in (part.shape, part.strides))
+        options = {} if part.padding == "zero" else {"padding": part.padding}
+        return TensorDescriptor(_value(part.base, given), shape, strides, list(part.block_shape), **options)
     if isinstance(part, tuple | list):
         members = [_value(member, given) for member in part]
         return type(part)(*members) if hasattr(part, "_fields") else type(part)(members)

@@ -15,7 +15,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from triton.runtime.autotuner import Autotuner, Config, Heuristics, autotune
 
@@ -23,6 +23,7 @@ from kernellab._triton.objects import jit_function
 from kernellab._triton.opaque import grid_among, launch_opaquely, needs_opaque
 from kernellab.errors import LaunchError
 
+_Marked = TypeVar("_Marked", bound=Callable[..., Any])
 _NOT_BY_KEYWORD = "num_ctas"  # torch's operator takes this from a config alone
 
 
@@ -102,9 +103,9 @@ def side_table_number(kernel: Any) -> Callable[[], int]:
     return while_tracing(number)
 
 
-def while_tracing(function: Any) -> Any:
+def while_tracing(function: _Marked) -> _Marked:
     """Mark a function as one that dynamo calls while it traces, as `torch.compiler.assume_constant_result` does."""
-    function._dynamo_marked_constant = True
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
 
@@ -116,6 +117,31 @@ def _number_of_constant(value: Any) -> int:
     return int(kernel_side_table.add_constant_args({"value": value}))
 
 
+class DescriptorParts(NamedTuple):
+    """A tensor descriptor as a graph of dynamo can hold it where dynamo knows none: without a GPU that has them."""
+
+    base: Any
+    shape: Any
+    strides: Any
+    block_shape: Any
+    padding: str
+
+    def built(self) -> Any:
+        """Return the descriptor."""
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        options = {} if self.padding == "zero" else {"padding": self.padding}
+        return TensorDescriptor(self.base, list(self.shape), list(self.strides), list(self.block_shape), **options)
+
+
+@while_tracing
+def knows_descriptors() -> bool:
+    """Tell whether dynamo knows tensor descriptors here."""
+    from torch.utils._triton import has_triton_tensor_descriptor_host_tma
+
+    return bool(has_triton_tensor_descriptor_host_tma())
+
+
 def _launch_in_graph(number: int, grids: list[Any], arguments: dict[str, Any], constants: dict[str, int]) -> None:
     """Launch a kernel of torch's side table: a node of dynamo's graph, which torch traces through later on.
 
@@ -125,7 +151,8 @@ def _launch_in_graph(number: int, grids: list[Any], arguments: dict[str, Any], c
 
     kernel: Any = kernel_side_table.get_kernel(number)
     held = {name: kernel_side_table.get_constant_args(index)["value"] for name, index in constants.items()}
-    kernel[grid_among(kernel, grids)](**arguments, **held)
+    given = {n: value.built() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()}
+    kernel[grid_among(kernel, grids)](**given, **held)
 
 
 def _plain(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

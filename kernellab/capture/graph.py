@@ -35,6 +35,7 @@ from kernellab.capture.tape import (
 )
 from kernellab.capture.tracing import (
     LaunchGrid,
+    descriptor_in_dynamo,
     is_cloned,
     launch_functional_in_dynamo,
     launch_in_dynamo,
@@ -324,6 +325,9 @@ def descriptor(
 
     options = {} if padding == "zero" else {"padding": padding}
     return TensorDescriptor(base, list(shape), list(strides), list(block_shape), **options)
+
+
+descriptor._torchdynamo_inline = descriptor_in_dynamo  # type: ignore[attr-defined]
 
 
 def _moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:

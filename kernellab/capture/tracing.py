@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
-from kernellab._triton.tracing import is_traced, while_tracing
+from kernellab._triton.tracing import DescriptorParts, is_traced, knows_descriptors, while_tracing
 from kernellab.capture.tuned_launch import grid_for
+from kernellab.errors import UsageError
 
 LaunchGrid = tuple[int, int, int] | tuple[tuple[int, tuple[int, int, int]], ...]
 
@@ -42,6 +43,19 @@ def launch_functional_in_dynamo(
 ) -> Any:
     """Stand for `kernellab.capture.graph.launch_functional`."""
     return _functional_in_graph(table.side_table_number(), kernel_id, constants_id, grid, arguments, changed)
+
+
+def descriptor_in_dynamo(
+    base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], block_shape: Sequence[int], padding: str
+) -> Any:
+    """Stand for `kernellab.capture.graph.descriptor`; dynamo knows those of a whole tensor."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    if knows_descriptors():
+        if tuple(base.shape) != tuple(shape) or tuple(base.stride()) != tuple(strides) or padding != "zero":
+            raise UsageError("torch.compile takes descriptors of whole tensors, padded with zeros, alone.")
+        return TensorDescriptor.from_tensor(base, list(block_shape))
+    return DescriptorParts(base, list(shape), list(strides), list(block_shape), padding)
 
 
 def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -102,4 +116,5 @@ def _functional_in_graph(
     from kernellab.capture.graph import launch_functional
 
     table = kernel_side_table.get_constant_args(number)["table"]()
-    return launch_functional(table, kernel_id, constants_id, grid, arguments, changed)
+    given = {n: value.built() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()}
+    return launch_functional(table, kernel_id, constants_id, grid, given, changed)

@@ -15,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import kernellab
 from tests import samples
+from tests.capture.test_descriptors import recorded
 
 # torch warns of its own code where it copies an exported program, and where Inductor is imported.
 pytestmark = [
@@ -211,6 +212,17 @@ def test_a_program_leaves_the_config_of_an_autotuned_kernel_open_where_it_is_tra
         assert found["grid"] == "[(1, 1, 1), (1, 1, 1)]", "one for each config"
         same_as(graph, module)
         same_as(graph, recompiled(graph))
+
+
+def test_descriptors_of_a_program_are_traced(lab: kernellab.Lab) -> None:
+    program = recorded(lab, in_place=True)
+    x = torch.rand(32, 16)
+    for each in (program, program.functionalise()):
+        module = make_fx(each.graph, tracing_mode="fake")(x)
+        assert [node.target for node in module.graph.nodes].count(torch.ops.kernellab.launch.default) == 2
+        torch.testing.assert_close(module(x.clone())[program.outputs[-1]], 4 * x)
+        for backend in ("eager", "aot_eager"):
+            torch.testing.assert_close(recompiled(each.graph, backend)(x.clone())[program.outputs[-1]], 4 * x)
 
 
 @pytest.mark.gpu
