@@ -55,13 +55,16 @@ class Allocation:
 class MemoryPlan:
     """The allocations of a program of ``steps`` steps, in the order in which they are made.
 
-    ``unplanned_bytes`` is what its buffers take when all live until the end.
+    ``unplanned_bytes`` is what its buffers take when all live until the end. ``offsets`` say where allocations, by
+    their first buffers, lie in a workspace of the caller, which has ``workspace_bytes``.
     """
 
     steps: int
     buffers: tuple[Buffer, ...]
     allocations: tuple[Allocation, ...]
     unplanned_bytes: int
+    offsets: tuple[tuple[str, int], ...] = ()
+    workspace_bytes: int = 0
 
     @property
     def peak_bytes(self) -> int:

@@ -176,18 +176,33 @@ class Program(Shown):
             return {n: moved_to(t, layout.device) for (n, t), layout in zip(made.items(), layouts, strict=True)}
         return made
 
-    def export(self, path: str | Path, *, name: str = "program", donated: Collection[str] = ()) -> Exported:
+    def export(
+        self,
+        path: str | Path,
+        *,
+        name: str = "program",
+        donated: Collection[str] = (),
+        workspace: bool = False,
+    ) -> Exported:
         """Write the program as a Python module that needs torch and Triton, and nothing of kernellab.
 
         ``donated`` names inputs whose contents the caller needs no more: the module may write to them, and what it
-        returns may lie there.
+        returns may lie there. With ``workspace``, its ``run`` takes the memory for what lives during the run alone,
+        of ``WORKSPACE_BYTES``, and allocates its outputs only.
 
         Raises:
             UsageError: something in it cannot be written down, or the file cannot be written.
         """
+        from kernellab.capture.given_memory import with_workspace
+        from kernellab.capture.statements import main_device
         from kernellab.capture.writing import write
 
-        return write(self.tape, self.planned(donated), lambda: self.run(**self.make_inputs()), Path(path), name)
+        plan = self.planned(donated)
+        if workspace:
+            if self.tape.sizes is not None:
+                raise UsageError("The size of a workspace has to be known; capture the program without dynamic=True.")
+            plan = with_workspace(plan, main_device(self.tape))
+        return write(self.tape, plan, lambda: self.run(**self.make_inputs()), Path(path), name)
 
     def complete(self, tape: Tape, functions: dict[int, Any]) -> None:
         """Take what the block recorded, at its end; ``functions`` are the kernels by their ids in the side table."""

@@ -76,7 +76,9 @@ class _Writer:
         self.sizes = Measurements(tape)
         self.names = names
         self.buffers = {buffer.name: buffer for buffer in plan.buffers}
-        order = [a for a in plan.allocations if any(not self.buffers[name].takes for name in a.buffers[1:])]
+        self.offsets = dict(plan.offsets)
+        several = (a for a in plan.allocations if any(not self.buffers[name].takes for name in a.buffers[1:]))
+        order = list(dict.fromkeys([*several, *(a for a in plan.allocations if a.buffers[0] in self.offsets)]))
         self.shared = {name: a for a in order for name in a.buffers}
         taken = {value.name for value in tape.values}
         self.memory = {
@@ -133,7 +135,11 @@ class _Writer:
         memory = self.memory[id(allocation)]
         if name == allocation.buffers[0] and not allocation.given:
             count = allocation.size_bytes // layout.itemsize
-            yield f"{memory} = torch.empty({count}, dtype=torch.{layout.dtype}, device={self._device(layout.device)})"
+            kind, device = f"torch.{layout.dtype}", self._device(layout.device)
+            if name in self.offsets:
+                yield f"{memory} = room(workspace, {self.offsets[name]}, {count}, {kind}, {device})"
+            else:
+                yield f"{memory} = torch.empty({count}, dtype={kind}, device={device})"
         yield f"{name} = {memory}.as_strided({layout.shape}, {layout.stride})"
         yield from self._filled(step, name)
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kernellab.capture.given_memory import ROOM
 from kernellab.capture.graph import addressed, layout_copy, window
 from kernellab.capture.naming import TAKEN
 from kernellab.capture.plan import MemoryPlan
@@ -76,6 +77,7 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     sections += [
         *([_PLACED] if len(tape.gpus) > 1 else []),
         MARK,
+        *([ROOM.replace("SIZE", str(plan.workspace_bytes), 1)] if plan.workspace_bytes else []),
         _run(tape, plan, body),
         *_inputs(tape),
         BENCHMARK,
@@ -157,11 +159,16 @@ def _run(tape: Tape, plan: MemoryPlan, body: list[str]) -> str:
     doc += f" It changes {', '.join(changed)}." if changed else ""
     spent = [name for name in plan.overwritten if name in names and name not in changed]
     doc += f" What {', '.join(spent)} hold is lost." if spent else ""
+    if plan.workspace_bytes:
+        given = ", ".join([*names, "*", "workspace=None"])
+        doc += " A workspace is a torch.uint8 tensor of WORKSPACE_BYTES, for what lives during the run alone."
     lines = [f"def run({given}):", f'    """{doc}"""']
     if names:
         lines.append(f"    require({', '.join(f'{name}={name}' for name in names)})")
     if any("device" in line for line in body) or tape.constants:
         lines.append(f"    device = {_device_expression(tape)}")
+    if plan.workspace_bytes:
+        lines += ["    if workspace is not None:", "        require_workspace(workspace, device)"]
     lines += [f"    {tape.values[i].name} = {_constant(tensor)}" for i, tensor in tape.constants]
     lines += [f"    {line}" for line in body]
     pairs = zip(tape.output_names, tape.outputs, strict=True)
