@@ -11,13 +11,12 @@ benchmarks/results/tune_machines.txt.
 from __future__ import annotations
 
 import argparse
-import itertools
 import logging
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +29,9 @@ import triton
 import triton.language as tl
 
 import kernellab
-from benchmarks.tune_products import matmul
+from benchmarks.tune_over import KERNEL, grid
+from benchmarks.tune_over import inputs as inputs_on_gpu
+from benchmarks.tune_over_table import table
 from kernellab.dispatch.cases import CaseRequest, MeasuredCase
 from kernellab.dispatch.cluster_cases import cluster_cases
 from kernellab.tune.autotune import environment_of
@@ -39,8 +40,7 @@ from kernellab.tune.tuning import Environment, Options, tuned
 from kernellab.workspace import measuring_here
 
 RESULT = Path(__file__).parent / "results" / "tune_machines.txt"
-OVER = {"m": [16, 128, 512, 1024, 4096, 8192], "n": [512, 4096], "k": [1024, 4096]}
-SMALL = {"m": [16, 32], "n": [32, 64], "k": [32]}
+SMALL = [{"M": m, "N": n, "K": 32} for m in (16, 32) for n in (32, 64)]
 ASKED = 1.8
 HOST = "127.0.0.1"
 ROUNDS = 2
@@ -51,16 +51,10 @@ def touch(out_ptr, BLOCK: tl.constexpr):
     tl.store(out_ptr + tl.arange(0, BLOCK), 1.0)
 
 
-def inputs(m: int, n: int, k: int) -> dict[str, Any]:
-    """Return the arguments of a product on the GPU of this process."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    a, b = (torch.randn(shape, device=device).half() for shape in ((m, k), (k, n)))
-    return {"a_ptr": a, "b_ptr": b, "c_ptr": torch.zeros(m, n, device=device).half(), "m": m, "n": n, "k": k}
-
-
-def grid(meta: dict[str, Any]) -> tuple[int, ...]:
-    """Return a program per tile."""
-    return (triton.cdiv(meta["m"], meta["BM"]) * triton.cdiv(meta["n"], meta["BN"]),)
+def inputs_on_cpu(M: int, N: int, K: int) -> dict[str, Any]:
+    """Return the arguments of a small product; the kernel reads whole blocks along k."""
+    left, right = torch.zeros((M + 64) * K), torch.zeros((K + 64) * N)
+    return {"a_ptr": left.half(), "b_ptr": right.half(), "c_ptr": torch.zeros(M, N).half(), "m": M, "n": N, "k": K}
 
 
 @dataclass
@@ -70,6 +64,7 @@ class Exhaustive:
     environment: Environment
     kernel: Any
     configs: Sequence[triton.Config]
+    inputs: Callable[..., dict[str, Any]]
     requests: list[CaseRequest] = field(default_factory=list)
     lanes: int = 1
 
@@ -78,7 +73,7 @@ class Exhaustive:
 
     def take(self) -> MeasuredCase:
         request, begin = self.requests.pop(), time.perf_counter()
-        tuning = tuned(self.environment, self.kernel, grid, (), inputs(**request.sizes), Options(self.configs))
+        tuning = tuned(self.environment, self.kernel, grid, (), self.inputs(**request.sizes), Options(self.configs))
         seconds, facts = time.perf_counter() - begin, tuning.provenance
         return MeasuredCase(
             request.number, request.sizes, tuning.rows, key=facts["key"], provenance=facts, seconds=seconds
@@ -103,11 +98,12 @@ def main(arguments: list[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One tuning over all shapes: seconds, the rows that were timed, and cases that failed."""
+    """One tuning over all shapes: seconds, those that workers measured, rows that were timed, cases that failed."""
 
     label: str
     workers: int
     seconds: float
+    busy_s: float
     rows: int
     failures: tuple[str, ...]
     notes: tuple[str, ...]
@@ -133,28 +129,35 @@ def one_run(given: argparse.Namespace, label: str, count: int, client: Any) -> R
         begin = time.perf_counter()
         cases, notes = run(lab, client, cpu=given.cpu)
         seconds = time.perf_counter() - begin
-    rows = sum(len(case.times_ms) for case in cases)
-    return Run(label, count, seconds, rows, tuple(case.failure for case in cases if case.failure), tuple(notes))
+    rows, busy_s = sum(len(case.times_ms) for case in cases), sum(case.seconds for case in cases)
+    failures = tuple(case.failure for case in cases if case.failure)
+    return Run(label, count, seconds, busy_s, rows, failures, tuple(notes))
 
 
 def over_all(lab: kernellab.Lab, client: Any, *, cpu: bool) -> tuple[Sequence[MeasuredCase], Sequence[str]]:
     """Tune by `Lab.tune_over`."""
-    dispatch = lab.tune_over(matmul.fn, grid, over=OVER, inputs=inputs, configs=matmul.configs, executor=client)
+    configs = [config.to_triton() for config in table().configs]
+    dispatch = lab.tune_over(KERNEL, grid, over=shapes(), inputs=inputs_on_gpu, configs=configs, executor=client)
     return dispatch.cases, dispatch.notes
 
 
 def each_alone(lab: kernellab.Lab, client: Any, *, cpu: bool) -> tuple[Sequence[MeasuredCase], Sequence[str]]:
     """Measure every config at every shape; the largest shapes first."""
-    over, configs = (SMALL, matmul.configs[:2]) if cpu else (OVER, matmul.configs)
-    sizes = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
-    sizes.sort(key=lambda each: -each["m"] * each["n"] * each["k"])
-    environment, measurer = environment_of(lab.launches, lab.kernels), partial(Exhaustive, configs=configs)
-    cases = cluster_cases(environment, client, opening(cpu=cpu), lab.bind(matmul.fn), measurer)
+    configs = [config.to_triton() for config in table().configs[: 2 if cpu else None]]
+    sizes = sorted(shapes(cpu=cpu), key=lambda each: -each["M"] * each["N"] * each["K"])
+    measurer = partial(Exhaustive, configs=configs, inputs=inputs_on_cpu if cpu else inputs_on_gpu)
+    environment = environment_of(lab.launches, lab.kernels)
+    cases = cluster_cases(environment, client, opening(cpu=cpu), lab.bind(KERNEL), measurer)
     for number, each in enumerate(sizes):
         cases.submit(CaseRequest(number, each, ()))
     found = [cases.take() for _ in sizes]
     cases.close()
     return found, cases.notes
+
+
+def shapes(*, cpu: bool = False) -> list[dict[str, int]]:
+    """Return the 24 shapes, or few small ones."""
+    return SMALL if cpu else [dict(shape.sizes) for shape in table().group("train")]
 
 
 @contextmanager
@@ -203,13 +206,13 @@ def shown(runs: Iterator[Run], given: argparse.Namespace) -> Iterator[str]:
         print(text, flush=True)
         return text
 
-    shapes = SMALL if given.cpu else OVER
-    total = len(list(itertools.product(*shapes.values())))
-    yield line(f"{machine()}, {total} shapes, how: {'each' if given.cpu else given.how}")
+    yield line(f"{machine()}, {len(shapes(cpu=given.cpu))} shapes, how: {'each' if given.cpu else given.how}")
     warm: dict[int, list[float]] = {1: [], 2: []}
     notes: dict[str, None] = {}
     for run in runs:
-        yield line(f"{run.label}  workers: {run.workers}  {run.seconds:7.2f} s  {run.rows} rows")
+        share = run.busy_s / run.seconds / run.workers
+        text = f"{run.label}  workers: {run.workers}  {run.seconds:7.2f} s  {run.rows} rows  at work {share:.0%}"
+        yield line(text)
         yield from (line(f"  FAILED {failure}") for failure in run.failures)
         notes |= dict.fromkeys(run.notes)
         if run.label == "warm":

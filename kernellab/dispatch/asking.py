@@ -80,8 +80,8 @@ def tuned_over(
     originals = candidates_of(kernel, launches, Options(options.configs))
     more = {"timeout_s": options.timeout_s, "fresh": options.fresh, "check": options.check, "outputs": options.outputs}
     spec = CaseSpec(grid, given, options.inputs, list(originals.values()), **more)
-    table = Table(cases, list(originals), multiprocessors())
-    measurer = _measurer(environment, kernel, spec, options)
+    measurer, remarks = measurer_of(environment, kernel, spec, options)
+    table = Table(cases, list(originals), getattr(measurer, "multiprocessors", None) or multiprocessors())
     reporter = runtime.dispatch_reporter
     try:
         with (
@@ -92,7 +92,7 @@ def tuned_over(
             found = OverSizes(launches.name, table, plan, measurer, environment.clock, watch).run()
     except KeyboardInterrupt:
         raise Interrupted("The tuning over sizes was interrupted before anything was known.") from None
-    notes = found.notes if table.times_ms else (*found.notes, WITHOUT_GPU)
+    notes = (*found.notes, *remarks, *(() if table.times_ms else (WITHOUT_GPU,)))
     return replace(
         found,
         originals=tuple(originals[config] for config in found.rule.configs),
@@ -105,15 +105,18 @@ def tuned_over(
     )
 
 
-def _measurer(environment: Environment, kernel: Kernel, spec: CaseSpec, options: OverOptions) -> CaseMeasurer:
-    """Return who measures: processes of the executor that own a GPU, else this one."""
+def measurer_of(
+    environment: Environment, kernel: Kernel, spec: CaseSpec, options: OverOptions
+) -> tuple[CaseMeasurer, tuple[str, ...]]:
+    """Return who measures, with what is to be said of it: processes of the executor that own a GPU, else this one."""
     if options.executor is None or options.opened is None:
-        return LocalCases(environment, kernel, spec)
+        return LocalCases(environment, kernel, spec), ()
     from kernellab.dispatch.cluster_cases import cluster_cases  # most need none of it
 
+    make = partial(LocalCases, spec=spec)
     try:
-        return cluster_cases(environment, options.executor, options.opened, kernel, partial(LocalCases, spec=spec))
-    except WorkerError:
+        return cluster_cases(environment, options.executor, options.opened, kernel, make), ()
+    except WorkerError as exc:
         if environment.make_bench is None:
             raise
-        return LocalCases(environment, kernel, spec)
+        return LocalCases(environment, kernel, spec), (f"measured in this process: {exc.message}",)

@@ -66,6 +66,11 @@ class ClusterCases:
         return self.queue.lanes
 
     @property
+    def multiprocessors(self) -> int | None:
+        """How many each of the GPUs has."""
+        return self.owner.multiprocessors
+
+    @property
     def notes(self) -> list[str]:
         """What the user should know: who measures nothing, and who was lost."""
         return self.queue.notes

@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 
 import kernellab
+from kernellab.dispatch.asking import OverOptions, tuned_over
 from kernellab.tune.autotune import tune_and_launch
 from kernellab.tune.result import Tuning
 from kernellab.tune.tuning import Options
@@ -74,6 +75,26 @@ def test_a_worker_of_dask_tunes_and_another_one_takes_over_where_it_dies(
     assert any(f"lost {name} " in lost for name in before)
     assert by.removeprefix("measured by ") not in lost
     assert measured(lab, client, cpu_environment).from_cache
+
+
+def test_cases_of_a_dispatch_go_to_several_workers_with_functions_of_the_notebook(
+    lab: kernellab.Lab, client: Any
+) -> None:
+    def inputs(n: int) -> dict[str, Any]:
+        return {"x_ptr": torch.ones(n), "out_ptr": torch.zeros(n), "n": n}
+
+    configs = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})]
+    asked = OverOptions({"n": [100, 200, 300]}, inputs, configs, client, opened=cpu_environment)
+    dispatch = tuned_over(lab.launches, lab.kernels, lab.bind(twice), grid, (), {}, asked)
+    assert [dict(case.sizes) for case in dispatch.cases] == [{"n": 100}, {"n": 200}, {"n": 300}]
+    assert not any(case.failure for case in dispatch.cases)
+    assert all(case.times_ms for case in dispatch.cases)
+    assert dispatch.choose(n=250).kwargs["BLOCK"] in {64, 128}
+    rows = lab.kernels.store.history.measurements(lab.kernels.version("twice").id)
+    assert {row.measurement.key for row in rows} == {case.key for case in dispatch.cases}
+    assert {row.measurement.device for row in rows} == {MODEL}
+    again = tuned_over(lab.launches, lab.kernels, lab.bind(twice), grid, (), {}, asked)
+    assert sum(case.known for case in again.cases) >= len(again.cases)
 
 
 def test_workers_of_dask_without_a_gpu_compile(lab: kernellab.Lab, client: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,13 @@ import triton
 import triton.language as tl
 
 import kernellab
+from kernellab.dispatch.asking import OverOptions, measurer_of
 from kernellab.dispatch.cases import CaseRequest, Forecast, MeasuredCase
 from kernellab.dispatch.cluster_cases import ClusterCases, cluster_cases
+from kernellab.dispatch.measuring import CaseSpec, LocalCases
 from kernellab.errors import RunError, WorkerError
 from kernellab.measure.config import Config
+from kernellab.measure.launches import Launches
 from kernellab.measure.outcomes import Status
 from kernellab.measure.provenance import key_of
 from kernellab.tune.autotune import environment_of
@@ -126,6 +129,20 @@ def test_a_case_that_fails_comes_back_with_the_reason(lab: kernellab.Lab, thread
     found = asked(opened(lab, threads, too_large), 5, 6)
     assert not found[5].failure
     assert found[6].failure == "no memory for n=60"
+
+
+def test_a_lab_with_a_gpu_measures_itself_where_the_executor_has_none_and_says_so(
+    lab: kernellab.Lab, threads: ThreadPoolExecutor
+) -> None:
+    def bench(launches: Launches, timeout_s: float, device: int | None) -> Any:
+        raise AssertionError("nothing is measured here")
+
+    environment = replace(environment_of(lab.launches, lab.kernels), make_bench=bench)
+    options = OverOptions({"n": [1]}, None, executor=threads, opened=no_environment)
+    spec = CaseSpec((1,), {}, None, None)
+    measurer, remarks = measurer_of(environment, lab.bind(fill), spec, options)
+    assert isinstance(measurer, LocalCases)
+    assert remarks[0].startswith("measured in this process: No process of the executor owns a GPU")
 
 
 def test_an_executor_without_gpus_is_told_what_it_lacks(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
