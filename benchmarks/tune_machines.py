@@ -173,11 +173,12 @@ def ready_workers(count: int, folder: Path, *, cpu: bool) -> Iterator[Any]:
         return {"cls": Nanny, "options": {**options, "silence_logs": logging.WARNING}}
 
     scheduler = {"cls": Scheduler, "options": {"dashboard": False, "dashboard_address": None, "host": HOST}}
-    workers = {number: worker(number) for number in range(count)}
-    cluster = SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.WARNING)
+    specs = {number: worker(number) for number in range(count)}
+    cluster = SpecCluster(workers=specs, scheduler=scheduler, silence_logs=logging.WARNING)
     with cluster, Client(cluster) as client:
         client.wait_for_workers(count)
-        client.run(get_ready, opening(cpu=cpu))
+        workers = list(client.nthreads())
+        client.gather([client.submit(get_ready, opening(cpu=cpu), workers=[each], pure=False) for each in workers])
         yield client
 
 
