@@ -114,4 +114,8 @@ def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _short(file: str) -> str:
-    return re.split(r"[\\/]", file)[-1]
+    """Return the name of a file without its folder; of the one that IPython makes up for a cell, ``In[3]``."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    numbers = getattr(getattr(shell, "compile", None), "_filename_map", {})  # what IPython's tracebacks name cells by
+    return f"In[{numbers[file]}]" if file in numbers else re.split(r"[\\/]", file)[-1]

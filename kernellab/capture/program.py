@@ -274,7 +274,7 @@ def frame_of(tape: Tape) -> Any:
 
     found = pd.DataFrame(list(_rows(tape)), columns=list(COLUMNS))
     for column in ("kernel", "inputs", "mutated", "place"):
-        found[column] = found[column].fillna("")
+        found[column] = [value if isinstance(value, str) else "" for value in found[column]]
     for column in ("kernel_id", "constants_id", "launch_id", "moved_bytes"):
         found[column] = found[column].astype("Int64")
     found.attrs = {"inputs": [tape.values[i].name for i in tape.inputs], "outputs": list(tape.output_names)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from kernellab import current_lab
 from tests.notebook.conftest import Notebook
 
 LAUNCH = "double[(1,)](x, out, 100, BLOCK=128)\nroots = out.sqrt()\nroots"
@@ -28,6 +29,13 @@ def test_a_program_shows_as_picture_and_text(notebook: Notebook) -> None:
     assert "<svg" in data["text/html"]
     assert "double@" in data["text/plain"]
     assert "return out, roots" in data["text/plain"]
+
+
+def test_steps_of_a_plain_cell_are_placed_by_its_number(notebook: Notebook) -> None:
+    notebook.names["lab"] = current_lab()
+    ran = notebook.run("with lab.capture() as plain:\n    roots = x.sqrt()")
+    assert ran.error is None
+    assert notebook.names["plain"].frame["place"].tolist() == ["", f"In[{notebook.cell_number}], line 2"]
 
 
 def test_a_cell_that_fails_binds_no_program(notebook: Notebook) -> None:
