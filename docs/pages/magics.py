@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from docs.pages import notebooks, reference
 from kernellab.notebook.extension import MAGICS
@@ -107,7 +107,9 @@ def _returned(magic: Magic) -> list[str]:
     kind = get_type_hints(magic.function).get("return", type(None))
     verbs = dict.fromkeys(_VERB.findall(inspect.getsource(magic.function)))
     links = [reference.link(f"kernellab.lab.Lab.{verb}", f"lab.{verb}") for verb in verbs]
-    parts = [] if kind is type(None) else [f"It returns {reference.link(_dotted(kind), kind.__name__)}."]
+    kinds = [each for each in get_args(kind) or (kind,) if each is not type(None)]
+    returned = " or ".join(reference.link(_dotted(each), each.__name__) for each in kinds)
+    parts = [f"It returns {returned}."] if returned else []
     parts += [f"From Python, {' and '.join(links)} do the same." if len(links) > 1 else ""] if links[1:] else []
     parts += [f"From Python: {links[0]}."] if len(links) == 1 else []
     return ["## What it returns", " ".join(parts)] if parts else []
@@ -124,7 +126,8 @@ def _examples(magic: Magic) -> list[str]:
     if not used:
         return []
     works = [place for place in used if _is_example(place[1])] or used
-    name, cell = min(works, key=lambda place: len(place[1].source))
+    pictured = [place for place in works if _has_picture(place[1])] or works
+    name, cell = min(pictured, key=lambda place: len(place[1].source))
     others = [
         f"[{notebooks.title(other)}](../notebooks/{other}.md)" for other in dict.fromkeys(name for name, _ in used)
     ]
@@ -138,6 +141,10 @@ def _uses(magic: Magic, cell: Any) -> bool:
 def _is_example(cell: Any) -> bool:
     is_failing = "raises-exception" in cell.metadata.get("tags", ())
     return not is_failing and bool(cell.outputs) and cell.source.count("\n") < _LONGEST_EXAMPLE
+
+
+def _has_picture(cell: Any) -> bool:
+    return any("text/html" in output.get("data", {}) for output in cell.outputs)
 
 
 def _dotted(kind: type) -> str:

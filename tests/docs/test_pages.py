@@ -43,6 +43,10 @@ def test_a_magic_links_to_what_it_returns(pages: dict[str, str]) -> None:
     assert "[`lab.tune`][kernellab.lab.Lab.tune]" in pages["magics/triton_tune.md"]
 
 
+def test_the_example_of_a_magic_is_a_cell_with_a_picture_where_one_has_it(pages: dict[str, str]) -> None:
+    assert "kl-card" in notebooks.filled(pages["magics/triton.md"])
+
+
 def test_what_the_reference_names_exists() -> None:
     for chapter in reference.CHAPTERS:
         for name in chapter.objects:
