@@ -264,6 +264,12 @@ def _floats(**shapes: tuple[int, ...]) -> Callable[[str, int], Inputs]:
     return make
 
 
+def _stepping(device: str, scale: int) -> Inputs:
+    torch.manual_seed(0)
+    made = {name: torch.rand(64 * scale, 32 * scale, device=device) for name in ("p", "g", "m", "v")}
+    return {**made, "norm": torch.ones((), device=device)}
+
+
 def _labelled(device: str, scale: int) -> Inputs:
     made = _floats(x=(64, 32), w=(32, 96))(device, scale)
     return {**made, "labels": torch.randint(0, 96 * scale, (64 * scale,), device=device)}
@@ -303,14 +309,7 @@ MODELS = (
         transformer_block,
     ),
     Model("gate of experts", _floats(x=(64, 32), w=(32, 8)), expert_gate),
-    Model(
-        "step of Adam",
-        lambda device, scale: {
-            **{name: torch.rand(64 * scale, 32 * scale, device=device) for name in ("p", "g", "m", "v")},
-            "norm": torch.ones((), device=device),
-        },
-        optimizer_step,
-    ),
+    Model("step of Adam", _stepping, optimizer_step),
     Model("rotary and cache", _turning, rotary_cache),
     Model("chain of launches", _floats(x=(64, 32)), chain),
     Model("cross entropy", _labelled, loss),

@@ -300,6 +300,7 @@ def test_nan_is_found_on_a_gpu(lab: kernellab.Lab, known: bool) -> None:
         kernel[(1,)](x, out, 4, BLOCK=4)
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning")
 def test_marks_are_there_on_a_gpu_where_that_is_asked_for(lab: kernellab.Lab) -> None:
     x, bound = torch.zeros(N, device="cuda"), lab.bind(increment)
     for _ in range(3):
