@@ -205,6 +205,7 @@ def _tuning_use(kernels: Registry, seen: Seen, tuning: SeenTuning, version: Vers
         constants=tuple((name, bindings[name]) for name in tuning.given if name in bindings),
         options=tuple((name, value) for name, value in tuning.given.items() if name not in bindings),
         configs=config_grids(tuning, kernels.add_constants),
+        supplied=frozenset(tuning.supplied[0]),
         closure=version.closure,
         key=tuning.key,
         ran=tuning.chosen,

@@ -87,8 +87,8 @@ class TapeValue:
 
 @dataclass(frozen=True, slots=True)
 class ConfigGrid:
-    """The grid of a launch with one config. ``supplied`` is what the config and heuristics set, ``supplied_id`` its id
-    in the side table."""
+    """The grid of a launch with one config. ``supplied`` is what tells that from others: the parameters that it sets,
+    or if need be those that heuristics set as well. ``supplied_id`` is its id in the side table."""
 
     supplied_id: int
     supplied: tuple[tuple[str, Any], ...]
@@ -99,7 +99,8 @@ class ConfigGrid:
 class TuningUse:
     """What a launch of an autotuned kernel chooses from: a grid for each config.
 
-    ``constants_id``, ``constants`` and ``options`` are what the call itself gives, as in `KernelUse`. ``closure`` has
+    ``constants_id``, ``constants`` and ``options`` are what the call itself gives, as in `KernelUse`; ``supplied`` are
+    the parameters that the decorators set. ``closure`` has
     the decorators; ``key`` are the values that the choice goes by, and ``chosen`` is the position of the config that
     was timed to be the fastest for them, None where nothing was timed; ``ran`` that of the one it ran with.
     """
@@ -108,6 +109,7 @@ class TuningUse:
     constants: tuple[tuple[str, Binding], ...]
     options: tuple[tuple[str, Any], ...]
     configs: tuple[ConfigGrid, ...]
+    supplied: frozenset[str]
     closure: Closure
     key: tuple[Any, ...]
     ran: int

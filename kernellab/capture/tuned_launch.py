@@ -65,10 +65,19 @@ def grid_for(configs: Sequence[tuple[Mapping[str, Any], Grid3]]) -> Grid3 | Call
 
 
 def config_grids(tuning: SeenTuning, add_constants: Callable[[Mapping[str, Any]], int]) -> tuple[ConfigGrid, ...]:
-    """Return the grids of the configs, with ids of what each sets."""
+    """Return the grids of the configs, with ids of what tells each from the others.
+
+    That is what the config itself sets, if that is enough: what heuristics set is worked out anew at each run, and is
+    another value for other arguments.
+    """
+    by_config = [
+        {name: value for name, value in supplied.items() if name in config.kwargs}
+        for supplied, config in zip(tuning.supplied, tuning.configs, strict=True)
+    ]
+    told_by = by_config if _are_told_apart(by_config, tuning.grids) else tuning.supplied
     return tuple(
         ConfigGrid(add_constants(supplied), tuple(supplied.items()), grid)
-        for supplied, grid in zip(tuning.supplied, tuning.grids, strict=True)
+        for supplied, grid in zip(told_by, tuning.grids, strict=True)
     )
 
 

@@ -49,8 +49,8 @@ class WrittenTuners:
         name = self.names.setdefault(made, unique(f"{kernel}_tuned", {*self.reserved, *self.names.values()}))
         self.lines.setdefault(made, {}).update(dict.fromkeys(_choices(name, tuning)))
         constants |= {n: literal(value) for n, value in tuning.options if n not in OPTIONS}
-        supplied = {n for each in tuning.configs for n, _ in each.supplied}
-        return Called(name, tuple(n for n in use.parameters if n not in supplied), constants, _grid(tuning))
+        given = tuple(n for n in use.parameters if n not in tuning.supplied)
+        return Called(name, given, constants, _grid(tuning))
 
     def definitions(self) -> Iterator[str]:
         """Yield the definitions of the autotuners, each with its choices."""

@@ -28,8 +28,8 @@ def test_a_program_keeps_a_grid_for_each_config(lab: kernellab.Lab) -> None:
     assert step.use is not None
     assert step.use.tuning is not None
     assert [(dict(each.supplied), each.grid) for each in step.use.tuning.configs] == [
-        ({"EVEN": False, "BLOCK": 64}, (5, 1, 1)),
-        ({"EVEN": False, "BLOCK": 128}, (3, 1, 1)),
+        ({"BLOCK": 64}, (5, 1, 1)),
+        ({"BLOCK": 128}, (3, 1, 1)),
     ]
     (node,) = [node for node in program.graph.graph.nodes if node.op == "call_function"]
     assert [grid for _, grid in node.args[3]] == [(5, 1, 1), (3, 1, 1)]
@@ -58,3 +58,36 @@ def test_a_config_with_a_hook_is_kept_as_it_ran_and_that_is_said(lab: kernellab.
     (step,) = program.tape.launches
     assert step.use is not None
     assert step.use.tuning is None
+
+
+def test_a_dynamic_program_chooses_for_the_sizes_of_the_run(lab: kernellab.Lab) -> None:
+    kernel, x = lab.bind(samples.tuned_kernel), torch.rand(256)
+    with lab.capture(dynamic=True) as program:
+        out = torch.zeros_like(x)
+        kernel[by_block](x, out, x.numel())
+        program.returns(out)
+    for n, block in ((192, 128), (192, 64), (512, 128)):
+        fresh = torch.rand(n)
+        program.run(x=fresh)
+        chosen = next(config for config in kernel.configs if config.kwargs["BLOCK"] == block)
+        kernel.cache = dict.fromkeys(kernel.cache, chosen)
+        with lab.recording() as recorder:
+            torch.testing.assert_close(program.run(x=fresh)["out"], fresh)
+        (record,) = recorder.records.values()
+        assert record.grid == (triton.cdiv(n, block), 1, 1)
+        assert record.arguments["EVEN"] == (n % block == 0), "what heuristics give follows from the sizes, too"
+
+
+def test_configs_that_differ_by_a_heuristic_alone_are_told_apart(lab: kernellab.Lab) -> None:
+    decorated = triton.heuristics({"BLOCK": lambda given: 16 * given["num_warps"]})(samples.tuned_kernel.fn)
+    kernel = lab.bind(triton.autotune([triton.Config({}, num_warps=w) for w in (4, 8)], key=["n"])(decorated))
+    x, out = torch.rand(300), torch.zeros(300)
+    with lab.capture() as program:
+        kernel[by_block](x, out, 300)
+    (step,) = program.tape.launches
+    assert step.use is not None
+    assert step.use.tuning is not None
+    assert [each.grid for each in step.use.tuning.configs] == [(5, 1, 1), (3, 1, 1)]
+    fresh = torch.rand(300)
+    program.run(x=fresh, out=out)
+    torch.testing.assert_close(out, fresh)
