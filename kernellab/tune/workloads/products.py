@@ -1,35 +1,66 @@
-"""Spaces for products of tiles: too many configs for a list, so that a search goes through them."""
+"""Spaces for products of tiles: too many configs for a list, so that a search goes through them.
+
+What bounds them is the shared memory of the target, which holds the tiles under way: what Triton compiles for NVIDIA
+has there as many as stages, and for AMD one less.
+"""
 
 from __future__ import annotations
 
 from kernellab.measure.config import Space
-from kernellab.tune.workloads.blocks import Numel, hints_of
+from kernellab.target import DEFAULT_TARGET, Target, parse_target, shared_bytes_limit
+from kernellab.tune.workloads.blocks import Numel, hints_of, rules_of
+
+_SHARED_BYTES = shared_bytes_limit(parse_target(DEFAULT_TARGET)) or 0
 
 
-def matmul(m: Numel, n: Numel, k: Numel) -> Space:
-    """Return the space of a tiled product: ``BLOCK_M``, ``BLOCK_N``, ``BLOCK_K``, ``GROUP_M``, warps and stages."""
+def matmul(m: Numel, n: Numel, k: Numel, *, target: Target | str = DEFAULT_TARGET, element_bytes: int = 2) -> Space:
+    """Return the space of a tiled product: ``BLOCK_M``, ``BLOCK_N``, ``BLOCK_K``, ``GROUP_M``, warps and stages.
+
+    The tiles of elements of ``element_bytes`` fit into the shared memory of the target, and a thread accumulates 16 to
+    256 elements. On AMD, ``waves_per_eu`` is searched, too.
+    """
+    rules = rules_of(target)
+    warp, limit = rules.warp_size, _shared_elements(target, element_bytes)
     return Space(
         BLOCK_M=_blocks(m, 16, 256),
         BLOCK_N=_blocks(n, 16, 256),
         BLOCK_K=_blocks(k, 32 if max(hints_of(k)) > 16 else 16, 128),
         GROUP_M=[8],
         num_warps=[4, 8],
-        num_stages=[2, 3, 4, 5],
-        where="512 * num_warps <= BLOCK_M * BLOCK_N <= 8192 * num_warps and (BLOCK_M + BLOCK_N) * BLOCK_K * num_stages "
-        "<= 116736",
+        num_stages=[2, 3] if rules.is_amd else [2, 3, 4, 5],
+        **({"waves_per_eu": [0, 2]} if rules.is_amd else {}),
+        where=f"{16 * warp} * num_warps <= BLOCK_M * BLOCK_N <= {256 * warp} * num_warps and "
+        f"(BLOCK_M + BLOCK_N) * BLOCK_K * {_buffers(rules.is_amd)} <= {limit}",
     )
 
 
-def attention(queries: Numel, keys: Numel, width: int) -> Space:
-    """Return the space of a fused attention: ``BLOCK_M`` queries against ``BLOCK_N`` keys, warps and stages."""
-    limit = 116736 // max(*hints_of(width), 16)
+def attention(
+    queries: Numel, keys: Numel, width: int, *, target: Target | str = DEFAULT_TARGET, element_bytes: int = 2
+) -> Space:
+    """Return the space of a fused attention: ``BLOCK_M`` queries against ``BLOCK_N`` keys, warps and stages.
+
+    The queries and the keys and values under way, of ``width`` elements each, fit into the shared memory of the target.
+    """
+    rules = rules_of(target)
+    limit = _shared_elements(target, element_bytes) // max(*hints_of(width), 16)
     return Space(
         BLOCK_M=_blocks(queries, 16, 128),
         BLOCK_N=_blocks(keys, 16, 128),
         num_warps=[4, 8],
-        num_stages=[1, 2, 3, 4],
-        where=f"BLOCK_M >= 4 * num_warps and BLOCK_M + 2 * BLOCK_N * num_stages <= {limit}",
+        num_stages=[2, 3] if rules.is_amd else [1, 2, 3, 4],
+        **({"waves_per_eu": [0, 2]} if rules.is_amd else {}),
+        where=f"BLOCK_M >= 4 * num_warps and BLOCK_M + 2 * BLOCK_N * {_buffers(rules.is_amd)} <= {limit}",
     )
+
+
+def _shared_elements(target: Target | str, element_bytes: int) -> int:
+    """Return how many elements the shared memory of a program holds; of a target without a data sheet, an H100's."""
+    found = parse_target(target) if isinstance(target, str) else target
+    return (shared_bytes_limit(found) or _SHARED_BYTES) // element_bytes
+
+
+def _buffers(is_amd: bool) -> str:
+    return "(num_stages - 1)" if is_amd else "num_stages"
 
 
 def _blocks(numel: Numel, least: int, most: int) -> list[int]:
