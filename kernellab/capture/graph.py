@@ -39,8 +39,10 @@ from kernellab.capture.tracing import (
     is_cloned,
     launch_functional_in_dynamo,
     launch_in_dynamo,
+    layout_copy_in_dynamo,
     prepare_for_dynamo,
     share_memory,
+    window_in_dynamo,
 )
 from kernellab.capture.tuned_launch import grid_for
 from kernellab.errors import UsageError
@@ -275,8 +277,12 @@ def window(
     """Return a view of the memory of ``base``; ``offset`` counts elements of ``dtype`` from its first element."""
     if dtype is None or dtype == base.dtype:
         return base.as_strided(shape, stride, base.storage_offset() + offset)
-    first = base.storage_offset() * base.element_size() // dtype.itemsize
-    return torch.empty(0, dtype=dtype, device=base.device).set_(base.untyped_storage(), first + offset, shape, stride)
+    if 0 in shape:
+        return torch.empty_strided(shape, stride, dtype=dtype, device=base.device)
+    first = base.storage_offset() * base.dtype.itemsize // dtype.itemsize
+    words = max(1, dtype.itemsize // base.dtype.itemsize)
+    other = base.as_strided((words,), (1,), base.storage_offset()).view(dtype)  # tracers know no storages
+    return other.as_strided(shape, stride, first + offset)
 
 
 @torch.fx.has_side_effect
@@ -328,6 +334,8 @@ def descriptor(
 
 
 descriptor._torchdynamo_inline = descriptor_in_dynamo  # type: ignore[attr-defined]
+layout_copy._torchdynamo_inline = layout_copy_in_dynamo  # type: ignore[attr-defined]
+window._torchdynamo_inline = window_in_dynamo  # type: ignore[attr-defined]
 
 
 def _moved(value: Any, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:

@@ -58,6 +58,39 @@ def descriptor_in_dynamo(
     return DescriptorParts(base, list(shape), list(strides), list(block_shape), padding)
 
 
+def window_in_dynamo(
+    base: torch.Tensor, shape: Sequence[int], stride: Sequence[int], offset: int = 0, dtype: torch.dtype | None = None
+) -> Any:
+    """Stand for `kernellab.capture.graph.window`: dynamo does not know where a tensor begins in its storage."""
+    _allow_layouts()
+    return _window_in_graph(base, shape, stride, offset, dtype)
+
+
+def layout_copy_in_dynamo(tensor: torch.Tensor) -> Any:
+    """Stand for `kernellab.capture.graph.layout_copy`, for the same reason."""
+    _allow_layouts()
+    return _layout_copy_in_graph(tensor)
+
+
+@while_tracing
+def _allow_layouts() -> bool:
+    for function in (_window_in_graph, _layout_copy_in_graph):
+        torch.compiler.allow_in_graph(function)  # type: ignore[no-untyped-call]
+    return True
+
+
+def _window_in_graph(*given: Any) -> torch.Tensor:
+    from kernellab.capture.graph import window
+
+    return window(*given)
+
+
+def _layout_copy_in_graph(tensor: torch.Tensor) -> torch.Tensor:
+    from kernellab.capture.graph import layout_copy
+
+    return tensor.clone() if is_cloned(tensor) else layout_copy(tensor)
+
+
 def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Tell whether two tensors lie in one storage; tensors without contents have no addresses that would tell."""
     if one is other:

@@ -220,6 +220,34 @@ def test_a_program_leaves_the_config_of_an_autotuned_kernel_open_where_it_is_tra
         same_as(graph, recompiled(graph))
 
 
+def test_views_of_another_dtype_are_traced(lab: kernellab.Lab) -> None:
+    memory = torch.arange(16, dtype=torch.uint8)
+    left, right = memory[:8].view(torch.float32), memory[8:].view(torch.int16)
+    with lab.capture() as program:
+        one, other = left + 1, right + 1
+    for traced in (
+        make_fx(program.graph, tracing_mode="fake")(memory),
+        make_fx(torch.func.functionalize(program.graph))(memory),
+        recompiled(program.graph),
+    ):
+        found = traced(memory)
+        torch.testing.assert_close((found["one"], found["other"]), (one, other))
+
+
+def test_constants_and_overlapping_inputs_are_traced(lab: kernellab.Lab) -> None:
+    memory = torch.arange(30.0)
+    left, right = memory[:10], memory[5:15]
+    with lab.capture() as program:
+        factors = torch.tensor([1.0, 2.0]).repeat(5)
+        out = left * factors + right
+    for each in (program, program.functionalise()):
+        (name,) = each.inputs
+        given = each.make_inputs()[name]
+        for traced in (make_fx(each.graph)(given), recompiled(each.graph)):
+            torch.testing.assert_close(traced(given)["out"], each(given)[-1])
+    assert out.shape == (10,)
+
+
 def test_descriptors_of_a_program_are_traced(lab: kernellab.Lab) -> None:
     program = recorded(lab, in_place=True)
     x = torch.rand(32, 16)
