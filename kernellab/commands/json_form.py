@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kernellab.benchmark.result import Benchmark
     from kernellab.compile.types import Compiled
     from kernellab.explain.result import Explanation
+    from kernellab.export.merging import Merged
     from kernellab.export.write import Exported
     from kernellab.ir.effects import Effects
     from kernellab.launch.run import Run
@@ -183,6 +184,22 @@ def benchmark_data(benchmark: Benchmark) -> dict[str, Any]:
 def listing_data(listing: Listing) -> dict[str, Any]:
     """Return the versions that a search found."""
     return {"search": listing.search, "rows": plain(listing.rows)}
+
+
+def merged_data(merged: Merged) -> dict[str, Any]:
+    """Return what a merge brought: the rows of `Merged.frame`, and the conflicts as sentences with their kind."""
+    from kernellab.views.cards.merged import conflict_words
+
+    return {
+        "source": merged.source,
+        "versions": list(merged.versions),
+        "new": merged.new,
+        "known": merged.known,
+        "rows": plain(merged.rows),
+        "conflicts": [
+            {"kind": plain(each.kind), "by": each.by, "text": conflict_words(each)} for each in merged.conflicts
+        ],
+    }
 
 
 def regressions_data(found: Regressions) -> dict[str, Any]:

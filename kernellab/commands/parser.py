@@ -117,6 +117,8 @@ def _add_measuring(commands: Any) -> None:
 def _add_keeping(commands: Any) -> None:
     listing = _command(commands, "ls", "list the kept kernels")
     listing.add_argument("search", nargs="?", default="", help="a part of name, tags, notes or source")
+    merged = _command(commands, "merge", "enter kernels and measurements of another store, and tell what disagrees")
+    merged.add_argument("path", metavar="PATH", help="the folder of a store, its file, or exported measurements")
     changed = _command(
         commands, "regressions", "tell what became slower or faster under other versions of Triton, driver or kernel"
     )

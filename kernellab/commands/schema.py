@@ -178,6 +178,18 @@ ANSWERS: Mapping[str, tuple[JsonField, ...]] = {
         ("search", "string", "what was searched for"),
         ("rows", "array of objects", "a row per version, the best match first"),
     ),
+    "merge": _fields(
+        ("source", "string", "what was merged"),
+        ("versions", "array of strings", "the versions that came, by their labels here: `name@2`"),
+        ("new", "integer", "how many measurements are new"),
+        ("known", "integer", "how many were here before"),
+        ("rows", "array of objects", "a row per launch, device and conditions of their kernels, whoever measured it"),
+        (
+            "conflicts",
+            "array of objects",
+            'what disagrees: `kind` (`time`, `status`, `choice`), `by` (what differs, or `""`), `text`',
+        ),
+    ),
     "regressions": _fields(
         ("kernel", "string or null", "the kernel that was asked for; null for all"),
         ("since", "number or null", "from when on changes count, in seconds since 1970"),
@@ -287,6 +299,22 @@ ROWS: Mapping[str, tuple[JsonField, ...]] = {
             ("torch", "string", "the version of torch"),
             ("created", "string", "when, as ISO 8601"),
         ),
+    ),
+    "merge": _fields(
+        ("kernel", "string", "the kernel"),
+        ("launch", "string", "the sizes in which its launches differ, in words"),
+        ("device", "string", "the model of the GPU"),
+        ("version", "string", "the version of the kernel: `name@2`"),
+        ("triton", "string", "the version of Triton"),
+        ("driver", "string", "the version of the driver"),
+        ("config", "string", "the fastest config that is known, in words"),
+        ("status", "string", "`ok`, or what became of its last config where none works"),
+        ("time_ms", "number or null", "the median of the fastest"),
+        ("low_ms", "number or null", "the lower bound of it"),
+        ("high_ms", "number or null", "the upper bound"),
+        ("configs", "integer", "how many configs are known"),
+        ("origin", "string", "whose measurements these are: `here`, `there` or `both`"),
+        ("conflict", "string", 'the kind of a conflict that it is part of, or `""`'),
     ),
     "regressions": (
         *_fields(

@@ -146,6 +146,14 @@ def ls_command(lab: Lab, given: Namespace) -> Answer:
     return Answer(json_form.listing_data(found), lambda: listing_text(found))
 
 
+def merge_command(lab: Lab, given: Namespace) -> Answer:
+    """Enter the kernels and measurements of another store."""
+    from kernellab.views.cards.merged import merged_text
+
+    merged = lab.merge(given.path)
+    return Answer(json_form.merged_data(merged), lambda: merged_text(merged))
+
+
 def regressions_command(lab: Lab, given: Namespace) -> Answer:
     """Tell what became slower or faster; the exit status is 1 where a launch became slower, or fails."""
     from kernellab.registry.listing import key_of
@@ -187,6 +195,7 @@ COMMANDS: Mapping[str, Callable[[Lab, Namespace], Answer]] = {
     "tune": tune_command,
     "bench": bench_command,
     "ls": ls_command,
+    "merge": merge_command,
     "regressions": regressions_command,
     "export": export_command,
 }

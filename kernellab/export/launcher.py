@@ -88,10 +88,19 @@ def scalar_text(argument: Argument) -> str:
     raise UsageError(why_unmade(argument))
 
 
-def launch_text(plan: LauncherPlan, configs: str = "META", *, tuned: bool = False) -> str:
+def launch_text(
+    plan: LauncherPlan,
+    configs: str = "META",
+    *,
+    tuned: bool = False,
+    defaults: str = "those of the recorded launch",
+    is_marked: bool = True,
+) -> str:
     """Return the source of ``launch``; ``configs`` is the expression of the meta-parameters of a call.
 
-    A ``tuned`` kernel chooses its config itself, but for the interpreter, which cannot time anything.
+    ``defaults`` says in words what they are where the caller gives none. One that ``is_marked`` shows in profiles of
+    torch, which costs the host microseconds. A ``tuned`` kernel chooses its config itself, but for the interpreter,
+    which cannot time anything.
     """
     opening = [f"meta = {{**{configs}, **meta}}"]
     called = plan.name
@@ -101,8 +110,10 @@ def launch_text(plan: LauncherPlan, configs: str = "META", *, tuned: bool = Fals
         opening += [f"    meta = {{**{plan.name}.configs[0].all_kwargs(), **meta}}"]
     grid = ["if grid is None:", f"    grid = {plan.grid.text}"] if plan.grid else []
     last = "grid=None" if plan.grid else "grid"
-    doc = "\n".join(f"    {line}".rstrip() for line in _doc(plan)).lstrip()
-    call = [f"with torch.profiler.record_function({literal(plan.name)}):", f"    {_call(plan, f'{called}[grid]')}"]
+    doc = "\n".join(f"    {line}".rstrip() for line in _doc(plan, defaults)).lstrip()
+    call = [_call(plan, f"{called}[grid]")]
+    if is_marked:
+        call = [f"with torch.profiler.record_function({literal(plan.name)}):", *(f"    {line}" for line in call)]
     return _launch(plan, [last], f"{doc}\n    ", opening, [*grid, *call]) + "\n"
 
 
@@ -127,10 +138,10 @@ def _call(plan: LauncherPlan, called: str) -> str:
     return f"{called}({passed}, **meta)"
 
 
-def _doc(plan: LauncherPlan) -> Iterator[str]:
+def _doc(plan: LauncherPlan, defaults: str) -> Iterator[str]:
     yield f"Launch `{plan.name}`" + (f" and return {', '.join(plan.mutated)}." if plan.mutated else ".")
     yield ""
-    yield "``meta`` replaces constexprs and options of the kernel; their defaults are those of the recorded launch."
+    yield f"``meta`` replaces constexprs and options of the kernel; their defaults are {defaults}."
     for argument, text in plan.allocated:
         yield f"``{argument.name}``, which is only written, is allocated where it is not given, as ``{text}``."
     if plan.grid is None:

@@ -90,9 +90,14 @@ def dispatch_text(recorded: RecordedVersion, chooser: Chooser, expected: tuple[E
     parts = parts_of(recorded, expected)
     plan = dispatched_plan(parts, chooser)
     sections = [*head(parts), *definitions(parts, None), f"META = {dict_text(plan.meta)}"]
-    sections += [*chooser.sections(plan.name), launch_text(plan, f"META, **{chooser.call()}")]
+    sections += [*chooser.sections(plan.name), _dispatched_launch(plan, chooser)]
     sections += _checked(parts, plan, variants=chooser.variants)
     return finished(sections, parts, chooser.words)
+
+
+def _dispatched_launch(plan: LauncherPlan, chooser: Chooser) -> str:
+    defaults = f"chosen by {', '.join(name for name, _ in chooser.sizes)}, once for each, and looked up from then on"
+    return launch_text(plan, f"META, **{chooser.call()}", defaults=defaults, is_marked=False)
 
 
 def dispatched_plan(parts: Parts, chooser: Chooser) -> LauncherPlan:

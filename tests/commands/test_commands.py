@@ -20,6 +20,7 @@ CALLS = {
     "tune": ("tune", "add.py", "--space", "BLOCK=128,256", "--space", "num_warps=2,4", "--where", "BLOCK > 128"),
     "bench": ("bench", "add.py", "--over", "n=500,1000", "--versus", "reference"),
     "ls": ("ls",),
+    "merge": ("merge", "theirs"),
     "regressions": ("regressions", "add_kernel", "--since", "2020-01-01"),
     "export": ("export", "add.py", "--as", "bundle", "-o", "add.zip"),
 }
@@ -35,6 +36,8 @@ def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab
         kernellab("run", "add.py")
     if command == "regressions":
         keep_times(1.0)
+    if command == "merge":
+        keep_times(1.0, folder="theirs")
     called = kernellab(*CALLS[command], "--json")
     assert called.status == 0
     assert list(called.json) == [field.name for field in (*HEAD, *ANSWERS[command])]
@@ -43,12 +46,12 @@ def test_json_has_the_fields_of_the_schema_and_nothing_else_is_printed(kernellab
         assert [name for name in row if name not in CHOSEN.get(command, ())] == [field.name for field in ROWS[command]]
     assert called.json["schema"] == 1
     assert called.json["command"] == command
-    assert ("imported" in called.err) is (command not in {"ls", "regressions"})
+    assert ("imported" in called.err) is (command not in {"ls", "merge", "regressions"})
 
 
-def keep_times(*times_ms: float) -> None:
-    """Let the store of the command line have a launch that took as long under one Triton after the other."""
-    store = Store(Path("store"))
+def keep_times(*times_ms: float, folder: str = "store") -> None:
+    """Let a store have a launch that took as long under one Triton after the other."""
+    store = Store(Path(folder))
     rows = [(measured(key(triton=f"3.{number}.0"), ms), number) for number, ms in enumerate(times_ms)]
     entered(store, *rows)
     store.close()
@@ -126,6 +129,16 @@ def test_regressions_tell_what_became_slower_and_exit_with_1(kernellab: Call) ->
     assert kernellab("regressions", "--since", "1d").status == 0
     assert kernellab("regressions", "--since", "soon").status == 2
     assert kernellab("regressions", "absent").status == 2
+
+
+def test_merge_enters_another_store_and_tells_what_disagrees(kernellab: Call) -> None:
+    keep_times(1.0)
+    keep_times(1.5, 1.0, folder="theirs")
+    found = kernellab("merge", "theirs", "--json").json
+    assert (found["new"], found["known"], [row["origin"] for row in found["rows"]]) == (2, 0, ["both", "there"])
+    assert [each["kind"] for each in found["conflicts"]] == ["time"]
+    assert "2 known before, no conflict" in kernellab("merge", "theirs").out
+    assert kernellab("merge", "absent").status == 2
 
 
 def test_explain_tells_what_limits_a_launch(kernellab: Call) -> None:
