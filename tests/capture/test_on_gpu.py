@@ -83,6 +83,26 @@ def test_an_autotuned_kernel_is_recorded_with_its_winner_and_once(lab: kernellab
     torch.testing.assert_close(program(2 * x, torch.zeros_like(x)), 2 * x)
 
 
+def test_the_module_of_an_autotuned_kernel_knows_the_winner_and_tunes_for_no_recorded_key(
+    lab: kernellab.Lab, tmp_path: Path
+) -> None:
+    tuned = lab.bind(samples.tuned_kernel)
+    x, out = torch.rand(4096, device="cuda"), torch.zeros(4096, device="cuda")
+    with lab.capture() as program:
+        tuned[lambda meta: (4096 // meta["BLOCK"],)](x, out, 4096)
+    program.export(tmp_path / "program.py")
+    scope: dict[str, Any] = {"__name__": "program"}
+    exec(compile((tmp_path / "program.py").read_text(), str(tmp_path / "program.py"), "exec"), scope)
+    tuner = scope["tuned_kernel_tuned"]
+    before = dict(tuner.cache)
+    assert [config.kwargs for config in before.values()] == [tuned.best_config.kwargs]
+    given = torch.zeros_like(x)
+    scope["run"](x=x, out=given)
+    torch.testing.assert_close(given, x)
+    assert tuner.cache == before
+    assert not hasattr(tuner, "bench_time"), "nothing was timed"
+
+
 def test_a_kernel_that_is_not_bound_is_an_error_that_says_so(lab: kernellab.Lab) -> None:
     x, out = torch.ones(100, device="cuda"), torch.zeros(100, device="cuda")
     with pytest.raises(UsageError, match=r"scale_kernel was launched .* lab.bind"), lab.capture() as program:

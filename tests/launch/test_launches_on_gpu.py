@@ -227,6 +227,16 @@ def test_a_tuned_kernel_launches_its_config(lab: kernellab.Lab) -> None:
     assert bound.best_config in CONFIGS
 
 
+def test_options_of_a_launch_override_the_configs_and_are_tuned_for_themselves(lab: kernellab.Lab) -> None:
+    bound, x = lab.bind(tuned_copy), torch.rand(N, device="cuda")
+    for options in ({"num_warps": 2}, {}, {"num_warps": 1, "num_stages": 2}) * 3:
+        out = torch.zeros(N, device="cuda")
+        handle = bound[cells](x, out, N, **options)
+        assert torch.equal(out, x)
+        assert bound.best_config.kwargs["BLOCK"] in {128, 256}
+        assert handle.metadata.num_warps == options.get("num_warps", bound.best_config.num_warps)
+
+
 def test_pinned_memory_launches_in_this_process_and_the_run_says_so(lab: kernellab.Lab) -> None:
     x, out = torch.rand(N).pin_memory(), torch.zeros(N, device="cuda")
     run = lab.run(bad.copy_all, cells, x, out, N, BLOCK=64)
