@@ -5,7 +5,7 @@ measured of it, `MeasuredCase` what came of that, and a `CaseMeasurer` measures 
 """
 
 from kernellab.dispatch.cases import CaseMeasurer, CaseRequest, Forecast, MeasuredCase
-from kernellab.dispatch.config_files import read_table
+from kernellab.dispatch.config_files import read_folder, read_table
 from kernellab.dispatch.result import Dispatch
 from kernellab.dispatch.rule import Cost, Extent, Rule, Term
 
@@ -19,5 +19,6 @@ __all__ = [
     "MeasuredCase",
     "Rule",
     "Term",
+    "read_folder",
     "read_table",
 ]

@@ -8,14 +8,17 @@ device, then by version of Triton, an object with ``driver``, ``target``, ``crea
 
 The folder has a file for all sizes but the first, which are in its name with the device; it has a config by the first
 size. ``N=4096,K=4096,device_name=NVIDIA_H200.json`` holds ``{"triton_version": "3.6.0", "16": {"BLOCK_M": 16, ...}}``,
-as a file of vLLM's ``fused_moe/configs`` does. Who reads it takes the config of the nearest size.
+as a file of vLLM's ``fused_moe/configs`` does. Who reads it takes the config of the nearest size; here, it gives
+configs to try.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +159,7 @@ def table_files(folder: Path, dispatches: Sequence[Dispatch]) -> Exported:
         for case, regret in zip(dispatch.cases, dispatch.regrets, strict=True):
             if regret.config is not None:
                 named = [f"{name}={case.sizes[name]}" for name in others] or [dispatch.kernel]
-                name = ",".join([*named, f"device_name={device.replace(' ', '_').replace('/', '_')}"])
+                name = ",".join([*named, f"device_name={_file_name(device)}"])
                 content = files.setdefault(f"{name}.json", {"triton_version": triton})
                 content[str(case.sizes[first])] = shown_config(regret.config)
     for name, content in files.items():
@@ -169,3 +172,54 @@ def _by_size(content: Mapping[str, Any]) -> dict[str, Any]:
     return dict(
         sorted(content.items(), key=lambda item: (item[0].isdecimal(), int(item[0]) if item[0].isdecimal() else 0))
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FileConfig:
+    """A config of a folder: for which sizes and on which device it was chosen, and what else the name of the file says.
+
+    ``key`` is the size that the file is keyed by, whose name it does not tell; ``triton`` is "" where it is not told.
+    """
+
+    key: int
+    sizes: Mapping[str, int]
+    device: str
+    triton: str
+    more: Mapping[str, str]
+    config: Config
+
+
+def read_folder(folder: str | Path, device: str | None = None) -> tuple[FileConfig, ...]:
+    """Return the configs of a folder in the layout of vLLM, of one device or of all; `Config.to_triton` makes each one.
+
+    Raises:
+        UsageError: a file of the folder is none of that layout.
+    """
+    found: list[FileConfig] = []
+    for path in sorted(Path(folder).glob("*device_name=*.json")):
+        named = dict(part.split("=", 1) for part in re.split(r",(?=\w+=)", path.stem) if "=" in part)
+        if device is None or named["device_name"] == _file_name(device):
+            found += _file_configs(path, named)
+    if not found:
+        what = "no file" if device is None else f"no file for {device}"
+        raise UsageError(f"{str(folder)!r} has {what} called N=...,device_name=....json, as vLLM's configs are.")
+    return tuple(found)
+
+
+def _file_configs(path: Path, named: Mapping[str, str]) -> Iterator[FileConfig]:
+    sizes = {name: int(value) for name, value in named.items() if value.isdecimal()}
+    more = {name: value for name, value in named.items() if name not in sizes and name != "device_name"}
+    try:
+        content = parsed_json(path.read_text(encoding="utf-8"))
+        with reading("it"):
+            triton = str(content.pop("triton_version", ""))
+            for key, values in content.items():
+                require(isinstance(values, dict) and all(map(is_name, values)), f"its {key}", values, "a config")
+                config = Config.of({**_UNSET, **values})
+                yield FileConfig(int(key), sizes, named["device_name"].replace("_", " "), triton, more, config)
+    except (Malformed, OSError, ValueError) as exc:
+        raise UsageError(f"{str(path)!r} has no configs by size: {exc}.") from exc
+
+
+def _file_name(device: str) -> str:
+    return device.replace(" ", "_").replace("/", "_")

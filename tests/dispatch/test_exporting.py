@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 import kernellab
 from kernellab.commands.kernel_file import file_launch, kernel_file
 from kernellab.dispatch import Dispatch
-from kernellab.dispatch.config_files import read_table
+from kernellab.dispatch.config_files import read_folder, read_table
 from kernellab.dispatch.exporting import exported_by
 from kernellab.errors import UsageError
 from kernellab.measure.outcomes import Status
@@ -307,7 +307,28 @@ def test_a_folder_has_files_as_vllm_keeps_them(lab: kernellab.Lab, tmp_path: Pat
             "4": {"BLOCK": 256, "num_warps": 8, "num_stages": 3},
         },
     }
-    assert SMALL != LARGE
+    read = read_folder(tmp_path / "configs")
+    assert [(each.key, dict(each.sizes), each.device, each.config) for each in read] == [
+        (4, {"N": 128}, "NVIDIA H200", SMALL),
+        (8, {"N": 128}, "NVIDIA H200", SMALL),
+        (4, {"N": 512}, "NVIDIA H200", LARGE),
+    ]
+    with pytest.raises(UsageError, match="no file for NVIDIA B200"):
+        read_folder(tmp_path / "configs", "NVIDIA B200")
+
+
+def test_files_of_vllm_are_read(tmp_path: Path) -> None:
+    name = "E=8,N=3584,device_name=NVIDIA_H100_80GB_HBM3,dtype=fp8_w8a8,block_shape=[128,128].json"
+    (tmp_path / name).write_text('{"16": {"BLOCK_SIZE_M": 16, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 3}}')
+    (found,) = read_folder(tmp_path, "NVIDIA H100 80GB HBM3")
+    assert (found.key, found.sizes, found.triton) == (16, {"E": 8, "N": 3584}, "")
+    assert found.more == {"dtype": "fp8_w8a8", "block_shape": "[128,128]"}
+    config = found.config.to_triton()
+    assert (config.kwargs, config.num_warps) == ({"BLOCK_SIZE_M": 16, "GROUP_SIZE_M": 1}, 4)
+    for content in ("[1]", '{"16": 3}', '{"M": {"BLOCK": 1}}', '{"16": {"a b": 1}}'):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(UsageError, match="has no configs by size"):
+            read_folder(tmp_path)
 
 
 def test_a_dispatch_is_named_by_its_variable_or_its_kernel() -> None:

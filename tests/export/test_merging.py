@@ -180,6 +180,24 @@ def test_what_is_no_store_enters_nothing(tmp_path: Path) -> None:
     assert [row.measurement.time_ms for row in mine.store.history.measurements()] == [1.0]
 
 
+def test_a_store_with_a_trigger_is_refused(tmp_path: Path) -> None:
+    theirs_in(tmp_path, measured(key(), 1.0))
+    with sqlite3.connect(tmp_path / FILE) as connection:
+        connection.execute("CREATE TRIGGER gone AFTER INSERT ON tags BEGIN DELETE FROM versions; END")
+    connection.close()
+    with pytest.raises(StoreError, match="its trigger gone is none of the lab's"):
+        merged_with(tmp_path)
+
+
+def test_a_row_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
+    theirs_in(tmp_path, measured(key(), 1.0), measured(key(), 2.0, block=64))
+    with sqlite3.connect(tmp_path / FILE) as connection:
+        connection.execute("UPDATE measurements SET details = '{' WHERE time_ms = 1")
+    connection.close()
+    with pytest.warns(UserWarning, match="Row 1 of measurements .* is skipped"):
+        assert merged_with(tmp_path).new == 1
+
+
 def test_the_views_have_table_and_conflicts(tmp_path: Path) -> None:
     merged = merged_with(theirs_in(tmp_path, measured(key(device="<H>"), 1.5)), measured(key(device="<H>"), 1.0))
     lines = merged_text(merged).splitlines()
