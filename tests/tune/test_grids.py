@@ -62,12 +62,12 @@ def test_grids_are_inductors(
 
 @pytest.mark.parametrize("least", [0, 10_000])
 @pytest.mark.parametrize("ours", [grids.sequential, grids.round_robin])
-def test_grids_of_combined_kernels_are_inductors(inductor: Inductor, ours: Any, least: int) -> None:
+def test_grids_of_combined_kernels_are_inductors(known_inductor: Inductor, ours: Any, least: int) -> None:
     name = {"sequential": "SequentialComboKernelGrid", "round_robin": "RoundRobinComboKernelGrid"}[ours.__name__]
     told = {"combo_grid_meta": {**COMBO, "min_blocks": least}}
-    assert ours(KERNELS, least)(XYZ) == theirs(inductor, name, told, NUMELS, XYZ)
+    assert ours(KERNELS, least)(XYZ) == theirs(known_inductor, name, told, NUMELS, XYZ)
     flat = {"combo_grid_meta": {**COMBO, "min_blocks": least, "num_kernels": 2}}
-    assert ours(KERNELS[:2], least)(XYZ) == theirs(inductor, name, flat, NUMELS, XYZ)
+    assert ours(KERNELS[:2], least)(XYZ) == theirs(known_inductor, name, flat, NUMELS, XYZ)
 
 
 @pytest.mark.parametrize("least", [0, 10_000_000])
@@ -78,12 +78,12 @@ def test_the_flattened_grid_of_combined_kernels_is_inductors(known_inductor: Ind
     assert grids.flattened(KERNELS, least)(meta) == wanted
 
 
-def test_grids_that_are_given_are_inductors(inductor: Inductor) -> None:
+def test_grids_that_are_given_are_inductors(known_inductor: Inductor) -> None:
     told = {"fixed_grid": (3, 4, 5), "precomputed_grids": [{"config": c, "python": grid} for c, grid in LISTED]}
-    assert grids.fixed(3, 4, 5)(XYZ) == theirs(inductor, "FixedGrid", told, {}, XYZ)
+    assert grids.fixed(3, 4, 5)(XYZ) == theirs(known_inductor, "FixedGrid", told, {}, XYZ)
     for block in (64, 32):
         meta = {"XBLOCK": block}
-        assert grids.per_config(LISTED)(meta) == theirs(inductor, "PrecomputedGrid", told, {}, meta)
+        assert grids.per_config(LISTED)(meta) == theirs(known_inductor, "PrecomputedGrid", told, {}, meta)
 
 
 def test_configs_without_a_grid_are_named() -> None:

@@ -36,6 +36,7 @@ def persistent(inductor: Inductor, hints: dict[str, int], hint: str, target: str
 def test_reduction_configs_are_inductors(
     inductor: Inductor, x: int, r: int, hint: str, loads: int, target: str
 ) -> None:
+    target = inductor.known(target)
     wanted = looped(inductor, {"x": x, "r0_": r}, hint, target, num_load=loads, num_reduction=0)
     same(workloads.reduction(x, r, hint, target=target, loads=loads), wanted)  # type: ignore[arg-type]
 
@@ -61,6 +62,7 @@ def test_two_reduced_extents_size_arguments_and_whole_rows_are_inductors(
 def test_persistent_reduction_configs_are_inductors(
     inductor: Inductor, x: int, r: int, hint: str, target: str, exhaustive: bool
 ) -> None:
+    target, exhaustive = inductor.known(target), exhaustive and inductor.is_known
     wanted = persistent(inductor, {"x": x, "r0_": r}, hint, target, max_autotune=exhaustive)
     ours = workloads.persistent_reduction(x, r, hint, target=target, exhaustive=exhaustive)  # type: ignore[arg-type]
     same(ours, wanted)
