@@ -44,7 +44,7 @@ from kernellab.capture.tracing import (
     share_memory,
     window_in_dynamo,
 )
-from kernellab.capture.tuned_launch import grid_for
+from kernellab.capture.tuned_launch import grid_for, require_changes
 from kernellab.errors import UsageError
 from kernellab.launch.marks import marked
 from kernellab.registry import Registry
@@ -61,6 +61,8 @@ def graph_of(tape: Tape, table: SideTable) -> torch.fx.GraphModule:
         nodes[index] = _described(graph.placeholder(tape.values[index].name), tape.values[index])
     if tape.launches:
         root.add_module(SIDE_TABLE, table)
+        tuned = (step.use for step in tape.launches if step.use is not None and step.use.complete)
+        table.changes |= {use.tuning.constants_id: use.mutated for use in tuned if use.tuning is not None}
         table.launched |= {(step.use.kernel_id, *_constants_and_grid(step.use)) for step in tape.launches if step.use}
     for index, tensor in tape.constants:
         name = tape.values[index].name
@@ -197,7 +199,8 @@ class SideTable(torch.nn.Module):
 
     ``kernels`` gives what was launched by id: for an autotuned kernel, the function under the tuner. ``launched`` are
     the ids and grids of the launches of its graph; ``constants`` and ``tuned``, autotuned kernels by their ids, are
-    filled where dynamo reads the graph.
+    filled where dynamo reads the graph. ``changes`` are the arguments that autotuned launches change, by the ids of
+    their constants.
     """
 
     def __init__(self, registry: Registry, kernels: Mapping[int, Any]) -> None:
@@ -207,6 +210,8 @@ class SideTable(torch.nn.Module):
         self.launched: set[tuple[int, int, Any]] = set()
         self.constants: dict[int, dict[str, Any]] = {}
         self.tuned: dict[int, Any] = {}
+        self.changes: dict[int, frozenset[str]] = {}
+        self._known_changes: set[tuple[int, str]] = set()
         prepare_for_dynamo(self)
         self._captures: dict[int, Any] = {}
 
@@ -217,6 +222,13 @@ class SideTable(torch.nn.Module):
             kernel = self.kernels[number] = jit_function(self.registry[number])
             self._captures[number] = kernel.captures()
         return kernel
+
+    def require_known_changes(self, kernel: Any, constants_id: int, handle: Any) -> None:
+        """Raise `KernellabError` if the config that a launch chose changes more than the one that was recorded."""
+        key = constants_id, str(getattr(handle, "hash", ""))
+        if key not in self._known_changes and constants_id in self.changes:
+            require_changes(kernel, handle, self.changes[constants_id])
+            self._known_changes.add(key)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SideTable:
         """Return the table itself: a copy of a graph launches the same kernels."""
@@ -245,7 +257,9 @@ def launch(
             table.kernel(kernel_id)[grid](**arguments, **constants)
         else:
             configs = [(table.registry.constants(supplied), each) for supplied, each in grid]
-            table.registry[kernel_id][grid_for(configs)](**arguments, **constants)
+            kernel = table.registry[kernel_id]
+            handle = kernel[grid_for(configs)](**arguments, **constants)
+            table.require_known_changes(kernel, constants_id, handle)
 
 
 def launch_functional(

@@ -97,6 +97,8 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._written_inside: set[int] = set()  # storages
         self._being_launched: set[int] = set()  # storages: what they hold now is the work of the launch
         self._own = 0
+        self._streams: dict[Any, Any] = {}
+        self._look_at_stream()
         self._by_id: dict[int, int] = {}
         self.memory = SeenMemory(self.recording, observers.withheld, self._name_of)
 
@@ -165,6 +167,13 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.note(f"{name} keeps the config that it ran with: {seen.why_fixed}")
         self._append(Step("launch", (), given, mutated=mutated))
         self.memory.settle(mutated)
+
+    def _look_at_stream(self) -> None:
+        """Note a step on another stream than that on which the block has begun to use a device."""
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            stream = torch.cuda.current_stream()
+            if self._streams.setdefault(stream.device, stream) != stream:
+                self.note(f"{place_of_user()} works on another stream; the program works on the current one, in order")
 
     def has_read(self, result: Any) -> None:
         """Note that Python got values of a tensor."""
@@ -313,6 +322,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _append(self, step: Step) -> None:
         """Add a step with its place, and note what the user calls the tensors that it takes."""
         frame = user_frame()
+        self._look_at_stream()
         self.recording.steps.append(dataclasses.replace(step, place=place_of(frame)))
         unnamed = [known for index in step.taken if not (known := self.recording.values[index]).name]
         if frame is None or not unnamed:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernellab._triton.decorators import OPTIONS, declared, options_of_call, overridden, supplied_names, variant_with
+from kernellab._triton.objects import jit_function
 from kernellab.capture.tape import ConfigGrid, SeenTuning
 from kernellab.errors import KernellabError
 from kernellab.launch.grid import Grid3, checked_grid
@@ -79,6 +80,21 @@ def config_grids(tuning: SeenTuning, add_constants: Callable[[Mapping[str, Any]]
         ConfigGrid(add_constants(supplied), tuple(supplied.items()), grid)
         for supplied, grid in zip(told_by, tuning.grids, strict=True)
     )
+
+
+def require_changes(kernel: Any, handle: Any, recorded: frozenset[str]) -> None:
+    """Raise `KernellabError` if what an autotuned launch chose changes other arguments than the recorded config did.
+
+    The steps of a program, and what a functional one copies, follow from these.
+    """
+    effects = kernel.runtime.effects_of(handle)
+    others = set() if effects is None else effects.mutated - recorded
+    if others:
+        raise KernellabError(
+            f"{jit_function(kernel).__name__} was launched with a config that changes {', '.join(sorted(others))}, "
+            "which the config of the recording does not; capture the program again with this one, or give all configs "
+            "the same effects."
+        )
 
 
 def _supplied(owner: Any, call: Mapping[str, Any], config: Any, names: set[str]) -> dict[str, Any]:

@@ -188,6 +188,11 @@ class Runtime:
             warn_user(f"{name}: the grid {call.grid.value} is empty; nothing was launched.")
         return handle
 
+    def effects_of(self, handle: Any) -> Effects | None:
+        """Return the effects of what a launch returned; None where this runtime has not compiled it."""
+        compiled = self._compiled.get(getattr(handle, "hash", ""))
+        return None if compiled is None else compiled.effects
+
     def launch_error(self, kernel: BoundJit, args: tuple[Any, ...], meta: dict[str, Any], exc: Exception) -> Exception:
         """Return what a failed launch of a known kernel raises: an error in the user's words where there is one."""
         call = _Call(kernel, args, meta, CheckedGrid(kernel, None))

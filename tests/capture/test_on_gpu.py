@@ -103,6 +103,21 @@ def test_the_module_of_an_autotuned_kernel_knows_the_winner_and_tunes_for_no_rec
     assert not hasattr(tuner, "bench_time"), "nothing was timed"
 
 
+def test_steps_of_another_stream_are_steps_in_order_and_that_is_noted(lab: kernellab.Lab) -> None:
+    scale, x, side = lab.bind(samples.scale_kernel), torch.rand(1 << 20, device="cuda"), torch.cuda.Stream()
+    with lab.capture() as program:
+        half = torch.empty_like(x)
+        with torch.cuda.stream(side):
+            side.wait_stream(torch.cuda.default_stream())
+            scale[(1 << 13,)](x, half, 1 << 20, BLOCK=128)
+        torch.cuda.current_stream().wait_stream(side)
+        out = half + 1
+        program.returns(out)
+    assert any("works on another stream" in note for note in program.notes)
+    fresh = torch.rand(1 << 20, device="cuda")
+    torch.testing.assert_close(program.run(x=fresh)["out"], 3 * fresh + 4)
+
+
 def test_a_kernel_that_is_not_bound_is_an_error_that_says_so(lab: kernellab.Lab) -> None:
     x, out = torch.ones(100, device="cuda"), torch.zeros(100, device="cuda")
     with pytest.raises(UsageError, match=r"scale_kernel was launched .* lab.bind"), lab.capture() as program:

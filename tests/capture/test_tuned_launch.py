@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 import triton
+import triton.language as tl
 
 import kernellab
+from kernellab.errors import KernellabError
 from tests import samples
 
 
@@ -91,3 +94,25 @@ def test_configs_that_differ_by_a_heuristic_alone_are_told_apart(lab: kernellab.
     fresh = torch.rand(300)
     program.run(x=fresh, out=out)
     torch.testing.assert_close(out, fresh)
+
+
+@triton.autotune([triton.Config({"BOTH": False}), triton.Config({"BOTH": True})], key=["n"])
+@triton.jit
+def one_or_both(x_ptr, out_ptr, extra_ptr, n, BOTH: tl.constexpr):
+    offsets = tl.arange(0, 128)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(out_ptr + offsets, x, mask=offsets < n)
+    if BOTH:
+        tl.store(extra_ptr + offsets, x, mask=offsets < n)
+
+
+def test_a_config_that_changes_other_arguments_than_the_recorded_one_is_refused(lab: kernellab.Lab) -> None:
+    kernel, x, out, extra = lab.bind(one_or_both), torch.rand(100), torch.zeros(100), torch.zeros(100)
+    with lab.capture() as program:
+        kernel[(1,)](x, out, extra, 100)
+    pure = program.functionalise()
+    pure.run(x=x, out=out, extra=extra)
+    kernel.cache = dict.fromkeys(kernel.cache, kernel.configs[1])
+    for each in (program, pure):
+        with pytest.raises(KernellabError, match="one_or_both was launched with a config that changes extra_ptr"):
+            each.run(x=x, out=out, extra=extra)
