@@ -42,6 +42,12 @@ CHAPTERS = (
         ("kernellab.ir.effects", "kernellab.ir.graph", "kernellab.views.graph"),
     ),
     Chapter(
+        "layouts",
+        "Layouts",
+        "What `lab.layouts` gives: who holds each element of a tile, in registers and in shared memory.",
+        ("kernellab.ir.laid_out", "kernellab.ir.layouts"),
+    ),
+    Chapter(
         "run",
         "Running",
         "What `lab.run` and a cell give.",

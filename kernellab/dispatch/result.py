@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.dispatch.cases import MeasuredCase
 from kernellab.dispatch.rule import Rule
+from kernellab.display import Shown
 from kernellab.errors import CannotRun, UsageError
 from kernellab.export.write import Exported
 from kernellab.measure.config import Config
@@ -39,7 +40,7 @@ class Regret:
 
 
 @dataclass(frozen=True, repr=False)
-class Dispatch:
+class Dispatch(Shown):
     """The result of tuning one kernel over sizes: few configs, and a rule that picks one for the sizes at hand.
 
     ``cases`` are what was measured, in the order of ``over``; ``regrets`` what the rule loses on each, in the same

@@ -17,6 +17,7 @@ from kernellab.export.merging import Merged
 from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
+from kernellab.ir.laid_out import LaidOutValue, Layouts
 from kernellab.launch.run import Run
 from kernellab.measure.ceilings import Ceilings
 from kernellab.profile.result import Profile
@@ -31,6 +32,7 @@ from kernellab.views.cards.comparison import comparison_html, comparison_text
 from kernellab.views.cards.dispatch import dispatch_html, dispatch_text
 from kernellab.views.cards.explanation import explanation_html, explanation_text
 from kernellab.views.cards.kernels import listing_html, listing_text, loaded_html, loaded_text
+from kernellab.views.cards.layouts import layout_html, layouts_html, layouts_text
 from kernellab.views.cards.merged import merged_html, merged_text
 from kernellab.views.cards.profile import profile_html, profile_text
 from kernellab.views.cards.program import program_html, program_text
@@ -69,6 +71,8 @@ BUNDLES: dict[type, Callable[[Any], Bundle]] = {
     Dispatch: _bundle(dispatch_text, dispatch_html),
     Effects: _bundle(results.effects_text, results.effects_html),
     Graph: _bundle(results.graph_text, results.graph_html),
+    Layouts: _bundle(layouts_text, lambda found: layouts_html(found, f"layouts.{next(_numbers)}")),
+    LaidOutValue: _bundle(lambda value: f"{value.name}  {value.encoding}", layout_html),
     Run: _bundle(results.run_text, results.run_html),
     Tuning: _bundle(tuning_text, tuning_html),
     Benchmark: _bundle(benchmark_text, benchmark_html),

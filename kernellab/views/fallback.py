@@ -3,9 +3,10 @@
 JupyterLab sanitizes the outputs of notebooks that the user does not trust, and code hosts those of all: style sheets
 and SVG go, and the text of the SVG stays behind as a wall of words. So a PNG stands beside each picture. Which of the
 two shows is decided without a script: the PNG hides where the picture beside it is an SVG still, and the picture is
-held by what hides by itself, and shows only by our style sheet. ``hidden`` and ``display`` do that in JupyterLab (a
-``hidden`` without a value is dropped there); where attributes go, too, ``<rp>`` does, the parenthesis around ruby
-text, which browsers do not show (https://html.spec.whatwg.org/multipage/rendering.html#hidden-elements).
+held by what hides by itself, and shows only by our style sheet. A ``display`` of its own does that in JupyterLab;
+``hidden`` would not: it is dropped there without a value, and no style sheet overrules it in pages with Tailwind, as
+marimo's. Where attributes go, too, ``<rp>`` hides, the parenthesis around ruby text, which browsers do not show
+(https://html.spec.whatwg.org/multipage/rendering.html#hidden-elements).
 PNG, since what shows notebooks on GitHub refuses SVG in a data URI (https://github.com/jupyter/nbconvert/pull/2106).
 """
 
@@ -46,4 +47,4 @@ def _beside(svg: str) -> str:
     image = (
         f'<img class="kl-flat" alt="{alt}" width="{width}" style="max-width:100%" src="data:image/png;base64,{data}">'
     )
-    return f'<span class="kl-drawn" hidden="hidden" style="display:none"><rp>{svg}</rp></span>{image}'
+    return f'<span class="kl-drawn" style="display:none"><rp>{svg}</rp></span>{image}'

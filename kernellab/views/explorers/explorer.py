@@ -62,7 +62,7 @@ def explorer_html(
 _CHOSEN = "background:var(--kx-on);box-shadow:inset 3px 0 var(--kx-mark);stroke:var(--kx-mark);stroke-width:3.5px"
 
 
-_UNSTYLED = 'hidden="hidden"'  # hides where a page drops styles; JupyterLab drops it where it has no value
+_UNSTYLED = 'style="display:none"'  # hides where a page drops style sheets, which overrule it
 
 
 class Explored:
