@@ -32,7 +32,7 @@ TAKEN = frozenset(
             "contextlib",
             "statistics",
         ),
-        *("LAYOUTS", "EXPECTED", "INTERPRETED", "TensorDescriptor", "generator", "seed", "listed_tensor"),
+        *("LAYOUTS", "EXPECTED", "INTERPRETED", "RECORD", "TensorDescriptor", "generator", "seed", "listed_tensor"),
         *("require_size", "math"),
         *dir(builtins),
     }

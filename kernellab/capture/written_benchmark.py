@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-MARK = '''\
-MARKS = True  # False leaves the marks out, which cost some microseconds for each launch
+from kernellab.export.launcher import RECORDER
+
+_MARK = '''\
+MARKS = True  # False leaves the marks out, which cost a microsecond for each launch
 MEASURED = None  # while `benchmark` runs, a list: the name, bytes and events of each launch
 CHECKED = set()  # names of kernels whose launches are looked at for NaN that they make
 
@@ -16,7 +18,7 @@ def has_nan(tensors):
 
 @contextlib.contextmanager
 def mark(name, read, written):
-    """Mark a launch for profilers, by record_function and NVTX; take its bytes and time while `benchmark` runs.
+    """Mark a launch for profilers, by torch's recorder and NVTX; take its bytes and time while `benchmark` runs.
 
     Raises FloatingPointError where a kernel among CHECKED writes NaN, and its tensors held none before.
     """
@@ -28,13 +30,13 @@ def mark(name, read, written):
     if not MARKS and MEASURED is None:
         yield
         return
-    with torch.profiler.record_function(name):
+    with RECORD(name):
         if INTERPRETED:
             yield
             return
         torch.cuda.nvtx.range_push(name)
-        start, end = (torch.cuda.Event(enable_timing=MEASURED is not None) for _ in range(2))
         if MEASURED is not None:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
         try:
             yield
@@ -43,6 +45,8 @@ def mark(name, read, written):
         if MEASURED is not None:
             end.record()
             MEASURED.append((name, sum(t.numel() * t.element_size() for t in (*read, *written)), start, end))'''
+
+MARK = f"{RECORDER}\n{_MARK}"
 
 
 BENCHMARK = '''\

@@ -40,7 +40,7 @@ from kernellab.source.values import literal
 RESERVED = frozenset(
     {
         *("launch", "inputs", "check", "main", "reference", "summary", "random_tensor", "listed_tensor"),
-        *("operator", "opcheck", "os", "sys", "META", "CONFIGS", "EXPECTED", "HEURISTICS", "INTERPRETED"),
+        *("operator", "opcheck", "os", "sys", "META", "CONFIGS", "EXPECTED", "HEURISTICS", "INTERPRETED", "RECORD"),
         *("TensorDescriptor", "KERNEL", "DECISIONS", "CHOSEN", "config_for", "fitting"),
         *("decision_for", "decision_on"),
         *(f"choose_{number}" for number in range(1, 33)),

@@ -12,7 +12,7 @@ from kernellab.errors import UsageError
 from kernellab.export.checking import Expected, check_text, inputs_text
 from kernellab.export.chooser import Chooser
 from kernellab.export.flatten import RESERVED, Flat, appended, flattened, jit_of, moved
-from kernellab.export.launcher import LauncherPlan, launch_text, operator_launch_text, plan_of
+from kernellab.export.launcher import RECORDER, LauncherPlan, launch_text, operator_launch_text, plan_of
 from kernellab.registry import RecordedVersion
 from kernellab.source import Autotune, Binding, ConfigText, Heuristics, JitOptions, Opaque, docstring, literal
 from kernellab.store import Argument, RecordedLaunch
@@ -214,6 +214,7 @@ def _key_values(launch: RecordedLaunch, tuner: Autotune) -> str:
 
 
 def _ending(parts: Parts, plan: LauncherPlan, tuned: Autotune | None) -> Iterator[str]:
+    yield RECORDER
     scalars = {argument.name for argument in plan.given if argument.kind == "scalar"}
     if parts.tuner is not None and tuned is None:
         key = [name if name in scalars else "None" for name in parts.tuner.key]
