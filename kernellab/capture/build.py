@@ -60,12 +60,9 @@ def build_program(
     names = _user_names(recording, scope)
     outputs = _outputs(recording, steps, inputs, names)
     storages = [known.storage for known in recording.values]
-    live = _kept(steps, storages, inputs, outputs, keeps_launches=True)
-    used = {index for step in live for index in (*step.taken, *step.results)} | set(outputs)
-    if sizes is not None:
-        while missing := measuring(recording, sizes, live, used) - used:
-            live = _kept(steps, storages, inputs, [*outputs, *used, *missing], keeps_launches=True)
-            used |= missing | {index for step in live for index in (*step.taken, *step.results)}
+    live, used = _live(steps, storages, inputs, outputs)
+    while sizes is not None and (missing := measuring(recording, sizes, steps, live, used) - used):
+        live, used = _live(steps, storages, inputs, [*outputs, *missing, *(used - {-1})])
     kept = [index for index in inputs if index in used]
     if sizes is not None:  # whoever asks for the shape of a tensor does not use it yet
         taken = [index for step in live for index in step.taken]
@@ -216,6 +213,14 @@ def _kept(
             wanted.update(step.taken)
             memory.update(storages[index] for index in step.taken)
     return kept[::-1]
+
+
+def _live(
+    steps: Sequence[Step], storages: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]
+) -> tuple[list[Step], set[int]]:
+    """Return the steps of a recording that somebody sees, and the values that they and the outputs are."""
+    live = _kept(steps, storages, inputs, outputs, keeps_launches=True)
+    return live, {index for step in live for index in (*step.taken, *step.results)} | set(outputs)
 
 
 def _notes(steps: Iterable[Step]) -> Iterator[str]:

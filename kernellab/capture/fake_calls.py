@@ -97,6 +97,12 @@ def parts_of(value: Any) -> list[Any]:
     return [value]
 
 
+def gives_numbers(func: Any, result: Any) -> bool:
+    """Tell whether a call gives integers, or truths that may follow from them; flags of a tensor are neither."""
+    is_flag = getattr(func, "__name__", "") == "__get__" and isinstance(result, bool)
+    return not is_flag and any(isinstance(part, int | torch.SymInt | torch.SymBool) for part in parts_of(result))
+
+
 def recorded(value: Any) -> Any:
     """Return the number of the recording that a symbolic one stands for; anything else as it is."""
     if isinstance(value, SYMBOLIC):

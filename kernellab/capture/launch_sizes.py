@@ -40,6 +40,8 @@ class LaunchSizes:
         finally:
             tracker.is_launching = False
         self._take(kernel, given, asked)
+        if any(index not in tracker.arguments for index in tracker.new_steps()):
+            tracker.fix_all("hooks of a launch work with sizes")
         tracker.pass_steps()
         return handle
 
@@ -48,6 +50,8 @@ class LaunchSizes:
         tracker = self.tracker
         index = len(tracker.recording.steps) - 1
         if index not in tracker.recording.launched or index in tracker.arguments:
+            with tracker.env.because("the grid of a launch is empty"):
+                require_constant(tracker, asked.last)
             return
         seen, step = tracker.recording.launched[index], tracker.recording.steps[index]
         name = seen.kernel.__name__
@@ -60,6 +64,8 @@ class LaunchSizes:
         with tracker.env.because(f"{name} was compiled for it"):
             for constant, value in {**seen.constants, **seen.options}.items():
                 require_constant(tracker, given.get(constant, value))
+            for part in parts_of(list(given.values())):
+                require_constant(tracker, list(getattr(part, "block_shape", ())))
             for number in _numbers(tracker.arguments[index][1]):
                 if isinstance(number, torch.SymInt) and number.node.hint == 1:
                     bool(number == 1)  # Triton compiles for the one
@@ -90,6 +96,7 @@ class _AskedGrid:
         self.tracker = tracker
         self.grid = grid
         self.given = given
+        self.last: Any = ()
 
     def __call__(self, bound: Mapping[str, Any]) -> Any:
         return nested(self._asked(bound), recorded)
@@ -101,10 +108,12 @@ class _AskedGrid:
 
     def _asked(self, bound: Mapping[str, Any]) -> Any:
         if not callable(self.grid):
+            self.last = self.grid
             return self.grid
         symbolic = {name: value for name, value in self.given.items() if any(map(_is_symbolic, parts_of(value)))}
         with self.tracker.asking_user():
-            return self.grid({**bound, **symbolic})
+            self.last = self.grid({**bound, **symbolic})
+        return self.last
 
 
 def require_constant(tracker: SizeTracker, value: Any) -> None:

@@ -100,6 +100,7 @@ def _floor_div(left: Any, right: Any) -> Any:
     return FloorDiv(left, right)
 
 
+@lru_cache(maxsize=2**14)
 def text_of(expression: Any) -> str:
     """Return an expression of sympy as Python."""
     from torch.utils._sympy.printers import PythonPrinter
@@ -144,10 +145,14 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the sizes of a program follow from: the guards, and where each symbol is measured."""
+    """What the sizes of a program follow from: the guards, and where each symbol is measured.
+
+    ``asked`` are the storages of a recording whose tensors its block followed the layouts of.
+    """
 
     guards: tuple[Guard, ...] = ()
     measured: tuple[tuple[Any, Measured], ...] = ()
+    asked: frozenset[int] = frozenset()
 
 
 @lru_cache(maxsize=4096)
@@ -170,6 +175,7 @@ def evaluated(text: str, scope: Mapping[str, Any]) -> Any:
 _BUILTINS: dict[str, Any] = {function.__name__: function for function in (max, min, abs, int, float)}
 
 
+@lru_cache(maxsize=2**14)
 def names_in(text: str) -> tuple[str, ...]:
     """Return the names of inputs and symbols in an expression, each once."""
     names = (node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -48,6 +49,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": torch.sym_int,
     "math.ceil": math.ceil,
     "math.floor": math.floor,
+    "math.trunc": math.trunc,
     "math.sqrt": torch.sym_sqrt,
 }
 
@@ -59,6 +61,7 @@ class SizeNodes:
         self.graph = graph
         self.tape = tape
         self.known: dict[str, Any] = {}
+        self.count = 0
         self.inputs = {tape.values[index].name: nodes[index] for index in tape.inputs}
         self.guards = [] if tape.sizes is None else list(tape.sizes.guards)
         self.ask()
@@ -67,7 +70,7 @@ class SizeNodes:
         """Measure what a step made whose shape depends on data, and ask the guards that hold for it."""
         for symbol, where in measured_in(self.tape, [index for index in step.results if index >= 0]).items():
             if symbol.name.isidentifier() and symbol.name not in self.known:
-                size = self.graph.call_function(torch.ops.aten.sym_size.int, (nodes[where.value], where.axis))
+                size = self._node(torch.ops.aten.sym_size.int, (nodes[where.value], where.axis))
                 self.known[symbol.name] = size
         self.ask()
 
@@ -77,7 +80,7 @@ class SizeNodes:
         ready = [guard for guard in self.guards if known.issuperset(names_in(guard.text))]
         self.guards = [guard for guard in self.guards if guard not in ready]
         for guard in ready:
-            self.graph.call_function(require_guard, (self._of(ast.parse(guard.text, mode="eval").body), guard.words))
+            self._node(require_guard, (self._of(ast.parse(guard.text, mode="eval").body), guard.words))
 
     def given(self, value: Any) -> Any:
         """Return nested arguments with nodes in place of sizes."""
@@ -86,6 +89,14 @@ class SizeNodes:
     def node(self, size: Size) -> Any:
         """Return the node of a size."""
         return self._of(ast.parse(repr(size), mode="eval").body)
+
+    def _node(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> torch.fx.Node:
+        """Add a node, under a name that no value of the program has."""
+        node = self.graph.call_function(function, arguments)
+        taken = {value.name for value in self.tape.values}
+        self.count = next(i for i in itertools.count(self.count + 1) if f"size_{i}" not in taken)
+        node.name = f"size_{self.count}"
+        return node
 
     def _of(self, part: ast.expr) -> Any:
         if isinstance(part, ast.Constant):
@@ -106,20 +117,20 @@ class SizeNodes:
             case ast.BoolOp(operation, [first, *others]):
                 found = self._of(first)
                 for other in others:
-                    found = self.graph.call_function(_OPERATORS[type(operation)], (found, self._of(other)))
+                    found = self._node(_OPERATORS[type(operation)], (found, self._of(other)))
                 return found
             case ast.Subscript(ast.Attribute(ast.Name(name), "shape"), ast.Constant(int(axis))):
-                return self.graph.call_function(torch.ops.aten.sym_size.int, (self.inputs[name], axis))
+                return self._node(torch.ops.aten.sym_size.int, (self.inputs[name], axis))
             case ast.Call(ast.Attribute(ast.Name(name), "stride"), [ast.Constant(int(axis))]):
-                return self.graph.call_function(torch.ops.aten.sym_stride.int, (self.inputs[name], axis))
+                return self._node(torch.ops.aten.sym_stride.int, (self.inputs[name], axis))
             case ast.Call(function, arguments):
                 called = _FUNCTIONS.get(ast.unparse(function))
                 if called is not None:
-                    return self.graph.call_function(called, tuple(map(self._of, arguments)))
+                    return self._node(called, tuple(map(self._of, arguments)))
         raise UsageError(f"The size {ast.unparse(part)} cannot be computed in a graph.")
 
     def _called(self, operation: ast.AST, *parts: ast.expr) -> Any:
-        return self.graph.call_function(_OPERATORS[type(operation)], tuple(map(self._of, parts)))
+        return self._node(_OPERATORS[type(operation)], tuple(map(self._of, parts)))
 
 
 @torch.fx.has_side_effect

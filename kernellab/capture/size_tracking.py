@@ -9,13 +9,15 @@ layouts of what they give are known as expressions. Where they are not, the size
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import sympy
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
@@ -30,6 +32,7 @@ from kernellab.capture.fake_calls import (
     SymbolicLayout,
     Untold,
     expression_of,
+    gives_numbers,
     layout_of_fake,
     matched,
     nested,
@@ -79,7 +82,8 @@ class SizeTracker(TorchFunctionMode):
     """Follows the sizes of one recording; see the module.
 
     ``layouts`` are those of values by index, ``arguments`` the symbolic args and kwargs of steps, ``grids`` and
-    ``config_grids`` those of launches; ``measured`` tells where a symbol is measured. `finish` fixes what could not be
+    ``config_grids`` those of launches; ``measured`` tells where a symbol is measured, ``asked`` which storages hold
+    tensors that the block follows. `finish` fixes what could not be
     followed.
     """
 
@@ -95,6 +99,7 @@ class SizeTracker(TorchFunctionMode):
         self.config_grids: dict[int, tuple[tuple[Any, ...], ...]] = {}
         self.hints: dict[Any, int] = {}
         self.measured: dict[Any, Measured] = {}
+        self.asked: set[int] = set()  # storages
         self.is_launching = False
         self._is_asking = False
         self._tensors = WeakTensorKeyDictionary()
@@ -128,14 +133,22 @@ class SizeTracker(TorchFunctionMode):
         with self.recorder.working():
             if len(self.recording.constants) > constants:
                 self.fix(symbols_of((args, kwargs)), "a tensor is made of it as data")
-            found = self._followed(func, fakes, result)
+            found = self._followed(func, (args, kwargs), fakes, result)
+            if self.new_steps() or gives_numbers(func, found):
+                self._ask((args, kwargs))
             self.pass_steps()
         return found
 
-    def _followed(self, func: Any, given: Any, result: Any) -> Any:
+    def _ask(self, given: Any) -> None:
+        """Note the tensors whose layouts the block may follow: a program takes them, used or not, to look at these."""
+        for tensor in parts_of(given):
+            if isinstance(tensor, torch.Tensor):
+                self.asked.add(self.recording.values[self.recorder.value_of(tensor)].storage)
+
+    def _followed(self, func: Any, asked: Any, given: Any, result: Any) -> Any:
         """Repeat a call on fake tensors, and take from it what it tells; return what the user gets."""
         name = getattr(func, "__name__", str(func))
-        steps = self._new_steps()
+        steps = self.new_steps()
         if given is None:
             self.fix_all("a tensor gets other memory")
             return result
@@ -144,13 +157,16 @@ class SizeTracker(TorchFunctionMode):
         try:
             calls, fake = self._repeated(func, given)
             return self._taken_over(steps, calls, result, fake)
-        except (*_FAILURES, Untold) as exc:
+        except (*_FAILURES, Untold):
             if not steps and (name in _OF_DATA or result is None):
                 return result
-            self._is_lost(name, steps, given, exc)
+            self._is_lost(name, steps, given)
+            for tensor in parts_of(asked):
+                if isinstance(tensor, torch.Tensor):  # its fake tensor may be half changed
+                    self._tensors.pop(tensor, None)  # type: ignore[no-untyped-call]
             return result
 
-    def _is_lost(self, name: str, steps: Sequence[int], given: Any, exc: Exception) -> None:
+    def _is_lost(self, name: str, steps: Sequence[int], given: Any) -> None:
         """Fix the sizes that what was recorded may depend on."""
         reason = f"what {name} does with other sizes is not known"
         if len(steps) > 1 or "backward" in name or name == "grad":
@@ -165,9 +181,21 @@ class SizeTracker(TorchFunctionMode):
                     self.layouts.setdefault(value, plain_layout(self.recording.values[value].layout))
 
     def _repeated(self, func: Any, given: Any) -> tuple[list[FakeCall], Any]:
-        log = FakeCalls()
-        args, kwargs = given
-        with torch._C.DisableTorchFunction(), _disable_current_modes(), self.fakes, log:
+        """Call a function on fake tensors.
+
+        Where torch's own decomposition takes plain numbers only, another one in Python may take symbolic ones.
+        """
+        try:
+            return self._on_fakes(func, given, nullcontext())
+        except _FAILURES:
+            name = str(getattr(func, "__name__", ""))
+            if name.endswith("_") or "out" in given[1]:
+                raise  # a second call would change a tensor twice
+            return self._on_fakes(func, given, enable_python_dispatcher())
+
+    def _on_fakes(self, func: Any, given: Any, context: AbstractContextManager[Any]) -> tuple[list[FakeCall], Any]:
+        log, (args, kwargs) = FakeCalls(), given
+        with torch._C.DisableTorchFunction(), _disable_current_modes(), _silence(), self.fakes, log, context:
             result = func(*args, **kwargs)
         return log.calls, result
 
@@ -268,8 +296,10 @@ class SizeTracker(TorchFunctionMode):
         layout = self.recording.values[index].layout
         now = (*layout.shape, *layout.stride)
         if known is not None and tuple(map(recorded, (*known.shape, *known.stride()))) == now:
-            if index not in self.layouts:
-                self.layouts[index] = layout_of_fake(known)
+            own = layout_of_fake(known)
+            others = self.layouts.setdefault(index, own).numbers[:-1]
+            if list(map(expression_of, own.numbers[:-1])) != list(map(expression_of, others)):
+                self.fix(symbols_of([own.numbers, others]), "two views of one memory have these sizes")
             return known
         if index not in self.layouts:
             self.layouts[index] = self._first_layout(index)
@@ -309,13 +339,14 @@ class SizeTracker(TorchFunctionMode):
             made = torch.empty_strided(layout.shape, layout.stride, **options)
             return made.requires_grad_() if tensor.requires_grad else made
 
-    def _new_steps(self) -> list[int]:
+    def new_steps(self) -> list[int]:
+        """Return the steps that were recorded since steps were last passed, but for views."""
         steps = range(self._seen_steps, len(self.recording.steps))
         return [index for index in steps if self.recording.steps[index].operation != WINDOW]
 
     def cover(self) -> None:
         """Fix all sizes where steps were recorded that no call made which was followed."""
-        steps = [i for i in self._new_steps() if i not in self.arguments]
+        steps = [i for i in self.new_steps() if i not in self.arguments]
         if steps:
             self.fix_all(f"what {self.recording.steps[steps[0]].words} does with other sizes is not known")
         self.pass_steps()
@@ -358,6 +389,17 @@ class SizeTracker(TorchFunctionMode):
     def fix_all(self, reason: str) -> None:
         """Let the program hold for the recorded sizes alone."""
         self.fix(set(self.hints), reason)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep torch from logging what fails on fake tensors, which fixes sizes and is no error of the user's."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _is_asked_by_lab() -> bool:

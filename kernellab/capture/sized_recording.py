@@ -11,7 +11,7 @@ import torch
 
 from kernellab.capture.fake_calls import SymbolicLayout
 from kernellab.capture.recorder import Recording
-from kernellab.capture.size import Guard, Measured, Size, Sizes, sized
+from kernellab.capture.size import Guard, Measured, Size, Sizes, compiled, sized, text_of
 from kernellab.capture.size_tracking import SizeTracker
 from kernellab.capture.tape import (
     WINDOW,
@@ -24,6 +24,7 @@ from kernellab.capture.tape import (
     members_of,
     window_step,
 )
+from kernellab.errors import UsageError
 
 
 def sizes_of(tracker: SizeTracker) -> Sizes:
@@ -41,19 +42,37 @@ def sizes_of(tracker: SizeTracker) -> Sizes:
         for index in step.results:
             if index >= 0 and step.operation != WINDOW:
                 _storage(recording, index)
-    return Sizes(tuple(_guards(tracker)), tuple(tracker.measured.items()))
+    return Sizes(tuple(_guards(tracker)), tuple(tracker.measured.items()), frozenset(tracker.asked))
 
 
 def _guards(tracker: SizeTracker) -> Iterator[Guard]:
     """Yield the guards, each once, and that no size becomes one of 0 or 1, for which torch does other things."""
+    for guard in list(tracker.env.told):
+        _is_written(tracker, guard.condition)
     known = set()
     for guard in tracker.env.told:
-        if guard.condition not in known and guard.condition.free_symbols:
+        if guard.condition not in known and guard.condition.free_symbols and _has_text(guard.condition):
             known.add(guard.condition)
             yield guard
     for symbol in tracker.measured:
         if tracker.env.replace(symbol).free_symbols:
             yield Guard(sympy.Ge(symbol, 2), reason="0 and 1 are sizes of their own for torch")
+
+
+def _is_written(tracker: SizeTracker, expression: Any) -> bool:
+    """Tell whether an expression can be written as Python; of one that cannot, the symbols are fixed."""
+    if _has_text(expression):
+        return True
+    tracker.fix(expression.free_symbols, "what is computed with it cannot be written down")
+    return False
+
+
+def _has_text(expression: Any) -> bool:
+    try:
+        compiled(text_of(expression))
+    except (UsageError, SyntaxError, NotImplementedError):
+        return False
+    return True
 
 
 class _Sizing:
@@ -64,7 +83,10 @@ class _Sizing:
         """Return a recorded number as a size, where what it follows from is known."""
         if not isinstance(symbolic, torch.SymInt):
             return value
-        return sized(value, self.tracker.env.replace(symbolic.node.expr))
+        expression = self.tracker.env.replace(symbolic.node.expr)
+        if not _is_written(self.tracker, expression):
+            return value
+        return sized(value, expression)
 
     def launch(self, seen: Seen, grid: Sequence[Any], grids: Sequence[Sequence[Any]]) -> Seen:
         """Return a launch with sizes in its grid, and in those for each config."""
@@ -123,14 +145,22 @@ def _storage(recording: Recording, index: int) -> None:
         recording.storages[known.storage] = whole
 
 
-def measuring(recording: Recording, sizes: Sizes, steps: Sequence[Step], used: Iterable[int]) -> set[int]:
-    """Return the values that measure the symbols of some steps and values, and of the guards of these symbols."""
+def measuring(
+    recording: Recording, sizes: Sizes, steps: Sequence[Step], live: Sequence[Step], used: Iterable[int]
+) -> set[int]:
+    """Return the values that measure the symbols of some steps and values, and of the guards of these symbols.
+
+    Beside them, those that every run looks at, as numbers of the block may follow from their sizes: 0 and 1 have no
+    symbols.
+    """
     where = dict(sizes.measured)
-    needed = _symbols_in(steps, (recording.values[index].layout for index in used if index >= 0))
+    needed = _symbols_in(live, (recording.values[index].layout for index in used if index >= 0))
     conditions = [guard.condition.free_symbols for guard in sizes.guards]
     while more := set().union(*(each for each in conditions if each & needed)) - needed:
         needed |= more
-    return {where[symbol].value for symbol in needed if symbol in where}
+    found = {where[symbol].value for symbol in needed if symbol in where}
+    asked = {index for index in recording.samples if recording.values[index].storage in sizes.asked}
+    return found | asked | _open_results(steps)
 
 
 def measured_by_steps(tape: Tape, steps: Sequence[Step], wanted: Iterable[int]) -> set[int]:
@@ -140,7 +170,13 @@ def measured_by_steps(tape: Tape, steps: Sequence[Step], wanted: Iterable[int]) 
     used = {index for step in steps for index in (*step.taken, *step.results)} | set(wanted)
     needed = _symbols_in(steps, (tape.values[index].layout for index in used if index >= 0))
     made = measured_in(tape, [i for step in tape.steps for i in step.results if i >= 0])
-    return {where.value for symbol, where in made.items() if symbol in needed and symbol.name.isidentifier()}
+    found = {where.value for symbol, where in made.items() if symbol in needed and symbol.name.isidentifier()}
+    return found | _open_results(tape.steps)
+
+
+def _open_results(steps: Iterable[Step]) -> set[int]:
+    """Return what has shapes that data decides, on which numbers of the block may depend."""
+    return {index for step in steps if step.has_open_shape for index in step.results if index >= 0}
 
 
 def _symbols_in(steps: Iterable[Step], layouts: Iterable[TensorLayout]) -> set[Any]:

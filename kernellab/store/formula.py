@@ -22,7 +22,7 @@ _NODES = (
 _BUILTINS: dict[str, Any] = {f.__name__: f for f in (abs, bool, float, int, len, max, min, sum, tuple)}
 _FUNCTIONS = {
     *("triton.cdiv", "triton.next_power_of_2", "math.ceil", "math.floor", "math.sqrt", "math.log2", "math.prod"),
-    *("math.gcd", "math.lcm", "torch.cuda.get_device_properties", "torch.cuda.current_device"),
+    *("math.gcd", "math.lcm", "math.trunc", "torch.cuda.get_device_properties", "torch.cuda.current_device"),
 }
 _ATTRIBUTES = {"shape", "ndim", "is_cuda", "itemsize", "device", "dtype", "multi_processor_count"}
 _METHODS = {"numel", "nelement", "size", "stride", "dim", "element_size", "get"}
