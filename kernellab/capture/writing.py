@@ -239,7 +239,19 @@ def _check_text(tape: Tape, expected: tuple[Expected, ...]) -> str:
         return "\n".join([*lines, '    return "runs; nothing is known to compare its outputs with"'])
     has_dot = any("tl.dot" in function.text for use in uses_of(tape) for function in use.closure.functions)
     tolerance = tolerance_over((value.layout.dtype for value in tape.values), has_dot=has_dot)
-    return "\n".join([*lines, *compared(tolerance)])
+    return "\n".join([*lines, *compared(tolerance, _rounded_outputs(tape))])
+
+
+def _rounded_outputs(tape: Tape) -> list[str]:
+    """Return the outputs of whole numbers that follow from floats."""
+    floats = {value.storage for value in tape.values if value.layout.dtype.startswith(("float", "bfloat", "complex"))}
+    following = set(floats)
+    for step in tape.steps:
+        taken = {tape.values[index].storage for index in step.taken}
+        if taken & following:
+            following |= {tape.values[i].storage for i in (*step.results, *step.mutated) if i >= 0}
+    pairs = zip(tape.output_names, (tape.values[index].storage for index in tape.outputs), strict=True)
+    return [name for name, storage in pairs if storage in following - floats]
 
 
 def _rounded(tape: Tape) -> str:

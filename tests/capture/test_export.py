@@ -242,3 +242,14 @@ def test_a_large_constant_is_refused_with_a_way_out(lab: kernellab.Lab, tmp_path
     with pytest.raises(UsageError, match="make it before the block"):
         program.export(tmp_path / "k.py")
     assert not (tmp_path / "k.py").exists()
+
+
+def test_only_whole_numbers_that_follow_from_floats_are_taken_for_rounded(lab: kernellab.Lab) -> None:
+    x, n = torch.rand(100), torch.arange(100)
+    with lab.capture() as program:
+        places, doubled = x.argsort(), n * 2
+        picked = doubled[places]
+        program.returns(places, doubled, picked)
+    text = module_text(program.tape, program.plan, lambda: program.run(**program.make_inputs()), "program")
+    (line,) = [line for line in text.splitlines() if "off = name in" in line]
+    assert eval(line.split(" in ")[1].split("  #")[0]) == {"places", "picked"}

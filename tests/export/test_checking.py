@@ -11,9 +11,11 @@ import torch
 from kernellab.export.checking import compared, expected_of, expected_text
 
 
-def check_of(recorded: torch.Tensor, tolerance: float = 1e-5) -> Callable[[torch.Tensor], str]:
+def check_of(
+    recorded: torch.Tensor, tolerance: float = 1e-5, rounded: tuple[str, ...] = ()
+) -> Callable[[torch.Tensor], str]:
     """Return the check of a module that was written when an output held this."""
-    text = [*expected_text(expected_of({"out": recorded})), "def check(outputs):", *compared(tolerance)]
+    text = [*expected_text(expected_of({"out": recorded})), "def check(outputs):", *compared(tolerance, rounded)]
     namespace: dict[str, Any] = {"torch": torch}
     exec("\n".join(text), namespace)
     return lambda output: str(namespace["check"]({"out": output}))
@@ -72,3 +74,15 @@ def test_what_differs_is_wrong(recorded: torch.Tensor, output: torch.Tensor) -> 
 
 def test_what_rounding_explains_is_right() -> None:
     assert check_of(FLOATS, tolerance=1e-3)(FLOATS * (1 + 1e-4))
+
+
+def test_whole_numbers_that_were_rounded_may_be_off_by_one() -> None:
+    numbers = torch.arange(1000) * 7
+    check = check_of(numbers, rounded=("out",))
+    assert check(changed(numbers, 0, 1))
+    with pytest.raises(AssertionError):
+        check(changed(numbers, 0, 2))
+    with pytest.raises(AssertionError):
+        check(numbers + 1)
+    with pytest.raises(AssertionError):
+        check(numbers[:-1])
