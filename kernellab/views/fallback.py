@@ -24,6 +24,7 @@ _STYLE = (
     "<style>.kl-drawn:has(svg),.kl-drawn:has(svg)>rp{display:contents!important}"
     ".kl-drawn:has(svg)+.kl-flat{display:none!important}</style>"
 )
+_ALONE = 'data-fallback="none"'
 _SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 _LABEL = re.compile(r'\baria-label="([^"]*)"')
 
@@ -35,8 +36,15 @@ def with_fallbacks(html: str) -> str:
     return _STYLE + _SVG.sub(lambda found: _beside(found.group()), html)
 
 
+def without_fallbacks(html: str) -> str:
+    """Return HTML whose pictures get no PNG: those that show only when a page with a style sheet is clicked on."""
+    return html.replace("<svg ", f"<svg {_ALONE} ")
+
+
 @lru_cache(maxsize=64)
 def _beside(svg: str) -> str:
+    if svg.startswith(f"<svg {_ALONE}"):
+        return svg
     try:
         png, (width, _) = rasterized(svg)
     except ParseError:

@@ -18,7 +18,7 @@ nbformat = pytest.importorskip("nbformat")
 
 pytestmark = pytest.mark.browser
 
-SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
+SVG = re.compile(r"<svg (?!data-fallback).*?</svg>", re.DOTALL)  # those of layouts that are not chosen are hidden
 OPEN_ALL = "() => document.querySelectorAll('.jp-OutputArea-output details').forEach(each => { each.open = true; })"
 SHOWN = f"""() => [...{PICTURES}].filter(
   each => each.checkVisibility() && (each.tagName !== 'IMG' || each.naturalWidth > 8)).length"""

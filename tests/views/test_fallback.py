@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from kernellab.compile.types import Compiled
-from kernellab.views.fallback import with_fallbacks
+from kernellab.views.fallback import with_fallbacks, without_fallbacks
 from kernellab.views.figures.raster import SCALE, WIDEST_PX, rasterized
 from kernellab.views.graph import svg
 
@@ -78,6 +78,13 @@ def test_an_image_stands_beside_each_picture() -> None:
     assert base64.b64decode(images[0][1]).startswith(b"\x89PNG")
     assert html.count("<svg") == 2
     assert html.count("<style>") == 1
+
+
+def test_a_picture_that_shows_only_when_it_is_chosen_has_no_image() -> None:
+    alone = without_fallbacks(SMALL.format(""))
+    html = with_fallbacks(f"{alone}{SMALL.format('')}")
+    assert html.count("<img") == 1
+    assert alone in html
 
 
 def test_html_without_pictures_and_html_with_fallbacks_stay_as_they_are() -> None:

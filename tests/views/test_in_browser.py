@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,10 +14,13 @@ import kernellab
 from benchmarks import traffic_kernels
 from kernellab.traffic.result import Traffic
 from kernellab.views.cards.card import card_html
+from kernellab.views.cards.layouts import layouts_html
 from kernellab.views.cards.traffic import traffic_html
+from kernellab.views.explorers.explorer import explorer_html
 from kernellab.views.graph import svg
 from kernellab.views.report import KernelReport
 from tests.views.reports import cell_of
+from tests.views.test_layouts import FOUND
 
 pytestmark = pytest.mark.browser
 
@@ -162,3 +166,28 @@ def test_the_rules_of_a_notebook_page_do_not_win(show: Callable[..., Any], repor
 def test_the_card_is_never_wider_than_its_place(show: Callable[..., Any], report: Reports) -> None:
     page = show(card_html(cell_of(report("backward"), show="graph,source,ttir")))
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_in_a_narrow_pane_source_stage_and_graph_stand_below_each_other(
+    show: Callable[..., Any], report: Reports
+) -> None:
+    page = show(explorer_html(report("add").compiled, graph=True))
+    page.set_viewport_size({"width": 420, "height": 900})
+    ends = page.evaluate(
+        """() => ['.kx-source', '.kx-stage:not([style])', '.kg'].map(selector => {
+            const box = document.querySelector('.kx ' + selector).getBoundingClientRect();
+            return [box.top, box.bottom]; })"""
+    )
+    assert [below[0] >= above[1] - 1 for above, below in itertools.pairwise(ends)] == [True, True]
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_the_tile_of_the_chosen_value_shows_alone(show: Callable[..., Any]) -> None:
+    page = show(layouts_html(FOUND, "here"))
+    tiles = page.locator(".kl-tile:visible")
+    assert tiles.count() == 1
+    assert "nvidia_mma" in tiles.first.inner_text()
+    page.locator("label", has_text="swizzled_shared").click()
+    assert tiles.count() == 1
+    assert "swizzled_shared" in tiles.first.inner_text()
+    assert tiles.first.locator("svg").is_visible()

@@ -9,6 +9,7 @@ from kernellab.errors import UsageError
 from kernellab.ir.laid_out import LaidOutValue, Layouts
 from kernellab.ir.layouts import layout_of
 from kernellab.views.elements import Table, body, framed, header, message, section, style, style_sheet
+from kernellab.views.fallback import without_fallbacks
 from kernellab.views.figures.layouts import tile_maps, tile_svg
 from kernellab.views.wording import plural
 
@@ -104,8 +105,10 @@ def _type_words(value: LaidOutValue) -> str:
 
 
 def _tile(value: LaidOutValue, number: int, *, is_shown: bool) -> str:
-    hidden = "" if is_shown else ' style="display:none"'
-    return f'<div class="kl-tile kl-t{number}"{hidden}>{_drawn(_Drawing(value))}</div>'
+    drawn = _drawn(_Drawing(value))
+    if is_shown:
+        return f'<div class="kl-tile kl-t{number}">{drawn}</div>'
+    return f'<div class="kl-tile kl-t{number}" style="display:none"><rp>{without_fallbacks(drawn)}</rp></div>'
 
 
 class _Drawing:
