@@ -37,6 +37,13 @@ class Program(Shown):
         self._functions: dict[int, Any] = {}
         self._graph: Any = None
 
+    def __repr__(self) -> str:
+        """One line; the steps are in `frame`."""
+        if self._tape is None:
+            return f"<Program: incomplete, {self._problem}>"
+        sizes = "under guards for all sizes" if self._tape.sizes is not None else "of fixed sizes"
+        return f"<Program: {len(self._tape.steps)} steps from {len(self._tape.inputs)} inputs, {sizes}>"
+
     @property
     def tape(self) -> Tape:
         """The program as data."""

@@ -6,8 +6,9 @@ import argparse
 import ast
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from kernellab import __version__
 from kernellab.errors import UsageError
@@ -15,6 +16,7 @@ from kernellab.errors import UsageError
 FORM = "FILE.py::KERNEL"
 TESTED = "tested with triton 3.6.0 and 3.9.0, torch 2.11 and 2.13"
 _STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
+_N = TypeVar("_N", int, float)
 _KINDS = ("module", "torch-op", "autotune", "report", "bundle")
 
 
@@ -192,20 +194,23 @@ def listed(texts: Sequence[str], option: str) -> dict[str, tuple[Any, ...]]:
     Raises:
         UsageError: a text is something else.
     """
-    return {
-        name: tuple(value_of(value) for value in values.split(","))
-        for name, values in _pairs(texts, option, "1024,4096")
-    }
+    found = {name: values.split(",") for name, values in _pairs(texts, option, "1024,4096")}
+    for name, values in found.items():
+        if not all(value.strip() for value in values):
+            raise UsageError(f"{option} {name}={','.join(values)}: a value is missing between its commas.")
+    return {name: tuple(map(value_of, values)) for name, values in found.items()}
 
 
 def _pairs(texts: Sequence[str], option: str, example: str) -> list[tuple[str, str]]:
-    found = []
+    found: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip().isidentifier() or not value.strip():
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name.isidentifier() or not value:
             raise UsageError(f"{option} {text!r}: expected NAME=VALUE, such as {option} n={example}.")
-        found.append((name.strip(), value.strip()))
-    return found
+        if name in found:
+            raise UsageError(f"{option} names {name} twice; give {option} {name}={found[name]}, or {name}={value}.")
+        found[name] = value
+    return list(found.items())
 
 
 def value_of(text: str) -> Any:
@@ -220,14 +225,15 @@ def value_of(text: str) -> Any:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise ValueError(text)
-    return value
+    return _number(text, float, "a positive number, such as 2.5")
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
+    return _number(text, int, "a positive integer, such as 30")
+
+
+def _number(text: str, kind: type[_N], expected: str) -> _N:
+    with suppress(ValueError):
+        if (value := kind(text)) > 0:
+            return value
+    raise argparse.ArgumentTypeError(f"it is {text!r}, and expected is {expected}")

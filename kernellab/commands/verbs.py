@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.commands import json_form
 from kernellab.commands.kernel_file import KernelFile, device_of, file_launch, kernel_file, reference_blamed
 from kernellab.commands.parser import assigned, listed
+from kernellab.errors import UsageError
 from kernellab.measure.outcomes import UNMEASURED, Status
 from kernellab.views.cards import results
 from kernellab.views.cards.traffic import traffic_text
@@ -108,11 +109,14 @@ def explain_command(lab: Lab, given: Namespace) -> Answer:
 
 def tune_command(lab: Lab, given: Namespace) -> Answer:
     """Find the fastest config of a kernel."""
+    from kernellab._triton.decorators import declared  # loads Triton
     from kernellab.tune import Space
     from kernellab.views.cards.tuning import tuning_text  # loads matplotlib
 
     it = asked(lab, given)
     values = listed(given.space, "--space")
+    if not values and not declared(it.file.kernel).configs:
+        raise UsageError(f"{it.file.name} has no configs; give values to try: --space BLOCK=64,128; repeat it.")
     configs = Space(where=given.where, **values) if values else None
     named = {name: value for name, value in it.named.items() if name not in values}
     options = {"search": given.search, "budget_s": given.budget, "fresh": given.fresh, "timeout_s": given.timeout}

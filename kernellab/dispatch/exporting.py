@@ -53,8 +53,9 @@ def export_dispatch(
     """
     kind = kind or ("table" if to is not None and str(to).endswith(".json") else "dispatch")
     if kind not in DISPATCH_KINDS:
-        raise UsageError(choice_message("--as", kind, DISPATCH_KINDS))
+        raise UsageError(choice_message("kind", kind, DISPATCH_KINDS))
     known = [dispatch, *(each for other in others for each in _dispatches(other))]
+    _require_decision(dispatch)
     suffix = {"table": ".json", "vllm": ""}.get(kind, ".py")
     path = Path(to) if to else Path(f"{dispatch.kernel}{suffix}")
     if kind == "table":
@@ -72,6 +73,19 @@ def export_dispatch(
         text = dispatch_text(recorded, chooser, expected)
     replace_file(path, text.encode())
     return Exported(path, recorded.version.label, kind, dispatch.notes)
+
+
+def _require_decision(dispatch: Dispatch) -> None:
+    """Raise where no time is behind a dispatch: what it picks is then the first config that compiles.
+
+    Raises:
+        UsageError: nothing was timed, as without a GPU.
+    """
+    if not dispatch.rule.known and not any(case.times_ms for case in dispatch.cases):
+        raise UsageError(
+            f"No case of the dispatch of {dispatch.kernel} was timed with a config that works: there is no decision to "
+            "export. Tune on a GPU, or pass executor=, whose workers own one."
+        )
 
 
 def exported_by(text: str, kind: str | None, names: Mapping[str, Any]) -> Dispatch | str | int:

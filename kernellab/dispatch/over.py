@@ -13,6 +13,7 @@ from kernellab.dispatch.deciding import decided, regrets_of
 from kernellab.dispatch.plan import Plan, PlanPolicy
 from kernellab.dispatch.progress import DispatchProgress, Watch, unwatched
 from kernellab.dispatch.result import Dispatch
+from kernellab.dispatch.rule import whole_number
 from kernellab.dispatch.selection import cover_steps
 from kernellab.dispatch.table import Table
 from kernellab.errors import UsageError
@@ -178,9 +179,15 @@ def cases_of(over: Any, known: Sequence[str]) -> list[dict[str, int]]:
         found = [dict(each) for each in over]
     else:
         raise UsageError(f'over is {over!r}; expected the values of each size: over={{"M": [16, 4096], "K": [512]}}.')
-    cases = [case for place, case in enumerate(found) if case not in found[:place]]
-    _require_sizes(cases, known)
-    return cases
+    found = [{name: _plain(value) for name, value in case.items()} for case in found]
+    _require_sizes(found, known)
+    return list({tuple(sorted(case.items())): case for case in found}.values())
+
+
+def _plain(value: Any) -> Any:
+    """Return an integer of numpy as one of Python, anything else as it is."""
+    whole = whole_number(value)
+    return value if whole is None else whole
 
 
 def _listed(name: str, values: Any) -> list[Any]:
@@ -197,7 +204,7 @@ def _require_sizes(cases: Sequence[Mapping[str, Any]], known: Sequence[str]) -> 
             raise UsageError(f"over has {size_words(case)} beside {size_words(cases[0])}; expected the same names.")
         for name, value in case.items():
             if known and name not in known:
-                names = ", ".join(known)
+                names = ", ".join(dict.fromkeys(known))
                 raise UsageError(f"over has {name!r}, which neither the kernel nor inputs takes; known are {names}.")
             if type(value) is not int or value < 1:
                 raise UsageError(f"over has {name}={value!r}; expected a positive integer.")

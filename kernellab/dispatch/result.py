@@ -97,7 +97,10 @@ class Dispatch(Shown):
             CannotRun: no config works on any case.
         """
         key = tuple(sizes.items())
-        found = self._chosen.get(key)
+        try:
+            found = self._chosen.get(key)
+        except TypeError:  # a size without a hash, which the rule refuses
+            found = None
         if found is None:
             found = self._chosen[key] = self.configs[self.rule.place(**sizes)]
         return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from numbers import Integral
 from typing import Any, Literal, cast
 
 from kernellab.errors import UsageError
@@ -121,10 +122,11 @@ class Rule:
         return times_ms.index(min(times_ms))
 
     def _key(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        if sizes.keys() != set(self.names) or not all(type(value) is int for value in sizes.values()):
+        whole = {name: whole_number(value) for name, value in sizes.items()}
+        if whole.keys() != set(self.names) or None in whole.values():
             given = ", ".join(f"{name}={value!r}" for name, value in sizes.items()) or "nothing"
             raise UsageError(f"The rule was asked for {given}; expected integers for {', '.join(self.names)}.")
-        return tuple(sizes[name] for name in self.names)
+        return tuple(whole[name] or 0 for name in self.names)
 
     def source(self, name: str = "choose") -> str:
         """Return a Python function of the sizes that gives what `place` gives, and needs nothing else."""
@@ -162,6 +164,11 @@ class Rule:
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             text = f"{type(exc).__name__}: {exc}"
             raise UsageError(f"This is no rule of a dispatch ({text}); expected what Rule.as_json gives.") from exc
+
+
+def whole_number(value: object) -> int | None:
+    """Return an integer, of numpy's kinds as well, as one of Python; None for anything else, a bool included."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
 
 
 def _source(rule: Rule, name: str) -> str:

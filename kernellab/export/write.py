@@ -64,7 +64,7 @@ def export(
         UsageError: there is no such kind, or the kernel cannot be written as one.
     """
     if kind is not None and kind not in KINDS:
-        raise UsageError(choice_message("--as", kind, KINDS))
+        raise UsageError(choice_message("kind", kind, KINDS))
     version = kernels.version(key)
     recorded = recorded_version(kernels.store, version)
     content = _content(kernels, facilities, recorded, kind or "autotune")

@@ -10,13 +10,14 @@ from typing import Any
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.getipython import get_ipython
 
+from kernellab.dispatch.exporting import DISPATCH_KINDS
 from kernellab.export.write import KINDS
 from kernellab.notebook.magics import STAGES, lab_of_shell
 from kernellab.target import known_targets
 
 _LINE = re.compile(r"^(?:[^'\"#]*[=(]\s*)?(?P<sigil>%%?)(?P<magic>triton\w*)\s(?P<given>.*)$", re.DOTALL)
 _KERNEL_PARAMETERS = {"kernel", "left", "right"}
-_CHOICES = {"--show": STAGES, ("triton_export", "--as"): KINDS}
+_CHOICES = {"--show": STAGES, ("triton_export", "--as"): tuple(dict.fromkeys((*KINDS, *DISPATCH_KINDS)))}
 
 
 @context_matcher(identifier="kernellab.options")

@@ -66,6 +66,14 @@ def test_attention_from_parts_is_recorded_and_runs_again(lab: kernellab.Lab) -> 
     torch.testing.assert_close(program(*fresh.values()), attend(**fresh))
 
 
+def test_repr_is_one_line(lab: kernellab.Lab) -> None:
+    x = torch.ones(8)
+    with lab.capture() as program:
+        assert repr(program) == "<Program: incomplete, its block has not ended>"
+        _ = x + 1
+    assert repr(program) == "<Program: 1 steps from 1 inputs, of fixed sizes>"
+
+
 def test_a_node_carries_ids_grid_and_what_its_kernel_changes(lab: kernellab.Lab) -> None:
     x, out = torch.ones(100), torch.zeros(100)
     with lab.capture() as program:

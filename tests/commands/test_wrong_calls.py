@@ -88,6 +88,15 @@ WRONG = {
     "an unknown peer": ("bench", "add.py", "--versus", "nobody"),
     "nothing to sweep": ("bench", "add.py", "--over", "m=1,2"),
     "no seconds": ("run", "add.py", "--timeout", "-1"),
+    "no configs": ("tune", "add.py"),
+}
+WORDS = {
+    ("run", "add.py", "--timeout", "nan"): "--timeout: it is 'nan', and expected is a positive number",
+    ("bench", "add.py", "--rounds", "1.5"): "--rounds: it is '1.5', and expected is a positive integer",
+    ("tune", "add.py", "--space", "BLOCK=32,,64"): "--space BLOCK=32,,64: a value is missing",
+    ("tune", "add.py", "--space", "BLOCK=32", "--space", "BLOCK=64"): "--space names BLOCK twice",
+    ("run", "add.py", "--size", "n=1", "--size", "n=2"): "--size names n twice",
+    ("tune", "add.py"): "--space BLOCK=64,128",
 }
 
 
@@ -124,6 +133,15 @@ def test_a_wrong_call_is_a_sentence_and_status_2(kernellab: Call, words: tuple[s
     text = kernellab(*words)
     assert text.status == 2
     assert "Traceback" not in text.out + text.err
+
+
+@pytest.mark.parametrize(("words", "message"), WORDS.items())
+def test_a_wrong_value_is_told_in_words_of_the_command_line(
+    kernellab: Call, words: tuple[str, ...], message: str
+) -> None:
+    called = kernellab(*words, "--json")
+    assert called.status == 2
+    assert message in called.error["message"]
 
 
 def test_the_whole_message_behind_an_error_shows_on_request(kernellab: Call) -> None:

@@ -339,3 +339,12 @@ def test_a_dispatch_is_named_by_its_variable_or_its_kernel() -> None:
     assert exported_by("7", "module", {}) == 7
     with pytest.raises(UsageError, match="no variable holds one"):
         exported_by("add_kernel", "dispatch", {})
+
+
+@pytest.mark.parametrize("kind", ["dispatch", "torch-op", "table", "vllm"])
+def test_what_was_never_timed_is_no_decision_in_any_form(lab: Any, tmp_path: Path, kind: str) -> None:
+    timed = of_add(exporter=lab.export)
+    untimed = replace(timed, rule=replace(timed.rule, known={}), cases=())
+    with pytest.raises(UsageError, match=r"there is no decision to export\. Tune on a GPU"):
+        untimed.export(tmp_path / "add", kind=kind)
+    assert not list(tmp_path.iterdir())

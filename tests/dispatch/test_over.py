@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kernellab.dispatch.over import cases_of, policy_of
@@ -143,10 +144,14 @@ def test_progress_tells_cases_configs_and_the_time_left() -> None:
         ({"M": [1, 2], "K": (3,)}, [{"M": 1, "K": 3}, {"M": 2, "K": 3}]),
         ([{"M": 1}, {"M": 1}, {"M": 5}], [{"M": 1}, {"M": 5}]),
         (Space(M=[1, 2, 4], K=[2], where="M <= K"), [{"M": 1, "K": 2}, {"M": 2, "K": 2}]),
+        ({"M": np.array([1, 2, 1]), "K": [2]}, [{"M": 1, "K": 2}, {"M": 2, "K": 2}]),
+        ([{"M": 1, "K": 2}, {"K": 2, "M": 1}], [{"M": 1, "K": 2}]),
     ],
 )
 def test_cases_are_combinations_or_listed(over: Any, cases: list[dict[str, int]]) -> None:
-    assert cases_of(over, ("M", "K")) == cases
+    found = cases_of(over, ("M", "K"))
+    assert found == cases
+    assert {type(value) for case in found for value in case.values()} == {int}
 
 
 @pytest.mark.parametrize(
@@ -156,13 +161,19 @@ def test_cases_are_combinations_or_listed(over: Any, cases: list[dict[str, int]]
         ({"M": 7}, "expected a list of sizes"),
         ({"M": []}, "over has no case"),
         ({"M": [1.5]}, "expected a positive integer"),
-        ({"Q": [1]}, "known are M, K"),
+        ({"M": [True]}, "expected a positive integer"),
+        ({"M": [[1]]}, "expected a positive integer"),
+        ({"Q": [1]}, "known are M, K\\.$"),
         ([{"M": 1}, {"K": 1}], "expected the same names"),
     ],
 )
 def test_what_is_no_size_is_refused(over: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        cases_of(over, ("M", "K"))
+        cases_of(over, ("M", "K", "M"))
+
+
+def test_a_hundred_thousand_cases_are_listed_at_once() -> None:
+    assert len(cases_of({"M": range(1, 1001), "K": range(1, 101)}, ("M", "K"))) == 100_000
 
 
 def test_max_configs_is_a_positive_integer() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from kernellab.dispatch import Cost, Dispatch, Extent, MeasuredCase, Rule, Term
 from kernellab.dispatch.result import Regret
-from kernellab.errors import CannotRun
+from kernellab.errors import CannotRun, UsageError
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 from kernellab.tune.result import Row
@@ -31,6 +32,13 @@ def test_choose_gives_the_config_of_a_case_and_remembers_it() -> None:
     found = dispatch()
     assert found.choose(n=64) is found.configs[0] is found.choose(n=64)
     assert found.choose(n=4096).kwargs == {"BLOCK": 64}
+
+
+def test_sizes_of_numpy_count_and_what_is_no_size_is_refused() -> None:
+    assert dispatch().choose(n=np.int64(64)) is not None
+    for size in ([64], 64.0, True, None):
+        with pytest.raises(UsageError, match="expected integers for n"):
+            dispatch().choose(n=size)  # type: ignore[arg-type]
 
 
 def test_frame_has_a_row_per_case_and_config_and_one_for_a_case_that_failed() -> None:
