@@ -29,6 +29,7 @@ from kernellab.measure.config import Config
 from kernellab.tune.result import Tuning
 
 RESULT = Path(__file__).parent / "results" / "tune_over.txt"
+REPLAYED = RESULT.with_name("tune_over_replay.txt")
 KERNEL = matmul.fn  # without its own configs
 MOST_SHARE, MEASURED, WITHIN = 0.25, 1.02, 1.05
 MEDIAN, WORST, MANY = 1.01, 1.12, 10
@@ -172,7 +173,9 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=480.0, help="Seconds after which no further shape is tuned.")
     given = parser.parse_args()
     if given.replay:
-        print("\n".join(report()))
+        text = "\n".join(report())
+        print(text)
+        REPLAYED.write_text(text + "\n", encoding="utf-8")
         return
     kept = table()
     seen, unseen = kept.group("train"), kept.group("unseen")

@@ -88,16 +88,19 @@ class TableCases:
         request = self._waiting.pop(0)
         shape = self.shapes[request.number]
         places = {config: place for place, config in enumerate(self.measured.configs)}
-        search, rows = ForecastSearch(request), []
+        tried = self.tried.setdefault(request.number, set())
+        search, rows = ForecastSearch(request, frozenset(tried)), []
         while asked := search.ask():
             for config in asked:
                 time_ms = shape.times_ms[places[config]]
                 search.tell(config, time_ms)
                 rows.append(Row(config, Status.FAULT if time_ms is None else Status.OK, time_ms=time_ms))
-        self.tried.setdefault(request.number, set()).update(row.config for row in rows)
+        known = sum(row.config in tried for row in rows)
+        tried.update(row.config for row in rows)
         grids = {row.config: _grid(shape.sizes, row.config) for row in rows}
         resident = {row.config: self.measured.resident[places[row.config]] for row in rows}
-        return MeasuredCase(request.number, request.sizes, tuple(rows), grids, resident, provenance=self.measured.facts)
+        facts = self.measured.facts
+        return MeasuredCase(request.number, request.sizes, tuple(rows), grids, resident, provenance=facts, known=known)
 
     def close(self) -> None:
         """Hold nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil, log, prod
+from math import ceil, log
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class PlanPolicy:
     share: float = 0.25
     first: int = 64
     at_least: int = 3
-    at_most: int = 14
+    at_most: int = 8
     doubt: float = 1.5
     margin: float = 0.01
     rest: float = 0.12
@@ -44,8 +44,9 @@ _UNSERVED = 100.0  # how much more it is worth to measure on a case for which th
 class Plan:
     """Asked for the next case to measure, and told what came of it; several cases may be under way.
 
-    First comes a case of middle size, on which many configs are tried; then the others, those with the least work
-    first; then again those where an untried config may be the best; and at last what the rule's own configs lack.
+    First comes a case of middle size, on which many configs are tried; then the others, each as unlike those before it
+    as can be, so that the model soon knows what sizes change; then again those where an untried config may be the best;
+    and at last what the rule's own configs lack.
     """
 
     table: Table
@@ -57,9 +58,8 @@ class Plan:
     _exhausted: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        order = sorted(range(len(self.table.cases)), key=lambda case: prod(self.table.cases[case].values()))
-        middle = order[len(order) // 2]
-        self._waiting = [middle, *(case for case in order if case != middle)]
+        logs = np.log2([[float(value) for value in case.values()] for case in self.table.cases])
+        self._waiting = spread_out(logs - np.median(logs, axis=0), len(logs))
 
     @property
     def budget(self) -> int:
@@ -185,11 +185,9 @@ def spread_out(design: Array, count: int) -> list[int]:
 
     Gonzalez 1985, *Clustering to minimize the maximum intercluster distance*.
     """
-    if count >= len(design):
-        return list(range(len(design)))
     chosen = [int((design**2).sum(axis=1).argmin())]
     distances = ((design - design[chosen[0]]) ** 2).sum(axis=1)
-    while len(chosen) < count:
+    while len(chosen) < min(count, len(design)):
         chosen.append(int(distances.argmax()))
         distances = np.minimum(distances, ((design - design[chosen[-1]]) ** 2).sum(axis=1))
     return chosen

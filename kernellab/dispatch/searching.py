@@ -29,9 +29,9 @@ class ForecastSearch:
         """Return the next configs; none where no other can be the best, or so many were measured as are asked for."""
         if not self._has_begun:
             self._has_begun = True
-            if self.known:
-                self._given |= self.known
-                return [each.config for each in self.request.forecasts if each.config in self.known]
+            self._given |= self.known
+            if free := [each.config for each in self.request.forecasts if each.config in self.known]:
+                return free
         tried = len(self._given - self.known)
         left = [each for each in self.request.forecasts if each.config not in self._given]
         wanted = [each.config for each in hopeful(self.request, left, self._times_ms)]

@@ -33,6 +33,8 @@ class Table:
     prior: Prior = field(default_factory=Prior)
     rows: dict[tuple[int, int], Row] = field(default_factory=dict)
     formula: ProgramsFormula | None = None
+    _times_ms: dict[int, dict[int, float]] = field(default_factory=dict)  # by case and config
+    _faults: dict[int, list[Status]] = field(default_factory=dict)  # by config
     _resident: dict[int, int] = field(default_factory=dict)
     _seen: list[SeenGrid] = field(default_factory=list)
     _design: Array = field(init=False)
@@ -48,29 +50,39 @@ class Table:
         self.multiprocessors = case.provenance.get("multiprocessors", self.multiprocessors)
         for row in case.rows:
             if row.config in places:
-                self.rows[case.number, places[row.config]] = row
+                self._enter(case.number, places[row.config], row)
         for config, count in case.resident.items():
             if config in places:
                 self._resident[places[config]] = count
         self._seen += [SeenGrid(case.sizes, config, grid) for config, grid in case.grids.items()]
 
+    def _enter(self, case: int, place: int, row: Row) -> None:
+        before = self.rows.get((case, place))
+        if before is not None:
+            self._times_ms.get(case, {}).pop(place, None)
+            if before.status in self._faults.get(place, ()):
+                self._faults[place].remove(before.status)
+        self.rows[case, place] = row
+        if row.status is Status.OK and row.time_ms is not None:
+            self._times_ms.setdefault(case, {})[place] = row.time_ms
+        elif row.status not in {Status.OK, Status.NOT_TIMED}:
+            self._faults.setdefault(place, []).append(row.status)
+
     @property
     def times_ms(self) -> dict[tuple[int, int], float]:
         """The medians that were measured, by the places of case and config."""
-        good = ((cell, row) for cell, row in self.rows.items() if row.status is Status.OK)
-        return {cell: row.time_ms for cell, row in good if row.time_ms is not None}
+        return {(case, place): ms for case, times in self._times_ms.items() for place, ms in times.items()}
 
     def times_of(self, case: int) -> dict[int, float]:
         """Return the medians of a case by the places of configs."""
-        return {config: time_ms for (number, config), time_ms in self.times_ms.items() if number == case}
+        return dict(self._times_ms.get(case, {}))
 
     def is_hopeless(self, case: int, config: int) -> bool:
         """Tell whether a config need not be tried on a case: it failed there, does not compile, or fails often."""
         row = self.rows.get((case, config))
         if row is not None and row.status is not Status.OK:
             return True
-        others = [row.status for (_, place), row in self.rows.items() if place == config]
-        failed = [status for status in others if status not in {Status.OK, Status.NOT_TIMED}]
+        failed = self._faults.get(config, ())
         return any(status in _BROKEN for status in failed) or len(failed) >= _MOST_FAULTS
 
     def fit(self) -> Fit | None:

@@ -72,6 +72,13 @@ def test_what_the_store_knows_comes_along_and_is_not_counted() -> None:
     assert known.compile_s == before.rows[0].compile_s
 
 
+def test_a_case_is_measured_again_on_configs_that_the_store_does_not_know() -> None:
+    measured(request(816, VALUES[2]))
+    found = measured(request(816, *VALUES[:2]))
+    assert found.known == 0
+    assert {row.config for row in found.rows} == set(VALUES[:2])
+
+
 def test_inputs_that_cannot_be_made_fail_the_case() -> None:
     found = measured(request(2 * 10**9))
     assert found.failure == "inputs raised MemoryError: too large"

@@ -71,6 +71,13 @@ def test_a_case_is_measured_until_no_other_config_can_be_better(tuned: tuple[Dis
     assert median(counts) < len(CONFIGS) / 3
 
 
+def test_the_first_cases_are_unlike_each_other() -> None:
+    machine = Formula()
+    over_sizes(machine).run()
+    first = [request.sizes["M"] for request in machine.requests[1:4]]
+    assert {min(first), max(first)} == {16, 2048}
+
+
 def test_cases_that_fail_are_rows_and_the_others_count() -> None:
     found = over_sizes(Formula(failing=frozenset({0, 17}))).run()
     assert [case.failure for case in found.cases if case.failure] == ["no memory for the inputs"] * 2
