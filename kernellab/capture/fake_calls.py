@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernellab.capture.tape import Ref, TensorLayout
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_SLICES = frozenset({"aten.slice.Tensor", "aten.alias.default"})
 _SILENT = frozenset({"prim.device.default", "aten.lift_fresh.default"})
 
 
@@ -36,12 +37,16 @@ class SymbolicLayout:
 
 @dataclass(frozen=True, slots=True)
 class FakeCall:
-    """An operation on fake tensors: its arguments, which hold no tensors, and the layouts of what it gave."""
+    """An operation on fake tensors: its arguments, which hold no tensors, and the layouts of what it gave.
+
+    One that is ``idle`` gives a view that is laid out as its tensor: torch leaves such slices out where it knows sizes.
+    """
 
     operation: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     results: tuple[SymbolicLayout | None, ...]
+    idle: bool = False
 
 
 class FakeCalls(TorchDispatchMode):
@@ -59,7 +64,8 @@ class FakeCalls(TorchDispatchMode):
         if str(func) not in _SILENT and not is_data and not is_relaid:
             outputs = list(result) if isinstance(result, list | tuple) else [result]
             layouts = tuple(layout_of_fake(each) if isinstance(each, torch.Tensor) else None for each in outputs)
-            self.calls.append(FakeCall(str(func), bare(tuple(args)), bare(dict(kwargs)), layouts))
+            idle = str(func) in _SLICES and _numbers_of(layout_of_fake(args[0])) == _numbers_of(layout_of_fake(result))
+            self.calls.append(FakeCall(str(func), bare(tuple(args)), bare(dict(kwargs)), layouts, idle))
         return result
 
 
@@ -117,6 +123,10 @@ def _recorded_descriptor(value: Any) -> Any:
     numbers = [[recorded(each) for each in part] for part in (value.shape, value.strides, value.block_shape)]
     padding = getattr(value, "padding", "zero")
     return type(value)(value.base, *numbers, **({} if padding == "zero" else {"padding": padding}))
+
+
+def _numbers_of(layout: SymbolicLayout) -> list[Any]:
+    return [expression_of(number) for number in layout.numbers]
 
 
 def layout_of_fake(tensor: Any) -> SymbolicLayout:

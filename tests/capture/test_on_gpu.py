@@ -174,3 +174,31 @@ def test_an_operator_that_launches_is_recorded_once_on_a_gpu(lab: kernellab.Lab)
     torch.testing.assert_close(program.only("y")(x * 2), scaled(x * 2) + 1)
     torch.cuda.synchronize()
     assert y.shape == (100,)
+
+
+def test_a_dynamic_program_runs_at_other_sizes_and_so_does_its_module(lab: kernellab.Lab, tmp_path: Path) -> None:
+    attend = kernels.attention(lab)
+    q, k, v, weight, bias = kernels.inputs("cuda").values()
+    with lab.capture(dynamic=True) as program:
+        out = program.returns(attend(q, k, v, weight, bias))
+    assert out.shape == (48, 24)
+    program.functionalise().export(tmp_path / "program.py")
+    scope: dict[str, Any] = {"__name__": "program"}
+    exec(compile((tmp_path / "program.py").read_text(), str(tmp_path / "program.py"), "exec"), scope)
+    for rows, columns, width in ((30, 33, 24), (64, 64, 17), (17, 50, 32)):
+        given = kernels.inputs("cuda", rows, columns, width)
+        wanted = kernels.reference(**given)
+        torch.testing.assert_close(program(*given.values()), wanted, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(program.functionalise()(*given.values()), wanted, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(scope["run"](**given)["out"], wanted, rtol=1e-3, atol=1e-3)
+    with pytest.raises(UsageError, match=r"shape\[1\] <= 64"):
+        program(*kernels.inputs("cuda", 48, 65, 24).values())
+
+
+def test_a_backward_pass_in_a_thread_of_its_own_runs_at_other_sizes(lab: kernellab.Lab) -> None:
+    x = torch.rand(100, device="cuda", requires_grad=True)
+    with lab.capture(dynamic=True) as program:
+        (grad,) = torch.autograd.grad((x * x / x.shape[0]).sum(), x)
+        program.returns(grad)
+    fresh = torch.rand(60, device="cuda")
+    torch.testing.assert_close(program(fresh), 2 * fresh / 60)

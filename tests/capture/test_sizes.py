@@ -460,3 +460,58 @@ def test_a_module_runs_alone_at_other_sizes(lab: kernellab.Lab, tmp_path: Path) 
     (tmp_path / "alone.py").write_text(ALONE.format(folder=str(tmp_path), tensors=str(tmp_path / "tensors.pt")))
     result = run_files(tmp_path / "alone.py")
     assert "and at other sizes" in result.stdout, result.stderr
+
+
+def mixture(block: torch.nn.Module, x: Any) -> Any:
+    """Return what two of four experts make of each row: how many rows an expert gets, data decides."""
+    rows = x.reshape(-1, 16)
+    weights, chosen = torch.softmax(block(rows)[:, :4], -1).topk(2, -1)
+    out = torch.zeros_like(rows)
+    for expert in range(4):
+        taken, slot = torch.where(chosen == expert)
+        out.index_add_(0, taken, rows[taken] * weights[taken, slot][:, None] * (expert + 1))
+    return out.view_as(x)
+
+
+def rotated(block: torch.nn.Module, x: Any) -> Any:
+    """Return a rotary embedding."""
+    length, depth = x.shape[1:]
+    angles = torch.arange(length, dtype=torch.float32)[:, None] / 10000 ** (torch.arange(0, depth, 2) / depth)
+    left, right = x[..., ::2], x[..., 1::2]
+    parts = [left * angles.cos() - right * angles.sin(), left * angles.sin() + right * angles.cos()]
+    return block(torch.stack(parts, -1).flatten(-2))
+
+
+def causal(block: torch.nn.Module, x: Any) -> Any:
+    batch, length, depth = x.shape
+    heads = block(x).view(batch, length, 4, depth // 4).transpose(1, 2)
+    found = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+    return found.transpose(1, 2).reshape(batch, length, depth)
+
+
+def applied(block: torch.nn.Module, x: Any) -> Any:
+    return block(x)
+
+
+LAYERS: dict[str, tuple[Callable[[], torch.nn.Module], Callable[..., Any]]] = {
+    "mixture": (lambda: torch.nn.Linear(16, 16), mixture),
+    "rotated": (lambda: torch.nn.Linear(16, 16), rotated),
+    "causal attention": (lambda: torch.nn.Linear(16, 16), causal),
+    "layer norm": (lambda: torch.nn.LayerNorm(16), applied),
+    "transformer": (lambda: torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval(), applied),
+}
+
+
+@pytest.mark.parametrize(("make", "body"), LAYERS.values(), ids=LAYERS.keys())
+def test_a_layer_of_a_model_runs_at_other_sizes(lab: kernellab.Lab, make: Any, body: Any) -> None:
+    torch.manual_seed(0)
+    block, x = make(), torch.randn(3, 10, 16)
+    own = {f"block_{name.replace('.', '_')}": parameter for name, parameter in block.named_parameters()}
+    with torch.no_grad(), lab.capture(dynamic=True) as program:
+        program.returns(body(block, x))
+    for shape in ((2, 7, 16), (5, 12, 16), (3, 33, 16)):
+        given = torch.randn(shape)
+        with torch.no_grad():
+            expected = body(block, given)
+        inputs = {name: given if name == "x" else own[name] for name in program.inputs}
+        torch.testing.assert_close(next(iter(program.run(**inputs).values())), expected, rtol=1e-4, atol=1e-4)
