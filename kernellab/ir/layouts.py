@@ -189,12 +189,45 @@ def _mma(fields: Mapping[str, Any], shape: Index) -> _Bits:
     return bits.fit(rows)
 
 
+def _matrix_core_side(fields: Mapping[str, Any]) -> int:
+    """Return the side of the square product of an instruction of AMD's matrix cores: 32 or 16."""
+    sides, tiles = fields["instrShape"][:2], fields.get("tilesPerWarp") or ()
+    if tuple(sides) not in ((32, 32), (16, 16)) or any(tile != 1 for tile in tiles):
+        raise UsageError(f"There is no rule for matrix cores with {dict(fields)}; expected 32 x 32 or 16 x 16.")
+    return int(sides[0])
+
+
+def _mfma(fields: Mapping[str, Any], shape: Index) -> _Bits:
+    bits, side, rows = _Bits(shape), _matrix_core_side(fields), _row_major(len(shape))
+    along, across = rows[:2] if fields["isTransposed"] else rows[1::-1]
+    bits.grow("register", along, 4)
+    bits.grow("lane", across, side)
+    bits.grow("lane", along, 64 // side)
+    bits.grow("register", along, side * side // 256)
+    for axis in rows:
+        bits.grow("warp", axis, fields["warpsPerCTA"][axis])
+    return bits.fit(rows)
+
+
+def _mfma_operand(fields: Mapping[str, Any], shape: Index, axis: int) -> _Bits:
+    """Return an operand of AMD's matrix cores; ``axis`` is summed over."""
+    parent: Mapping[str, Any] = fields["parent"].fields
+    bits, side, order = _Bits(shape), _matrix_core_side(parent), _operand_order(len(shape), fields["opIdx"])
+    bits.grow("register", axis, fields["kWidth"])
+    bits.grow("lane", order[1], side)
+    bits.grow("lane", axis, 64 // side)
+    _shared_by_all(bits, "warp", parent["warpsPerCTA"], _row_major(len(shape)), axis)
+    return bits.fit(order)
+
+
 def _dot_operand(fields: Mapping[str, Any], shape: Index) -> _Bits:
     parent: Encoding = fields["parent"]
     rank = len(shape)
     axis = rank - 1 if fields["opIdx"] == 0 else rank - 2  # that is summed over
     if parent.kind == "blocked":
         return _fused_operand(parent.fields, shape, axis)
+    if parent.kind == "amd_mfma":
+        return _mfma_operand(fields, shape, axis)
     if parent.kind != "nvidia_mma" or parent.fields["versionMajor"] not in (2, 3):
         raise UsageError(f"There is no rule for operands of {parent}.")
     width, order = fields["kWidth"], _operand_order(rank, fields["opIdx"])
@@ -300,6 +333,7 @@ _REGISTERS = {
     "linear": _linear,
     "slice": _slice,
     "nvidia_mma": _mma,
+    "amd_mfma": _mfma,
     "dot_op": _dot_operand,
 }
 _MEMORY = {
@@ -330,6 +364,15 @@ _GLUON: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "NVMMADistributedLayout": (
         "nvidia_mma",
         {"version": "version", "warpsPerCTA": "warps_per_cta", "instrShape": "instr_shape"},
+    ),
+    "AMDMFMALayout": (
+        "amd_mfma",
+        {
+            "warpsPerCTA": "warps_per_cta",
+            "instrShape": "instr_shape",
+            "isTransposed": "transposed",
+            "tilesPerWarp": "tiles_per_warp",
+        },
     ),
     "SwizzledSharedLayout": (
         "swizzled_shared",

@@ -56,6 +56,13 @@ REGISTERS = [
     (gl.DotOperandLayout(0, SQUARE, 0), [32, 16]),
     (gl.DotOperandLayout(1, SQUARE, 0), [16, 32]),
 ]
+amd = pytest.importorskip("triton.experimental.gluon.language.amd")
+for side in (32, 16):
+    for transposed in (True, False):
+        shape = [side, side, 256 // side]
+        cores = amd.AMDMFMALayout(version=3, instr_shape=shape, transposed=transposed, warps_per_cta=[2, 2])
+        REGISTERS += [(cores, [128, 64]), *((gl.DotOperandLayout(n, cores, 4), [128, 128]) for n in (0, 1))]
+        REGISTERS += [(gl.DotOperandLayout(1, cores, 8), [64, 128])]
 MEMORY = [
     (gl.SwizzledSharedLayout(8, 1, 8, [1, 0]), [64, 64]),
     (gl.SwizzledSharedLayout(4, 2, 4, [0, 1]), [32, 64]),
@@ -146,7 +153,7 @@ def test_names_at_the_head_of_a_module_may_refer_to_each_other() -> None:
     [
         (lambda: encoding_in("#ttg.blocked<{", {}), "is no layout"),
         (lambda: encoding_in("i32", {}), "is no layout"),
-        (lambda: layout_of(Encoding("amd_mfma"), (64, 64)), "There is no rule for the layout amd_mfma"),
+        (lambda: layout_of(Encoding("amd_wmma"), (64, 64)), "There is no rule for the layout amd_wmma"),
         (lambda: layout_of(Encoding("blocked"), (48, 64)), "expected powers of two"),
         (lambda: layout_of(Encoding("blocked", {"CGALayout": ((1, 0),)}), (64, 64)), "num_ctas > 1"),
         (lambda: encoding_of("AutoLayout"), "expected one of BlockedLayout"),

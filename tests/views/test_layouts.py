@@ -94,8 +94,8 @@ def test_tiles_of_one_axis_are_drawn_in_rows() -> None:
 
 
 def test_a_layout_without_a_rule_is_shown_with_the_reason() -> None:
-    value = LaidOutValue("%m", "tt.dot", (64, 64), "f32", Encoding("amd_mfma", {"version": 3}), 4, "k.py")
-    assert "There is no rule for the layout amd_mfma(version=3)" in bundle_of(value)["text/html"]
+    value = LaidOutValue("%m", "tt.dot", (64, 64), "f32", Encoding("amd_wmma", {"version": 3}), 4, "k.py")
+    assert "There is no rule for the layout amd_wmma(version=3)" in bundle_of(value)["text/html"]
 
 
 def test_a_tile_in_a_layout_of_gluon_shows_itself() -> None:
