@@ -147,3 +147,25 @@ def test_the_line_magic_takes_the_outputs_that_count(notebook: Notebook) -> None
         text = "%triton_tune --ou"
         found = {completion.text for completion in notebook.shell.Completer.completions(text, len(text))}
     assert found == {"--outputs"}
+
+
+def test_the_line_magic_tunes_over_sizes(notebook: Notebook) -> None:
+    notebook.triton(TUNED)
+    ran = notebook.run('found = %triton_tune --over "n=[200, 300]" --max-configs 1 shift[grid](x, out, 300)')
+    assert ran.error is None
+    found = notebook.names["found"]
+    assert [case.sizes for case in found.cases] == [{"n": 200}, {"n": 300}]
+    assert found.choose(n=250) is notebook.names["shift"].configs[0]
+    shown = notebook.run("from IPython.display import display\ndisplay(found)").shown[0]
+    assert shown["text/plain"].startswith("shift over n: 2 cases in")
+    assert "nothing was timed" in shown["text/html"]
+
+
+def test_tuning_over_sizes_makes_its_inputs_by_a_function(notebook: Notebook) -> None:
+    notebook.triton(TUNED)
+    notebook.run("def inputs(n):\n    return {'x_ptr': torch.ones(n), 'out_ptr': torch.empty(n), 'n': n}")
+    ran = notebook.run('found = %triton_tune --over "n=[200]" --inputs inputs shift[grid]()')
+    assert ran.error is None
+    assert [case.sizes for case in notebook.names["found"].cases] == [{"n": 200}]
+    failed = notebook.run('%triton_tune --over "Q=[200]" --inputs inputs shift[grid]()')
+    assert "neither the kernel nor inputs takes" in " ".join(failed.error_lines)

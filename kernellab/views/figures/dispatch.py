@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _MESH = 64
 _MOST_PANELS = 3
-_NAMES = 34
+_NAMES = 64
+_MANY = 1e4  # between the least and the most: beyond, only powers of ten have numbers
 
 
 def winners_figure(dispatch: Dispatch, *, across: str = "", down: str = "", dark: bool = False) -> Figure | None:
@@ -55,7 +56,9 @@ def winners_figure(dispatch: Dispatch, *, across: str = "", down: str = "", dark
     theme = DARK if dark else LIGHT
     across, down, *others = [*([across] if across else []), *([name for name in chosen if name != across])]
     values = _panel_values(timed, others[0]) if others else [None]
-    figure = new_figure(1.4 + 2.9 * len(values), 4.1, theme)
+    columns = min(2, len(values))
+    rows = -(-(len(dispatch.rule.costs) + 1) // columns)
+    figure = new_figure(1.4 + 2.9 * len(values), 3.6 + 0.15 * rows, theme)
     for place, value in enumerate(values):
         axes = new_axes(figure, theme, (1, len(values), place + 1))
         fixed = _middle(timed, others) | ({} if value is None else {others[0]: value})
@@ -63,7 +66,7 @@ def winners_figure(dispatch: Dispatch, *, across: str = "", down: str = "", dark
         _draw_plane(axes, dispatch, near, (across, down), fixed, theme)
         title = "config of the rule" if value is None else f"{others[0]} = {value}"
         label(axes, theme, x=across, y=down if place == 0 else None, title=title)
-    _legend_of_configs(figure, dispatch, theme)
+    _legend_of_configs(figure, dispatch, columns, theme)
     return figure
 
 
@@ -88,6 +91,8 @@ def regret_figure(dispatch: Dispatch, *, dark: bool = False) -> Figure | None:
         axes.scatter(xs, ys, s=22, marker=marker, color=colour, label=name)
     axes.axhline(1.05, color=theme.faint, linewidth=1, linestyle="--")
     use_logarithm(axes, "x", theme)
+    if max(work) > _MANY * min(work):
+        axes.xaxis.set_minor_formatter("")
     label(axes, theme, x=" x ".join(dispatch.rule.names), y="x the best", title="what the rule loses")
     frame_legend(axes.legend(fontsize=7.5, labelcolor=theme.text), theme)
     return figure
@@ -176,13 +181,16 @@ def _colour(theme: Theme, place: int) -> str:
     return own[place % len(own)]
 
 
-def _legend_of_configs(figure: Figure, dispatch: Dispatch, theme: Theme) -> None:
+def _legend_of_configs(figure: Figure, dispatch: Dispatch, columns: int, theme: Theme) -> None:
     from matplotlib.lines import Line2D
 
-    texts = [shortened(config.text, _NAMES) for config in dispatch.rule.configs]
     handles = [
-        Line2D([], [], marker="o", linestyle="", color=_colour(theme, place), label=text)
-        for place, text in enumerate(texts)
+        Line2D([], [], marker="o", linestyle="", color=_colour(theme, place), label=shortened(config.text, _NAMES))
+        for place, config in enumerate(dispatch.rule.configs)
     ]
-    legend = figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=7, labelcolor=theme.text)
+    outside = {"color": theme.background, "markeredgecolor": theme.text, "label": "the best is none of the rule"}
+    handles.append(Line2D([], [], marker="o", linestyle="", **outside))
+    legend = figure.legend(
+        handles=handles, loc="outside lower center", ncols=columns, fontsize=7, labelcolor=theme.text
+    )
     frame_legend(legend, theme)
