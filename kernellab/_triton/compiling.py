@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import io
 import json
+import os
 import re
+import stat
 import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +32,7 @@ from kernellab.target import Target
 warnings.filterwarnings("ignore", message=".*TRITON_DEFAULT_FP_FUSION.*")
 
 _MAX_FILE_NAME = 150
+_LOG_BYTES = 16_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,23 +167,28 @@ def _content(module: Any) -> bytes:
 @contextmanager
 def translated_errors(closure: Closure, target: Target) -> Iterator[None]:
     """Turn what the compiler raises into a `CompileError` that points into the closure."""
+    begin = _size_of_log()
     try:
         yield
     except CompileError:
         raise
     except Exception as exc:
-        raise compile_error(exc, closure, target) from exc
+        raise compile_error(exc, closure, target, _log_from(begin)) from exc
 
 
-def compile_error(exc: BaseException, closure: Closure, target: Target) -> CompileError:
+def compile_error(exc: BaseException, closure: Closure, target: Target, log: str = "") -> CompileError:
     """Return a compiler's exception as an error that points at the user's source.
 
     Triton wraps an error in a helper once per call; the innermost one that lies in the user's code is the place, and
-    the innermost of all says what is wrong.
+    the innermost of all says what is wrong. Where MLIR does, that is in ``log``, what it wrote meanwhile: its exception
+    says nothing.
     """
     chain = list(_chain(exc))
     place = next((p for e in reversed(chain) if (p := _place(e, closure)) is not None), None)
     message = _message(chain[-1])
+    said = _diagnostic(log, closure) if place is None and isinstance(exc, RuntimeError) else None
+    if said is not None:
+        place, message = said
     if place is None:
         entry = closure.functions[0]
         place = Place(entry.file, entry.first_line, 0, entry.text.splitlines()[0])
@@ -190,7 +198,38 @@ def compile_error(exc: BaseException, closure: Closure, target: Target) -> Compi
             place = Place(entry.file, line, returned.col_offset, entry.text.splitlines()[returned.lineno - 1])
             message = in_plain_words("a kernel returns a value")
     text = f"{closure.name} does not compile for {target}: {message}"
-    return CompileError(text, place=place, detail=str(exc), kernel=closure.name)
+    return CompileError(text, place=place, detail=f"{exc}\n{log}".rstrip(), kernel=closure.name)
+
+
+def _size_of_log() -> int | None:
+    """Return how much this process has written to standard error; None where that is no file, as a worker's is."""
+    with suppress(OSError):
+        found = os.fstat(2)
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return None
+
+
+def _log_from(begin: int | None) -> str:
+    with suppress(OSError):  # whoever started this process may have opened it for writing alone
+        return "" if begin is None else os.pread(2, _LOG_BYTES, begin).decode(errors="replace")
+    return ""
+
+
+_DIAGNOSTIC = re.compile(
+    r"^(?P<file>.+?):(?P<line>\d+):(?P<column>\d+): error: (?P<text>.*(?:\n(?![ \t]|.+?:\d+:\d+: ).+)*)", re.M
+)
+
+
+def _diagnostic(log: str, closure: Closure) -> tuple[Place, str] | None:
+    """Return where MLIR says that an error is in the user's source, and what it says; None where it does not."""
+    for found in _DIAGNOSTIC.finditer(log):
+        number = int(found["line"])
+        for function in closure.functions:
+            lines = function.text.splitlines()
+            if found["file"] == function.file and 0 <= number - function.first_line < len(lines):
+                place = Place(function.file, number, int(found["column"]) - 1, lines[number - function.first_line])
+                return place, in_plain_words(" ".join(found["text"].split()))
+    return None
 
 
 def _returned_value(text: str) -> ast.Return | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from numbers import Integral
 from typing import Any
 
 import triton
@@ -18,6 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import MockTensor, create_function_from_signature
 
+from kernellab._triton.objects import constexpr_value
 from kernellab.errors import LaunchError, UsageError, first_line
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
 
@@ -59,6 +61,7 @@ def specialize(function: Any, target: Target, args: tuple[Any, ...], meta: Mappi
         LaunchError: an argument is missing, unknown, given twice, or of a type that no kernel takes.
         UsageError: an option has a value that the target refuses.
     """
+    require_options(function.__name__, {name: meta[name] for name in meta if name not in function.arg_names})
     backend = make_backend(gpu_target(target))
     bind = create_function_from_signature(function.signature, function.params, backend)
     keywords = run_keywords(function, meta)
@@ -193,6 +196,21 @@ def option_error(function: Any, meta: Mapping[str, Any], exc: Exception, target:
     values = [f"{name} is {meta[name]!r}" for name in [n for n in given if n in text] or given]
     message = f"{function.__name__} cannot be compiled for {target}: {'; '.join([text.rstrip('.'), *values])}."
     return UsageError(message, kernel=function.__name__)
+
+
+_WHOLE_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+def require_options(kernel: str, options: Mapping[str, Any]) -> None:
+    """Raise where an option that counts something is no integer: Triton hands it on, and compilers end by it.
+
+    Raises:
+        UsageError: one is no integer of 32 bits, and not None either.
+    """
+    for name in _WHOLE_OPTIONS:
+        value = constexpr_value(options.get(name))[1]
+        if value is not None and not (isinstance(value, Integral) and abs(int(value)) < 2**31):
+            raise UsageError(f"{name} of {kernel} is {value!r}; expected an integer.", kernel=kernel)
 
 
 def option_names(target: Target) -> tuple[str, ...]:

@@ -62,9 +62,14 @@ def job_of(
     """Return the job for a specialization that Triton has already worked out.
 
     ``closure`` is that of the function, where it was found before with constants that bring no functions along.
+
+    Raises:
+        UsageError: an option that counts something is no integer.
     """
     from kernellab._triton.objects import kernel_name
+    from kernellab._triton.specialize import require_options
 
+    require_options(function.__name__, options)
     paths = sorted(constants)
     values = tuple(constants[path] for path in paths)
     bindings = None if closure is None else plain_bindings(values)

@@ -268,8 +268,12 @@ def launch_error(
 
     ``arguments`` are those bound by name, ``args`` and ``meta`` what the user gave.
     """
-    from kernellab._triton.specialize import argument_error, launch_problem, option_error
+    from kernellab._triton.specialize import argument_error, launch_problem, option_error, require_options
 
+    try:
+        require_options(kernel.__name__, {name: meta[name] for name in meta if name not in kernel.arg_names})
+    except UsageError as error:
+        return error
     problem = launch_problem(kernel, args, meta)
     if problem is not None:
         return LaunchError(problem, kernel=kernel.__name__)

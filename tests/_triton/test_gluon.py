@@ -125,6 +125,16 @@ def test_an_error_has_its_line(lab: kernellab.Lab) -> None:
     assert "gl.lead" in caught.value.place.text
 
 
+def test_what_the_compiler_writes_of_a_layout_is_the_error_with_its_line(lab: kernellab.Lab) -> None:
+    with pytest.raises(CompileError, match="Layout has 4 warps per CTA, but the context requires 8") as caught:
+        lab.compile(through_shared, X, OUT, N, num_warps=8)
+    place = caught.value.place
+    assert place is not None
+    assert place.text is not None
+    assert "gl.arange(0, BLOCK, layout=layout)" in place.text
+    assert "error: Result has an invalid layout" in caught.value.detail
+
+
 def test_what_the_interpreter_cannot_run_is_said_in_a_sentence(lab: kernellab.Lab) -> None:
     with pytest.raises(LaunchError, match=r"^add is a kernel in Gluon, which Triton's interpreter does not run: "):
         lab.run(add, (4,), X, X, OUT, N, 256)

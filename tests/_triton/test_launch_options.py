@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -125,3 +126,23 @@ def test_heuristics_work_above_below_and_between(lab: kernellab.Lab, order: str,
     fresh = torch.zeros(100)
     program.run(x=x, out=fresh)
     torch.testing.assert_close(fresh, out)
+
+
+@pytest.mark.parametrize("value", ["8", 4.0, [4], torch.tensor(4), 10**30, float("nan")], ids=str)
+@pytest.mark.parametrize("option", ["num_warps", "num_stages", "num_ctas", "maxnreg"])
+def test_an_option_that_is_no_integer_is_refused_before_a_compiler_sees_it(
+    lab: kernellab.Lab, option: str, value: Any
+) -> None:
+    for call in (lambda given: lab.compile(scaled_kernel, X, OUT, 64, 1, 64, **given), launched(lab)):
+        with pytest.raises(UsageError, match=f"{option} of scaled_kernel is .*; expected an integer"):
+            call({option: value})
+
+
+def launched(lab: kernellab.Lab) -> Callable[[dict[str, Any]], Any]:
+    kernel = lab.bind(scaled_kernel)
+    return lambda given: kernel[(1,)](X, OUT, 64, 1, 64, **given)
+
+
+def test_integers_of_numpy_and_constexprs_are_options(lab: kernellab.Lab) -> None:
+    for value in (np.int64(2), tl.constexpr(2)):
+        assert lab.compile(scaled_kernel, X, OUT, 64, 1, 64, num_warps=value).resources.threads == 64
