@@ -188,8 +188,8 @@ def _legend_of_configs(figure: Figure, dispatch: Dispatch, columns: int, theme: 
         Line2D([], [], marker="o", linestyle="", color=_colour(theme, place), label=shortened(config.text, _NAMES))
         for place, config in enumerate(dispatch.rule.configs)
     ]
-    outside = {"color": theme.background, "markeredgecolor": theme.text, "label": "the best is none of the rule"}
-    handles.append(Line2D([], [], marker="o", linestyle="", **outside))
+    handles.append(Line2D([], [], marker="o", linestyle="", color=theme.background, markeredgecolor=theme.text))
+    handles[-1].set_label("the best is none of the rule")
     legend = figure.legend(
         handles=handles, loc="outside lower center", ncols=columns, fontsize=7, labelcolor=theme.text
     )
