@@ -178,8 +178,10 @@ class Explored:
                 f'<label class="k{number}{calls}" for="{self.uid}-s{number}" data-n="{run.key[1]}">{text}</label>'
             )
         facts = escape(_facts(stage))
-        hidden = "" if index == self.opened else f" {_UNSTYLED}"  # where a page drops styles, one stage is enough
-        return f'<div class="kx-stage kx-p{index}"{hidden}><p>{facts}</p><pre>{"".join(runs)}</pre></div>'
+        content = f"<p>{facts}</p><pre>{''.join(runs)}</pre>"
+        if index != self.opened:  # where a page drops styles, one stage is enough; see `kernellab.views.fallback`
+            return f'<div class="kx-stage kx-p{index}" {_UNSTYLED}><rp>{content}</rp></div>'
+        return f'<div class="kx-stage kx-p{index}">{content}</div>'
 
 
 def _run_classes(stage: Stage, numbers: Mapping[LineKey, int]) -> frozenset[int]:
