@@ -12,6 +12,8 @@ from kernellab.capture.fake_calls import nested, parts_of, recorded, symbols_of
 from kernellab.capture.size_tracking import SizeTracker
 from kernellab.capture.tape import Seen
 
+_OF_USER = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
 
 class LaunchSizes:
     """Sends the launches of one recording on with plain numbers, and tells its tracker what these follow from."""
@@ -77,15 +79,23 @@ class LaunchSizes:
     def _require_heuristics(self, kernel: Any, given: Mapping[str, Any], seen: Seen) -> None:
         """Ask the heuristics of a kernel once more, with symbolic sizes: what they decide is a guard."""
         tracker = self.tracker
-        values = {**seen.constants, **{n: v for n, v in given.items() if n not in seen.constants or _is_symbolic(v)}}
+        values = {
+            **seen.options,
+            **seen.constants,
+            **{n: v for n, v in given.items() if n not in seen.constants or _is_symbolic(v)},
+        }
         while kernel is not seen.kernel and kernel is not None:
             for name, heuristic in dict(getattr(kernel, "values", None) or {}).items():
                 with tracker.env.because(f"the heuristic of {name} decides so"):
-                    with tracker.asking_user():
-                        decided = heuristic(values)
+                    try:
+                        with tracker.asking_user():
+                            decided = heuristic(values)
+                    except _OF_USER:  # it had other values when it was asked first, or takes plain numbers only
+                        tracker.fix(tracker.symbols_given(given), f"the heuristic of {name} cannot be asked for others")
+                        continue
                     require_constant(tracker, decided)
             if getattr(kernel, "early_config_prune", None) or getattr(kernel, "perf_model", None):
-                tracker.fix(symbols_of(list(given.values())), "its configs are chosen by it")
+                tracker.fix(tracker.symbols_given(given), "its configs are chosen by it")
             kernel = getattr(kernel, "fn", None)
 
 

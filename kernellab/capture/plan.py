@@ -102,14 +102,14 @@ def planned(buffers: Sequence[Buffer], steps: int) -> MemoryPlan:
             continue
         if not memory[0].given:
             for step in range(memory[-1].last + 1, first.first):
-                live[step] += first.size_bytes
+                live[step] += int(first.size_bytes)
         memory += chain
         if memory[0].given:
             for step in range(first.first, chain[-1].last + 1):
-                live[step] -= first.size_bytes
+                live[step] -= int(first.size_bytes)
     allocations = tuple(_allocation(memory) for memory in memories)
     ordered = tuple(sorted((b for chain in chains for b in chain), key=lambda buffer: buffer.first))
-    return MemoryPlan(steps, ordered, allocations, sum(buffer.size_bytes for buffer in ordered if not buffer.given))
+    return MemoryPlan(steps, ordered, allocations, sum(int(b.size_bytes) for b in ordered if not b.given))
 
 
 def _chains(ordered: Sequence[Buffer]) -> list[list[Buffer]]:
@@ -134,8 +134,8 @@ def live_bytes(allocations: Sequence[Allocation], steps: int) -> list[int]:
     for allocation in allocations:
         if allocation.given:
             continue
-        changes[allocation.first] += allocation.size_bytes
-        changes[allocation.last + 1] -= allocation.size_bytes
+        changes[allocation.first] += int(allocation.size_bytes)
+        changes[allocation.last + 1] -= int(allocation.size_bytes)
     total, found = 0, []
     for change in changes[: steps + 1]:
         total += change
@@ -153,7 +153,7 @@ def _free_memory(memories: list[list[Buffer]], buffer: Buffer, live: Sequence[in
     ]
     for memory in sorted(fitting, key=lambda memory: -memory[-1].last):
         idle = range(memory[-1].last + 1, buffer.first)
-        if memory[0].given or all(live[step] + buffer.size_bytes <= peak for step in idle):
+        if memory[0].given or all(live[step] + int(buffer.size_bytes) <= peak for step in idle):
             return memory
     return None
 

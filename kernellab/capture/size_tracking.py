@@ -357,6 +357,11 @@ class SizeTracker(TorchFunctionMode):
         """Count the steps so far as followed."""
         self._seen_steps = len(self.recording.steps)
 
+    def symbols_given(self, given: Mapping[str, Any]) -> set[Any]:
+        """Return the symbols of the arguments of a launch, those in the layouts of tensors included."""
+        tensors = [part for part in parts_of(dict(given)) if isinstance(part, torch.Tensor)]
+        return symbols_of(list(given.values())) | symbols_of([self.fake_of(tensor) for tensor in tensors])
+
     def hint_of(self, expression: Any) -> int | None:
         """Return the recorded value of an expression, or None where a symbol of it has none."""
         found = expression.xreplace({s: sympy.Integer(h) for s, h in self.hints.items()})

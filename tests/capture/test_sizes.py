@@ -515,3 +515,27 @@ def test_a_layer_of_a_model_runs_at_other_sizes(lab: kernellab.Lab, make: Any, b
             expected = body(block, given)
         inputs = {name: given if name == "x" else own[name] for name in program.inputs}
         torch.testing.assert_close(next(iter(program.run(**inputs).values())), expected, rtol=1e-4, atol=1e-4)
+
+
+def written_by_numpy(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.numpy()[0] = 50.0
+    return y + 1
+
+
+def test_what_numpy_writes_in_a_dynamic_block_is_seen(lab: kernellab.Lab) -> None:
+    x = torch.arange(100.0)
+    with pytest.raises(UsageError, match=r"by numpy\(\)"), lab.capture(dynamic=True):
+        written_by_numpy(x)
+
+
+def test_a_heuristic_that_takes_an_option_is_asked_with_it(lab: kernellab.Lab) -> None:
+    blocks = triton.heuristics({"BLOCK": lambda given: 16 * given["num_warps"]})
+    even = triton.heuristics({"EVEN": lambda given: given["n"] % given["BLOCK"] == 0})
+    kernel = lab.bind(blocks(even(samples.tuned_kernel.fn.fn)))
+    x = torch.arange(100.0)
+    with lab.capture(dynamic=True) as program:
+        out = torch.empty_like(x)
+        kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel(), num_warps=4)
+    torch.testing.assert_close(program(torch.ones(300)), torch.ones(300))
+    assert program.plan.peak_bytes == 400
