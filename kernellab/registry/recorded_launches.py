@@ -31,9 +31,9 @@ class RecordedVersion:
 def recorded_version(store: Store, version: Version) -> RecordedVersion:
     """Return a version with its launches; those that have other parameters than the latest are left out.
 
-    Trials by `Lab.run` count only where there is no launch.
+    Trials by `Lab.run` count only where there is no launch. What was compiled alone, for stand-ins, is no launch.
     """
-    known = store.history.launches(version.id)
+    known = [row for row in store.history.launches(version.id) if not row.launch.has_stand_ins]
     rows = [row for row in known if row.launch.by == "launch"] or known
     launches = tuple(row.launch for row in rows if [a.name for a in row.launch.arguments] == _names(rows[-1].launch))
     result = _result(store, version, launches[-1]) if launches else None

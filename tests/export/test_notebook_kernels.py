@@ -77,7 +77,8 @@ def executed(shell: InteractiveShell, path: Path) -> Exports:
             error = shell.run_cell(text).error_in_exec
             if text.startswith("%%triton") and not isinstance(error, NameError | CheckFailed | None):
                 exports.failed.append(f"{text.splitlines()[1]}: {error}")
-    launched = {row.version_id for row in lab.kernels.store.history.launches() if row.id not in before}
+    rows = [row for row in lab.kernels.store.history.launches() if row.id not in before]
+    launched = {row.version_id for row in rows if not row.launch.has_stand_ins}
     for version in sorted(launched):
         label = lab.kernels.version(version).label
         file = f"{path.stem}_{label.replace('@', '_')}.py"

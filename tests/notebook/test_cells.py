@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import torch
 import triton
@@ -205,3 +206,16 @@ constant_first[(1,)](x, out, BLOCK=64)
     assert ran.error is None
     x = torch.arange(64.0)
     assert torch.equal(notebook.names["out"][:64], torch.where(x >= 3, 3 - x, x))
+
+
+def test_a_version_that_was_compiled_for_stand_ins_alone_is_exported_without_a_launch(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    lab = kernellab.current_lab()
+    assert lab is not None
+    notebook.double("stands", launch=LAUNCH.format(name="stands"))
+    notebook.double("stands", factor=5)
+    exported = lab.export("stands", tmp_path / "stands.py")
+    assert exported.label == "stands@2"
+    assert "neither a check nor a benchmark" in exported.notes[0]
+    assert "MockTensor" not in (tmp_path / "stands.py").read_text()
