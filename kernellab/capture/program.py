@@ -11,7 +11,7 @@ from kernellab.capture.moved_bytes import moved_bytes
 from kernellab.capture.size import evaluated, guard_problem, here, names_in
 from kernellab.capture.tape import LAUNCH, Step, Tape
 from kernellab.display import Shown
-from kernellab.errors import UsageError, choice_message
+from kernellab.errors import UsageError, choice_message, value_message
 from kernellab.registry import Registry
 
 if TYPE_CHECKING:
@@ -108,7 +108,11 @@ class Program(Shown):
         from kernellab.capture.plan import plan_of
 
         tape = self.tape
+        if isinstance(donated, str):
+            raise UsageError(value_message("donated", donated, "a list of names, such as ['x']"))
         unknown = [name for name in donated if name not in self.inputs]
+        if unknown and not self.inputs:
+            raise UsageError(f"donated names {unknown[0]!r}, and the program has no inputs.")
         if unknown:
             raise UsageError(choice_message("input of the program", unknown[0], self.inputs))
         return plan_of(tape, [index for index in tape.inputs if tape.values[index].name in donated])
@@ -204,6 +208,8 @@ class Program(Shown):
         from kernellab.capture.statements import main_device
         from kernellab.capture.writing import write
 
+        if not isinstance(path, str | Path):
+            raise UsageError(value_message("path", path, "the path of a file"))
         plan = self.planned(donated)
         if workspace:
             if self.tape.sizes is not None:

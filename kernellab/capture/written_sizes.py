@@ -15,6 +15,8 @@ _REQUIRE = '''\
 def require(**tensors):
     """Raise ValueError for an input that is not laid out as the recorded one."""
     for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is a {type(tensor).__name__}; expected a tensor.")
         found = (tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()))
         if found != LAYOUTS[name]:
             raise ValueError(f"{name} is {found}; the program was recorded with {LAYOUTS[name]}.")'''
@@ -31,6 +33,8 @@ def require(NAMES):
     for name, tensor, dtype, rank in (
 KINDS
     ):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is a {type(tensor).__name__}; expected a tensor.")
         if (tensor.dtype, tensor.dim()) != (dtype, rank):
             raise ValueError(f"{name} is {tensor.dtype} of {tensor.dim()} axes; expected {dtype} of {rank}.")
 GUARDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
-from kernellab.errors import KernellabError
+from kernellab.errors import KernellabError, LaunchError
 from kernellab.explain.devices import device_of_table, measured_device
 from kernellab.explain.explaining import explained
 from kernellab.explain.facts import DeviceRates
@@ -35,11 +35,28 @@ def explanation_of(call: AskedLaunch, timeout_s: float, *, samples: bool = False
         KernellabError: it does not compile, or fails while it runs.
     """
     implementation = call.implementation()
+    _require_programs(implementation)
     measured = None
     if call.has_gpu:
         profile = sampled(implementation, timeout_s) if samples else None
         measured = RunFacts(time_of(call, implementation, timeout_s), profile)
     return explanation_from(call, implementation, measured)
+
+
+def _require_programs(implementation: Implementation) -> None:
+    """Raise where a grid is empty: it launches nothing, which takes no time that could be explained.
+
+    Raises:
+        LaunchError: it is.
+    """
+    launch = implementation.launch
+    name = implementation.kernel.kernel
+    if launch is not None and 0 in launch.grid:
+        raise LaunchError(
+            f"The grid of {name} is {launch.grid}: it launches nothing, so there is no time to explain. "
+            "Give a grid without a zero.",
+            kernel=name,
+        )
 
 
 def explanation_from(call: AskedLaunch, implementation: Implementation, measured: RunFacts | None) -> Explanation:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import operator
+import runpy
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +74,31 @@ def test_repr_is_one_line(lab: kernellab.Lab) -> None:
         assert repr(program) == "<Program: incomplete, its block has not ended>"
         _ = x + 1
     assert repr(program) == "<Program: 1 steps from 1 inputs, of fixed sizes>"
+
+
+def test_a_wrong_export_is_told_what_was_expected(lab: kernellab.Lab, tmp_path: Path) -> None:
+    x = torch.ones(8)
+    with lab.capture() as program:
+        _ = x + 1
+    with lab.capture() as without_inputs:
+        _ = torch.ones(8) + 1
+    wrong: Any = None
+    with pytest.raises(UsageError, match="path is None; expected the path of a file"):
+        program.export(wrong)
+    with pytest.raises(UsageError, match="donated is 'x'; expected a list of names"):
+        program.export(tmp_path / "program.py", donated="x")
+    with pytest.raises(UsageError, match="donated names 'x', and the program has no inputs"):
+        without_inputs.export(tmp_path / "program.py", donated=["x"])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_the_module_of_a_program_names_what_is_no_tensor(lab: kernellab.Lab, tmp_path: Path, dynamic: bool) -> None:
+    x = torch.ones(8)
+    with lab.capture(dynamic=dynamic) as program:
+        _ = x + 1
+    program.export(tmp_path / "program.py")
+    with pytest.raises(TypeError, match="x is a list; expected a tensor"):
+        runpy.run_path(str(tmp_path / "program.py"))["run"]([1.0] * 8)
 
 
 def test_a_node_carries_ids_grid_and_what_its_kernel_changes(lab: kernellab.Lab) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from kernellab.errors import UsageError, value_message
+from kernellab.errors import UsageError, choice_message, value_message
 from kernellab.measure.config import Config
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
 
@@ -50,6 +50,16 @@ class DeviceRules:
         while -(-hint // block) * unit > MAX_GRID["X"] and block < min(hint, self.max_block("X")):
             block *= 2
         return block
+
+
+def require_choice(parameter: str, got: object, choices: tuple[str, ...]) -> None:
+    """Raise where a value is not among those that the rules know.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if got not in choices:
+        raise UsageError(choice_message(parameter, got, choices))
 
 
 def rules_of(target: Target | str) -> DeviceRules:

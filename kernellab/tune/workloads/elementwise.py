@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Literal
+from typing import Literal, get_args
 
 from kernellab.errors import UsageError
 from kernellab.measure.config import Config
 from kernellab.target import DEFAULT_TARGET, Target
-from kernellab.tune.workloads.blocks import MAX_GRID, DeviceRules, Numel, for_all_hints, rules_of, with_waves
+from kernellab.tune.workloads.blocks import (
+    MAX_GRID,
+    DeviceRules,
+    Numel,
+    for_all_hints,
+    require_choice,
+    rules_of,
+    with_waves,
+)
 
 Tile = Literal["default", "square"]
 
@@ -54,6 +62,7 @@ def pointwise(
     if not 1 <= len(numels) <= 3:
         raise UsageError(f"pointwise takes one to three extents, and got {len(numels)}.")
     rules = rules_of(target)
+    require_choice("tile", tile, get_args(Tile))
 
     def of(*hints: int) -> Iterator[Config]:
         wishes = [replace(wish, min_per_thread=min_per_thread) for wish in _wishes(hints, rules, tile)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import Literal
+from typing import Literal, get_args
 
 from kernellab.measure.config import Config
 from kernellab.target import DEFAULT_TARGET, Target
@@ -16,6 +16,7 @@ from kernellab.tune.workloads.blocks import (
     distinct,
     for_all_hints,
     power_of_two,
+    require_choice,
     rules_of,
     with_waves,
 )
@@ -109,6 +110,7 @@ def reduction(
     ``whole_rows`` puts a block as long as a row first. A hint gives one config; ``exhaustive`` gives all of them.
     """
     rules = rules_of(target)
+    require_choice("hint", hint, get_args(Hint))
     kernel = ReducingKernel(hint, loads, reductions, size_arguments, whole_rows)
 
     def of(x: int, *r: int) -> list[Config]:
@@ -160,6 +162,7 @@ def persistent_reduction(
     A hint leaves few configs; ``exhaustive`` gives all of them.
     """
     rules = rules_of(target)
+    require_choice("hint", hint, get_args(Hint))
 
     def of(x: int, *r: int) -> list[Config]:
         rows = max(x, 4096) if same_for_any_rows else x
@@ -207,6 +210,7 @@ def mixed_order_reduction(
     is one without ``stages``. The columns of all programs are added afterwards.
     """
     rules = rules_of(target)
+    require_choice("hint", hint, get_args(Hint))
 
     def of(x: int, r: int) -> list[Config]:
         extents = ReducedExtents(rules, x, (r,), hint)

@@ -92,3 +92,18 @@ def test_blocks_stay_within_their_limits_and_grids_within_the_devices(numels: li
 def test_extents_that_cannot_be_are_refused(numels: tuple[Any, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         workloads.pointwise(*numels)
+
+
+def test_a_name_that_the_rules_lack_is_refused_with_the_others() -> None:
+    wrong: Any = "iner"
+    for make in (
+        lambda: workloads.reduction(64, 64, wrong),
+        lambda: workloads.persistent_reduction(64, 64, wrong),
+        lambda: workloads.mixed_order_reduction(64, 64, 8, wrong),
+        lambda: workloads.cooperative_reduction(64, 64, 8, wrong),
+        lambda: workloads.split_scan(64, 64, wrong),
+    ):
+        with pytest.raises(UsageError, match="hint is 'iner'; expected one of inner, outer, tiny, default"):
+            make()
+    with pytest.raises(UsageError, match="tile is 'iner'; expected one of default, square"):
+        workloads.pointwise(64, 64, tile=wrong)
