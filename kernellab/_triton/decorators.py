@@ -49,14 +49,17 @@ def _expanded(kernel: Kernel, args: tuple[Any, ...], meta: dict[str, Any], confi
         yield from _expanded(kernel.fn, args, meta, config)
 
 
-def best_config(kernel: Kernel) -> str:
-    """Return the config that an autotuned kernel took at its last launch, in words, or ""."""
+def best_config(kernel: Kernel, compiled: Mapping[str, Any]) -> str:
+    """Return the config that an autotuned kernel took at its last launch, in words, or "".
+
+    Its options are those that it was ``compiled`` with: heuristics below the autotuner win over its configs.
+    """
     while not isinstance(kernel, JITFunction):
         if isinstance(kernel, Autotuner):
             config = getattr(kernel, "best_config", None)
-            return (
-                "" if config is None else ", ".join(f"{k}={v}" for k, v in config.all_kwargs().items() if v is not None)
-            )
+            values = {} if config is None else config.all_kwargs()
+            shown = {name: compiled.get(name, value) if name in OPTIONS else value for name, value in values.items()}
+            return ", ".join(f"{name}={value}" for name, value in shown.items() if value is not None)
         kernel = kernel.fn
     return ""
 

@@ -367,7 +367,7 @@ def _kernel_report(lab: Lab, record: LaunchRecord, version: Version | None, chec
         grid=record.grid,
         run=record.run,
         checks=checks,
-        config=best_config(record.owner),
+        config=best_config(record.owner, record.compiled.options),
         notes=_notes(record),
     )
 

@@ -170,7 +170,7 @@ def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Recor
         for name, value in record.arguments.items()
     ]
     options = {name: compiled.options.get(name) for name in OPTIONS if compiled.options.get(name) is not None}
-    config = best_config(record.owner or kernels.owner_of(record.kernel))
+    config = best_config(record.owner or kernels.owner_of(record.kernel), compiled.options)
     grid_text = symbolic_grid(record.given_grid, record.arguments)
     where = record.where if record.run is None else record.run.where
     return RecordedLaunch(

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab._triton.decorators import overridden
+from kernellab._triton.decorators import best_config, overridden
 from kernellab.errors import UsageError
 from tests import samples
 from tests._triton.conftest import Bind
@@ -146,3 +146,10 @@ def launched(lab: kernellab.Lab) -> Callable[[dict[str, Any]], Any]:
 def test_integers_of_numpy_and_constexprs_are_options(lab: kernellab.Lab) -> None:
     for value in (np.int64(2), tl.constexpr(2)):
         assert lab.compile(scaled_kernel, X, OUT, 64, 1, 64, num_warps=value).resources.threads == 64
+
+
+def test_the_config_in_words_has_the_options_that_heuristics_gave() -> None:
+    kernel = tuned(triton.autotune([triton.Config({"BLOCK": 64}, num_warps=2)], key=[]))
+    kernel.best_config = kernel.configs[0]
+    assert best_config(kernel, {"num_warps": 8, "num_stages": 3}).startswith("BLOCK=64, num_warps=8")
+    assert best_config(scaled_kernel, {"num_warps": 8}) == ""
