@@ -93,15 +93,18 @@ class Fit:
         found: Array = totals + self.offsets[case]
         return found
 
-    def spreads(self, case: int, *, with_case: bool = True) -> Array:
-        """Return the standard deviations of `log_times`; without those of the common offset if not ``with_case``."""
-        count = len(self.design)
-        parts = np.exp(self.log_weights) * self.features[case]
+    def spreads(self, case: int, places: Sequence[int] | None = None, *, with_case: bool = True) -> Array:
+        """Return the standard deviations of `log_times`, of all configs or those at ``places``.
+
+        They are without those of the common offset if not ``with_case``.
+        """
+        configs = np.arange(len(self.design)) if places is None else np.array(places, dtype=np.int64)
+        parts = np.exp(self.log_weights[configs]) * self.features[case, configs]
         shares = parts / parts.sum(axis=1, keepdims=True)
-        cells = _Places(np.full(count, case), np.arange(count), shares)
+        cells = _Places(np.full(len(configs), case), configs, shares)
         cross = _covariance(self, cells, self._measured)
         level, slope, own = self.prior.level**2, self.prior.slope**2, self.prior.own**2
-        before = (shares**2).sum(axis=1) * (level + slope * (self.design**2).sum(axis=1) + own)
+        before = (shares**2).sum(axis=1) * (level + slope * (self.design[configs] ** 2).sum(axis=1) + own)
         found = before + self.case_spreads[case] ** 2 - ((cross @ self._inverse) * cross).sum(axis=1)
         if not with_case and case not in self._measured.cases:
             found = found - self.case_spreads[case] ** 2

@@ -37,6 +37,7 @@ class PlanPolicy:
     max_configs: int = 8
 
 
+_MOST_SPREAD = 0.3  # that is taken for possible where many configs are looked through again
 _UNSERVED = 100.0  # how much more it is worth to measure on a case for which the rule has no good config yet
 
 
@@ -145,21 +146,26 @@ class Plan:
     def _gains(self, case: int, fit: Fit) -> dict[int, float]:
         times = self.table.times_of(case)
         best = log(min(times.values())) - self.policy.margin
-        hopeful = fit.log_times(case) - self.policy.doubt * fit.spreads(case)
-        untried = [p for p in range(len(hopeful)) if p not in times and not self.table.is_hopeless(case, p)]
-        return {place: best - float(hopeful[place]) for place in untried}
+        logs = fit.log_times(case)
+        near = np.flatnonzero(logs < best + self.policy.doubt * _MOST_SPREAD)
+        untried = [int(p) for p in near if p not in times and not self.table.is_hopeless(case, int(p))]
+        if not untried:
+            return {}
+        hopes = logs[untried] - self.policy.doubt * fit.spreads(case, untried)
+        return {place: best - float(hope) for place, hope in zip(untried, hopes, strict=True)}
 
     def _rest(self, fit: Fit) -> CaseRequest | None:
         """Return the request of the case on which most is to be learnt of the rule's own configs."""
         chosen = best_set(self.table, fit, self.policy.max_configs)
         scores: dict[int, dict[int, float]] = {}
         for case in self._measured():
-            times, logs, spreads = self.table.times_of(case), fit.log_times(case), fit.spreads(case)
+            times, logs = self.table.times_of(case), fit.log_times(case)
             best = log(min(times.values()))
             untried = [p for p in chosen if p not in times and not self.table.is_hopeless(case, p)]
+            spreads = dict(zip(untried, fit.spreads(case, untried), strict=True))
             served = min((log(times[p]) for p in chosen if p in times), default=np.inf)
             urgent = _UNSERVED if served > best + 2 * self.policy.margin else 1.0
-            scores[case] = {p: urgent * _worth(spreads, logs, p, best, self.policy.near) for p in untried}
+            scores[case] = {p: urgent * _worth(spreads[p], logs[p], best, self.policy.near) for p in untried}
         scores = {case: own for case, own in scores.items() if own}
         if not scores:
             return None
@@ -176,8 +182,8 @@ class Plan:
         return sorted(cases - self._exhausted - self._under_way.keys())
 
 
-def _worth(spreads: Array, logs: Array, place: int, best: float, near: float) -> float:
-    return float(spreads[place]) * float(np.exp(-max(0.0, logs[place] - best) / near))
+def _worth(spread: float, log_time: float, best: float, near: float) -> float:
+    return float(spread) * float(np.exp(-max(0.0, log_time - best) / near))
 
 
 def spread_out(design: Array, count: int) -> list[int]:

@@ -249,7 +249,7 @@ class TuneMagics(_LabMagics):
     @argument("launch", nargs=argparse.REMAINDER, help="kernel[grid](arguments), or with --inputs kernel[grid]")
     @line_magic
     def triton_tune(self, line: str) -> Tuning | Dispatch:
-        """Find the fastest config of a kernel and launch it once: %triton_tune softmax[grid](x, out, n).
+        """Find the fastest config of a kernel and launch it once: ``%triton_tune softmax[grid](x, out, n)``.
 
         With ``--over``, find a few configs for all sizes and a rule that picks one, and launch none.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from kernellab.dispatch import Dispatch
@@ -74,6 +75,17 @@ def test_winners_are_drawn_over_two_sizes_with_the_best_of_each_case(dark: bool)
     assert len(axes.collections) == 1 + len(KNOWN)  # the plane, and a point for each case
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert texts == [SMALL.text, LARGE.text, "the best is none of the rule"]
+
+
+def test_the_plane_has_what_the_rule_picks_without_its_known_cases() -> None:
+    made = found()
+    figure = winners_figure(made)
+    assert figure is not None
+    mesh = figure.axes[0].collections[0]
+    columns, rows = (np.unique(mesh.get_coordinates()[..., axis]) for axis in (0, 1))
+    picked = mesh.get_array().reshape(len(rows) - 1, len(columns) - 1)
+    assert picked[0, 0] == made.rule.cheapest({"M": 16, "N": 64})
+    assert picked[-1, -1] == made.rule.cheapest({"M": 4096, "N": 4096})
 
 
 def test_the_sizes_of_the_plane_can_be_named() -> None:
