@@ -274,7 +274,7 @@ def launch(facts: Facts) -> Proposal | None:
     text = (
         f"an empty launch takes {times.launch * 1e6:.2g} us on this device, and what this one does about "
         f"{times.longest * 1e6:.2g} us. Do more per launch: fuse it with its neighbours, give one launch the work of "
-        "many (another axis of the grid), or replay a CUDA graph."
+        "many (another axis of the grid), or replay a CUDA graph. The gain is that of the same work in a long launch."
     )
     work = max(times.longest, 0.01 * measured)
     shared_by_many = replace(

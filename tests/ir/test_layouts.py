@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import triton
 
 from kernellab.errors import UsageError
 from kernellab.ir.layouts import (
@@ -18,6 +19,7 @@ from kernellab.ir.layouts import (
     layout_of,
 )
 
+TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 gl = pytest.importorskip("triton.experimental.gluon.language")
 gluon_ir = pytest.importorskip("triton._C.libtriton.gluon_ir")
 
@@ -104,6 +106,7 @@ def test_registers_lanes_and_warps_are_those_of_triton(builder: Any, layout: Any
         assert [list(basis) for basis in found] == wanted
 
 
+@pytest.mark.skipif(TRITON < (3, 9), reason="Triton 3.6 aborts where it is asked for a layout of shared memory")
 @pytest.mark.parametrize(("layout", "shape"), MEMORY, ids=str)
 def test_places_in_shared_memory_are_those_of_triton(builder: Any, layout: Any, shape: list[int]) -> None:
     bases = _theirs(builder, layout, shape).offset_bases
