@@ -22,6 +22,7 @@ from kernellab.capture.sized_recording import measured_by_steps, measuring, with
 from kernellab.capture.tape import (
     COPY,
     LAUNCH,
+    READ,
     WINDOW,
     Addresses,
     KernelUse,
@@ -208,7 +209,8 @@ def _kept(
     kept = []
     for step in reversed(steps):
         changes = not step.functional and any(storages[index] in memory for index in step.mutated)
-        if (step.use is not None and keeps_launches) or changes or wanted.intersection(step.results):
+        is_asked = step.operation == READ  # of all steps, since what they are follows from it
+        if is_asked or (step.use is not None and keeps_launches) or changes or wanted.intersection(step.results):
             kept.append(step)
             wanted.update(step.taken)
             memory.update(storages[index] for index in step.taken)

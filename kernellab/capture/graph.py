@@ -18,11 +18,13 @@ from torch.fx.passes.shape_prop import TensorMetadata
 
 from kernellab._triton.objects import jit_function
 from kernellab.capture.devices import on_device_of
+from kernellab.capture.naming import shortened
 from kernellab.capture.size import Size
 from kernellab.capture.size_nodes import SizeNodes
 from kernellab.capture.tape import (
     COPY,
     LAUNCH,
+    READ,
     WINDOW,
     Addresses,
     KernelUse,
@@ -146,6 +148,8 @@ def _called(building: _Building, step: Step) -> torch.fx.Node:
     args, kwargs = tuple(map(given, step.args)), {name: given(value) for name, value in step.kwargs}
     if step.operation == WINDOW and args[4] is not None:
         args = (*args[:4], getattr(torch, args[4]))
+    if step.operation == READ:
+        return graph.call_function(require_read, (*args, step.place))
     own: dict[str, Callable[..., Any]] = {WINDOW: window, COPY: layout_copy}
     target = own.get(step.operation) or operation_named(step.operation)
     return graph.call_function(target, args, kwargs)
@@ -304,6 +308,31 @@ def require_shape(tensor: torch.Tensor, shape: Sequence[int], what: str) -> None
     """Raise `UsageError` for a result of another shape than the recorded one."""
     if tuple(tensor.shape) != tuple(shape):
         raise UsageError(shape_problem(what, tuple(tensor.shape), tuple(shape)))
+
+
+@torch.fx.has_side_effect
+def require_read(*given: Any) -> None:
+    """Raise `UsageError` where Python would read other values than in the recording: they and the place come last."""
+    *tensors, recorded, place = given
+    found = read_of(*tensors, is_list=isinstance(recorded, list))
+    if repr(found) != repr(recorded):
+        raise UsageError(read_problem(place, found, recorded))
+
+
+def read_of(*tensors: torch.Tensor, is_list: bool = False) -> Any:
+    """Return what Python reads of a tensor: its values, its one value, or whether it equals another one."""
+    if len(tensors) == 2:
+        return torch.equal(*tensors)
+    return tensors[0].tolist() if is_list else tensors[0].item()
+
+
+def read_problem(place: str, found: Any, recorded: Any) -> str:
+    """Return what is wrong with a value that Python would read in a run."""
+    return (
+        f"{place} reads {shortened(found)} of a tensor for this data; it read {shortened(recorded)} when the program "
+        "was recorded, and what Python made of that is fixed. Capture it again with such data, or compute with the "
+        "tensor in place of its value (torch.where instead of a branch)."
+    )
 
 
 def shape_problem(what: str, found: tuple[int, ...], recorded: tuple[int, ...]) -> str:

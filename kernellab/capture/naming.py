@@ -13,6 +13,7 @@ from typing import Any
 from kernellab.launch.calls import user_frame
 
 _CONTAINER_AT_MOST = 1000
+_SHOWN_AT_MOST = 40
 TAKEN = frozenset(
     {
         *("torch", "triton", "tl", "os", "sys", "self", "device", "launch", "window", "layout_copy", "side_table"),
@@ -86,6 +87,12 @@ def locals_of(frame: Any) -> dict[str, Any]:
             if hasattr(value, "untyped_storage"):
                 snapshot.pop(name, None)
     return found
+
+
+def shortened(value: Any) -> str:
+    """Return a value as Python writes it, cut off where that is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_AT_MOST else f"{text[:_SHOWN_AT_MOST]}..."
 
 
 def is_printing() -> bool:

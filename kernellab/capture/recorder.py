@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user
+from kernellab.capture.naming import is_printing, locals_of, name_in, place_of, place_of_user, shortened
 from kernellab.capture.tape import (
+    READ,
     Addresses,
     Ref,
     Seen,
@@ -47,8 +48,6 @@ from kernellab.launch.reached import Reached, device_of, reached
 from kernellab.launch.recording import Launched, Observers
 from kernellab.registry import argument_of
 from kernellab.store import Argument
-
-_SHOWN_AT_MOST = 40
 
 
 @dataclass(slots=True)
@@ -175,11 +174,14 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self._streams.setdefault(stream.device, stream) != stream:
                 self.note(f"{place_of_user()} works on another stream; the program works on the current one, in order")
 
-    def has_read(self, result: Any) -> None:
-        """Note that Python got values of a tensor."""
-        shown = repr(result) if len(repr(result)) <= _SHOWN_AT_MOST else f"{repr(result)[:_SHOWN_AT_MOST]}..."
+    def has_read(self, result: Any, given: Any) -> None:
+        """Record that Python got values of a tensor: what follows holds where a run reads the same."""
+        with self.working():
+            refs = tuple(Ref(self.value_of(tensor)) for tensor in tensors_in(given))
+            self._append(Step(READ, (*refs, result)))
         what = "values" if isinstance(result, list) else "a value"
-        self.note(f"{place_of_user()} reads {what} of a tensor, {shown}; what follows from it is fixed in the program")
+        read = f"{place_of_user()} reads {what} of a tensor, {shortened(result)}"
+        self.note(f"{read}; a run that reads something else is refused")
 
     def has_moved(self, tensor: Any) -> None:
         """Take up that a tensor got other memory, as by ``x.data = y``."""
@@ -299,7 +301,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args, kwargs = taken
         if torch.Tag.data_dependent_output in func.tags and not isinstance(result, torch.Tensor):
             if place_of_user() and not is_printing():
-                self.has_read(result)
+                self.has_read(result, given)
             return
         tensors = {id(t): t for t in tensors_in(given)}
         inside = [self._by_id[k] for k, t in tensors.items() if t.untyped_storage()._cdata in self._written_inside]

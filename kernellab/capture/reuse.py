@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from kernellab.capture.graph import operation_named
-from kernellab.capture.tape import COPY, LAUNCH, WINDOW, Ref, Step, Tape, TensorLayout
+from kernellab.capture.tape import COPY, LAUNCH, READ, WINDOW, Ref, Step, Tape, TensorLayout
 
 # These go through one row after the other, and write an element after the last time that they read it.
 _BY_ROWS = frozenset({"aten._softmax.default", "aten._log_softmax.default"})
@@ -92,7 +92,7 @@ def _pairs(tape: Tape, step: Step, dying: Collection[int]) -> Iterator[tuple[int
 
 def _is_elementwise(step: Step) -> bool:
     """Tell whether an operation of torch reads each element before it writes that one, if both lie at one place."""
-    if step.operation in (LAUNCH, WINDOW, COPY) or step.several or step.mutated or step.is_random:
+    if step.operation in (LAUNCH, WINDOW, COPY, READ) or step.several or step.mutated or step.is_random:
         return False
     if step.operation in _BY_ROWS:
         return True

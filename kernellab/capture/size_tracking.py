@@ -44,7 +44,7 @@ from kernellab.capture.fake_calls import (
 from kernellab.capture.naming import place_of_user
 from kernellab.capture.recorder import OperationRecorder
 from kernellab.capture.size import Guard, Measured
-from kernellab.capture.tape import WINDOW, Step, TensorLayout
+from kernellab.capture.tape import READ, WINDOW, Step, TensorLayout
 from kernellab.capture.torch_calls import _SET_DATA
 
 _FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError)
@@ -344,7 +344,7 @@ class SizeTracker(TorchFunctionMode):
     def new_steps(self) -> list[int]:
         """Return the steps that were recorded since steps were last passed, but for views."""
         steps = range(self._seen_steps, len(self.recording.steps))
-        return [index for index in steps if self.recording.steps[index].operation != WINDOW]
+        return [index for index in steps if self.recording.steps[index].operation not in (WINDOW, READ)]
 
     def cover(self) -> None:
         """Fix all sizes where steps were recorded that no call made which was followed."""

@@ -16,6 +16,7 @@ from kernellab.capture.reuse import writing_call
 from kernellab.capture.tape import (
     COPY,
     LAUNCH,
+    READ,
     WINDOW,
     Addresses,
     KernelUse,
@@ -212,6 +213,9 @@ class _Writer:
             kind = f", torch.{dtype}" if dtype else ""
             return f"window({self._text(base)}, {shape}, {stride}, {offset}{kind})"
         arguments = [*map(self._text, step.args), *(f"{n}={self._text(v)}" for n, v in step.kwargs)]
+        if step.operation == READ:
+            *tensors, recorded = step.args
+            return f"require_read({', '.join(map(self._text, tensors))}, {literal(recorded)}, {step.place!r})"
         own = {COPY: "layout_copy", **self.names.operators}
         called = own.get(step.operation) or f"torch.ops.{step.operation}"
         return f"{called}({', '.join(arguments)})"

@@ -16,6 +16,7 @@ from kernellab.store import Argument, RecordedLaunch, Result
 LAUNCH = "launch"  # a kernel; all other operations but `WINDOW` and `COPY` are named as in torch.ops
 WINDOW = "window"  # (value, shape, stride, offset, dtype): its memory in another layout, counted from its first element
 COPY = "layout_copy"  # (value): its memory copied with its strides, gaps included
+READ = "read"  # (value, ..., recorded): what Python read of it; a run that reads something else ends there
 
 
 @dataclass(frozen=True, slots=True)

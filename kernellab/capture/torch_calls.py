@@ -141,7 +141,7 @@ class Calls(TorchFunctionMode):
         if self.recorder.is_own_work or _is_asked_by_lab():
             return result
         if func in _READ and not is_printing():
-            self.recorder.has_read(result)
+            self.recorder.has_read(result, args)
         elif func in _HANDED_OUT and not is_printing():
             self.recorder.expose(args[0], f"{place_of_user()} hands it out by {_HANDED_OUT[func]}")
         elif func == _SET_DATA:

@@ -131,6 +131,8 @@ def _functions(tape: Tape, body: list[str]) -> Iterator[str]:
         yield _source(window)
     if "require_shape(" in text:
         yield _REQUIRE_SHAPE
+    if "require_read(" in text:
+        yield _REQUIRE_READ
     if "layout_copy(" in text or "addressed(" in text or tape.constants:
         yield _source(layout_copy)
     if "addressed(" in text:
@@ -141,6 +143,18 @@ _PLACED = '''\
 def placed(name):
     """Return a GPU of the recording; Triton's interpreter has all on the CPU."""
     return torch.device("cpu" if INTERPRETED else name)'''
+
+
+_REQUIRE_READ = '''\
+def require_read(*given):
+    """Raise ValueError where Python would read other values than in the recording: they and the place come last."""
+    *tensors, recorded, place = given
+    if len(tensors) == 2:
+        found = torch.equal(*tensors)
+    else:
+        found = tensors[0].tolist() if isinstance(recorded, list) else tensors[0].item()
+    if repr(found) != repr(recorded):
+        raise ValueError(f"{place} reads {found!r} for this data; the program was recorded with {recorded!r}.")'''
 
 
 _REQUIRE_SHAPE = '''\

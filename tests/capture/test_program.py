@@ -279,7 +279,7 @@ def test_an_autotuned_kernel_is_recorded_with_its_config(lab: kernellab.Lab) -> 
     lab.kernels[step.use.kernel_id][(3,)](x, given, 300)  # the id gives the kernel with its decorators
 
 
-def test_what_python_reads_is_fixed_with_a_note(lab: kernellab.Lab) -> None:
+def test_what_python_reads_is_noted_and_a_run_that_reads_something_else_refused(lab: kernellab.Lab) -> None:
     x = torch.arange(10.0)
     with lab.capture() as program:
         limit = x.max().item()
@@ -288,7 +288,9 @@ def test_what_python_reads_is_fixed_with_a_note(lab: kernellab.Lab) -> None:
     assert len(program.notes) == 1, "printing a tensor decides nothing"
     assert "reads a value of a tensor, 9.0" in program.notes[0]
     assert "test_program.py" in program.notes[0]
-    torch.testing.assert_close(program(2 * x), 2 * x / 9)
+    torch.testing.assert_close(program(x.flip(0)), x.flip(0) / 9)
+    with pytest.raises(UsageError, match=r"test_program.py, line \d+ reads 18.0 of a tensor .* it read 9.0"):
+        program(2 * x)
 
 
 def test_random_operations_are_noted(lab: kernellab.Lab) -> None:

@@ -313,7 +313,6 @@ BRANCHES: list[tuple[str, Body]] = [
     (r"x.shape\[0\] % 4", lambda x: x.view(-1, 4).sum(0)),
     (r"x.shape\[0\] == 100", lambda x: x + torch.ones(100)),
     (r"x.shape\[0\] >= 2", lambda x: x + 1),
-    (r"x.shape\[0\] == 100", lambda x: x * len(x.tolist())),
 ]
 
 
