@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -131,7 +130,7 @@ def blocks(tensor: torch.Tensor) -> tuple[int]:
 
 def row_block(columns: int) -> int:
     """Return the block that holds a row."""
-    return 1 << math.ceil(math.log2(columns))
+    return triton.next_power_of_2(columns)  # type: ignore[no-any-return]
 
 
 def normed(k: Mapping[str, Any], x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -186,17 +186,11 @@ def compile_error(exc: BaseException, closure: Closure, target: Target, log: str
     chain = list(_chain(exc))
     place = next((p for e in reversed(chain) if (p := _place(e, closure)) is not None), None)
     message = _message(chain[-1])
-    said = _diagnostic(log, closure) if place is None and isinstance(exc, RuntimeError) else None
-    if said is not None:
-        place, message = said
     if place is None:
         entry = closure.functions[0]
-        place = Place(entry.file, entry.first_line, 0, entry.text.splitlines()[0])
-        returned = _returned_value(entry.text) if "PassManager::run failed" in str(exc) else None
-        if returned is not None:  # Triton lets it pass, and a pass then aborts without a word about it
-            line = entry.first_line + returned.lineno - 1
-            place = Place(entry.file, line, returned.col_offset, entry.text.splitlines()[returned.lineno - 1])
-            message = in_plain_words("a kernel returns a value")
+        first = Place(entry.file, entry.first_line, 0, entry.text.splitlines()[0])
+        said = _diagnostic(log, closure) if isinstance(exc, RuntimeError) else None
+        place, message = _returning(exc, closure) or said or (first, message)
     text = f"{closure.name} does not compile for {target}: {message}"
     return CompileError(text, place=place, detail=f"{exc}\n{log}".rstrip(), kernel=closure.name)
 
@@ -230,6 +224,17 @@ def _diagnostic(log: str, closure: Closure) -> tuple[Place, str] | None:
                 place = Place(function.file, number, int(found["column"]) - 1, lines[number - function.first_line])
                 return place, in_plain_words(" ".join(found["text"].split()))
     return None
+
+
+def _returning(exc: BaseException, closure: Closure) -> tuple[Place, str] | None:
+    """Return where a kernel returns a value, which Triton lets pass, and a pass then aborts for; None where none is."""
+    entry = closure.functions[0]
+    returned = _returned_value(entry.text) if "PassManager::run failed" in str(exc) else None
+    if returned is None:
+        return None
+    line = entry.text.splitlines()[returned.lineno - 1]
+    place = Place(entry.file, entry.first_line + returned.lineno - 1, returned.col_offset, line)
+    return place, in_plain_words("a kernel returns a value")
 
 
 def _returned_value(text: str) -> ast.Return | None:

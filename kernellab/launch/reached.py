@@ -257,8 +257,10 @@ def _live(device: str) -> Iterator[tuple[int, int, Any]]:
                 continue
             try:
                 storage = each.untyped_storage()
+                if storage.device.type == "meta":  # a fake tensor, which warns where it is asked for an address
+                    continue
                 start, size = storage.data_ptr(), storage.nbytes()
-            except RuntimeError:  # a tensor without data of its own: a fake one, or a wrapper
+            except RuntimeError:  # a wrapper, without data of its own
                 continue
             if start and size and (each.device.type == device or each.is_pinned()):
                 yield start, start + size, each

@@ -40,7 +40,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.BitOr: operator.or_,
     ast.BitXor: operator.xor,
 }
-_LENGTH = 2_000
+_LENGTH = 20_000  # that a power of two above a size takes, over inputs of long names
 _BITS = 128
 
 

@@ -316,6 +316,15 @@ BRANCHES: list[tuple[str, Body]] = [
 ]
 
 
+def test_a_power_of_two_above_a_size_of_a_long_name_is_a_guard_that_a_run_can_ask(lab: kernellab.Lab) -> None:
+    input_of_a_name_that_is_long = torch.arange(100.0)
+    with lab.capture(dynamic=True) as program:
+        rows = input_of_a_name_that_is_long.shape[0]
+        program.returns(input_of_a_name_that_is_long * int(triton.next_power_of_2(rows)))
+    torch.testing.assert_close(program(torch.ones(70)), torch.full((70,), 128.0))
+    refused(program, "holds? for these sizes", input_of_a_name_that_is_long=torch.ones(130))
+
+
 @pytest.mark.parametrize(("guard", "body"), BRANCHES, ids=range(len(BRANCHES)))
 def test_what_python_decides_by_a_size_is_a_guard(lab: kernellab.Lab, guard: str, body: Body) -> None:
     x = torch.arange(100.0)

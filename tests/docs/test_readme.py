@@ -14,8 +14,11 @@ LINKS = re.findall(r"\]\((?!https?:|#)([^)#]+)", PROSE)
 
 
 @pytest.mark.slow
-def test_every_snippet_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_snippet_of_the_readme_runs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert len(SNIPPETS) >= 5
+    monkeypatch.setenv("KERNELLAB_STORE", str(tmp_path))  # which no other test has put kernels of these names into
     shell = InteractiveShell.instance()
     try:
         for snippet in SNIPPETS:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import kernellab
 from kernellab.gpu.ipc import move_tables, moves_of, with_moved_numbers
@@ -14,7 +16,7 @@ from kernellab.gpu.trial_job import Memory, Tables
 from kernellab.ir.effects import REACHED, Effects
 from kernellab.launch.arguments import ScalarSpec, TensorSpec, TupleSpec
 from kernellab.launch.memory import move_addresses, moved_address, words_of
-from kernellab.launch.reached import NOTHING, Copies, apart, reached
+from kernellab.launch.reached import NOTHING, Copies, _live, apart, reached
 from kernellab.measure.bench_jobs import Setup
 from kernellab.measure.bench_memory import copied
 from tests.kernels import pointers
@@ -177,3 +179,14 @@ def test_sliders_work_on_copies_of_what_is_reached(lab: kernellab.Lab) -> None:
         assert all(tensor.eq(0).all() for tensor in tensors)
     finally:
         panel.close()
+
+
+def test_a_fake_tensor_that_somebody_holds_is_passed_over_without_a_warning() -> None:
+    with FakeTensorMode():
+        held = torch.zeros(64)
+    known = torch.zeros(64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [tensor for _, _, tensor in _live("cpu")]
+    assert any(tensor is known for tensor in found)
+    assert not any(tensor is held for tensor in found)
