@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from kernellab.views.fallback import with_fallbacks
-from tests.browser.test_restart import NOTEBOOKS, PICTURES, TRUST, opened, put  # noqa: F401
 
 nbformat = pytest.importorskip("nbformat")
+pytest.importorskip("nbconvert")  # which that one needs
+from tests.browser.test_restart import NOTEBOOKS, PICTURES, TRUST, opened, put  # noqa: E402, F401
 
 pytestmark = pytest.mark.browser
 
