@@ -9,10 +9,14 @@ def main() -> int:
     try:
         from kernellab.cli import main as command_line
 
-        return command_line()
+        status = command_line()
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
-        return 130
+        status = 130
+    # Where an interrupt met an exec() of text, by which `dataclasses` makes methods, Python remembers it, caught or
+    # not, and would end by SIGINT whatever the status is. The next exec() forgets it.
+    exec("")
+    return status
 
 
 if __name__ == "__main__":

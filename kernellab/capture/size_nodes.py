@@ -16,20 +16,10 @@ from kernellab.capture.size import Size, guard_problem, names_in
 from kernellab.capture.sized_recording import measured_in
 from kernellab.capture.tape import Step, Tape, mapped
 from kernellab.errors import UsageError
+from kernellab.store.formula import OPERATORS
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
+    **OPERATORS,
     ast.And: operator.and_,
     ast.Or: operator.or_,
     ast.USub: operator.neg,

@@ -26,7 +26,7 @@ _FUNCTIONS = {
 }
 _ATTRIBUTES = {"shape", "ndim", "is_cuda", "itemsize", "device", "dtype", "multi_processor_count"}
 _METHODS = {"numel", "nelement", "size", "stride", "dim", "element_size", "get"}
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -141,4 +141,4 @@ def _computed(kind: str, left: Any, right: Any) -> Any:
         raise TypeError(f"{left!r} and {right!r} are no numbers")
     if kind in {"Pow", "LShift"} and not (abs(left) < 2**_BITS and abs(right) < _BITS):
         raise OverflowError("the grid is too large")
-    return _OPERATORS[getattr(ast, kind)](left, right)
+    return OPERATORS[getattr(ast, kind)](left, right)

@@ -164,10 +164,15 @@ def test_ctrl_c_ends_a_command_and_its_workers_without_a_traceback(kernellab: Ca
     assert process.stderr.readline() == "ready\n"
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    # Python ends itself by SIGINT, which shells call 130 as well, where the interrupt met it in an exec() of text: so
-    # does `dataclasses` make its methods while modules are imported.
-    assert process.returncode in {cli.INTERRUPTED, -signal.SIGINT}
-    assert (out, err) == ("", "Interrupted.\n")
+    assert (process.returncode, out, err) == (cli.INTERRUPTED, "", "Interrupted.\n")
+
+
+@pytest.mark.slow
+def test_an_interrupt_inside_an_exec_of_text_ends_a_command_with_its_own_status(kernellab: Call) -> None:
+    Path("hit.py").write_text("exec('raise KeyboardInterrupt')\n")
+    words = [sys.executable, "-m", "kernellab", "compile", "hit.py", "--store", ":memory:"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (cli.INTERRUPTED, "", "Interrupted.\n")
 
 
 def test_a_fault_of_the_lab_itself_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

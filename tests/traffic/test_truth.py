@@ -36,9 +36,10 @@ def compared() -> dict[str, list[Figure]]:
     }
 
 
-@pytest.mark.parametrize(("what", "share"), [("requests", 1.0), ("sectors", 0.99), ("wavefronts", 0.95)])
+@pytest.mark.parametrize(("what", "share"), [("requests", 1.0), ("sectors", 1.0), ("wavefronts", 0.95)])
 def test_counts_are_those_of_the_gpu(what: str, share: float) -> None:
-    equal = [all(f.counted == f.recorded for f in found if what in f.what) for found in compared().values()]
+    settled = [found for name, found in compared().items() if EXPLAINED.get(name) is not ORDER]
+    equal = [all(f.counted == f.recorded for f in found if what in f.what) for found in settled]
     assert len(equal) >= 160
     assert sum(equal) / len(equal) >= share
 
@@ -46,10 +47,15 @@ def test_counts_are_those_of_the_gpu(what: str, share: float) -> None:
 def test_every_miss_is_explained_and_small() -> None:
     missed = [figure for found in compared().values() for figure in found if figure.counted != figure.recorded]
     assert {figure.launch for figure in missed} <= set(EXPLAINED)
-    by_arbitration = [figure for figure in missed if EXPLAINED[figure.launch] is ARBITRATION]
-    assert all(0 < figure.recorded - figure.counted <= 33 for figure in by_arbitration), by_arbitration
     assert all(
         abs(figure.recorded - figure.counted) <= 0.04 * figure.recorded
         for figure in missed
-        if figure.what.endswith("sectors")
+        if not is_count_of_conflicts(figure)
     )
+    by_arbitration = [figure.recorded - figure.counted for figure in missed if EXPLAINED[figure.launch] is ARBITRATION]
+    assert all(0 < more <= 33 for more in by_arbitration), by_arbitration
+
+
+def is_count_of_conflicts(figure: Figure) -> bool:
+    """Tell whether none is counted where the hardware counts a few."""
+    return "conflicts" in figure.what
