@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
@@ -15,11 +16,17 @@ from kernellab.traffic.machine import Machine, NotFollowed, RegisterBits, Unknow
 from kernellab.traffic.memory import TAG_SHIFT, LaunchMemory
 from kernellab.traffic.relevance import Relevance, destination_of, is_shared
 from kernellab.traffic.shared import SharedMemory
-from kernellab.traffic.tensor_maps import REPLACED_WORDS, TENSOR_MAP_BYTES, Box, TensorMaps
+from kernellab.traffic.tensor_maps import REPLACED_WORDS, TENSOR_MAP_BYTES, TensorMaps
 
 _MATRIX_BYTES = 16
 _WORD_BYTES = 4
 _MOST_VAIN = 1000
+
+AccessOperation = Literal["load", "store", "atomic"]
+MemorySpace = Literal["global", "shared"]
+
+_GLOBAL: Mapping[str, AccessOperation] = {"ld": "load", "ldu": "load", "st": "store"}
+_SHARED: Mapping[str, AccessOperation] = {"ld": "load", "ldmatrix": "load", "st": "store", "stmatrix": "store"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +43,61 @@ class WarpExample:
     begin_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """An instruction that a machine executes, by its position in the kernel, for ``active`` threads: None for all."""
+
+    machine: Machine
+    number: int
+    instruction: PtxInstruction
+    active: Array | None
+
+    @property
+    def lanes(self) -> Array:
+        """Which threads execute it, a row per program."""
+        return np.broadcast_to(np.True_ if self.active is None else self.active, self.machine.shape)
+
+    def address(self, operand: Operand) -> Array | UnknownValue:
+        """Return what an operand points to."""
+        assert isinstance(operand, Address)
+        base = self.machine.value(operand.base)
+        if isinstance(base, UnknownValue):
+            return base
+        return base.astype(np.uint64) + np.uint64(operand.offset_bytes % (1 << 64))
+
+
+@dataclass(frozen=True, slots=True)
+class AddressedMemory:
+    """The memory that an instruction touches: ``size_bytes`` at the address of each thread that is ``active``."""
+
+    addresses: Array
+    active: Array | None
+    size_bytes: int
+    operation: AccessOperation
+
+    def rows(self, machine: Machine) -> tuple[Array, Array | None, int]:
+        """Return addresses and active threads, a row per program; or one row, and how many programs are like it."""
+        programs, threads = machine.shape
+        rows = max(self.addresses.shape[0], 1 if self.active is None else self.active.shape[0])
+        spread = np.broadcast_to(self.addresses, (rows, threads))
+        lanes = None if self.active is None else np.broadcast_to(self.active, spread.shape)
+        return spread, lanes, programs if rows == 1 else 1
+
+    def shared_count(self, machine: Machine) -> Count:
+        """Return what it costs if this is shared memory."""
+        spread, lanes, times = self.rows(machine)
+        found = Count()
+        found.add(shared_count(spread, lanes, self.size_bytes, stores=self.operation == "store"), times)
+        return found
+
+
 @dataclass(slots=True)
 class CountedAccess:
     """What one instruction did in one space of memory. ``tags`` are the arguments, by the top bits of addresses."""
 
     instruction: PtxInstruction
-    operation: str
-    space: str
+    operation: AccessOperation
+    space: MemorySpace
     size_bytes: int
     count: Count = field(default_factory=Count)
     tags: set[int] = field(default_factory=set)
@@ -73,92 +128,71 @@ class Accesses:
         if number in self.relevance.dead:
             return
         active = machine.guarded(instruction, mask)
+        executed = Executed(machine, number, instruction, None if isinstance(active, UnknownValue) else active)
         if isinstance(active, UnknownValue):
-            self._give_up(machine, instruction, active.reason)
+            self._give_up(executed, active.reason)
             return
         if active is not None and not active.any():
             return
         if instruction.name == "call":
             self.unknown[instruction.location.line, "what a function does that is called there is not counted"] = None
         elif instruction.name == "tensormap" or "tensor" in instruction.parts or "bulk" in instruction.parts:
-            self._bulk(machine, number, instruction, active)
+            self._bulk(executed)
         elif instruction.name == "cp":
-            self._async_copy(machine, number, instruction, active)
+            self._async_copy(executed)
         elif is_shared(instruction):
-            self._shared(machine, number, instruction, active)
+            self._shared(executed)
         elif "local" in instruction.parts:
             if instruction.name != "st":
-                self._give_up(machine, instruction, "the local memory of a thread")
+                self._give_up(executed, "the local memory of a thread")
         else:
-            self._global(machine, number, instruction, active)
+            self._global(executed)
 
-    def _give_up(self, machine: Machine, instruction: PtxInstruction, reason: str) -> None:
-        self.unknown[instruction.location.line, f"it depends on {reason}"] = None
-        destination = destination_of(instruction)
+    def _give_up(self, executed: Executed, reason: str) -> None:
+        self.unknown[executed.instruction.location.line, f"it depends on {reason}"] = None
+        destination = destination_of(executed.instruction)
         if destination is not None:
             for member in destination.members if isinstance(destination, Vector) else (destination,):
-                machine.put(member, UnknownValue(reason), None, "b32")
+                executed.machine.put(member, UnknownValue(reason), None, "b32")
 
-    def _address(self, machine: Machine, operand: Operand) -> Array | UnknownValue:
-        assert isinstance(operand, Address)
-        base = machine.value(operand.base)
-        if isinstance(base, UnknownValue):
-            return base
-        return base.astype(np.uint64) + np.uint64(operand.offset_bytes % (1 << 64))
+    def _addressed(self, executed: Executed, operations: Mapping[str, AccessOperation]) -> AddressedMemory | None:
+        """Return what a load, store or atomic touches; None where that is given up."""
+        instruction = executed.instruction
+        addresses = executed.address(next(each for each in instruction.operands if isinstance(each, Address)))
+        if isinstance(addresses, UnknownValue):
+            self._give_up(executed, addresses.reason)
+            return None
+        operation = operations.get(instruction.name, "atomic")
+        return AddressedMemory(addresses, executed.active, access_bytes(instruction), operation)
 
     # global memory
 
-    def _global(self, machine: Machine, number: int, instruction: PtxInstruction, active: Array | None) -> None:
-        operand = next(each for each in instruction.operands if isinstance(each, Address))
-        addresses = self._address(machine, operand)
-        if isinstance(addresses, UnknownValue):
-            self._give_up(machine, instruction, addresses.reason)
+    def _global(self, executed: Executed) -> None:
+        touched = self._addressed(executed, _GLOBAL)
+        if touched is None:
             return
-        size = access_bytes(instruction)
-        operation = {"ld": "load", "ldu": "load", "st": "store"}.get(instruction.name, "atomic")
-        self._count_global(machine, number, instruction, addresses, active, size, operation)
-        if operation == "load":
-            if number in self.relevance.loads:
-                self._load(machine, instruction, addresses, active)
+        self._count_global(executed, touched)
+        if touched.operation == "load":
+            if executed.number in self.relevance.loads:
+                self._load(executed, touched.addresses)
         elif self.relevance.follows_global:
-            self._write(machine, number, instruction, addresses, active)
+            self._write(executed, touched.addresses)
 
-    def _count_global(
-        self,
-        machine: Machine,
-        number: int,
-        instruction: PtxInstruction,
-        addresses: Array,
-        active: Array | None,
-        size: int,
-        operation: str,
-    ) -> None:
-        found = self._entry(number, instruction, operation, "global", size)
-        programs, threads = machine.shape
-        rows = max(addresses.shape[0], 1 if active is None else active.shape[0])
-        spread = np.broadcast_to(addresses, (rows, threads))
-        lanes = None if active is None else np.broadcast_to(active, spread.shape)
-        counted = atomic_count if operation == "atomic" else global_count
-        found.count.add(counted(spread, lanes, size), programs if rows == 1 else 1)
-        touched = spread if lanes is None else spread[lanes]
-        tags = (touched >> np.uint64(TAG_SHIFT)).astype(np.int64)
+    def _count_global(self, executed: Executed, touched: AddressedMemory) -> None:
+        found = self._entry(executed, touched.operation, "global", touched.size_bytes)
+        spread, lanes, times = touched.rows(executed.machine)
+        counted = atomic_count if touched.operation == "atomic" else global_count
+        found.count.add(counted(spread, lanes, touched.size_bytes), times)
+        tags = ((spread if lanes is None else spread[lanes]) >> np.uint64(TAG_SHIFT)).astype(np.int64)
         kinds = _kinds(tags)
         found.tags.update(kinds)
         if found.example is None:
-            found.example = self._example(spread, lanes, size, kinds[0])
+            found.example = self._example(spread, lanes, touched.size_bytes, kinds[0])
         if self.covers:
-            self._cover(machine, addresses, active, tags, kinds, size, operation)
+            self._cover(executed.machine, touched, kinds)
 
-    def _cover(
-        self,
-        machine: Machine,
-        addresses: Array,
-        active: Array | None,
-        tags: Array,
-        kinds: Sequence[int],
-        size: int,
-        operation: str,
-    ) -> None:
+    def _cover(self, machine: Machine, touched: AddressedMemory, kinds: Sequence[int]) -> None:
+        addresses, active, size = touched.addresses, touched.active, touched.size_bytes
         shape = np.broadcast_shapes(addresses.shape, (1, 1) if active is None else active.shape)
         shape = (machine.shape[0], shape[1])
         spread = np.broadcast_to(addresses, shape)
@@ -169,19 +203,26 @@ class Accesses:
         else:
             spread, numbers = spread.ravel(), numbers.ravel()
         for tag in kinds:
-            number = self.memory.number_of(tag)
-            if number is None:
-                continue
-            buffer = self.memory.buffers[number]
-            places = (spread - np.uint64(self.memory.start(number) - buffer.offset_bytes)).astype(np.int64)
-            inside = (places >= 0) & (places + size <= buffer.storage_bytes)
-            self.memory.strays += int(places.size - inside.sum()) if len(kinds) == 1 else 0
-            places, who = (places, numbers) if inside.all() else (places[inside], numbers[inside])
-            covered = self.coverage.setdefault(number, Coverage.of(buffer))
-            covered.touch(places, size, reads=operation != "store", writes=operation != "load")
-            early = who < MAPPED_PROGRAMS
-            if early.any():
-                covered.draw(who[early], places[early], size, operation != "load")
+            strays = self._cover_places(tag, spread, numbers, size, touched.operation)
+            self.memory.strays += strays if len(kinds) == 1 else 0
+
+    def _cover_places(self, tag: int, addresses: Array, programs: Array, size: int, operation: AccessOperation) -> int:
+        """Enter what lies in the argument of a tag, in its order; return how many addresses do not."""
+        number = self.memory.number_of(tag)
+        if number is None:
+            return 0
+        buffer = self.memory.buffers[number]
+        places = (addresses - np.uint64(self.memory.start(number) - buffer.offset_bytes)).astype(np.int64)
+        inside = (places >= 0) & (places + size <= buffer.storage_bytes)
+        strays = int(places.size - inside.sum())
+        if strays:
+            places, programs = places[inside], programs[inside]
+        covered = self.coverage.setdefault(number, Coverage.of(buffer))
+        covered.touch(places, size, reads=operation != "store", writes=operation != "load")
+        early = programs < MAPPED_PROGRAMS
+        if early.any():
+            covered.draw(programs[early], places[early], size, operation != "load")
+        return strays
 
     def _example(self, addresses: Array, lanes: Array | None, size: int, tag: int) -> WarpExample | None:
         """Return the request of the first program that moves the most sectors."""
@@ -200,10 +241,11 @@ class Accesses:
                 worst = WarpExample(tuple(shown), size, count.sectors, count.ideal_sectors, start % SECTOR_BYTES)
         return worst
 
-    def _load(self, machine: Machine, instruction: PtxInstruction, addresses: Array, active: Array | None) -> None:
-        destination = destination_of(instruction)
+    def _load(self, executed: Executed, addresses: Array) -> None:
+        active, kind = executed.active, executed.instruction.type
+        destination = destination_of(executed.instruction)
         members = destination.members if isinstance(destination, Vector) else (destination,)
-        size = width_of(instruction.type) // 8
+        size = width_of(kind) // 8
         lanes = np.broadcast_to(
             np.True_ if active is None else active,
             np.broadcast_shapes(addresses.shape, (1, 1) if active is None else active.shape),
@@ -214,37 +256,28 @@ class Accesses:
             if size == 8:
                 bits = self.memory.adopted(bits)
             if member is not None:
-                machine.put(member, _extended(bits, instruction.type), active, f"b{max(32, 8 * size)}")
+                executed.machine.put(member, _extended(bits, kind), active, f"b{max(32, 8 * size)}")
 
-    def _write(
-        self, machine: Machine, number: int, instruction: PtxInstruction, addresses: Array, active: Array | None
-    ) -> None:
-        is_needed = number in self.relevance.positions
-        lanes = np.broadcast_to(np.True_ if active is None else active, machine.shape)
-        spread = np.broadcast_to(addresses, machine.shape)
+    def _write(self, executed: Executed, addresses: Array) -> None:
+        instruction, lanes = executed.instruction, executed.lanes
+        spread = np.broadcast_to(addresses, lanes.shape)
         size = width_of(instruction.type) // 8
-        operands = [each for each in instruction.operands if not isinstance(each, Address)]
-        values = operands if instruction.name in {"st", "red"} else operands[1:]
-        if not (self.relevance.follows_stores or is_needed):
+        if not (self.relevance.follows_stores or executed.number in self.relevance.positions):
             self.memory.store(spread, lanes, None, access_bytes(instruction))
         elif instruction.name == "st":
-            members = values[0].members if isinstance(values[0], Vector) else values[:1]
+            value = next(each for each in instruction.operands if not isinstance(each, Address))
+            members = value.members if isinstance(value, Vector) else [value]
             for place, member in enumerate(members):
-                bits = machine.value(member)
+                bits = executed.machine.value(member)
                 known = None if isinstance(bits, UnknownValue) else _low_part(bits, size)
                 self.memory.store(spread + np.uint64(place * size), lanes, known, size)
         else:
-            self._update(machine, instruction, spread, lanes, values, is_needed)
+            self._update(executed, spread)
 
-    def _update(
-        self,
-        machine: Machine,
-        instruction: PtxInstruction,
-        addresses: Array,
-        lanes: Array,
-        values: Sequence[Operand],
-        is_needed: bool,
-    ) -> None:
+    def _update(self, executed: Executed, addresses: Array) -> None:
+        machine, instruction, lanes = executed.machine, executed.instruction, executed.lanes
+        operands = [each for each in instruction.operands if not isinstance(each, Address)]
+        values = operands if instruction.name == "red" else operands[1:]
         size = width_of(instruction.type) // 8
         inputs = [machine.value(each) for each in values]
         reason = next((each.reason for each in inputs if isinstance(each, UnknownValue)), None)
@@ -257,68 +290,40 @@ class Accesses:
             old = self.memory.update(addresses, lanes, instruction.parts, bits, size)
             if self.memory.vain > _MOST_VAIN:
                 raise NotFollowed(f"programs wait in line {instruction.location.line} for what does not happen")
-        if is_needed:
+        if executed.number in self.relevance.positions:
             destination = destination_of(instruction)
             assert destination is not None
             machine.put(destination, old, lanes, f"b{max(32, 8 * size)}")
 
     # shared memory
 
-    def _shared(self, machine: Machine, number: int, instruction: PtxInstruction, active: Array | None) -> None:
-        operand = next(each for each in instruction.operands if isinstance(each, Address))
-        addresses = self._address(machine, operand)
-        if isinstance(addresses, UnknownValue):
-            self._give_up(machine, instruction, addresses.reason)
+    def _shared(self, executed: Executed) -> None:
+        touched, instruction = self._addressed(executed, _SHARED), executed.instruction
+        if touched is None:
             return
-        size = access_bytes(instruction)
-        operation = {"ld": "load", "ldmatrix": "load", "st": "store", "stmatrix": "store"}.get(
-            instruction.name, "atomic"
-        )
-        counted = active
         if instruction.name in {"ldmatrix", "stmatrix"}:
             matrices = int(next(part for part in instruction.parts if part in {"x1", "x2", "x4"})[1:])
-            leading = np.arange(machine.shape[1])[None, :] % WARP < 8 * matrices
-            counted = leading if active is None else leading & active
-        self._count_shared(machine, number, instruction, addresses, counted, size, operation)
+            leading = np.arange(executed.machine.shape[1])[None, :] % WARP < 8 * matrices
+            touched = replace(touched, active=leading if executed.active is None else leading & executed.active)
+        count = touched.shared_count(executed.machine)
+        self._entry(executed, touched.operation, "shared", touched.size_bytes).count.add(count)
         if self.shared is not None:
-            self.shared.execute(machine, instruction, addresses, active, number in self.relevance.positions)
+            is_needed = executed.number in self.relevance.positions
+            self.shared.execute(executed.machine, instruction, touched.addresses, executed.active, is_needed)
 
-    def _count_shared(
-        self,
-        machine: Machine,
-        number: int,
-        instruction: PtxInstruction,
-        addresses: Array,
-        active: Array | None,
-        size: int,
-        operation: str,
-    ) -> None:
-        count = self._shared_count(machine, addresses, active, size, operation)
-        self._entry(number, instruction, operation, "shared", size).count.add(count)
-
-    @staticmethod
-    def _shared_count(machine: Machine, addresses: Array, active: Array | None, size: int, operation: str) -> Count:
-        programs, threads = machine.shape
-        rows = max(addresses.shape[0], 1 if active is None else active.shape[0])
-        spread = np.broadcast_to(addresses, (rows, threads))
-        lanes = None if active is None else np.broadcast_to(active, spread.shape)
-        found = Count()
-        found.add(shared_count(spread, lanes, size, stores=operation == "store"), programs if rows == 1 else 1)
-        return found
-
-    def _async_copy(self, machine: Machine, number: int, instruction: PtxInstruction, active: Array | None) -> None:
+    def _async_copy(self, executed: Executed) -> None:
         """Count a copy from global to shared memory; threads whose source is empty only clear what they write.
 
         The copy is one access of global memory, whose wavefronts are those of writing to shared memory.
         """
-        target, source = (self._address(machine, each) for each in instruction.operands[:2])
-        size_operand = instruction.operands[2]
-        assert isinstance(size_operand, Immediate)
-        size = size_operand.bits
-        left = machine.value(instruction.operands[3]) if len(instruction.operands) > 3 else None
+        machine, operands, active = executed.machine, executed.instruction.operands, executed.active
+        target, source = (executed.address(each) for each in operands[:2])
+        assert isinstance(operands[2], Immediate)
+        size = operands[2].bits
+        left = machine.value(operands[3]) if len(operands) > 3 else None
         for each in (target, source, left):
             if isinstance(each, UnknownValue):
-                self._give_up(machine, instruction, each.reason)
+                self._give_up(executed, each.reason)
                 return
         assert not isinstance(target, UnknownValue)
         assert not isinstance(source, UnknownValue)
@@ -327,70 +332,59 @@ class Accesses:
             full = left != 0
             loading = full if active is None else full & active
         if loading is None or loading.any():
-            self._count_global(machine, number, instruction, source, loading, size, "load")
-        written = self._shared_count(machine, target, active, size, "store")
+            self._count_global(executed, AddressedMemory(source, loading, size, "load"))
+        written = AddressedMemory(target, active, size, "store").shared_count(machine)
         count = Count(wavefronts=written.wavefronts, ideal_wavefronts=written.ideal_wavefronts)
-        self._entry(number, instruction, "load", "global", size).count.add(count)
+        self._entry(executed, "load", "global", size).count.add(count)
         if self.shared is not None:
             self.shared.forget(machine, target, active, size, "what was copied to shared memory asynchronously")
 
     # tensor maps
 
-    def _bulk(self, machine: Machine, number: int, instruction: PtxInstruction, active: Array | None) -> None:
+    def _bulk(self, executed: Executed) -> None:
+        machine, instruction, active = executed.machine, executed.instruction, executed.active
         if instruction.name == "tensormap":
             self.maps.replace(machine, instruction)
-            self._count_replaced(machine, number, instruction, active)
+            self._count_replaced(executed)
             return
         boxes = self.maps.boxes(machine, instruction, active)
         if isinstance(boxes, UnknownValue):
-            self._give_up(machine, instruction, boxes.reason)
+            self._give_up(executed, boxes.reason)
             return
         into_shared = isinstance(instruction.operands[0], Address) and not instruction.operands[0].coordinates
-        operation = "load" if into_shared else "atomic" if "reduce" in instruction.parts else "store"
-        found = self._entry(number, instruction, operation, "global", boxes.row_bytes)
+        operation: AccessOperation = "load" if into_shared else "atomic" if "reduce" in instruction.parts else "store"
+        found = self._entry(executed, operation, "global", boxes.row_bytes)
         found.count.add(boxes.count)
         found.tags.update(boxes.tags)
         if self.covers:
-            self._cover_boxes(machine, boxes, operation)
+            for tag in boxes.tags:
+                self._cover_places(tag, boxes.units, machine.programs[boxes.programs], boxes.unit_bytes, operation)
         if operation != "load" and self.relevance.follows_global:
             self.memory.store(boxes.units, np.ones(boxes.units.shape, bool), None, boxes.unit_bytes)
         if operation == "load" and self.shared is not None:
             self.shared.forget_all("what a tensor map brought to shared memory")
 
-    def _count_replaced(self, machine: Machine, number: int, instruction: PtxInstruction, active: Array | None) -> None:
+    def _count_replaced(self, executed: Executed) -> None:
         """Count what setting a field does to shared memory: most are part of a word, which is loaded first."""
-        lanes = np.broadcast_to(np.True_ if active is None else active, machine.shape)
+        lanes, parts = executed.lanes, executed.instruction.parts
         warps = int(lanes.reshape(len(lanes), -1, WARP).any(axis=2).sum()) if lanes.shape[1] >= WARP else len(lanes)
-        loads, stores = REPLACED_WORDS.get(instruction.parts[3], (1, 1))
-        if instruction.parts[1] == "cp_fenceproxy":
+        loads, stores = REPLACED_WORDS.get(parts[3], (1, 1))
+        if parts[1] == "cp_fenceproxy":
             loads, stores = 1, 0
             copied = Count(warps, warps * TENSOR_MAP_BYTES // SECTOR_BYTES, warps * TENSOR_MAP_BYTES // SECTOR_BYTES)
             copied.bytes_used = warps * TENSOR_MAP_BYTES
-            self._entry(number, instruction, "atomic", "global", _WORD_BYTES).count.add(copied)
-        for operation, words in (("load", loads), ("store", stores)):
+            self._entry(executed, "atomic", "global", _WORD_BYTES).count.add(copied)
+        word_counts: tuple[tuple[AccessOperation, int], ...] = (("load", loads), ("store", stores))
+        for operation, words in word_counts:
             count = Count(words * warps, wavefronts=words * warps, ideal_wavefronts=words * warps)
-            self._entry(number, instruction, operation, "shared", _WORD_BYTES, key=operation).count.add(count)
-
-    def _cover_boxes(self, machine: Machine, boxes: Box, operation: str) -> None:
-        for tag in boxes.tags:
-            number = self.memory.number_of(tag)
-            if number is None:
-                continue
-            buffer = self.memory.buffers[number]
-            places = (boxes.units - np.uint64(self.memory.start(number) - buffer.offset_bytes)).astype(np.int64)
-            inside = (places >= 0) & (places + boxes.unit_bytes <= buffer.storage_bytes)
-            covered = self.coverage.setdefault(number, Coverage.of(buffer))
-            covered.touch(places[inside], boxes.unit_bytes, reads=operation != "store", writes=operation != "load")
-            who = machine.programs[boxes.programs]
-            early = inside & (who < MAPPED_PROGRAMS)
-            covered.draw(who[early], places[early], boxes.unit_bytes, operation != "load")
+            self._entry(executed, operation, "shared", _WORD_BYTES, key=operation).count.add(count)
 
     def _entry(
-        self, number: int, instruction: PtxInstruction, operation: str, space: str, size: int, key: str = ""
+        self, executed: Executed, operation: AccessOperation, space: MemorySpace, size: int, key: str = ""
     ) -> CountedAccess:
-        place = (number, space + key)
+        place = (executed.number, space + key)
         if place not in self.found:
-            self.found[place] = CountedAccess(instruction, operation, space, size)
+            self.found[place] = CountedAccess(executed.instruction, operation, space, size)
         return self.found[place]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import Compiler, job_of
@@ -14,15 +14,13 @@ from kernellab.launch.calls import require_grid, require_kernel, variants_of
 from kernellab.launch.grid import checked_grid
 from kernellab.launch.run import multiprocessors
 from kernellab.target import Target, limits_of
-from kernellab.traffic.accesses import CountedAccess
+from kernellab.traffic.accesses import AccessOperation, CountedAccess, MemorySpace
 from kernellab.traffic.counting import SECTOR_BYTES, Count
 from kernellab.traffic.coverage import Coverage
 from kernellab.traffic.memory import LaunchBuffer
 from kernellab.traffic.parameters import SCRATCH, Given, bound_arguments, flattened
 from kernellab.traffic.result import (
-    AccessOperation,
     ArgumentTraffic,
-    MemorySpace,
     Traffic,
     TrafficRow,
     UnknownTraffic,
@@ -82,7 +80,7 @@ def _notes(trace: Trace) -> tuple[str, ...]:
     return tuple(notes)
 
 
-_Key = tuple[int, str | None, str, str, str | None]
+_Key = tuple[int, str | None, AccessOperation, MemorySpace, str | None]
 
 
 def rows_of(trace: Trace) -> tuple[TrafficRow, ...]:
@@ -115,8 +113,8 @@ def _row(key: _Key, accesses: Sequence[CountedAccess], scale: float) -> TrafficR
     return TrafficRow(
         line=line or None,
         file=file,
-        operation=cast(AccessOperation, operation),
-        space=cast(MemorySpace, space),
+        operation=operation,
+        space=space,
         argument=argument,
         requests=round(count.requests * scale),
         sectors=round(count.sectors * scale),

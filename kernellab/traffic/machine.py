@@ -17,8 +17,7 @@ import numpy as np
 
 from kernellab.ir.ptx import Address, Immediate, Operand, PtxInstruction, PtxKernel, Register, Symbol, Vector
 from kernellab.traffic.arithmetic import Array, bits_type, operation_of, raw, typed, width_of
-from kernellab.traffic.flow import target_of
-from kernellab.traffic.relevance import Relevance, calls_out, destination_of, is_access, sources_of
+from kernellab.traffic.relevance import Relevance, calls_out, destination_of, is_access, sources_of, target_of
 
 _PARAMETER_SPACE = 0x7F << 24
 _PARAMETER_SHIFT = 12

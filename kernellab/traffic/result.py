@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from kernellab.display import Shown
-from kernellab.traffic.accesses import WarpExample
+from kernellab.traffic.accesses import AccessOperation, MemorySpace, WarpExample
 from kernellab.traffic.arithmetic import Array
 from kernellab.workers.forks import cached_property
 
 if TYPE_CHECKING:
     import pandas
-
-AccessOperation = Literal["load", "store", "atomic"]
-MemorySpace = Literal["global", "shared"]
 
 
 @dataclass(frozen=True, slots=True)

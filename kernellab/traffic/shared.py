@@ -10,8 +10,8 @@ import numpy as np
 from kernellab.ir.ptx import Address, PtxInstruction, Vector
 from kernellab.traffic.arithmetic import Array, width_of
 from kernellab.traffic.machine import Machine, UnknownValue
+from kernellab.traffic.memory import updated
 from kernellab.traffic.relevance import destination_of
-from kernellab.traffic.updates import updated
 
 
 @dataclass(slots=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kernellab.ir.ptx import PtxInstruction, ptx_kernel
-from kernellab.traffic.alignment import known_zeros
-from kernellab.traffic.assembler import assembled
+from kernellab.traffic.assembler import assembled, known_zeros
 
 HEADER = """
 .visible .entry kernel(
