@@ -6,9 +6,8 @@ from dataclasses import replace
 from statistics import median
 
 from kernellab.errors import KernellabError, LaunchError
-from kernellab.explain.devices import device_of_table, measured_device
 from kernellab.explain.explaining import explained
-from kernellab.explain.facts import DeviceRates
+from kernellab.explain.facts import DeviceRates, device_of_table, measured_device
 from kernellab.explain.gathering import RunFacts, facts_of, traffic_of_launch
 from kernellab.explain.result import Explanation
 from kernellab.ir.lines import main_file
@@ -16,8 +15,7 @@ from kernellab.launch.run import multiprocessors
 from kernellab.measure.gpu_bench import gpu_bench
 from kernellab.measure.implementations import BenchOptions, Implementation
 from kernellab.measure.provenance import ceilings_here
-from kernellab.profile.launching import AskedLaunch
-from kernellab.profile.profiling import profiled, sampled
+from kernellab.profile.profiling import AskedLaunch, profiled, sampled
 from kernellab.profile.result import Profile
 from kernellab.traffic.result import Traffic
 
@@ -38,7 +36,7 @@ def explanation_of(call: AskedLaunch, timeout_s: float, *, samples: bool = False
     _require_programs(implementation)
     measured = None
     if call.has_gpu:
-        profile = sampled(implementation, timeout_s) if samples else None
+        profile = sampled(call, implementation, timeout_s) if samples else None
         measured = RunFacts(time_of(call, implementation, timeout_s), profile)
     return explanation_from(call, implementation, measured)
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from kernellab.explain.compute_rules import COMPUTE_RULES
-from kernellab.explain.devices import device_of_table
 from kernellab.explain.explaining import RULES, explained
 from kernellab.explain.facts import (
     AccessFacts,
@@ -15,6 +14,7 @@ from kernellab.explain.facts import (
     LineFacts,
     ReductionFacts,
     SharedFacts,
+    device_of_table,
 )
 from kernellab.explain.gain import gain_of
 from kernellab.explain.memory_rules import MEMORY_RULES
