@@ -100,7 +100,7 @@ def record(name: str, folder: Path) -> None:
 def profile(name: str, folder: Path) -> None:
     """Profile one kernel as the lab does, and keep what the first session of the numbered binary brings."""
     import kernellab
-    from kernellab.profile.launching import AskedLaunch
+    from kernellab.profile.profiling import AskedLaunch
     from kernellab.profile.sampling import Sampler, numbered
     from kernellab.views.cards.profile import profile_text
 
@@ -112,7 +112,7 @@ def profile(name: str, folder: Path) -> None:
         with numbered(implementation.kernel) as (binary, is_numbered):
             print(f"numbered: {is_numbered}", flush=True)
             once = dataclasses.replace(implementation, compiled=binary)
-            with Sampler(0, 60.0).session_of(once, name) as sample:
+            with Sampler(0, 60.0, call.runtime.trials).session_of(once, name) as sample:
                 text = _relative(sample(5))
         (folder / f"{name}.numbered.hatchet").write_text(text, encoding="utf-8")
         found = lab.profile(kernel, grid, *arguments, **meta, counters=True)

@@ -449,7 +449,7 @@ class Lab(Workspace):
         return Capture(self.launches, self.kernels, dynamic=dynamic)
 
     def _call(self, *call: Any) -> Any:
-        from kernellab.profile.launching import AskedLaunch
+        from kernellab.profile.profiling import AskedLaunch
         from kernellab.tune.autotune import best_of
 
         return AskedLaunch(self.launches, self.kernels, self.bind, partial(best_of, self.launches, self.kernels), *call)

@@ -31,6 +31,8 @@ from kernellab.workers.worker import Pool, Worker
 if TYPE_CHECKING:
     from kernellab.tune.tuning import Environment
 
+_GPU_HANDLERS = "kernellab.measure.bench_worker"  # which imports those of trials
+
 
 @verbs
 class Workspace:
@@ -157,7 +159,7 @@ class Workspace:
         from kernellab._triton.offline import gpu_target_of_machine
 
         if (gpu := gpu_target_of_machine()) is not None and self._wanted in {None, gpu}:
-            trials = trials_on(gpu, self.settings, self.kernels.store.trials)
+            trials = trials_on(gpu, self.settings, self.kernels.store.trials, preload=_GPU_HANDLERS)
             return Runtime(self.compiler, self._interpreter.run, gpu, trials=trials, tune=self._best_config)
         target = named_target(self.compiler, str(self._wanted or DEFAULT_TARGET))
         launches = Runtime(self.compiler, self._interpreter.run, target)

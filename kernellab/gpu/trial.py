@@ -66,9 +66,6 @@ def passed_trial(
     return PassedTrial(digest, device, driver, hashlib.sha256(text.encode()).hexdigest())
 
 
-_HANDLERS = "kernellab.measure.bench_worker"  # which imports those of trials
-GPU_WORKER = WorkerKind("gpu", preload=(_HANDLERS,))
-GPU_WORKER_WITH_TORCH = WorkerKind("gpu with torch", preload=(_HANDLERS, "torch"))
 _WARM_S = 120.0
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
@@ -78,18 +75,27 @@ class GpuTrials:
     """The GPU workers, and which specializations came back from them; ``log`` has earlier sessions.
 
     A worker is a fork of a server that has imported what it needs, and has no context of its own: so the next one is
-    there soon after a fault. Trials need no torch, which takes seconds to import; what does has a worker of its own.
+    there soon after a fault. ``preload`` is the module of all that workers are asked. Trials need no torch, which takes
+    seconds to import; what does has a worker of its own, told by a True beside the number of its device.
     """
 
     timeout_s: float
     enabled: bool = True
     log: TrialLog | None = None
-    _servers: dict[WorkerKind, ForkServer] = field(default_factory=dict)
-    _workers: dict[tuple[int, WorkerKind], Worker] = field(default_factory=dict)
+    preload: str = try_launch.__module__
+    _servers: dict[bool, ForkServer] = field(default_factory=dict)
+    _workers: dict[tuple[int, bool], Worker] = field(default_factory=dict)
     _passed: set[tuple[str, int]] = field(default_factory=set)
     _passed_elsewhere: set[tuple[str, int, Hashable]] = field(default_factory=set)
     _prepared: set[int] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=lock)
+    _has_own_servers: bool = True
+
+    def apart(self, timeout_s: float) -> GpuTrials:
+        """Return trials in other workers, forked off the servers of these; to be closed before these."""
+        return GpuTrials(
+            timeout_s, preload=self.preload, _servers=self._servers, _lock=self._lock, _has_own_servers=False
+        )
 
     def start(self, device: int = 0, *, with_torch: bool = False) -> None:
         """Start the worker of a device in the background, up to a CUDA context."""
@@ -128,8 +134,9 @@ class GpuTrials:
         """Stop the workers of all devices."""
         for worker in self._workers.values():
             worker.close()
-        for server in self._servers.values():
-            server.close()
+        if self._has_own_servers:
+            for server in self._servers.values():
+                server.close()
 
     def has_passed(self, digest: str) -> bool:
         """Tell whether a kernel needs no trial on the current device any more: it went well, or cannot be tried."""
@@ -234,18 +241,20 @@ class GpuTrials:
 
     def worker(self, device: int, *, with_torch: bool = False) -> Worker:
         """Return the worker of a device, which starts with its first job; that ``with_torch`` is another process."""
-        kind = GPU_WORKER_WITH_TORCH if with_torch else GPU_WORKER
+        kind = WorkerKind("gpu", preload=(self.preload,))
+        if with_torch:
+            kind = WorkerKind("gpu with torch", preload=(self.preload, "torch"))
         with self._lock:
-            if kind not in self._servers:
-                self._servers[kind] = ForkServer(kind.preload, kind.variables, start_s=_WARM_S)
-            if (device, kind) not in self._workers:
-                self._workers[device, kind] = Worker(kind, self._servers[kind])
-            return self._workers[device, kind]
+            if with_torch not in self._servers:
+                self._servers[with_torch] = ForkServer(kind.preload, kind.variables, start_s=_WARM_S)
+            if (device, with_torch) not in self._workers:
+                self._workers[device, with_torch] = Worker(kind, self._servers[with_torch])
+            return self._workers[device, with_torch]
 
 
-def trials_on(gpu: Target, settings: Settings, log: TrialLog | None) -> GpuTrials:
+def trials_on(gpu: Target, settings: Settings, log: TrialLog | None, preload: str) -> GpuTrials:
     """Return the trials of a lab; they are switched off on a GPU of another vendor, whose driver no worker knows."""
-    return GpuTrials(settings.timeout_s, settings.isolate and gpu.backend == "cuda", log)
+    return GpuTrials(settings.timeout_s, settings.isolate and gpu.backend == "cuda", log, preload)
 
 
 # What the driver says of an access to a bad address; other faults are traps and asserts of the kernel itself.

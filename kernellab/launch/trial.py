@@ -46,6 +46,9 @@ class Trials(Protocol):
 
     enabled: bool
 
+    def apart(self, timeout_s: float) -> Trials:
+        """Return trials in other workers, which are there as soon as these; to be closed before these."""
+
     def start(self, device: int = 0, *, with_torch: bool = False) -> None:
         """Start the worker of a device in the background."""
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, WorkerDied
 from kernellab.gpu.ipc import CannotExport
-from kernellab.gpu.trial import GpuTrials
 from kernellab.ir.instructions import hint_of_ptx
 from kernellab.ir.lines import StageLine, stage_lines
+from kernellab.launch.trial import Trials
 from kernellab.measure.gpu_bench import WorkerBench
 from kernellab.measure.implementations import Bench, BenchOptions, Implementation
 from kernellab.profile import sampling_worker
@@ -42,10 +42,14 @@ Sample = Callable[[int], str]
 
 @dataclass(slots=True)
 class Sampler:
-    """A worker of its own that samples on one device: CUPTI has one client a process, and may end it."""
+    """A worker of its own that samples on one device: CUPTI has one client a process, and may end it.
+
+    It is forked where the workers of ``trials`` are.
+    """
 
     device: int
     timeout_s: float
+    trials: Trials
 
     @contextmanager
     def session_of(self, implementation: Implementation, name: str) -> Iterator[Sample]:
@@ -53,7 +57,7 @@ class Sampler:
 
         The kernel is loaded anew in every session, since the profiler takes its lines when it is.
         """
-        trials = GpuTrials(self.timeout_s)
+        trials = self.trials.apart(self.timeout_s)
         worker = trials.worker(self.device)
 
         def sample(rounds: int) -> str:

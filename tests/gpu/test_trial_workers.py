@@ -11,12 +11,12 @@ import torch
 import kernellab
 from kernellab.errors import UsageError
 from kernellab.gpu.driver import IpcHandle
-from kernellab.gpu.trial import GPU_WORKER, GPU_WORKER_WITH_TORCH, GpuTrials
+from kernellab.gpu.trial import GpuTrials
 from kernellab.gpu.trial_job import Ending, Memory, Placing, TrialJob, TrialOutcome, WarmUp
 from kernellab.gpu.worker import require_same
 from kernellab.launch.trial import TrialRequest
 from kernellab.target import parse_target
-from kernellab.workers.worker import Job, WorkerKind
+from kernellab.workers.worker import Job
 from tests import samples
 
 OWN, OF_TORCH = (Memory(handle, 16, 4096, False) for handle in (IpcHandle(b"\0" * 64, 0), (torch.empty, ())))
@@ -37,27 +37,51 @@ class FakeWorker:
         self.asked.append("close")
 
 
-@pytest.mark.parametrize(
-    ("memory", "kind"), [(OWN, GPU_WORKER), (OF_TORCH, GPU_WORKER_WITH_TORCH)], ids=["driver", "torch"]
-)
+@dataclass(slots=True)
+class FakeServer:
+    """A server of forks that notes when it is closed."""
+
+    told: list[str]
+
+    def close(self) -> None:
+        self.told.append("closed")
+
+
+@pytest.mark.parametrize(("memory", "with_torch"), [(OWN, False), (OF_TORCH, True)], ids=["driver", "torch"])
 @pytest.mark.parametrize("ending", [Ending.CLEAN, Ending.FAULT])
 def test_what_only_torch_can_map_is_tried_where_torch_is_imported_already(
-    lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch, memory: Memory, kind: WorkerKind, ending: Ending
+    lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch, memory: Memory, with_torch: bool, ending: Ending
 ) -> None:
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr("kernellab.gpu.trial.uuid_of", lambda device: b"")
     started: list[bool] = []
     monkeypatch.setattr(GpuTrials, "start", lambda self, device, *, with_torch=False: started.append(with_torch))
-    workers: dict[WorkerKind, Any] = {each: FakeWorker(ending) for each in (GPU_WORKER, GPU_WORKER_WITH_TORCH)}
+    workers: dict[bool, Any] = {each: FakeWorker(ending) for each in (False, True)}
     trials = GpuTrials(10.0, _servers=dict(workers), _workers={(0, each): found for each, found in workers.items()})
     x = torch.zeros(300)
     compiled = lab.compile(samples.add_kernel, x, x.clone(), x.clone(), 300, BLOCK=128)
     job = TrialJob("add_kernel", (), "abc", (), (), 0, (3, 1, 1), (), (memory,))
     trials._outcome(TrialRequest(None, {}, compiled, {}, (3, 1, 1), lambda: None), job, None)
     is_lost = ending is Ending.FAULT
-    assert workers.pop(kind).asked == ["warm_up", "try_launch", *["close"] * is_lost]
+    assert workers.pop(with_torch).asked == ["warm_up", "try_launch", *["close"] * is_lost]
     assert [each.asked for each in workers.values()] == [[]]
-    assert started == [kind is GPU_WORKER_WITH_TORCH] * is_lost
+    assert started == [with_torch] * is_lost
+
+
+def test_trials_apart_take_other_workers_of_the_same_servers_and_leave_these_open() -> None:
+    trials = GpuTrials(10.0, preload="json")
+    apart = trials.apart(60.0)
+    worker, other = trials.worker(0), apart.worker(0)
+    assert worker is trials.worker(0) is not other
+    assert worker.kind == other.kind
+    assert trials._servers is apart._servers
+    assert list(trials._servers[False].modules) == ["json"]
+    closed: list[str] = []
+    trials._servers[False] = FakeServer(closed)  # type: ignore[assignment]
+    apart.close()
+    assert closed == []
+    trials.close()
+    assert closed == ["closed"]
 
 
 def test_a_worker_that_numbers_devices_in_another_way_is_refused() -> None:

@@ -10,7 +10,8 @@ import torch
 
 import kernellab
 from kernellab.errors import WorkerDied
-from kernellab.profile.launching import AskedLaunch, reproducer_text
+from kernellab.gpu.trial import GpuTrials
+from kernellab.profile.profiling import AskedLaunch, reproducer_text
 from kernellab.profile.sampling import Refused, Sampler, profile_of, remedy
 from tests.kernels.cases import all_cases
 from tests.profile.test_samples import frame, hatchet
@@ -20,7 +21,7 @@ class RecordedSampler(Sampler):
     """A sampler whose sessions bring the next of some texts, and which keeps how many launches each had."""
 
     def __init__(self, *texts: str | Exception) -> None:
-        super().__init__(0, 1.0)
+        super().__init__(0, 1.0, GpuTrials(1.0))
         self.texts, self.rounds = iter(texts), []
 
     @contextmanager
