@@ -2,7 +2,8 @@
 
 The table (`results/tune_over_table.json`) has a matrix product in fp16 on an H200, 48 configs on 63 shapes: 24 to tune
 over, 12 that nobody sees before, 27 more. ``resident`` is how many programs of a config fit on one multiprocessor, from
-a compile for cuda:90. Small shapes were timed with a flushed L2, those of 2**34 products and more without.
+a compile for cuda:90. Small shapes were timed with a flushed L2, those of 2**34 products and more without. Tables of
+other kernels are written by `tune_over_record`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from kernellab.dispatch.cases import CaseRequest, MeasuredCase
 from kernellab.dispatch.searching import ForecastSearch
+from kernellab.launch.grid import Grid3
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 from kernellab.tune.result import Row
@@ -25,11 +27,16 @@ MULTIPROCESSORS = 132
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A case of the table: its sizes, its group, and milliseconds by config, None where a config failed."""
+    """A case of the table: its sizes, its group, and by config milliseconds, None where it failed, and the grid.
+
+    ``resident`` is how many programs of each fit on one multiprocessor.
+    """
 
     sizes: dict[str, int]
     group: str
     times_ms: tuple[float | None, ...]
+    grids: tuple[Grid3, ...]
+    resident: tuple[int | None, ...]
 
     @property
     def best_ms(self) -> float:
@@ -39,9 +46,8 @@ class Shape:
     @property
     def is_aligned(self) -> bool:
         """Whether all sizes are multiples of 8, so that no other kernel is compiled for it than for most."""
-        return (
-            all(value % 8 == 0 for value in self.sizes.values()) and self.sizes["K"] % 16 == 0 == self.sizes["N"] % 16
-        )
+        sizes = self.sizes
+        return all(value % 8 == 0 for value in sizes.values()) and sizes["K"] % 16 == 0 == sizes["N"] % 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,6 @@ class MeasuredTable:
     """What was measured, with its configs and where."""
 
     configs: tuple[Config, ...]
-    resident: tuple[int, ...]
     shapes: tuple[Shape, ...]
     facts: dict[str, Any]
 
@@ -61,12 +66,27 @@ class MeasuredTable:
 def table(path: Path = PATH) -> MeasuredTable:
     """Return the table of a file."""
     given = json.loads(path.read_text(encoding="utf-8"))
-    shapes = tuple(
-        Shape({"M": each["m"], "N": each["n"], "K": each["k"]}, each["group"], tuple(each["ms"]))
-        for each in given["cases"]
-    )
+    configs = tuple(Config.of(each) for each in given["configs"])
+    shapes = tuple(_shape(each, given, configs) for each in given["cases"])
     facts = {name: given[name] for name in ("device", "triton", "torch", "kernel")}
-    return MeasuredTable(tuple(Config.of(each) for each in given["configs"]), tuple(given["resident"]), shapes, facts)
+    return MeasuredTable(configs, shapes, facts)
+
+
+def _shape(case: dict[str, Any], given: dict[str, Any], configs: Sequence[Config]) -> Shape:
+    """Return a case; that of a product has no grids, since these follow from its sizes."""
+    sizes = case.get("sizes") or {"M": case["m"], "N": case["n"], "K": case["k"]}
+    grids = tuple(_three(grid) for grid in case["grid"]) if "grid" in case else tuple(_grid(sizes, c) for c in configs)
+    return Shape(sizes, case["group"], tuple(case["ms"]), grids, tuple(case.get("resident") or given["resident"]))
+
+
+def _three(grid: Sequence[int]) -> Grid3:
+    x, y, z = (*grid, 1, 1)[:3]
+    return x, y, z
+
+
+def _grid(sizes: dict[str, int], config: Config) -> Grid3:
+    values = config.values
+    return -(-sizes["M"] // values["BM"]) * -(-sizes["N"] // values["BN"]), 1, 1
 
 
 @dataclass(slots=True)
@@ -97,15 +117,11 @@ class TableCases:
                 rows.append(Row(config, Status.FAULT if time_ms is None else Status.OK, time_ms=time_ms))
         known = sum(row.config in tried for row in rows)
         tried.update(row.config for row in rows)
-        grids = {row.config: _grid(shape.sizes, row.config) for row in rows}
-        resident = {row.config: self.measured.resident[places[row.config]] for row in rows}
+        own = {row.config: places[row.config] for row in rows}
+        grids = {config: shape.grids[place] for config, place in own.items()}
+        resident = {config: count for config, place in own.items() if (count := shape.resident[place]) is not None}
         facts = self.measured.facts
         return MeasuredCase(request.number, request.sizes, tuple(rows), grids, resident, provenance=facts, known=known)
 
     def close(self) -> None:
         """Hold nothing."""
-
-
-def _grid(sizes: dict[str, int], config: Config) -> tuple[int, int, int]:
-    values = config.values
-    return -(-sizes["M"] // values["BM"]) * -(-sizes["N"] // values["BN"]), 1, 1
