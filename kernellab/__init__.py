@@ -14,6 +14,7 @@ from kernellab.display import HOOK as _HOOK
 from kernellab.errors import KernellabError
 
 if TYPE_CHECKING:
+    from kernellab._triton.tiles import gluon_tile
     from kernellab.export.frames import read_frame, save_frame
     from kernellab.lab import Lab
     from kernellab.views.widgets import explorer, graph_view
@@ -26,6 +27,7 @@ __all__ = [
     "current_lab",
     "errors",
     "explorer",
+    "gluon_tile",
     "graph_view",
     "read_frame",
     "save_frame",
@@ -34,6 +36,7 @@ __all__ = [
 _LAZY = {
     "Lab": "kernellab.lab",
     "explorer": "kernellab.views.widgets",
+    "gluon_tile": "kernellab._triton.tiles",
     "graph_view": "kernellab.views.widgets",
     "read_frame": "kernellab.export.frames",
     "save_frame": "kernellab.export.frames",

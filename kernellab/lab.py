@@ -16,7 +16,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
-from kernellab.ir.laid_out import Layouts, layouts_in
+from kernellab.ir.laid_out import Layouts
 from kernellab.launch.calls import addresses_of, named_arguments, require_grid, require_kernel, variants_of, verbs
 from kernellab.launch.recording import Recorder
 from kernellab.launch.run import Run
@@ -118,6 +118,8 @@ class Lab(Workspace):
 
     def layouts(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Layouts:
         """Return which warp, lane and register, or bank, holds each element of the values of a kernel's TTGIR."""
+        from kernellab._triton.tiles import layouts_in  # keeps `import kernellab` light
+
         compiled = self.compile(kernel, *args, target=target, **meta)
         return layouts_in(compiled.kernel, str(compiled.target), compiled.stages.get("ttgir", ""))
 

@@ -44,8 +44,8 @@ CHAPTERS = (
     Chapter(
         "layouts",
         "Layouts",
-        "What `lab.layouts` gives: who holds each element of a tile, in registers and in shared memory.",
-        ("kernellab.ir.laid_out", "kernellab.ir.layouts"),
+        "What `lab.layouts` gives: who holds each element of a tile, in registers, shared and tensor memory.",
+        ("kernellab._triton.tiles.gluon_tile", "kernellab.ir.laid_out", "kernellab.ir.layouts"),
     ),
     Chapter(
         "run",

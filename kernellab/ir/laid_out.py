@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING
 
 from kernellab.display import Shown
 from kernellab.errors import UsageError
-from kernellab.ir.layouts import Encoding, Layout, encoding_in, encoding_of, encodings, layout_of
+from kernellab.ir.layouts import Encoding, Layout, RegisterLayout, encoding_in, encodings, layout_of
 from kernellab.ir.lines import short_file, stage_lines
 
 if TYPE_CHECKING:
@@ -23,11 +24,11 @@ _POINTER_BITS = 64
 
 @dataclass(frozen=True, slots=True)
 class LaidOutValue(Shown):
-    """A value of TTGIR that lies in registers or in shared memory.
+    """A value of TTGIR that lies in registers, in shared memory or in tensor memory.
 
     ``name`` is that in TTGIR (``%a_44``), ``operation`` what makes it. ``shape`` is that of one tile; of several
-    buffers of shared memory, ``buffers`` tells how many there are. ``element`` is the type of an element; ``line`` is a
-    source line, None where none is known.
+    buffers of memory, ``buffers`` tells how many there are. ``element`` is the type of an element; ``line`` is a
+    source line, None where none is known. ``registers`` is what Triton says of a tile in registers.
     """
 
     name: str
@@ -38,11 +39,12 @@ class LaidOutValue(Shown):
     line: int | None
     file: str
     buffers: int = 1
+    registers: RegisterLayout | None = None
 
     @property
     def layout(self) -> Layout:
-        """Who holds each element. Raises `UsageError` where there is no rule for the encoding."""
-        return layout_of(self.encoding, self.shape)
+        """Who holds each element. Raises `UsageError` where neither Triton nor a rule tells."""
+        return self.registers or layout_of(self.encoding, self.shape)
 
     @property
     def element_bits(self) -> int:
@@ -83,19 +85,32 @@ class Layouts(Shown):
         return found
 
 
-def gluon_tile(layout: Any, shape: Sequence[int], element: str = "f32") -> LaidOutValue:
-    """Return a tile in a layout of Gluon, to look at: `gluon_tile(gl.BlockedLayout(...), [64, 64])`.
-
-    Raises:
-        UsageError: the layout is none that can be drawn.
-    """
-    return LaidOutValue("tile", type(layout).__name__, tuple(shape), element, encoding_of(layout), None, "")
+Registers = Mapping[tuple[str, tuple[int, ...]], RegisterLayout]
+"""How tiles lie in registers, by the words of an encoding and the shape."""
 
 
-def layouts_in(kernel: str, target: str, ttgir: str) -> Layouts:
-    """Return the values of a module that have a layout."""
+def layouts_of(kernel: str, target: str, ttgir: str, registers: Registers) -> Layouts:
+    """Return the values of a module that have a layout; ``registers`` is what Triton says of it."""
     known = encodings(ttgir)
-    return Layouts(kernel, target, tuple(_values(ttgir, known)))
+    found = _values(ttgir, known)
+    return Layouts(
+        kernel, target, tuple(replace(v, registers=registers.get((str(v.encoding), v.shape))) for v in found)
+    )
+
+
+def type_of(text: str, known: Mapping[str, Encoding]) -> tuple[str, tuple[int, ...], str, Encoding] | None:
+    """Return where a type of TTGIR lies, its shape, its element and its layout; None where it has no whole tile's.
+
+    Where it lies is ``tensor`` or ``!ttg.memdesc``. A part of a tile lies where the whole one lies.
+    """
+    kind = _TYPE.search(text)
+    if kind is None or (kind[1] != "tensor" and re.search(r", \d+x[\dx]*>", kind[4])):
+        return None
+    try:
+        encoding = encoding_in(_first(kind[4]), known)
+    except UsageError:
+        return None
+    return kind[1], tuple(int(size) for size in kind[2].split("x") if size), kind[3], encoding
 
 
 def _values(ttgir: str, known: Mapping[str, Encoding]) -> Iterator[LaidOutValue]:
@@ -103,28 +118,14 @@ def _values(ttgir: str, known: Mapping[str, Encoding]) -> Iterator[LaidOutValue]
         made = _RESULT.match(line.text)
         if made is None or made[2].startswith("scf."):
             continue
-        kind = _TYPE.search(line.text.rpartition(" -> ")[2].rpartition(" : ")[2])
-        if kind is not None:
-            yield from _value(made, kind, known, line.place.line, short_file(line.place.file))
-
-
-def _value(
-    made: re.Match[str], kind: re.Match[str], known: Mapping[str, Encoding], line: int | None, file: str
-) -> Iterator[LaidOutValue]:
-    """Yield the value of a line; none where its layout is no map of one tile: parts of others, and unknown ones."""
-    where, sizes, element, rest = kind.groups()
-    shape = tuple(int(size) for size in sizes.split("x") if size)
-    if where != "tensor" and re.search(r", \d+x[\dx]*>", rest):
-        return  # a part of a tile lies where the whole one lies
-    try:
-        encoding = encoding_in(_first(rest), known)
-    except UsageError:
-        return
-    rank = _rank(encoding, len(shape))
-    buffers = 1
-    for size in shape[: len(shape) - rank]:
-        buffers *= size
-    yield LaidOutValue(made[1], made[2], shape[len(shape) - rank :], element, encoding, line, file, buffers)
+        found = type_of(line.text.rpartition(" -> ")[2].rpartition(" : ")[2], known)
+        if found is None:
+            continue
+        _, shape, element, encoding = found
+        rank = _rank(encoding, len(shape))
+        count = prod(shape[: len(shape) - rank])
+        place, tile = line.place, shape[len(shape) - rank :]
+        yield LaidOutValue(made[1], made[2], tile, element, encoding, place.line, short_file(place.file), count)
 
 
 def _first(text: str) -> str:
@@ -138,8 +139,10 @@ def _first(text: str) -> str:
 
 
 def _rank(encoding: Encoding, given: int) -> int:
-    """Return how many axes a layout is of; shared memory has one more for several buffers."""
+    """Return how many axes a layout is of; memory has one more for several buffers."""
     order: Sequence[int] | None = encoding.fields.get("order")
-    if encoding.kind in ("swizzled_shared", "padded_shared") and order is not None:
+    if "shared" in encoding.kind and order is not None:
         return min(given, len(order))
-    return min(given, 2) if encoding.kind == "nvmma_shared" else given
+    if encoding.kind == "padded_shared":
+        return len(encoding.fields["offset"][0])
+    return min(given, 2) if encoding.kind in ("nvmma_shared", "tensor_memory_encoding") else given

@@ -5,15 +5,18 @@ from typing import Any
 
 import pytest
 
+from kernellab._triton.tiles import gluon_tile, layouts_in
 from kernellab.errors import UsageError
-from kernellab.ir.laid_out import LaidOutValue, gluon_tile, layouts_in
-from kernellab.ir.layouts import Encoding, layout_of
+from kernellab.ir.laid_out import LaidOutValue
+from kernellab.ir.layouts import Encoding
 from kernellab.views.bundles import bundle_of
 from kernellab.views.figures.layouts import tile_maps, tile_svg
 from tests.views.test_card import Reader
 
 OPERAND = "#ttg.dot_op<{opIdx = 0, parent = #mma, kWidth = 2}>"
-SHARED = "!ttg.memdesc<64x32xf16, #shared, #smem, mutable>"
+OTHER = OPERAND.replace("opIdx = 0", "opIdx = 1")
+SHARED, LINE = "!ttg.memdesc<64x32xf16, #shared, #smem, mutable>", "loc(#loc)"
+BUFFERS, PART = SHARED.replace("<", "<3x"), "!ttg.memdesc<64x16xf16, #shared, #smem, mutable, 64x32>"
 RESULT = "tensor<64x64xf32, #mma>"
 TTGIR = f"""
 #blocked = #ttg.blocked<{{sizePerThread = [1, 8], threadsPerWarp = [4, 8], warpsPerCTA = [4, 1], order = [1, 0]}}>
@@ -21,13 +24,21 @@ TTGIR = f"""
 #shared = #ttg.swizzled_shared<{{vec = 8, perPhase = 2, maxPhase = 4, order = [1, 0]}}>
 #smem = #ttg.shared_memory
 #loc = loc("kernel.py":12:1)
-    %x = tt.load %p, %m : tensor<64x32x!tt.ptr<f16>, #blocked> loc(#loc)
-    %s = ttg.local_alloc : () -> !ttg.memdesc<3x64x32xf16, #shared, #smem, mutable> loc(#loc)
-    %t = ttg.memdesc_subslice %s[0, 0] : {SHARED} -> !ttg.memdesc<64x16xf16, #shared, #smem, mutable, 64x32> loc(#loc)
-    %a = ttg.local_load %s : {SHARED} -> tensor<64x32xf16, {OPERAND}> loc(#loc)
-    %d = tt.dot %a, %b, %c : tensor<64x32xf16, {OPERAND}> * tensor<32x64xf16, #blocked> -> {RESULT} loc(#loc)
-    %n = arith.constant 3 : i32 loc(#loc)
-    %f:2 = scf.for %i = %n to %n step %n -> (tensor<64x64xf32, #mma>, i32) loc(#loc)
+module attributes {{"ttg.num-warps" = 4 : i32, ttg.target = "cuda:80", "ttg.threads-per-warp" = 32 : i32}} {{
+  tt.func @k(%p: tensor<64x32x!tt.ptr<f16>, #blocked>, %b: tensor<32x64xf16, {OTHER}>, %c: {RESULT}) {{
+    %n = arith.constant 3 : i32 {LINE}
+    %x = tt.load %p : tensor<64x32x!tt.ptr<f16>, #blocked> {LINE}
+    %s = ttg.local_alloc : () -> {BUFFERS} {LINE}
+    %w = ttg.memdesc_index %s[%n] : {BUFFERS} -> {SHARED} {LINE}
+    %t = ttg.memdesc_subslice %w[0, 0] : {SHARED} -> {PART} {LINE}
+    %a = ttg.local_load %w : {SHARED} -> tensor<64x32xf16, {OPERAND}> {LINE}
+    %d = tt.dot %a, %b, %c : tensor<64x32xf16, {OPERAND}> * tensor<32x64xf16, {OTHER}> -> {RESULT} {LINE}
+    %f:2 = scf.for %i = %n to %n step %n iter_args(%e = %d, %j = %n) -> ({RESULT}, i32) : i32 {{
+      scf.yield %e, %j : {RESULT}, i32
+    }} {LINE}
+    tt.return
+  }}
+}}
 """
 FOUND = layouts_in("kernel<1>", "cuda:80", TTGIR)
 
@@ -37,6 +48,7 @@ def test_values_with_a_layout_are_read_with_their_types_and_lines() -> None:
     assert read == [
         ("%x", "tt.load", (64, 32), 1, "blocked", 12),
         ("%s", "ttg.local_alloc", (64, 32), 3, "swizzled_shared", 12),
+        ("%w", "ttg.memdesc_index", (64, 32), 1, "swizzled_shared", 12),
         ("%a", "ttg.local_load", (64, 32), 1, "dot_op", 12),
         ("%d", "tt.dot", (64, 64), 1, "nvidia_mma", 12),
     ]
@@ -46,7 +58,7 @@ def test_values_with_a_layout_are_read_with_their_types_and_lines() -> None:
 
 
 def test_an_unknown_value_names_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"no value 'y'.*%x, %s, %a, %d"):
+    with pytest.raises(UsageError, match=r"no value 'y'.*%x, %s, %w, %a, %d"):
         FOUND["y"]
 
 
@@ -54,7 +66,7 @@ def test_the_card_offers_each_value_and_shows_one_tile() -> None:
     html = bundle_of(FOUND)["text/html"]
     page = Reader(html)
     assert "kernel<1>" in "".join(page.words)
-    assert html.count('type="radio"') == 4
+    assert html.count('type="radio"') == 5
     assert len(re.findall(r'<div class="kl-tile kl-t\d+"', html)) == 4
     assert len(re.findall(r'<div class="kl-tile kl-t\d+" style="display:none"', html)) == 3
     assert "nvidia_mma" in re.findall(r"<label[^>]*><input[^>]*checked>([^<]*)", html)[0]
@@ -84,18 +96,15 @@ def test_the_map_of_shared_memory_tells_banks() -> None:
 
 
 def test_tiles_of_one_axis_are_drawn_in_rows() -> None:
-    layout = layout_of(
-        Encoding("blocked", {"sizePerThread": (4,), "threadsPerWarp": (32,), "warpsPerCTA": (4,), "order": (0,)}),
-        (1024,),
-    )
-    lane = tile_maps(layout)[1]
+    gl: Any = pytest.importorskip("triton.experimental.gluon.language")
+    lane = tile_maps(gluon_tile(gl.BlockedLayout([4], [32], [4], [0]), [1024]).layout)[1]
     assert (lane.rows, lane.columns) == (32, 32)
     assert (lane.numbers[0, 4], lane.numbers[1, 0]) == (1, 8)
 
 
 def test_a_layout_without_a_rule_is_shown_with_the_reason() -> None:
     value = LaidOutValue("%m", "tt.dot", (64, 64), "f32", Encoding("amd_wmma", {"version": 3}), 4, "k.py")
-    assert "There is no rule for the layout amd_wmma(version=3)" in bundle_of(value)["text/html"]
+    assert "The layout amd_wmma(version=3) is not known" in bundle_of(value)["text/html"]
 
 
 def test_a_tile_in_a_layout_of_gluon_shows_itself() -> None:

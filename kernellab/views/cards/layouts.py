@@ -7,7 +7,6 @@ from html import escape
 
 from kernellab.errors import UsageError
 from kernellab.ir.laid_out import LaidOutValue, Layouts
-from kernellab.ir.layouts import layout_of
 from kernellab.views.elements import Table, body, framed, header, message, section, style, style_sheet
 from kernellab.views.fallback import without_fallbacks
 from kernellab.views.figures.layouts import tile_maps, tile_svg
@@ -130,7 +129,7 @@ def _drawn(drawing: _Drawing) -> str:
     value = drawing.value
     words = f'<p class="kl-caption">{escape(str(value.encoding))}, {escape(_type_words(value))}</p>'
     try:
-        maps = tile_maps(layout_of(value.encoding, value.shape), value.element_bits)
+        maps = tile_maps(value.layout, value.element_bits)
     except UsageError as error:
         return words + message("kl-note", error.message)
     return words + "".join(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
+from kernellab._triton.tiles import layouts_in
 from kernellab.compile.types import Compiled
 from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
-from kernellab.ir.laid_out import layouts_in
 from kernellab.ir.lines import main_file
 from kernellab.launch.run import Run
 from kernellab.views import wording

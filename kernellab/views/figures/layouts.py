@@ -8,12 +8,13 @@ from html import escape
 from itertools import groupby
 from operator import itemgetter
 
-from kernellab.ir.layouts import Index, Layout, RegisterLayout
+from kernellab.ir.layouts import Index, Layout, MemoryLayout, TensorMemoryLayout
 from kernellab.views.graphs.drawing import svg_element
 
 CORNER = (32, 32)  # rows and columns of the maps by lane, register and bank; more could not be read
 _CELL_PX, _MARGIN_PX, _TEXT_PX = 10, 24, 6.5
 _WHOLE_CELLS = 32  # a side of the map by warp, whose cells are blocks of elements
+_ROWS_OF_A_WARP = 32  # https://docs.nvidia.com/cuda/parallel-thread-execution/#tcgen05-data-movement-operations
 _HUES = ("#2b83dc", "#e06c12", "#0f9d75", "#a855e8", "#e03e4a", "#c9a227", "#0ea5b7", "#80868f")
 _STEPS = 8
 _LEAST_OPACITY, _OPACITY_STEP = 0.18, 0.09
@@ -31,11 +32,16 @@ class TileMap:
     block: tuple[int, int] = (1, 1)
 
 
+_Flat = tuple[int, int, int]  # rows, columns, and how many axes they are of
+
+
 def tile_maps(layout: Layout, element_bits: int = 32) -> tuple[TileMap, ...]:
-    """Return the maps of a layout: by warp, lane and register; of shared memory by bank."""
+    """Return the maps of a layout: by warp, lane and register; by bank of shared, by place in tensor memory."""
     flat = _flattened(layout.shape)
-    if not isinstance(layout, RegisterLayout):
+    if isinstance(layout, MemoryLayout):
         return (_corner(layout.banks(element_bits), flat, "bank", "the bank of shared memory that holds it"),)
+    if isinstance(layout, TensorMemoryLayout):
+        return _tensor_memory_maps(layout, flat)
     holders = layout.holders()
     warps = {element: holder.warp for element, holder in holders.items()}
     lanes = {element: holder.lane for element, holder in holders.items()}
@@ -49,15 +55,23 @@ def tile_maps(layout: Layout, element_bits: int = 32) -> tuple[TileMap, ...]:
     )
 
 
+def _tensor_memory_maps(layout: TensorMemoryLayout, flat: _Flat) -> tuple[TileMap, ...]:
+    warps = {element: row // _ROWS_OF_A_WARP for element, (row, _) in layout.places.items()}
+    rows = {element: row for element, (row, _) in layout.places.items()}
+    columns = {element: column for element, (_, column) in layout.places.items()}
+    return (
+        _whole(warps, flat, "the warp of four that reaches it in tensor memory"),
+        _corner(rows, flat, "row", "the row of tensor memory that holds it"),
+        _corner(columns, flat, "column", "the column of tensor memory, as wide as an element"),
+    )
+
+
 def tile_svg(tile: TileMap) -> str:
     """Return a map as inline SVG; pointing at a cell tells its number."""
     width, height = tile.columns * _CELL_PX, tile.rows * _CELL_PX
     body = [*_axes(tile), *_cells(tile), *_labels(tile)]
     described = f"{tile.caption}, {tile.rows} by {tile.columns} cells"
     return svg_element(f"By {tile.unit}", described, width + _MARGIN_PX, height + _MARGIN_PX, body)
-
-
-_Flat = tuple[int, int, int]  # rows, columns, and how many axes they are of
 
 
 def _flattened(shape: Index) -> _Flat:
