@@ -5,7 +5,7 @@ Follows `triton.runtime.jit.JITFunction.run` up to the compile, without asking a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -54,8 +54,16 @@ def target_of(gpu: Any) -> Target:
     return Target(gpu.backend, gpu.arch, gpu.warp_size)
 
 
-def specialize(function: Any, target: Target, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Specialization:
+def specialize(
+    function: Any,
+    target: Target,
+    args: tuple[Any, ...],
+    meta: Mapping[str, Any],
+    binders: MutableMapping[int, Any] | None = None,
+) -> Specialization:
     """Return how Triton specializes a jit function for these arguments and options.
+
+    ``binders`` keeps what Triton generates for a function, by its id, for further calls with the same target.
 
     Raises:
         LaunchError: an argument is missing, unknown, given twice, or of a type that no kernel takes.
@@ -63,7 +71,10 @@ def specialize(function: Any, target: Target, args: tuple[Any, ...], meta: Mappi
     """
     require_options(function.__name__, {name: meta[name] for name in meta if name not in function.arg_names})
     backend = make_backend(gpu_target(target))
-    bind = create_function_from_signature(function.signature, function.params, backend)
+    known = {} if binders is None else binders
+    if id(function) not in known:
+        known[id(function)] = create_function_from_signature(function.signature, function.params, backend)
+    bind = known[id(function)]
     keywords = run_keywords(function, meta)
     with _launch_errors(function, args, meta):
         bound, specialization, options = bind(*args, **keywords)

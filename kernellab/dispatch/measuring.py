@@ -20,10 +20,17 @@ from kernellab.measure.provenance import key_fields, key_of
 from kernellab.target import DeviceLimits, limits_of
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Records, Row, Tuning
-from kernellab.tune.tuning import Environment, Options, first_config, tuned, usable
+from kernellab.tune.tuning import Environment, Options, first_config, tuned_launches, usable
 
 SHORT_FINALS = Policy(
-    max_finalists=4, batch_rounds=8, max_rounds=24, finals_s=0.15, early_s=0.05, tie_margin=0.01, warm_runs=1
+    at_once=16,
+    max_finalists=4,
+    batch_rounds=8,
+    max_rounds=24,
+    finals_s=0.15,
+    early_s=0.05,
+    tie_margin=0.01,
+    warm_runs=0,
 )
 """What decides within one case: configs within a percent of each other are equal for a rule."""
 
@@ -76,6 +83,7 @@ class LocalCases:
     spec: CaseSpec
     lanes: int = 1
     _waiting: list[CaseRequest] = field(default_factory=list)
+    _launches: Launches | None = None
 
     def submit(self, request: CaseRequest, /) -> None:
         """Note a case."""
@@ -83,7 +91,9 @@ class LocalCases:
 
     def take(self) -> MeasuredCase:
         """Measure the case that was noted first."""
-        return measured_case(self.environment, self.kernel, self.spec, self._waiting.pop(0))
+        if self._launches is None:
+            self._launches = Launches(self.kernel, self.spec.grid, (), {}, self.environment.device.target)
+        return measured_case(self.environment, self._launches, self.spec, self._waiting.pop(0))
 
     def close(self) -> None:
         """Forget what was noted."""
@@ -93,19 +103,22 @@ class LocalCases:
 MakeCases = Callable[[Environment, Kernel], CaseMeasurer]
 
 
-def measured_case(environment: Environment, kernel: Kernel, spec: CaseSpec, request: CaseRequest) -> MeasuredCase:
-    """Measure a case, whose rows are in the store then. A failure of the whole case is in the answer."""
-    begin_s = environment.clock()
+def measured_case(environment: Environment, before: Launches, spec: CaseSpec, request: CaseRequest) -> MeasuredCase:
+    """Measure a case, whose rows are in the store then. A failure of the whole case is in the answer.
+
+    ``before`` are launches of the kernel for other arguments.
+    """
+    begin_s, kernel = environment.clock(), before.kernel
     sizes = dict(request.sizes)
     try:
         arguments = spec.arguments(kernel, sizes, request.number)
-        launches = Launches(kernel, spec.grid, (), arguments, environment.device.target)
+        launches = before.with_arguments((), arguments)
         search = ForecastSearch(request)
         first = first_config(kernel, launches, spec.options(search))
         search.request = _without_pruned(request, launches)
         key = key_of(key_fields(launches, first, environment.device))
         search.known = _known(environment, kernel, launches, key, spec)
-        tuning = tuned(environment, kernel, spec.grid, (), arguments, spec.options(search))
+        tuning = tuned_launches(environment, launches, spec.options(search))
     except KernellabError as exc:
         return MeasuredCase(request.number, sizes, seconds=environment.clock() - begin_s, failure=exc.message)
     rows = tuple(row for row in tuning.rows if row.status is not Status.NOT_TIMED or environment.make_bench is None)

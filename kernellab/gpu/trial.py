@@ -117,7 +117,7 @@ class GpuTrials:
 
         wanted = WarmUp(device, torch.cuda.get_device_capability(device), uuid_of(device))
         job = Job(warm_up, wanted, "Starting the GPU worker")
-        self.worker(device, with_torch=with_torch).run(job, _WARM_S)
+        self.worker(device, with_torch=with_torch).prepare(job, _WARM_S)
 
     def prepare(self) -> None:
         """Start the worker of the current device in the background, unless that was done before."""

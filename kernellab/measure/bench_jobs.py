@@ -129,6 +129,17 @@ class MeasureJob:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchJob:
+    """Several kernels, measured one after the other until one of them leaves a bench that is good for nothing more.
+
+    The runs of a kernel are cut short where it takes ``loser_factor`` times the best before it.
+    """
+
+    jobs: tuple[MeasureJob, ...]
+    loser_factor: float
+
+
+@dataclass(frozen=True, slots=True)
 class CompareJob:
     """Launch a kernel once and keep its outputs; then launch others once each, and tell how theirs differ."""
 
@@ -169,3 +180,8 @@ class BenchTiming:
     no_room: str = ""
     note: str = ""
     differing: tuple[OutputDifference, ...] = ()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing more can be measured as it was asked for."""
+        return bool(self.fault or self.damages or self.bad_hook or self.no_room)

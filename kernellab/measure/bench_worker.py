@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from math import inf
+from statistics import median
 from typing import Any
 
 from kernellab._triton.artifact import LAUNCH_ERRORS, compiled_from_files, relauncher, unload_with
@@ -19,6 +21,7 @@ from kernellab.launch.arguments import TensorSpec
 from kernellab.measure.bench_jobs import (
     NO_GROUP,
     NOT_COMPARED,
+    BatchJob,
     BenchKernel,
     BenchTiming,
     CompareJob,
@@ -212,13 +215,12 @@ class Workbench:
 
     def _new_launcher(self, kernel: BenchKernel, stream: int | None = None) -> Launcher:
         """Return what launches on a stream, by default that which the bench works on."""
-        handle = compiled_from_files(dict(kernel.files), kernel.digest, dict(kernel.signature), kernel.constants)
+        device = self.memory.setup.device
+        handle = _loaded(device, kernel.files, kernel.digest, kernel.signature, kernel.constants)
         tables, moves = self.memory.setup.tables, self.memory.moves
         specs = (with_moved_numbers(name, spec, tables, moves) for name, spec in kernel.arguments)
         arguments = tuple(argument_of(spec, self.memory.tensors) for spec in specs)
-        launcher = relauncher(handle, kernel.grid, arguments, self.stream() if stream is None else stream)
-        unload_with(handle, driver.unload)
-        return launcher
+        return relauncher(handle, kernel.grid, arguments, self.stream() if stream is None else stream)
 
     def _timed(self, kernel: BenchKernel, by_graph: bool) -> Launcher:
         """Return what is timed: a launch, or the replay of a graph that holds one."""
@@ -242,6 +244,24 @@ class Workbench:
             return self._launcher(kernel)
         graph.replay()
         return partial(_replay, (launcher, scratch_in_use()), graph)
+
+
+@lru_cache(maxsize=_MOST_LAUNCHERS)
+def _loaded(
+    device: int,
+    files: tuple[tuple[str, str], ...],
+    digest: str,
+    signature: tuple[tuple[str, object], ...],
+    constants: tuple[tuple[int, ...], ...],
+) -> Any:
+    """Return the handle of a compiled kernel, loaded on the current device: later benches may launch it, too.
+
+    It is unloaded when nobody holds it any more.
+    """
+    handle = compiled_from_files(dict(files), digest, dict(signature), constants)
+    assert handle.run  # loads it, or says what the device lacks
+    unload_with(handle, driver.unload)
+    return handle
 
 
 def _kept(held: dict[LaunchKey, Launcher], key: LaunchKey, make: Callable[[], Launcher]) -> Launcher:
@@ -283,6 +303,20 @@ def measure(job: MeasureJob, progress: object) -> BenchTiming:
     except TooLarge as exc:
         return BenchTiming(no_room=exc.message)
     return bench.measure(job)
+
+
+def measure_all(job: BatchJob, progress: object) -> list[BenchTiming]:
+    """Answer a `BatchJob` in the GPU worker: the timings in order, fewer where one of them is the last."""
+    found: list[BenchTiming] = []
+    bound_ms = inf
+    for each in job.jobs:
+        limits_ms = [limit for limit in (each.stop_above_ms, bound_ms) if limit is not None and limit < inf]
+        found.append(measure(replace(each, stop_above_ms=min(limits_ms, default=None)), progress))
+        if found[-1].is_last:
+            break
+        if found[-1].times_ms:
+            bound_ms = min(bound_ms, median(found[-1].times_ms) * job.loser_factor)
+    return found
 
 
 def compare(job: CompareJob, progress: object) -> list[BenchTiming]:

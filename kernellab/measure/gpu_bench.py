@@ -18,6 +18,7 @@ from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.launch.trial import Trials
 from kernellab.measure import bench_worker
 from kernellab.measure.bench_jobs import (
+    BatchJob,
     BenchKernel,
     BenchTiming,
     CompareJob,
@@ -32,7 +33,14 @@ from kernellab.measure.bench_worker import Workbench
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.hooks import IN_WORKER, bound_hooks, hook_calls, shipped_hooks
-from kernellab.measure.implementations import Bench, BenchOptions, Implementation, Measured, require_good
+from kernellab.measure.implementations import (
+    Bench,
+    BenchOptions,
+    Implementation,
+    Measured,
+    measured_singly,
+    require_good,
+)
 from kernellab.measure.launches import KernelLaunch, Launches, on_device
 from kernellab.measure.reference import Reference
 from kernellab.workers.worker import Answer, Handler, Job, Request, Worker
@@ -126,7 +134,7 @@ class WorkerBench:
         def run() -> None:
             with suppress(KernellabError, OSError):  # the first measurement will say it; a lab may close meanwhile
                 self.trials.wait_ready(device, with_torch=self._goes_with_torch)
-                worker.run(self._getting_ready(device), _START_S)
+                worker.prepare(self._getting_ready(device), _START_S)
 
         threading.Thread(target=run, name="kernellab-bench", daemon=True).start()
 
@@ -143,6 +151,44 @@ class WorkerBench:
         except CannotExport as exc:
             self._leave(str(exc))
             return self.measure(implementation, runs, stop_above_ms)
+        return self._accepted(timing, kernel, implementation)
+
+    def measure_all(
+        self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
+    ) -> list[Measured | KernellabError]:
+        """Measure with one request; by themselves those that it gives no answer for. See `Bench.measure_all`."""
+        found: list[Measured | KernellabError] = []
+        try:
+            answers = self._batch(implementations, runs, stop_above_ms, loser_factor)
+        except (CannotExport, WorkerTimeout, WorkerDied):  # which of them it is, each by itself will tell
+            answers = []
+        for implementation, (timing, kernel) in zip(implementations, answers, strict=False):
+            if timing.bad_hook or timing.no_room:
+                break
+            try:
+                found.append(self._accepted(timing, kernel, implementation))
+            except KernellabError as exc:
+                found.append(exc)
+        return found + measured_singly(self, implementations[len(found) :], runs, stop_above_ms)
+
+    def _batch(
+        self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
+    ) -> list[tuple[BenchTiming, BenchKernel]]:
+        if self._other is not None:
+            return []
+        for implementation in implementations:
+            self._take(implementation)
+            require_followed(implementation.kernel.effects)
+        setup, kernels = self._ready(), [self._kernel(each) for each in implementations]
+        references = tuple(self._kernel(founder) for founder in self._founders)
+        jobs = [MeasureJob(setup, each, runs, stop_above_ms, references, self.options.manner) for each in kernels]
+        subject = f"{self.options.name} ({len(jobs)} configs)"
+        job = BatchJob(tuple(jobs), loser_factor)
+        timings = self._asked(bench_worker.measure_all, job, subject, self.options.timeout_s * len(jobs))
+        return list(zip(timings, kernels, strict=False))
+
+    def _accepted(self, timing: BenchTiming, kernel: BenchKernel, implementation: Implementation) -> Measured:
+        """Return what was measured; see `require_good` for what is raised."""
         if kernel.hooks:
             self.options.notes.append(IN_WORKER)
         self._require_good(timing, implementation)
@@ -326,7 +372,7 @@ class WorkerBench:
         worker = self._worker(device)
         try:
             self.trials.wait_ready(device, with_torch=self._goes_with_torch)
-            worker.run(self._getting_ready(device), _START_S)
+            worker.prepare(self._getting_ready(device), _START_S)
         except (WorkerTimeout, WorkerDied) as exc:
             raise WorkerError(exc.message, detail=exc.detail) from exc
 
@@ -385,6 +431,12 @@ class LocalBench:
             self.close()
         require_good(timing, implementation, self._names)
         return _entered(timing, implementation, self.options, self._founders)
+
+    def measure_all(
+        self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
+    ) -> list[Measured | KernellabError]:
+        """Measure one after the other; see `Bench.measure_all`."""
+        return measured_singly(self, implementations, runs, stop_above_ms)
 
     def compare(
         self, implementation: Implementation, others: Sequence[Implementation]

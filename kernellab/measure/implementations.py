@@ -99,6 +99,14 @@ class Bench(Protocol):
         If both of the first two take more than ``stop_above_ms``, the rest is left out; one alone may be chance.
         """
 
+    def measure_all(
+        self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
+    ) -> list[Measured | KernellabError]:
+        """Measure each as `measure` does, those that take ``loser_factor`` times the best before them no longer.
+
+        What one of them raises stands in its place.
+        """
+
     def compare(
         self, implementation: Implementation, others: Sequence[Implementation]
     ) -> list[tuple[OutputDifference, ...]]:
@@ -112,6 +120,19 @@ class Bench(Protocol):
 
     def close(self) -> None:
         """Give back what the bench holds: memory, and what it has told a worker."""
+
+
+def measured_singly(
+    bench: Bench, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None
+) -> list[Measured | KernellabError]:
+    """Return what a bench says of each, or what it raises."""
+    found: list[Measured | KernellabError] = []
+    for implementation in implementations:
+        try:
+            found.append(bench.measure(implementation, runs, stop_above_ms))
+        except KernellabError as exc:
+            found.append(exc)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,8 @@ class Launches:
     common_hook: Hook | None = None
     notes: list[str] = field(default_factory=list)
     _made: dict[Config, KernelLaunch] = field(default_factory=dict)
-    _closures: dict[int, Closure] = field(default_factory=dict)
+    _closures: dict[int, Closure] = field(default_factory=dict)  # by the id of the function, as are the binders
+    _binders: dict[int, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -134,6 +135,15 @@ class Launches:
             found.pre_hook = self.common_hook
         return found
 
+    def with_arguments(self, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Launches:
+        """Return the launches of the same kernel for other arguments, which take along what does not depend on them.
+
+        The kernel is the same as long as nobody changes a global that it reads.
+        """
+        return Launches(
+            self.kernel, self.grid, args, meta, self.target, _closures=self._closures, _binders=self._binders
+        )
+
     def _launch(self, config: Any) -> KernelLaunch:
         from kernellab._triton.decorators import declared, variant_with
         from kernellab._triton.specialize import specialize
@@ -142,7 +152,7 @@ class Launches:
         if config.pre_hook is not None:
             args, meta = self._after_hook(config)
         variant = variant_with(self.kernel, args, meta, config)
-        special = specialize(variant.function, self.target, args, variant.meta)
+        special = specialize(variant.function, self.target, args, variant.meta, self._binders)
         known = self._closures.get(id(variant.function))
         job = job_of(
             variant.function,

@@ -77,10 +77,15 @@ class DevicePool:
     median is off by more than `AGREEMENT`. So rows of two devices are only compared where these agree. The threshold is
     well below the share by which a config may be behind the best and still reach the final (`Policy.finalist_factor`):
     a device's bias keeps no winner out.
+
+    With ``at_once`` above one, a single device measures so many candidates by one request: those that wait when
+    `flush` is called, or the rest.
     """
 
     makers: Sequence[Callable[[], Bench]]
     devices: Sequence[int | None] = (None,)
+    at_once: int = 1
+    loser_factor: float = 1.25
     notes: list[str] = field(default_factory=list)
     clock: Callable[[], float] = time.perf_counter
     _tasks: queue.SimpleQueue[_Task | None] = field(default_factory=queue.SimpleQueue)
@@ -89,6 +94,7 @@ class DevicePool:
     _stop: Stop = field(default_factory=Stop)
     _running: int = 0
     _finished: list[Taken] = field(default_factory=list)
+    _waiting: list[_Task] = field(default_factory=list)
     _left: int = 0
     _pace: _Pace = field(default_factory=_Pace)
     _agreeing: list[int] = field(default_factory=list)  # beside the reference
@@ -130,6 +136,11 @@ class DevicePool:
             self._running += 1
             self._tasks.put((candidate, runs, bound))
             return
+        if self.at_once > 1 and len(self.makers) == 1:
+            self._waiting.append((candidate, runs, bound))
+            if len(self._waiting) >= self.at_once:
+                self.flush()
+            return
         begin_s = self.clock()
         taken = self._measured(0, candidate, runs, bound)
         self._pace.add(begin_s, self.clock())
@@ -137,6 +148,20 @@ class DevicePool:
         is_good = isinstance(taken.result, Measured) and bool(taken.result.times_ms)
         if is_good and len(self.makers) > 1 and self._pace.saves_s(self._left, len(self.makers)) >= WORTH_S:
             self._share(taken)
+
+    def flush(self) -> None:
+        """Measure the candidates that wait for others."""
+        tasks, self._waiting = self._waiting, []
+        if not tasks:
+            return
+        candidates, (_, runs, bound) = [candidate for candidate, _, _ in tasks], tasks[0]
+        results: Sequence[Measured | KernellabError]
+        try:
+            results = self.reference.measure_all(candidates, runs, bound(), self.loser_factor)
+        except KernellabError as exc:
+            results = [exc] * len(tasks)
+        pairs = zip(candidates, results, strict=True)
+        self._finished += [Taken(candidate, result, 0) for candidate, result in pairs]
 
     def final_bench(self, batch_s: float) -> tuple[Bench | SharedRounds, int]:
         """Return what holds a final, and on how many devices; a batch of its rounds takes one ``batch_s`` seconds."""
@@ -156,6 +181,7 @@ class DevicePool:
 
     def rest(self) -> Iterator[Taken]:
         """Yield everything that is still to come, as it comes."""
+        self.flush()
         yield from self.finished()
         while self._running:
             yield self._next()  # each that is begun comes, since a bench gives up by itself

@@ -18,17 +18,19 @@ from kernellab.tune.result import Row
 class Policy:
     """How much is measured before a config is dropped, and before a winner is called.
 
-    A config gets no more ``screen_runs`` if both of its first two take ``loser_factor`` times the best median so far.
-    Those within ``finalist_factor`` of the third fastest and within ``loser_factor`` of the fastest, ``max_finalists``
-    at most, meet in the final: a few runs can mislead about the fastest. They are measured ``batch_rounds`` at a time,
-    up to ``max_rounds`` or ``finals_s`` seconds; a batch of ``early_s`` seconds at most may be measured while the last
-    configs compile. A difference below ``tie_margin`` is a tie. ``budget_s`` and ``budget_configs`` bound the search.
-    ``max_spill_bytes`` drops configs of generated spaces. ``reference`` identifies the values that outputs are compared
-    with; where it is "", they are compared with each other, those named in ``outputs`` or all. With ``longest_first``,
-    the order in which configs compile is not that of the list: see `kernellab.tune.tuner`.
+    ``at_once`` configs that have compiled are measured by one request. One gets no more ``screen_runs`` if both of its
+    first two take ``loser_factor`` times the best median so far. Those within ``finalist_factor`` of the third fastest
+    and within ``loser_factor`` of the fastest, ``max_finalists`` at most, meet in the final: a few runs can mislead
+    about the fastest. They are measured ``batch_rounds`` at a time, up to ``max_rounds`` or ``finals_s`` seconds; a
+    batch of ``early_s`` seconds at most may be measured while the last configs compile. A difference below
+    ``tie_margin`` is a tie. ``budget_s`` and ``budget_configs`` bound the search. ``max_spill_bytes`` drops configs of
+    generated spaces. ``reference`` identifies the values that outputs are compared with; where it is "", they are
+    compared with each other, those named in ``outputs`` or all. With ``longest_first``, the order in which configs
+    compile is not that of the list: see `kernellab.tune.tuner`.
     """
 
     screen_runs: int = 4
+    at_once: int = 1
     loser_factor: float = 1.25
     finalist_factor: float = 1.08
     max_finalists: int = 12
@@ -180,7 +182,9 @@ def settle(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> tuple[
     together = [stand.leader, *stand.level]
     winner = preferred(together, {index: rows[by_index[index].config].resources for index in together})
     ties = [index for index in (stand.leader, *stand.tied, *stand.open) if index != winner]
-    warm = dict(zip(by_index, rounds.bench.warm(rounds.finalists, policy.warm_runs), strict=True))
+    warm: dict[int, float] = {}
+    if policy.warm_runs:
+        warm = dict(zip(by_index, rounds.bench.warm(rounds.finalists, policy.warm_runs), strict=True))
     found = {}
     for index, candidate in by_index.items():
         measured = interval(times_ms[index], policy.seed)
@@ -190,7 +194,7 @@ def settle(rounds: FinalRounds, rows: Mapping[Config, Row], name: str) -> tuple[
             low_ms=measured.low,
             high_ms=measured.high,
             cold_ms=measured.median,
-            warm_ms=warm[index],
+            warm_ms=warm.get(index),
             samples=rows[candidate.config].samples + len(times_ms[index]),
             standing="winner" if index == winner else "tied" if index in ties else "lost",
             tuning=name,

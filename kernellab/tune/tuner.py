@@ -110,6 +110,7 @@ class Tuner:
     _fresh: set[Config] = field(default_factory=set)  # measured in this tuning
     _agreement: Agreement | None = None
     _counts: Counts = field(default_factory=Counts)
+    _work: dict[Config, tuple[int | None, int | None]] = field(default_factory=dict)  # bytes and operations
     _early: EarlyFinals = field(init=False)
     _next_early: int = 0
     _submitted: int = 0
@@ -415,7 +416,10 @@ class Tuner:
         It counts if none of those that are still to come belongs in it. Who is in it is looked up anew once some share
         of the configs has come since.
         """
-        if self.pool is None or self.pool.is_shared or not self._fresh:
+        if self.pool is None or self.pool.is_shared:
+            return False
+        self.pool.flush()
+        if not self._fresh:
             return False
         if self._counts.compiled < self._next_early:
             return self._early.go_on()
@@ -425,8 +429,10 @@ class Tuner:
         return self._early.measure(self.pool.reference, rows, self._candidates)
 
     def _with_rate(self, row: Row, candidate: Implementation) -> Row:
-        moved = self.bytes_of(candidate.config, candidate.kernel)
-        flops = self.flops_of(candidate.config, candidate.kernel)
+        config, kernel = candidate.config, candidate.kernel
+        if config not in self._work:
+            self._work[config] = self.bytes_of(config, kernel), self.flops_of(config, kernel)
+        moved, flops = self._work[config]
         return replace(
             row,
             gbps=moved / row.time_ms / 1e6 if moved and row.time_ms else None,

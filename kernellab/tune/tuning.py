@@ -213,7 +213,8 @@ def pool_of(environment: Environment, launches: Launches, options: Options) -> D
         return None
     wanted: Sequence[int | None] = (None,) if options.devices is None else options.devices
     makers = [partial(make, launches, options.timeout_s, device) for device in wanted]
-    return DevicePool(makers, (environment.device.index,) if options.devices is None else options.devices)
+    devices = (environment.device.index,) if options.devices is None else options.devices
+    return DevicePool(makers, devices, options.policy.at_once, options.policy.loser_factor)
 
 
 WITHOUT_GPU = (
@@ -244,8 +245,12 @@ def tuned(
         UsageError: there are no configs, or the options are wrong.
         LaunchError: the arguments do not fit the kernel.
     """
-    start_s = environment.clock()
-    launches = Launches(kernel, grid, args, meta, environment.device.target)
+    return tuned_launches(environment, Launches(kernel, grid, args, meta, environment.device.target), options)
+
+
+def tuned_launches(environment: Environment, launches: Launches, options: Options) -> Tuning:
+    """Tune a kernel with its arguments; see `tuned`."""
+    start_s, kernel = environment.clock(), launches.kernel
     plan = _planned(kernel, launches, options)
     first = _first(kernel, launches, plan)
     launches.outputs = named_outputs(options.outputs)

@@ -12,7 +12,7 @@ import math
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -117,6 +117,7 @@ class Worker:
     _process: WorkerProcess | None = None
     _at_work: AtWork = field(default_factory=AtWork)
     _lock: threading.Lock = field(default_factory=lock)
+    _prepared: set[Hashable] = field(default_factory=set)  # what the process was told once
 
     def __post_init__(self) -> None:
         at_fork(self, in_child=Worker._start_anew)
@@ -158,6 +159,13 @@ class Worker:
         )
         return answer
 
+    def prepare(self, job: Job[Any, None], timeout_s: float) -> None:
+        """Run a job that readies the process, unless this very process has done so before; see `run`."""
+        key = (job.handler, job.payload)
+        if key not in self._prepared or self.pid is None:
+            self.run(job, timeout_s)
+            self._prepared.add(key)
+
     def interrupt(self) -> None:
         """Stop the jobs that other threads run on this worker; these threads get `WorkerDied`."""
         self._at_work.ask()
@@ -187,6 +195,7 @@ class Worker:
 
     def _start_anew(self) -> None:
         self._process, self._at_work = None, AtWork()
+        self._prepared.clear()
 
     def _running(self, timeout_s: float, subject: str, stop: Stop) -> WorkerProcess:
         if self._process is not None and self._process.channel.has_news():
@@ -201,6 +210,7 @@ class Worker:
 
     def _drop(self) -> int | None:
         process, self._process = self._process, None
+        self._prepared.clear()
         return None if process is None else process.stop()
 
     def _attempt(self, job: Job[Any, Any], message: bytes, timeout_s: float, tell: Told, stop: Stop) -> Any:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import kernellab
+from kernellab.errors import KernellabError
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.implementations import Implementation, Measured, launched_on_copies
+from kernellab.measure.implementations import Implementation, Measured, launched_on_copies, measured_singly
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import Device, device_of
 from kernellab.tune.tuning import Environment
@@ -73,6 +74,12 @@ class InterpretedBench:
     def measure(self, implementation: Implementation, runs: int, stop_above_ms: float | None) -> Measured:
         """Launch once; that run counts, however slow."""
         return Measured((self._milliseconds(implementation),))
+
+    def measure_all(
+        self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
+    ) -> list[Measured | KernellabError]:
+        """Launch each once."""
+        return measured_singly(self, implementations, runs, stop_above_ms)
 
     def compare(
         self, implementation: Implementation, others: Sequence[Implementation]

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from kernellab.gpu.trial_job import Memory
 from kernellab.launch.arguments import ScalarSpec, TensorSpec
-from kernellab.measure.bench_jobs import NOT_COMPARED, BenchKernel, CompareJob, Manner, MeasureJob, RoundsJob, Setup
+from kernellab.measure import bench_worker
+from kernellab.measure.bench_jobs import (
+    NOT_COMPARED,
+    BatchJob,
+    BenchKernel,
+    BenchTiming,
+    CompareJob,
+    Manner,
+    MeasureJob,
+    RoundsJob,
+    Setup,
+)
 from kernellab.measure.bench_memory import BenchMemory, TooLarge
-from kernellab.measure.bench_worker import LATE, Launcher, OnlyBench, Workbench
+from kernellab.measure.bench_worker import LATE, Launcher, OnlyBench, Workbench, measure_all
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.hooks import BoundHooks, HookCalls
 from tests.measure.test_stopwatch import Device
@@ -216,6 +228,23 @@ def test_a_bench_of_many_configs_holds_the_latest_launchers_alone(monkeypatch: p
         bench.rounds(RoundsJob(SETUP, (named("again"), named(str(number))), 1))
     assert len(bench._launchers) < 100
     assert made == ["again", *map(str, range(1000))]  # what is launched again and again is made once
+
+
+def test_of_a_batch_the_best_so_far_bounds_the_next_and_a_fault_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float | None] = []
+    answers = [BenchTiming((4.0,)), BenchTiming((2.0,)), BenchTiming(refusal="no"), BenchTiming(fault="gone")]
+
+    def measured(job: MeasureJob) -> BenchTiming:
+        asked.append(job.stop_above_ms)
+        return answers[len(asked) - 1]
+
+    bench = SimpleNamespace(of=lambda setup: SimpleNamespace(measure=measured))
+    monkeypatch.setattr(bench_worker, "_only_bench", lambda: bench)
+    assert measure_all(BatchJob((job(limit_ms=9.0),) * 6, loser_factor=1.5), None) == answers
+    assert asked == [9.0, 6.0, 3.0, 3.0]
+    asked.clear()
+    assert len(measure_all(BatchJob((job(),) * 6, loser_factor=1.5), None)) == 4
+    assert asked == [None, 6.0, 3.0, 3.0]
 
 
 def test_a_bench_gives_its_memory_back_before_the_next_one_takes_any() -> None:

@@ -99,6 +99,7 @@ class FakeWorker:
     held: threading.Event = field(default_factory=threading.Event)
     pid: int | None = 1
     starts: list[int] = field(default_factory=list)
+    answers: dict[str, Any] = field(default_factory=dict)
 
     def run(self, job: Job[Any, Any], timeout_s: float) -> object:
         self.asked.append(job)
@@ -107,7 +108,13 @@ class FakeWorker:
             self.held.wait(timeout_s)
         if handler in self.errors:
             raise self.errors[handler]
-        return None
+        return self.answers.get(handler)
+
+    def prepare(self, job: Job[Any, Any], timeout_s: float) -> None:
+        self.run(job, timeout_s)
+
+    def close(self) -> None:
+        self.pid = None
 
 
 def worker_bench(worker: FakeWorker) -> WorkerBench:
@@ -145,7 +152,7 @@ def test_memory_that_only_torch_can_map_is_timed_where_torch_is_imported_already
             asked.append((job.handler.__name__, with_torch, getattr(job.payload, "needs_torch", False)))
             return []
 
-        return SimpleNamespace(pid=1, run=run)
+        return SimpleNamespace(pid=1, run=run, prepare=run)
 
     trials: Any = SimpleNamespace(worker=worker, wait_ready=lambda device, with_torch: None)
     launch: Any = SimpleNamespace(**{**vars(LAUNCH), "arguments": {"x": torch.zeros(4)}})
@@ -270,6 +277,32 @@ def test_a_worker_that_is_lost_while_outputs_are_compared_is_set_up_anew() -> No
     with pytest.raises(WorkerDied):
         bench.compare(CANDIDATE, [CANDIDATE])
     assert bench._setup is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "singly"),
+    [
+        ([BenchTiming((1.0,)), BenchTiming((1.0,)), BenchTiming((1.0,))], 0),
+        ([BenchTiming((1.0,)), BenchTiming(refusal="too many threads"), BenchTiming((1.0,))], 0),
+        ([BenchTiming((1.0,)), BenchTiming(fault="illegal memory access")], 1),
+        (WorkerTimeout("slow"), 3),
+        (WorkerDied("gone"), 3),
+    ],
+)
+def test_what_a_batch_gives_no_answer_for_is_measured_by_itself(
+    monkeypatch: pytest.MonkeyPatch, answer: Any, singly: int
+) -> None:
+    monkeypatch.setattr("torch.cuda.synchronize", lambda device: None)
+    is_error = isinstance(answer, Exception)
+    worker = FakeWorker({"measure_all": answer} if is_error else {}, answers={"measure": BenchTiming((2.0,))})
+    worker.answers["measure_all"] = answer
+    bench: Any = worker_bench(worker)
+    bench.trials.passed = lambda *launch: None
+    found = bench.measure_all([CANDIDATE] * 3, 4, None, 1.25)
+    assert [job.handler.__name__ for job in worker.asked].count("measure") == singly
+    wanted: list[Any] = [timing.times_ms or LaunchError for timing in ([] if is_error else answer)]
+    for each, want in zip(found, wanted + [(2.0,)] * singly, strict=True):
+        assert isinstance(each, KernellabError) if want is LaunchError else each.times_ms == want
 
 
 @pytest.mark.parametrize(

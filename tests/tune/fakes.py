@@ -16,7 +16,7 @@ from kernellab.ir.graph import Graph
 from kernellab.measure.bench_jobs import NOT_COMPARED
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
-from kernellab.measure.implementations import Implementation, Measured
+from kernellab.measure.implementations import Implementation, Measured, measured_singly
 from kernellab.target import Target
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
@@ -70,6 +70,7 @@ class FakeBench:
     launches: list[Config] = field(default_factory=list)
     measured: list[Config] = field(default_factory=list)
     compared: list[tuple[Config, ...]] = field(default_factory=list)
+    batches: list[list[Config]] = field(default_factory=list)
     closed: bool = False
     ready: int = 0
     rng: random.Random = field(default_factory=lambda: random.Random(3))
@@ -87,6 +88,12 @@ class FakeBench:
             if stop_above_ms is not None and len(times) == 2 and min(times) > stop_above_ms:
                 break
         return Measured(tuple(times), self.groups.get(candidate.config, 0))
+
+    def measure_all(
+        self, candidates: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
+    ) -> list[Measured | KernellabError]:
+        self.batches.append([candidate.config for candidate in candidates])
+        return measured_singly(self, candidates, runs, stop_above_ms)
 
     def compare(
         self, candidate: Implementation, others: Sequence[Implementation]

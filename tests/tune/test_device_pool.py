@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from kernellab.errors import LaunchError, RunError, UsageError
+from kernellab.errors import KernellabError, LaunchError, RunError, UsageError
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
 from kernellab.measure.implementations import Implementation, Measured
@@ -266,3 +266,31 @@ def test_a_bench_is_made_once_and_closed() -> None:
     assert tune(CONFIGS, devices).winner == CONFIGS[0]
     devices.close()
     assert [(each.ready > 0, each.closed) for each in made] == [(True, True)]
+
+
+def test_configs_that_have_compiled_are_measured_by_one_request() -> None:
+    one = Device({**TIMES, CONFIGS[4]: LaunchError("refused")})
+    devices = DevicePool([lambda: one], at_once=5, clock=one.clock)
+    outcome = tune(CONFIGS, devices, policy=Policy(finals_s=1e9))
+    devices.close()
+    assert one.batches == [CONFIGS[:5], CONFIGS[5:10], CONFIGS[10:]]
+    assert outcome.winner == CONFIGS[0]
+    assert [row.status for row in outcome.rows.values()].count(Status.OK) == len(CONFIGS) - 1
+    assert outcome.rows[CONFIGS[4]].reason == "refused"
+
+
+def test_what_waits_is_measured_while_the_next_config_compiles() -> None:
+    one = Device(TIMES)
+    devices = DevicePool([lambda: one], at_once=len(CONFIGS) + 1, clock=one.clock)
+    tune(CONFIGS, devices, compiler=FakeCompiler(dawdles=True))
+    devices.close()
+    assert len(one.batches) > 1
+    assert [each for batch in one.batches for each in batch] == CONFIGS
+
+
+def test_what_a_pool_cannot_set_up_is_said_of_each_that_waited() -> None:
+    def broken() -> Device:
+        raise KernellabError("no memory")
+
+    outcome = tune(CONFIGS[:3], DevicePool([broken], at_once=4))
+    assert {row.reason for row in outcome.rows.values()} == {"no memory"}

@@ -1,0 +1,35 @@
+"""Tuning over sizes on a GPU: several configs of a case are measured by one request."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import triton
+
+import kernellab
+from kernellab.measure.outcomes import Status
+from tests.tune.test_on_gpu import moody
+
+
+def grid(meta: dict[str, int]) -> tuple[int, ...]:
+    return (triton.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+def inputs(n: int) -> dict[str, object]:
+    return {"x_ptr": torch.rand(n, device="cuda"), "out_ptr": torch.zeros(n, device="cuda"), "n": n}
+
+
+@pytest.mark.gpu
+def test_configs_that_go_wrong_cost_those_measured_with_them_nothing() -> None:
+    moods = {0: Status.OK, 1: Status.FAULT, 2: Status.TIMEOUT, 3: Status.DIFFERS, 5: Status.FAULT}
+    configs = [triton.Config({"BLOCK": block, "MOOD": 0}) for block in (128, 256, 512, 1024)]
+    configs += [triton.Config({"BLOCK": 512, "MOOD": mood}) for mood in moods if mood]
+    with kernellab.Lab(store=":memory:") as lab:
+        found = lab.tune_over(moody, grid, over={"n": [4096, 65536]}, inputs=inputs, configs=configs, timeout_s=1)
+    first = max(found.cases, key=lambda case: len(case.rows))
+    assert len(first.rows) == len(configs)
+    for row in first.rows:
+        assert row.status is moods[row.config.values["MOOD"]], row
+        assert (row.time_ms is not None) == (row.status in {Status.OK, Status.DIFFERS})
+    assert all(config.values["MOOD"] == 0 for config in found.rule.configs)
+    assert len(found.cases) == 2
