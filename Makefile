@@ -25,6 +25,7 @@ WITHOUT_TRITON := browser cluster notebooks profile store workers benchmark/test
   views/test_benchmark.py views/test_in_browser.py views/test_plots.py views/test_tuning.py
 TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
+SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target
 
 .DEFAULT_GOAL := help
 .PHONY: help demo fast test check unit notebooks browser lab docs pictures test-gpu test-triton package bench clean distclean
@@ -38,7 +39,9 @@ demo: $(VENV)/.installed-demo  ## run the quickstart notebook and write build/qu
 fast: $(VENV)/.installed-test  ## what a change broke, in a minute and a half: unit tests but the slow ones
 	$(PY) $(PYTEST) -q -m "not slow and not browser and not gpu" tests --ignore=tests/browser --ignore=tests/notebooks
 
-test: check notebooks browser unit  ## everything: lint, types, notebooks, browser and unit tests
+# Two at a time, since notebooks and browser wait half of the time; each shows what it prints when it ends.
+test: $(VENV)/.installed-test  ## everything: lint, types, notebooks, browser and unit tests
+	@$(SIDE_BY_SIDE) unit check notebooks browser
 
 check: $(VENV)/.installed-test  ## ruff and mypy
 	$(VENV)/bin/ruff check .

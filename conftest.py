@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import linecache
 import os
 import signal
 import tempfile
 import threading
+from collections.abc import Iterator
 
 import pytest
+
+# There are as many test processes as cores; threads of torch and NumPy, which wait busily, would take time from these.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,11 +32,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: os.environ.pop("KERNELLAB_STORE"))
 
 
+def pytest_collection_finish() -> None:
+    """Spare what was imported and collected, three quarters of a million objects, in every collection of garbage."""
+    gc.freeze()
+
+
 def pytest_report_header() -> str:
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("triton", "torch", "numpy"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that no process is left with one when the others are done."""
+    _put_slow_files_first(items)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not _has_gpu():
         for item in marked:
@@ -39,10 +51,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _cells_are_numbered_anew() -> None:
-    """Forget the cells of other modules' shells, which had the same numbers."""
+def _other_modules_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forget the cells of other modules' shells, which had the same numbers, and the kernels that they kept."""
     for name in [name for name in linecache.cache if name.startswith("In[")]:
         del linecache.cache[name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELLAB_STORE", str(tmp_path_factory.mktemp("kept")))
+        yield
+
+
+def _put_slow_files_first(items: list[pytest.Item]) -> None:
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)  # stable: files stay whole and in their order
 
 
 def _runs_notebooks(config: pytest.Config) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import struct
@@ -54,9 +55,18 @@ def like(view: torch.Tensor, dtype: torch.dtype, seed: int) -> torch.Tensor:
     return values.copy_(drawn)
 
 
-@pytest.mark.parametrize("place", VIEWS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
-@pytest.mark.parametrize("change", [0.0, 1e-7, 1e-3, 1.0])
+FLOATS = (torch.float32, torch.float16, torch.float64)
+CHANGES = (0.0, 1e-7, 1e-3, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("place", "dtype", "change"),
+    [
+        *itertools.product(VIEWS, FLOATS, [1e-3]),
+        *itertools.product(["dense", "three dimensions"], FLOATS, [each for each in CHANGES if each != 1e-3]),
+    ],
+    ids=str,
+)
 def test_outputs_differ_where_the_comparison_of_tensors_says_so(
     lab: kernellab.Lab, place: str, dtype: torch.dtype, change: float
 ) -> None:
