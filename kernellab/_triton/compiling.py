@@ -26,6 +26,8 @@ from kernellab._triton.binary import ptxas_log
 from kernellab._triton.specialize import Specialization, gpu_target, source_of
 from kernellab.advice import in_plain_words
 from kernellab.errors import CompileError, Place
+from kernellab.ir.graph import Location
+from kernellab.ir.lines import location_of_line
 from kernellab.source import Closure
 from kernellab.target import Target
 
@@ -79,7 +81,8 @@ def build(given: Input, closure: Closure) -> Built:
         files = {f"{name}.source": _content(lowering.module)}
         module, log = lowering.module, io.StringIO()
         for stage, lower in lowering.stages.items():
-            with ptxas_log() if stage == "cubin" else nullcontext(log) as log:
+            assembling = stage == "cubin"
+            with ptxas_log() if assembling else nullcontext(log) as log, _lines_of_ptxas(module, assembling):
                 module = _overridden(metadata, stage, lowering.context) or lower(module, metadata)
             files[f"{name}.{stage}"] = _content(module)
             clock.lap(stage)
@@ -181,7 +184,7 @@ def compile_error(exc: BaseException, closure: Closure, target: Target, log: str
 
     Triton wraps an error in a helper once per call; the innermost one that lies in the user's code is the place, and
     the innermost of all says what is wrong. Where MLIR does, that is in ``log``, what it wrote meanwhile: its exception
-    says nothing.
+    says nothing. That of ptxas has notes.
     """
     chain = list(_chain(exc))
     place = next((p for e in reversed(chain) if (p := _place(e, closure)) is not None), None)
@@ -189,7 +192,8 @@ def compile_error(exc: BaseException, closure: Closure, target: Target, log: str
     if place is None:
         entry = closure.functions[0]
         first = Place(entry.file, entry.first_line, 0, entry.text.splitlines()[0])
-        said = _diagnostic(log, closure) if isinstance(exc, RuntimeError) else None
+        notes = "\n".join(getattr(exc, "__notes__", ()))
+        said = _diagnostic(log if isinstance(exc, RuntimeError) else notes, closure)
         place, message = _returning(exc, closure) or said or (first, message)
     text = f"{closure.name} does not compile for {target}: {message}"
     return CompileError(text, place=place, detail=f"{exc}\n{log}".rstrip(), kernel=closure.name)
@@ -224,6 +228,24 @@ def _diagnostic(log: str, closure: Closure) -> tuple[Place, str] | None:
                 place = Place(function.file, number, int(found["column"]) - 1, lines[number - function.first_line])
                 return place, in_plain_words(" ".join(found["text"].split()))
     return None
+
+
+_PTXAS_ERROR = re.compile(r", line (\d+); error\s*: (.+)")
+
+
+@contextmanager
+def _lines_of_ptxas(ptx: Any, is_assembled: bool) -> Iterator[None]:
+    """Note on what ptxas raises where in the source each refused line of the PTX comes from, helpers before callers."""
+    try:
+        yield
+    except Exception as exc:
+        for number, text in _PTXAS_ERROR.findall(str(exc)) if is_assembled else ():
+            place: Location | None = location_of_line(str(ptx), int(number))
+            while place is not None:
+                where = f"{place.file}:{place.line or 0}:{(place.column or 0) + 1}"
+                exc.add_note(f"{where}: error: ptxas refused it: {text}")
+                place = place.caller
+        raise
 
 
 def _returning(exc: BaseException, closure: Closure) -> tuple[Place, str] | None:

@@ -41,7 +41,9 @@ class DeviceOptions(upstream.InterpreterOptions):  # type: ignore[misc]
 
     def __init__(self, device: InterpretedDevice) -> None:
         # device_assert is checked; overflow is found here, at a fraction of the cost of Triton's 64-bit shadow sums.
-        super().__init__(debug=True, sanitize_overflow=False, arch="")
+        # tl.dot computes in float32 whatever is asked for; which precisions a target has is the compiler's to say.
+        precisions = tuple(name.lower() for name in upstream._ir.INPUT_PRECISION.__members__)
+        super().__init__(debug=True, sanitize_overflow=False, arch="", allowed_dot_input_precisions=precisions)
         object.__setattr__(self, "device", device)
 
     @property

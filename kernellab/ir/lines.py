@@ -237,6 +237,14 @@ def located(text: str) -> Iterator[tuple[str, Location, Location]]:
         yield line, named, true
 
 
+def location_of_line(text: str, number: int) -> Location:
+    """Return the true location of a line of an assembly, by its number from 1."""
+    lines = text.splitlines()
+    mark = "// wanted"
+    lines[number - 1 : number] = [f"{line} {mark}" for line in lines[number - 1 : number]]
+    return next((true for line, _, true in located("\n".join(lines)) if line.endswith(mark)), Location())
+
+
 def _assembly_lines(text: str) -> Iterator[tuple[str, Location | None]]:
     """Yield each line with None, and each ``.loc`` with the place that it names, up to the debug sections."""
     lines = text.splitlines()

@@ -245,15 +245,15 @@ class Machine:
             if variable == name:
                 return _constant(base)
             base += -(-size_bytes // 128) * 128
-        return UnknownValue(f"the address of {name}")
+        return UnknownValue(f"{name}, which is no parameter")
 
     def put(self, destination: Operand, value: RegisterBits, mask: Array | None, kind: str) -> None:
-        """Write a register, in the threads of ``mask``."""
+        """Write bits to a register of a PTX type, in the threads of ``mask``."""
         if not isinstance(destination, Register):
             return
         old = self.registers.get(destination.name)
         if not isinstance(value, UnknownValue):
-            value = raw(value, kind)
+            value = raw(value, "pred" if kind == "pred" else f"b{width_of(kind)}")
         if mask is None or old is None:
             self.registers[destination.name] = value
         elif isinstance(value, UnknownValue) or isinstance(old, UnknownValue):
@@ -345,21 +345,29 @@ def _move(machine: Machine, instruction: PtxInstruction, destination: Operand, m
 
 
 def _parameter(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:
-    """Load a parameter of the kernel."""
+    """Load a parameter of the kernel, or of several the one that threads choose by its address."""
     address = instruction.operands[1]
     assert isinstance(address, Address)
     members = destination.members if isinstance(destination, Vector) else (destination,)
-    names = [parameter.name for parameter in machine.launched.kernel.parameters]
-    if not isinstance(address.base, Symbol) or address.base.name not in names:
+    base = machine.value(address.base)
+    if isinstance(base, UnknownValue) and isinstance(address.base, Symbol):
+        base = UnknownValue("what a called function returns, or a table of constants")
+    if isinstance(base, UnknownValue):
         for member in members:
-            machine.put(member, UnknownValue("what a called function returns, or a table of constants"), mask, "b32")
+            machine.put(member, base, mask, "b32")
         return
-    content = machine.launched.parameters[names.index(address.base.name)]
+    starts, which = np.unique(base.astype(np.int64) + address.offset_bytes, return_inverse=True)
     size = width_of(instruction.type) // 8
     for place, member in enumerate(members):
-        begin = address.offset_bytes + place * size
-        value = np.frombuffer(content[begin : begin + size].ljust(size, b"\0"), bits_type(instruction.type))
-        machine.put(member, value.reshape(1, 1), mask, instruction.type)
+        bits = [_parameter_bytes(machine.launched, int(start) + place * size, size) for start in starts]
+        values = np.frombuffer(b"".join(bits), bits_type(instruction.type))
+        machine.put(member, values[which].reshape(base.shape), mask, instruction.type)
+
+
+def _parameter_bytes(launched: KernelLaunch, address: int, size: int) -> bytes:
+    """Return ``size`` bytes of the parameters from an address on; what lies behind the end of one is zero."""
+    index, begin = divmod(address - _PARAMETER_SPACE, 1 << _PARAMETER_SHIFT)
+    return launched.parameters[index][begin : begin + size].ljust(size, b"\0")
 
 
 def _shuffle(machine: Machine, instruction: PtxInstruction, destination: Operand, mask: Array | None) -> None:

@@ -221,6 +221,8 @@ def test_a_refusal_of_ptxas_is_one_line_and_floods_nothing(
     with pytest.raises(CompileError, match="ptxas refused it: Not a name of any known instruction") as caught:
         lab.compile(samples.unassemblable_kernel, torch.zeros(64, dtype=torch.int32), BLOCK=64)
     assert len(caught.value.lines()) <= 4
+    assert caught.value.place is not None
+    assert "inline_asm" in caught.value.place.source_line() or "no_such" in caught.value.place.source_line()
     assert capfd.readouterr() == ("", "")
 
 

@@ -178,11 +178,11 @@ def last_one_sums(x, partial, out, counter, programs, N: tl.constexpr, P: tl.con
 
 
 @triton.jit
-def dot_of_types(a, b, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+def dot_of_types(a, b, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr = None):
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     left = tl.load(a + m[:, None] * K + k[None, :])
     right = tl.load(b + k[:, None] * N + n[None, :])
-    tl.store(out + m[:, None] * N + n[None, :], tl.dot(left, right))
+    tl.store(out + m[:, None] * N + n[None, :], tl.dot(left, right, input_precision=PRECISION))
 
 
 @triton.jit

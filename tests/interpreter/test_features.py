@@ -158,6 +158,13 @@ def test_dot(quiet: Launch, dtype: torch.dtype) -> None:
     torch.testing.assert_close(out, (a.double() @ b.double()).to(out.dtype), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("precision", ["ieee", "tf32x3", "bf16x3", "bf16x6"])
+def test_dot_takes_each_precision_that_some_target_has(quiet: Launch, precision: str) -> None:
+    a, b, out = random(16, 32), random(32, 16), torch.zeros(16, 16)
+    quiet(features.dot_of_types, (1,), a, b, out, 16, 16, 32, precision)
+    torch.testing.assert_close(out, a @ b)
+
+
 @pytest.mark.parametrize(("dtype", "name"), [(torch.float8_e4m3fn, "e4m3"), (torch.float8_e5m2, "e5m2")])
 def test_scaled_dot(quiet: Launch, dtype: torch.dtype, name: str) -> None:
     a, b, out = random(32, 64).to(dtype), random(64, 32).to(dtype), torch.zeros(32, 32)

@@ -179,3 +179,36 @@ $wait:
     trace = run(body, threads=1, programs=4)
     assert trace.accesses[1].count.requests == 4
     assert any("wait for each other" in reason for _, reason in trace.unknown)
+
+
+def test_threads_choose_between_parameters_by_their_addresses() -> None:
+    body = """
+	mov.b32 %r2, kernel_param_0;
+	mov.b32 %r3, kernel_param_1;
+	and.b32 %r4, %r1, 1;
+	setp.eq.u32 %p1, %r4, 0;
+	selp.b32 %r5, %r2, %r3, %p1;
+	ld.param.b64 %rd6, [%r5];
+	add.s64 %rd7, %rd6, %rd3;
+	ld.global.b32 %r6, [%rd7];
+	st.global.b32 [%rd5+8192], %r6;"""
+    trace = run(body)
+    load, store = trace.accesses
+    assert not trace.unknown
+    assert (load.count.requests, load.count.sectors, load.count.lanes) == (2, 16, 64)
+    assert (store.count.requests, store.count.sectors) == (2, 8)
+
+
+def test_numbers_of_floating_point_decide_what_is_touched() -> None:
+    body = """
+	cvt.rn.f32.u32 %r2, %r1;
+	mul.f32 %r3, %r2, 0f41000000;
+	neg.f32 %r4, %r3;
+	abs.f32 %r5, %r4;
+	setp.lt.f32 %p1, %r5, 0f43000000;
+	cvt.rzi.u32.f32 %r6, %r5;
+	mul.wide.u32 %rd6, %r6, 4;
+	add.s64 %rd7, %rd1, %rd6;
+	@%p1 st.global.b32 [%rd7], %r1;"""
+    (store,) = run(body).accesses
+    assert (store.count.requests, store.count.lanes, store.count.sectors) == (1, 16, 16)
