@@ -6,9 +6,8 @@ import math
 from dataclasses import replace
 
 from kernellab.explain.facts import DotFacts, Facts, LineFacts
-from kernellab.explain.gain import Proposal
 from kernellab.explain.model import ROUND_S, Bottleneck, bound_of, last_wave_loss, times_of
-from kernellab.explain.result import Cause, figure
+from kernellab.explain.result import Cause, Proposal, figure
 
 _FEW_WARPS = 8  # resident on a multiprocessor; latency is not hidden by fewer
 _LEAST_SHARE = 0.3

@@ -225,7 +225,6 @@ def scaled(times: Times, factor: float) -> Times:
     return Times(**{name: getattr(times, name) * factor for name in names}, launch=times.launch)
 
 
-_OF_MULTIPROCESSORS = {Bottleneck.TENSOR, Bottleneck.ARITHMETIC, Bottleneck.SHARED, Bottleneck.LATENCY}
 # The units between a multiprocessor and the L2 are no limit of their own to a reader.
 _LIMIT_OF_UNIT = {Bottleneck.LOADS: Bottleneck.L2, Bottleneck.ATOMICS: Bottleneck.L2}
 

@@ -11,9 +11,8 @@ from kernellab._triton.closure import closure_of, require_taken
 from kernellab.errors import LaunchError, Place, WorkerTimeout
 from kernellab.ir.effects import Effects
 from kernellab.launch.reached import apart, reached, tensors_at
-from kernellab.launch.run import Finding, InterpretJob, Run, RunOutcome, multiprocessors
+from kernellab.launch.run import ElementAccesses, Finding, InterpretJob, Run, RunOutcome, Watch, multiprocessors
 from kernellab.launch.shared_memory import in_shared_memory
-from kernellab.launch.watch import ElementAccesses, Watch
 from kernellab.source import Closure
 from kernellab.workers.uninterrupted import uninterrupted
 from kernellab.workers.worker import Failure, Job, Worker, WorkerKind

@@ -34,12 +34,10 @@ from kernellab.interpreter.faults import (
     place_of,
 )
 from kernellab.interpreter.language import checked_builder, prepare
-from kernellab.interpreter.memory import CheckedMemory
+from kernellab.interpreter.memory import CheckedMemory, Watcher
 from kernellab.interpreter.syntax import plain
-from kernellab.interpreter.watcher import Watcher
 from kernellab.launch.arguments import Launch
-from kernellab.launch.run import FindingKind, InterpretJob, RunOutcome, Severity
-from kernellab.launch.watch import Watch
+from kernellab.launch.run import FindingKind, InterpretJob, RunOutcome, Severity, Watch
 from kernellab.source import Closure
 from kernellab.workers.worker import Failure, failure_of
 

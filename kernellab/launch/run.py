@@ -16,10 +16,48 @@ from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch
 from kernellab.launch.memory import Copier, memory_of, size_bytes
 from kernellab.launch.reached import Copies, apart, device_of, reached
-from kernellab.launch.watch import ElementAccesses, Watch
 from kernellab.source import Binding, Closure
 from kernellab.target import MULTIPROCESSORS
 from kernellab.workers.worker import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFill:
+    """A value for the masked lanes of the loads in a line, in place of what they would hold."""
+
+    file: str
+    line: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A wish to be told what a launch reads and who writes what; ``fill`` changes what some masked lanes hold."""
+
+    fill: LaneFill | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedLoad:
+    """A load of ``argument`` some of whose lanes were masked off; ``has_other`` where it says what these hold."""
+
+    argument: str
+    file: str
+    line: int
+    has_other: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ElementAccesses:
+    """What a launch did with the elements of each argument, in their order.
+
+    ``read`` holds a byte per element, 1 where some program read it; ``writers`` an int32 per element, 1 + the number
+    of the program that last wrote it, 0 for none.
+    """
+
+    read: Mapping[str, bytes] = field(default_factory=dict)
+    writers: Mapping[str, bytes] = field(default_factory=dict)
+    masked: tuple[MaskedLoad, ...] = ()
 
 
 def device_name(device: int | None = None) -> str:

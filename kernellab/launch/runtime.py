@@ -23,9 +23,8 @@ from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import Poison, key_of, poison
 from kernellab.launch.reached import call_with_tensors
 from kernellab.launch.recording import Launched, LaunchRecord, Observers, Recorder, Switch, can_read, record_of
-from kernellab.launch.run import Run
+from kernellab.launch.run import ElementAccesses, Run, Watch
 from kernellab.launch.trial import TrialRequest, TrialResult, Trials
-from kernellab.launch.watch import ElementAccesses, Watch
 from kernellab.target import Target
 
 _CLOSER_LOOK_S = 10.0

@@ -15,7 +15,7 @@ from kernellab.errors import KernellabError
 from kernellab.launch.memory import Copier, memory_of, with_tensors
 from kernellab.launch.poison import Key, fill, fill_of, key_of
 from kernellab.launch.recording import LaunchRecord
-from kernellab.launch.watch import ElementAccesses, LaneFill, MaskedLoad, Watch
+from kernellab.launch.run import ElementAccesses, LaneFill, MaskedLoad, Watch
 from kernellab.measure.comparison import Check, Value, agree, wrong_elements
 from kernellab.measure.errors_in_detail import detail_of
 from kernellab.measure.hints import MaskedLanes, Mismatch, NeverRead, Tried, hints_on

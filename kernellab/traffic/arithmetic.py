@@ -17,7 +17,6 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Operation = Callable[..., Array]
 
-_NUMPY = {"u": np.uint8, "s": np.int8, "b": np.uint8}
 _FLOATS: dict[str, Any] = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 _COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
     "eq": np.equal,

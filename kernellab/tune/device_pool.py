@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
+from typing import TypeVar
 
 from kernellab.errors import KernellabError, UsageError
 from kernellab.measure.implementations import Bench, Implementation, Measured
-from kernellab.tune.shared_rounds import SharedRounds
-from kernellab.workers.uninterrupted import Stop, Told, Work
+from kernellab.workers.uninterrupted import Stop, Told, Work, side_by_side
 
 AGREEMENT = 0.03
 WORTH_S = 2.0
@@ -303,3 +303,43 @@ def checked_devices(given: Sequence[int], count: int, names: Sequence[str]) -> t
         listed = " and ".join(sorted(models))
         raise UsageError(f"devices are of different models, {listed}, whose times cannot be compared; name one model.")
     return devices
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRounds:
+    """Holds rounds on benches whose devices agree, the first of which is the reference.
+
+    Who stands where follows from ratios of times of one round, so it matters to none on which device that was. Every
+    config has as many rounds on each as all others, so that their medians can be compared, too.
+    """
+
+    benches: Sequence[Bench]
+
+    def interleave(self, implementations: Sequence[Implementation], rounds: int) -> list[tuple[float, ...]]:
+        """Return the times of each in ms, one per round; see `Bench.interleave`."""
+        count = len(self.benches)
+        shares = [rounds // count + (place < rounds % count) for place in range(count)]
+        pairs = zip(self.benches, shares, strict=True)
+        parts = _at_once([partial(bench.interleave, implementations, share) for bench, share in pairs if share])
+        return [tuple(time for part in parts for time in part[place]) for place in range(len(implementations))]
+
+    def warm(self, implementations: Sequence[Implementation], runs: int) -> list[float]:
+        """Return the median time of each in ms with a warm L2, of one on one device."""
+        count = len(self.benches)
+        hands = [implementations[place::count] for place in range(count)]
+        pairs = zip(self.benches, hands, strict=True)
+        parts = _at_once([partial(bench.warm, hand, runs) for bench, hand in pairs if hand])
+        return [parts[place % count][place // count] for place in range(len(implementations))]
+
+
+def _at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Return what some calls return, each made in a thread of its own; raise the first error."""
+
+    def source(place: int, stop: Stop) -> Iterator[tuple[int, T]]:
+        yield place, calls[place]()
+
+    found = dict(side_by_side([partial(source, place) for place in range(len(calls))]))
+    return [found[place] for place in range(len(calls))]

@@ -1,18 +1,26 @@
 """Searches: which configs to try next. They never touch a GPU; a tuner asks, measures and tells.
 
-A search is asked for configs until it gives none, and is told the outcome of each before it is asked again.
+A search is asked for configs until it gives none, and is told the outcome of each before it is asked again. A descent
+starts at the best config that the store knows of this launch, or of the one most like it; and what compiling tells of
+the registers of a config suggests another one beside it.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf, log2
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from kernellab.errors import UsageError
-from kernellab.measure.config import Config, Space
+from kernellab.measure.config import Config, Kept, Space
+from kernellab.measure.outcomes import Status
+from kernellab.store import MeasurementRow
+from kernellab.target import DeviceLimits
+from kernellab.tune.result import Row, row_of
 
 MAX_WARPS = 32
 Searching = Literal["exhaustive", "random", "descent", "optuna"]
@@ -235,3 +243,106 @@ def _steps(name: str, value: int) -> Sequence[int]:
     if name == "num_stages":
         return [step for step in (value + 1, value - 1) if step >= 1]
     return [step for step in (value * 2, value // 2) if step >= 1]
+
+
+Fits = Callable[[Config], bool]
+
+
+def best_known(rows: Mapping[Config, Row], fits: Fits) -> Config | None:
+    """Return the fastest config that ran well and ``fits``, of those whose values the store keeps as they are."""
+    good = [row for row in rows.values() if row.status is Status.OK and row.time_ms is not None]
+    whole = [row for row in good if not any(isinstance(value, Kept) for value in row.config.values.values())]
+    fitting = [row for row in whole if fits(row.config)]
+    return min(fitting, key=lambda row: row.time_ms or 0.0).config if fitting else None
+
+
+def best_nearby(entries: Iterable[MeasurementRow], key: str, fits: Fits) -> Config | None:
+    """Return the best config of the launches most like those of ``key``, out of measurements of the same kernel.
+
+    Like each other are launches on one model of device, with one signature, whose sizes are few doublings apart.
+    """
+    by_key: dict[str, dict[Config, Row]] = {}
+    for entry in entries:
+        row = row_of(entry.measurement)
+        if row is not None and entry.measurement.key != key:
+            by_key.setdefault(entry.measurement.key, {})[row.config] = row
+    wanted = _fields(key)
+    for _, other in sorted((_distance(wanted, _fields(other)), other) for other in by_key):
+        found = best_known(by_key[other], fits)
+        if found is not None:
+            return found
+    return None
+
+
+def _fields(key: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(key)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _distance(wanted: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[bool, bool, float]:
+    """Return how far two kinds of launches are apart: device, signature, doublings of the sizes."""
+    device = other.get("device") != wanted.get("device")
+    return device, other.get("signature") != wanted.get("signature"), _doublings(_sizes(wanted), _sizes(other))
+
+
+def _sizes(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = fields.get("values")
+    return found if isinstance(found, dict) else {}
+
+
+def _doublings(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
+    """Return how many doublings lie between the sizes of two launches; infinitely many where their names differ."""
+    if ours.keys() != theirs.keys():
+        return inf
+    return sum(_doublings_between(value, theirs[name]) for name, value in ours.items())
+
+
+def _doublings_between(value: object, other: object) -> float:
+    """Return how many doublings lie between two numbers that are kept as text; of other texts, 0 if equal, else 1."""
+    try:
+        first, second = abs(float(str(value))), abs(float(str(other)))
+    except ValueError:
+        return float(value != other)
+    return abs(log2(first / second)) if first and second else float(first != second)
+
+
+MOST_SPILLED_BYTES = 256
+"""A config of a generated list that spills more, in bytes per thread, is not measured while others are left.
+
+Inductor draws that line at 16 registers, and not for kernels of the user, some of which are fastest with spills
+(torch/_inductor/runtime/triton_heuristics.py): so listed configs are all measured.
+"""
+
+_LEAST_HALVED = 64
+
+
+def halved_for_registers(
+    config: Config, registers: int, limits: DeviceLimits, names: Sequence[str] = ("R0_BLOCK", "R1_BLOCK")
+) -> Config | None:
+    """Return a config with half of its largest block among ``names``, where registers keep a multiprocessor from being
+    full; None where half of it would let no more blocks reside, or there is no block of 64 at least.
+
+    ``registers`` are those of a thread of the compiled config. That is Inductor's rule for reductions
+    (``_dynamic_scale_rblock`` in torch/_inductor/runtime/triton_heuristics.py).
+    """
+    values, warps = config.values, config.num_warps or 4
+    blocks = [name for name in names if type(values.get(name)) is int and values[name] >= _LEAST_HALVED]
+    if not blocks or registers <= limits.registers_per_multiprocessor // limits.threads_per_multiprocessor:
+        return None
+    resident = limits.registers_per_multiprocessor // (registers * warps * limits.warp_threads)
+    if resident >= limits.threads_per_multiprocessor // (warps * limits.warp_threads):
+        return None
+    largest = max(blocks, key=values.__getitem__)
+    return config.with_values({largest: values[largest] // 2})
+
+
+def relieved(space: Space, config: Config, registers: int, limits: DeviceLimits) -> Config | None:
+    """Return the config of a space with half of the largest block that the space has in two; None as above."""
+    values = config.values
+    numbers = [name for name, _ in config.parameters if type(values[name]) is int]
+    names = [name for name in numbers if values[name] // 2 in space.values.get(name, ())]
+    found = halved_for_registers(config, registers, limits, names)
+    return found if found is not None and found in space else None

@@ -29,18 +29,22 @@ from kernellab.tune.agreement import remark_of
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
 from kernellab.tune.progress import Watch, unwatched
-from kernellab.tune.register_pressure import MOST_SPILLED_BYTES, halved_for_registers, relieved
 from kernellab.tune.result import Records, Row, Tuning
 from kernellab.tune.search import (
+    MOST_SPILLED_BYTES,
     SEARCHES,
     CoordinateDescent,
     Exhaustive,
+    Fits,
     Random,
     Search,
     Searching,
+    best_known,
+    best_nearby,
+    halved_for_registers,
     optuna_search,
+    relieved,
 )
-from kernellab.tune.starts import Fits, best_known, best_nearby
 from kernellab.tune.tuner import STOPPED, Outcome, Tuner
 from kernellab.workers.worker import Pool
 

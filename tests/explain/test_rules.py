@@ -16,10 +16,9 @@ from kernellab.explain.facts import (
     SharedFacts,
     device_of_table,
 )
-from kernellab.explain.gain import gain_of
 from kernellab.explain.memory_rules import MEMORY_RULES
 from kernellab.explain.model import Bottleneck, floor_seconds, times_of
-from kernellab.explain.result import Cause, PerformanceFinding
+from kernellab.explain.result import Cause, PerformanceFinding, gain_of
 from kernellab.target import parse_target
 
 DEVICE = device_of_table(parse_target("cuda:90"))

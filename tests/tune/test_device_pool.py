@@ -13,9 +13,8 @@ from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
 from kernellab.measure.implementations import Implementation, Measured
 from kernellab.measure.outcomes import Status
-from kernellab.tune.device_pool import DevicePool, checked_devices
+from kernellab.tune.device_pool import DevicePool, SharedRounds, checked_devices
 from kernellab.tune.finals import Policy
-from kernellab.tune.shared_rounds import SharedRounds
 from tests.tune.fakes import DIFFERENCE, Clock, FakeBench, FakeCompiler, candidate_of, config, tune
 
 CONFIGS = [config(2 ** (i + 4), warps) for i in range(6) for warps in (2, 4)]

@@ -16,8 +16,8 @@ from kernellab.measure.outcomes import Status
 from kernellab.target import limits_of, parse_target
 from kernellab.tune import workloads
 from kernellab.tune.finals import Policy
-from kernellab.tune.register_pressure import halved_for_registers, relieved
 from kernellab.tune.result import Row
+from kernellab.tune.search import halved_for_registers, relieved
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune
 from tests.tune.test_tuning import FirstTwo

@@ -16,7 +16,7 @@ from kernellab.measure.outcomes import Status
 from kernellab.measure.provenance import key_of
 from kernellab.store import Store
 from kernellab.tune.result import Row
-from kernellab.tune.starts import best_known, best_nearby
+from kernellab.tune.search import best_known, best_nearby
 from kernellab.tune.tuning import Environment, Options, tuned
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench, config
