@@ -6,8 +6,7 @@ kind, one at a time each; what is called is told what a `Call` holds, and answer
 
 from kernellab.cluster.call_queue import Answered, CallQueue
 from kernellab.cluster.calls import Call, Declined
-from kernellab.cluster.executors import Cluster, cluster_of, executor_of
-from kernellab.cluster.owners import GpuOwner, Owners, owners_of
+from kernellab.cluster.executors import Cluster, GpuOwner, Owners, cluster_of, executor_of, owners_of
 
 __all__ = [
     "Answered",

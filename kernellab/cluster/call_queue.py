@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.cluster.calls import Call, Declined, answer_of, travelling
-from kernellab.cluster.executors import Cluster
-from kernellab.cluster.owners import GpuOwner, owners_of
+from kernellab.cluster.executors import Cluster, GpuOwner, owners_of
 from kernellab.errors import KernellabError, WorkerDied, WorkerError, first_line
 
 _TRIES = 2

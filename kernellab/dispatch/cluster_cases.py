@@ -6,14 +6,15 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
-from kernellab.cluster import Call, CallQueue, Declined, GpuOwner
+from kernellab.cluster import Call, CallQueue, GpuOwner
 from kernellab.dispatch.cases import CaseMeasurer, CaseRequest, MeasuredCase
 from kernellab.errors import KernellabError, WorkerError
 from kernellab.store import Measurement, Version
-from kernellab.tune.cluster_tuning import OpenEnvironment, SentKernel, measuring, queue_of, sent_kernel
+from kernellab.tune.cluster_tuning import OpenEnvironment, SentWork, done_here, queue_of, sent_kernel
 from kernellab.tune.result import Records
 from kernellab.tune.tuning import Environment
 
@@ -21,26 +22,11 @@ MakeMeasurer = Callable[[Environment, Kernel], CaseMeasurer]
 """Makes what measures cases of a kernel in one process. It travels, with functions of the notebook that it holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class SentCase:
-    """A case for another process; ``kind`` is that of the GPU, and a process with another one declines."""
-
-    open: OpenEnvironment
-    kind: str
-    kernel: SentKernel
-    measurer: MakeMeasurer
-    request: CaseRequest
-
-
-def measured_here(case: SentCase) -> MeasuredCase | Declined:
-    """Measure a case in this process, which an executor calls."""
-    with measuring(case.open, case.kind) as environment:
-        if isinstance(environment, Declined):
-            return environment
-        kernel = case.kernel.entered(environment)
-        with closing(case.measurer(environment, kernel)) as measurer:
-            measurer.submit(case.request)
-            return measurer.take()
+def measured_here(environment: Environment, kernel: Kernel, make: MakeMeasurer, request: CaseRequest) -> MeasuredCase:
+    """Measure a case in this process."""
+    with closing(make(environment, kernel)) as measurer:
+        measurer.submit(request)
+        return measurer.take()
 
 
 @dataclass(slots=True)
@@ -82,11 +68,13 @@ class ClusterCases:
             UsageError: what it needs cannot travel, such as an ``inputs`` that holds an open file.
         """
         kernel = sent_kernel(self.version, self._known())
-        case = SentCase(self.open, self.owner.kind, kernel, self.measurer, request)
+        work = partial(measured_here, make=self.measurer, request=request)
         self._count += 1
         self._requests[self._count] = request
         sizes = ", ".join(f"{name}={value}" for name, value in request.sizes.items())
-        self.queue.put(self._count, Call(measured_here, case, f"The case {sizes}"))
+        self.queue.put(
+            self._count, Call(done_here, SentWork(self.open, self.owner.kind, kernel, work), f"The case {sizes}")
+        )
 
     def take(self) -> MeasuredCase:
         """Wait for the next case that ends, in whatever order; its rows are in the store then."""

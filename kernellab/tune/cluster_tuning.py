@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +56,17 @@ def sent_kernel(version: Version, known: Sequence[Measurement] = ()) -> SentKern
 
 
 @dataclass(frozen=True, slots=True)
-class TuningRequest:
-    """A tuning for another process: ``arguments`` are those of the call, as `packed_arguments` makes them.
+class SentWork:
+    """What another process is to do with a kernel, in an environment that ``open`` returns there.
 
-    ``kind`` is that of the GPU, as `GpuOwner` says it; a process with another one declines.
+    ``kind`` is that of the GPU, as `GpuOwner` says it; a process with another one declines. ``work`` travels with what
+    it holds, such as functions of the notebook.
     """
 
     open: OpenEnvironment
     kind: str
     kernel: SentKernel
-    grid: Any
-    arguments: bytes
-    options: Options
+    work: Callable[[Environment, Kernel], Any]
 
 
 def packed_arguments(args: tuple[Any, ...], meta: Mapping[str, Any]) -> bytes:
@@ -128,15 +128,18 @@ def measuring(opened: OpenEnvironment, kind: str) -> Iterator[Environment | Decl
         yield environment
 
 
-def tuned_here(request: TuningRequest) -> Tuning | Declined:
-    """Tune in this process, which an executor calls; the configs of the answer are in its rows alone."""
-    with measuring(request.open, request.kind) as environment:
+def done_here(sent: SentWork) -> Any:
+    """Do what was sent in this process, which an executor calls; return what that gives, or that it declines."""
+    with measuring(sent.open, sent.kind) as environment:
         if isinstance(environment, Declined):
             return environment
-        kernel = request.kernel.entered(environment)
-        args, meta = unpacked_arguments(request.arguments, environment.device)
-        tuning = tuned(environment, kernel, request.grid, args, meta, request.options)
-        return replace(tuning, configs=())
+        return sent.work(environment, sent.kernel.entered(environment))
+
+
+def tuned_here(environment: Environment, kernel: Kernel, grid: Any, arguments: bytes, options: Options) -> Tuning:
+    """Tune in this process, with arguments as `packed_arguments` makes them; the configs are in the rows alone."""
+    args, meta = unpacked_arguments(arguments, environment.device)
+    return replace(tuned(environment, kernel, grid, args, meta, options), configs=())
 
 
 def queue_of(environment: Environment, executor: Any, opened: OpenEnvironment) -> CallQueue:
@@ -173,8 +176,9 @@ def tuned_elsewhere(
     before = {} if options.fresh else records.known()
     known = [measurement_of(row, key, owner.device.name) for row in before.values()]
     sent = replace(options, executor=None, devices=None)
-    request = TuningRequest(opened, owner.kind, sent_kernel(version, known), grid, packed_arguments(args, meta), sent)
-    tuning = _answer(queue, Call(tuned_here, request, f"The tuning of {launches.name}"))
+    work = partial(tuned_here, grid=grid, arguments=packed_arguments(args, meta), options=sent)
+    sent_work = SentWork(opened, owner.kind, sent_kernel(version, known), work)
+    tuning = _answer(queue, Call(done_here, sent_work, f"The tuning of {launches.name}"))
     records.add([row for row in tuning.rows if before.get(row.config) != row])
     return replace(
         tuning,
