@@ -49,7 +49,7 @@ def with_work(
             notes += _unknowns(state.row, counted)
             first = first or state.row
         elif state.launch is None:
-            given = first or BenchmarkRow((), "", Status.OK, flops=flops, bytes=moved)
+            given = first or replace(state.row, flops=flops, bytes=moved)
             state.row = replace(
                 state.row,
                 flops=given.flops,

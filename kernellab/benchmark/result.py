@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kernellab.benchmark.spec import shown
 from kernellab.display import Shown
 from kernellab.measure.ceilings import Ceilings
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import INTEGER_COLUMNS, NUMBER_COLUMNS, OPTION_COLUMNS, OUTCOME_COLUMNS, Status
+from kernellab.measure.outcomes import OPTION_COLUMNS, OUTCOME_COLUMNS, Outcome, with_types
 from kernellab.workers.forks import cached_property
 
 if TYPE_CHECKING:
@@ -34,40 +33,25 @@ MORE_COLUMNS = (
 )
 _CLOCK_MARGIN = 0.01
 PROVENANCE_COLUMNS = ("device", "driver", "target", "triton", "torch", "created")
-_INTEGERS = (*INTEGER_COLUMNS, "bytes", "flops", "fp_ops", "clock_mhz", "temperature_c")
-_NUMBERS = (*NUMBER_COLUMNS, "speedup", "speedup_low", "speedup_high", "intensity", "share")
+_INTEGERS = ("bytes", "flops", "fp_ops", "clock_mhz", "temperature_c")
+_NUMBERS = ("speedup", "speedup_low", "speedup_high", "intensity", "share")
 
 
-@dataclass(frozen=True, slots=True)
-class BenchmarkRow:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkRow(Outcome):
     """One implementation at one point.
 
-    ``time_ms`` is the median of launches with a flushed L2, ``low_ms`` and ``high_ms`` bound it. ``bytes`` and
-    ``flops`` are what a launch moves and what its dots compute, from a formula or from the kernel itself; those of a
-    function are those of the kernel that it is compared with. ``fp_ops`` counts other floating-point operations.
-    ``intensity`` is in flops per byte. ``speedup`` tells how many times longer the reference takes, by pairs of the
-    same round. ``share`` is the part of the device's ceiling that is reached, ``bound`` which of the two ceilings that
-    is. ``clock_mhz`` and ``temperature_c`` are those of the device while it was timed.
+    ``bytes`` and ``flops`` are what a launch moves and what its dots compute, from a formula or from the kernel
+    itself; those of a function are those of the kernel that it is compared with. ``fp_ops`` counts other
+    floating-point operations. ``intensity`` is in flops per byte. ``speedup`` tells how many times longer the
+    reference takes, by pairs of the same round. ``share`` is the part of the device's ceiling that is reached,
+    ``bound`` which of the two ceilings that is. ``clock_mhz`` and ``temperature_c`` are those of the device while
+    it was timed.
     """
 
     point: tuple[tuple[str, Any], ...]
     implementation: str
-    status: Status
-    reason: str = ""
-    config: Config | None = None
     options: Mapping[str, int | None] = field(default_factory=dict)
-    time_ms: float | None = None
-    low_ms: float | None = None
-    high_ms: float | None = None
-    samples: int = 0
-    compile_s: float | None = None
-    registers: int | None = None
-    spill_bytes: int | None = None
-    shared_bytes: int | None = None
-    occupancy: float | None = None
-    limiter: str | None = None
-    gbps: float | None = None
-    tflops: float | None = None
     rank: int | None = None
     speedup: float | None = None
     speedup_low: float | None = None
@@ -176,9 +160,8 @@ def frame_of(benchmark: Benchmark) -> pandas.DataFrame:
     own = [name for name in (*parameters, *OPTION_COLUMNS) if name not in benchmark.swept]
     columns = [*benchmark.swept, "implementation", *own, *OUTCOME_COLUMNS, *MORE_COLUMNS, *PROVENANCE_COLUMNS]
     frame = pd.DataFrame([_record(benchmark, row, own) for row in benchmark.rows], columns=columns)
-    frame = frame.astype({name: "Int64" for name in _INTEGERS if name not in benchmark.swept and name in frame})
+    frame = with_types(frame, benchmark.swept, _INTEGERS, _NUMBERS)
     frame = frame.astype({name: "Int64" for name in (*benchmark.swept, *parameters) if _is_whole(frame[name])})
-    frame = frame.astype(dict.fromkeys(_NUMBERS, "float64"))
     frame["created"] = pd.to_datetime(frame["created"].astype(float), unit="s", utc=True)
     frame.attrs.update(
         {

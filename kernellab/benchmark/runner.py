@@ -278,9 +278,8 @@ def _first_row(
     values = {**case, **asked.values}
     point = tuple((name, shown(values.get(name))) for name in spec.over)
     config = asked.values.get("config")
-    return BenchmarkRow(
-        point, asked.name, status, reason, config=None if config is None else Config.from_triton(config)
-    )
+    chosen = None if config is None else Config.from_triton(config)
+    return BenchmarkRow(chosen, status, reason, point=point, implementation=asked.name)
 
 
 def _with_resources(row: BenchmarkRow, compiled: Compiled) -> BenchmarkRow:

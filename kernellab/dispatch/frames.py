@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kernellab.measure.outcomes import INTEGER_COLUMNS, NUMBER_COLUMNS, OPTION_COLUMNS, OUTCOME_COLUMNS
+from kernellab.measure.outcomes import OPTION_COLUMNS, OUTCOME_COLUMNS, record_of, with_types
 
 if TYPE_CHECKING:
     import pandas
 
     from kernellab.dispatch.result import Dispatch
-    from kernellab.tune.result import Row
 
 _OUTCOMES = tuple(name for name in OUTCOME_COLUMNS if name not in {"status", "rank"})
 
@@ -25,7 +24,8 @@ def frame_of(dispatch: Dispatch) -> pandas.DataFrame:
     options = [name for name in OPTION_COLUMNS if name not in own]
     chosen = [each.config for each in dispatch.regrets]
     records = [
-        {**case.sizes, **_record(row, own, options), "chosen": row.config == chosen[place]} for place, case, row in rows
+        {**case.sizes, **record_of(row, row.config, own), "chosen": row.config == chosen[place]}
+        for place, case, row in rows
     ]
     records += [
         {**case.sizes, "status": "fault", "reason": case.failure, "chosen": False}
@@ -33,10 +33,7 @@ def frame_of(dispatch: Dispatch) -> pandas.DataFrame:
         if case.failure and not case.rows
     ]
     columns = [*names, *own, *options, "status", *_OUTCOMES, "chosen"]
-    frame = pd.DataFrame(records, columns=columns)
-    frame = frame.astype({name: "Int64" for name in INTEGER_COLUMNS if name in frame and name not in own})
-    frame = frame.astype(dict.fromkeys(NUMBER_COLUMNS, "float64"))
-    return _with_facts(frame, dispatch)
+    return _with_facts(with_types(pd.DataFrame(records, columns=columns), own), dispatch)
 
 
 def regret_frame(dispatch: Dispatch) -> pandas.DataFrame:
@@ -56,16 +53,6 @@ def regret_frame(dispatch: Dispatch) -> pandas.DataFrame:
     ]
     numbers = dict.fromkeys(("time_ms", "best_ms", "regret", "estimated"), "float64")
     return _with_facts(pd.DataFrame(records, columns=columns).astype(numbers), dispatch)
-
-
-def _record(row: Row, own: list[str], options: list[str]) -> dict[str, Any]:
-    parameters = dict(row.config.parameters)
-    return {
-        **{name: parameters.get(name) for name in own},
-        **{name: getattr(row.config, name) for name in options},
-        **{name: getattr(row, name) for name in _OUTCOMES},
-        "status": str(row.status),
-    }
 
 
 def _with_facts(frame: pandas.DataFrame, dispatch: Dispatch) -> pandas.DataFrame:

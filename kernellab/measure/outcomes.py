@@ -1,12 +1,18 @@
-"""What becomes of something that was to be measured, in the words that all tables share."""
+"""What becomes of something that was to be measured, in the words and columns that all tables share."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import CheckFailed, KernellabError, UsageError, WorkerTimeout
+from kernellab.measure.config import Config
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class Status(StrEnum):
@@ -49,8 +55,52 @@ OUTCOME_COLUMNS = (
     "tflops",
     "rank",
 )
-INTEGER_COLUMNS = (*OPTION_COLUMNS, "samples", "registers", "spill_bytes", "shared_bytes", "rank")
-NUMBER_COLUMNS = ("time_ms", "low_ms", "high_ms", "cold_ms", "compile_s", "occupancy", "gbps", "tflops")
+_INTEGERS = (*OPTION_COLUMNS, "samples", "registers", "spill_bytes", "shared_bytes", "rank")
+_NUMBERS = ("time_ms", "low_ms", "high_ms", "cold_ms", "compile_s", "occupancy", "gbps", "tflops")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a config, or of an implementation, which need not have one.
+
+    ``time_ms`` is the median of ``samples`` launches with a flushed L2, ``low_ms`` and ``high_ms`` bound it. What is
+    not known is None.
+    """
+
+    config: Config | None
+    status: Status
+    reason: str = ""
+    time_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    samples: int = 0
+    compile_s: float | None = None
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
+    limiter: str | None = None
+    gbps: float | None = None
+    tflops: float | None = None
+
+
+def record_of(row: Outcome, config: Config, parameters: Sequence[str]) -> dict[str, Any]:
+    """Return what a frame says of the outcome of a config, by column, but for its rank."""
+    values = dict(config.parameters)
+    return {
+        **{name: values.get(name) for name in parameters},
+        **{name: getattr(config, name) for name in OPTION_COLUMNS if name not in parameters},
+        **{name: getattr(row, name) for name in OUTCOME_COLUMNS if name != "rank"},
+        "status": str(row.status),
+    }
+
+
+def with_types(
+    frame: pandas.DataFrame, others: Collection[str], integers: Sequence[str] = (), numbers: Sequence[str] = ()
+) -> pandas.DataFrame:
+    """Return a frame whose columns of outcomes, and some more, have their types; ``others`` are called like options."""
+    whole = {name: "Int64" for name in (*_INTEGERS, *integers) if name in frame and name not in others}
+    return frame.astype({**whole, **dict.fromkeys((*_NUMBERS, *numbers), "float64")})
 
 
 def status_of(exc: KernellabError) -> Status:

@@ -12,13 +12,14 @@ from kernellab.errors import CannotRun, KernellabError
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import (
-    INTEGER_COLUMNS,
-    NUMBER_COLUMNS,
     OPTION_COLUMNS,
     OUTCOME_COLUMNS,
+    Outcome,
     Status,
     reason_of,
+    record_of,
     resources_of,
+    with_types,
 )
 from kernellab.store import History, Measurement
 from kernellab.workers.forks import cached_property
@@ -28,35 +29,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """The outcome of one config.
+class Row(Outcome):
+    """The outcome of one config; its ``time_ms`` is what configs are ranked by.
 
-    ``time_ms`` is the median that configs are ranked by, measured with a flushed L2; ``low_ms`` and ``high_ms`` bound
-    it. ``cold_ms`` is the median with a flushed L2 of a finalist, ``warm_ms`` the one without. ``standing`` is
-    ``winner``, ``tied``, ``lost`` (in the finals) or "", and ``tuning`` names the tuning that decided it. ``checked``
-    identifies the reference that the outputs were compared with, or is ""; ``device_index`` is the GPU that timed it.
+    ``cold_ms`` is the median with a flushed L2 of a finalist, ``warm_ms`` the one without. ``standing`` is
+    ``winner``, ``tied``, ``lost`` (in the finals) or "", and ``tuning`` names the tuning that decided it.
+    ``checked`` identifies the reference that the outputs were compared with, or is ""; ``device_index`` is the GPU
+    that timed it.
 
     Rows of one ``group`` left equal outputs, in whatever tuning; ``apart`` tells how those of other groups differ, as
     JSON. ``outputs`` are the arguments that were compared, with commas, or "" for all: see `kernellab.tune.agreement`.
     """
 
     config: Config
-    status: Status
-    reason: str = ""
-    time_ms: float | None = None
-    low_ms: float | None = None
-    high_ms: float | None = None
-    samples: int = 0
     cold_ms: float | None = None
     warm_ms: float | None = None
-    compile_s: float | None = None
-    registers: int | None = None
-    spill_bytes: int | None = None
-    shared_bytes: int | None = None
-    occupancy: float | None = None
-    limiter: str | None = None
-    gbps: float | None = None
-    tflops: float | None = None
     standing: str = ""
     tuning: str = ""
     checked: str = ""
@@ -172,20 +159,9 @@ def frame_of(tuning: Tuning) -> pandas.DataFrame:
 
     names = list(dict.fromkeys(name for row in tuning.rows for name, _ in row.config.parameters))
     ranks = _ranks(tuning)
-    records = [
-        {
-            **{name: dict(row.config.parameters).get(name) for name in names},
-            **{name: getattr(row.config, name) for name in OPTION_COLUMNS if name not in names},
-            **{name: getattr(row, name) for name in OUTCOME_COLUMNS if name not in {"rank", "status"}},
-            "status": str(row.status),
-            "rank": ranks.get(index),
-        }
-        for index, row in enumerate(tuning.rows)
-    ]
+    records = [{**record_of(row, row.config, names), "rank": ranks.get(index)} for index, row in enumerate(tuning.rows)]
     columns = [*names, *(name for name in OPTION_COLUMNS if name not in names), *OUTCOME_COLUMNS]
-    frame = pd.DataFrame(records, columns=columns)
-    frame = frame.astype({name: "Int64" for name in INTEGER_COLUMNS if name not in names})
-    frame = frame.astype(dict.fromkeys(NUMBER_COLUMNS, "float64"))
+    frame = with_types(pd.DataFrame(records, columns=columns), names)
     frame.attrs.update(
         {
             "kernel": tuning.kernel,

@@ -19,7 +19,9 @@ PROVENANCE = {"device": "NVIDIA H200", "driver": "580.1", "target": "cuda:90", "
 
 def row(point: dict[str, Any], name: str, time_ms: float | None, **more: Any) -> BenchmarkRow:
     status = more.pop("status", Status.OK if time_ms is not None else Status.FAULT)
-    found = BenchmarkRow(tuple(point.items()), name, status, created=1.7e9, **more)
+    found = BenchmarkRow(
+        more.pop("config", None), status, point=tuple(point.items()), implementation=name, created=1.7e9, **more
+    )
     if time_ms is None:
         return found
     return replace(
@@ -107,7 +109,8 @@ def dtypes() -> Benchmark:
 def untimed() -> Benchmark:
     """Return what a machine without a GPU gives."""
     rows = [
-        BenchmarkRow((("n", n),), name, Status.NOT_TIMED, "not measured: there is no GPU", bytes=12 * n, flops=0,
+        BenchmarkRow(None, Status.NOT_TIMED, "not measured: there is no GPU", point=(("n", n),), implementation=name,
+            bytes=12 * n, flops=0,
             fp_ops=n, registers=24 if name == "add" else None, created=1.7e9)
         for n in (1000, 2000) for name in ("add", "torch")
     ]  # fmt: skip
