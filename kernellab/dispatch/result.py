@@ -13,6 +13,7 @@ from kernellab.display import Shown
 from kernellab.errors import CannotRun, UsageError
 from kernellab.export.write import Exported
 from kernellab.measure.config import Config
+from kernellab.measure.outcomes import OPTION_COLUMNS, OUTCOME_COLUMNS, record_of, with_types
 from kernellab.workers.forks import cached_property
 
 if TYPE_CHECKING:
@@ -126,7 +127,6 @@ class Dispatch(Shown):
 
         Device, driver, versions and notes stand in ``attrs``, and the names of the sizes in ``attrs["sizes"]``.
         """
-        from kernellab.dispatch.frames import frame_of
 
         return frame_of(self)
 
@@ -137,6 +137,64 @@ class Dispatch(Shown):
         ``regret`` is the time of what is picked over that of the fastest config that was measured there;
         ``estimated`` is that of a rule that knows nothing of the case.
         """
-        from kernellab.dispatch.frames import regret_frame
 
         return regret_frame(self)
+
+
+_OUTCOMES = tuple(name for name in OUTCOME_COLUMNS if name not in {"status", "rank"})
+
+
+def frame_of(dispatch: Dispatch) -> pandas.DataFrame:
+    """Return the rows of all cases; a case that failed as a whole has one row, with its reason and no config."""
+    import pandas as pd  # keeps this module light
+
+    names = dispatch.rule.names
+    rows = [(place, case, row) for place, case in enumerate(dispatch.cases) for row in case.rows]
+    own = list(dict.fromkeys(name for _, _, row in rows for name, _ in row.config.parameters if name not in names))
+    options = [name for name in OPTION_COLUMNS if name not in own]
+    chosen = [each.config for each in dispatch.regrets]
+    records = [
+        {**case.sizes, **record_of(row, row.config, own), "chosen": row.config == chosen[place]}
+        for place, case, row in rows
+    ]
+    records += [
+        {**case.sizes, "status": "fault", "reason": case.failure, "chosen": False}
+        for case in dispatch.cases
+        if case.failure and not case.rows
+    ]
+    columns = [*names, *own, *options, "status", *_OUTCOMES, "chosen"]
+    return _with_facts(with_types(pd.DataFrame(records, columns=columns), own), dispatch)
+
+
+def regret_frame(dispatch: Dispatch) -> pandas.DataFrame:
+    """Return what the rule picks for each case, and what that loses."""
+    import pandas as pd
+
+    names = dispatch.rule.names
+    columns = [*names, "config", "best", "time_ms", "best_ms", "regret", "estimated", "reason"]
+    records = [
+        {
+            **each.sizes,
+            "config": "" if each.config is None else each.config.text,
+            "best": "" if each.best is None else each.best.text,
+            **{name: getattr(each, name) for name in ("time_ms", "best_ms", "regret", "estimated", "reason")},
+        }
+        for each in dispatch.regrets
+    ]
+    numbers = dict.fromkeys(("time_ms", "best_ms", "regret", "estimated"), "float64")
+    return _with_facts(pd.DataFrame(records, columns=columns).astype(numbers), dispatch)
+
+
+def _with_facts(frame: pandas.DataFrame, dispatch: Dispatch) -> pandas.DataFrame:
+    frame.attrs.update(
+        {
+            "kernel": dispatch.kernel,
+            "sizes": list(dispatch.rule.names),
+            "configs": [config.text for config in dispatch.rule.configs],
+            "seconds": dispatch.seconds,
+            "interrupted": dispatch.is_interrupted,
+            "notes": list(dispatch.notes),
+            **dispatch.provenance,
+        }
+    )
+    return frame

@@ -26,9 +26,14 @@ from kernellab.registry.regressions import Regressions
 from kernellab.traffic.result import Traffic
 from kernellab.tune.result import Tuning
 from kernellab.views.cards import results
-from kernellab.views.cards.benchmark import benchmark_html, benchmark_text, ceilings_text
+from kernellab.views.cards.benchmark import (
+    benchmark_html,
+    benchmark_text,
+    ceilings_text,
+    comparison_html,
+    comparison_text,
+)
 from kernellab.views.cards.card import card_html, card_text
-from kernellab.views.cards.comparison import comparison_html, comparison_text
 from kernellab.views.cards.dispatch import dispatch_html, dispatch_text
 from kernellab.views.cards.explanation import explanation_html, explanation_text
 from kernellab.views.cards.kernels import listing_html, listing_text, loaded_html, loaded_text
@@ -39,7 +44,7 @@ from kernellab.views.cards.program import program_html, program_text
 from kernellab.views.cards.regressions import regressions_html, regressions_text
 from kernellab.views.cards.traffic import traffic_html, traffic_text
 from kernellab.views.cards.tuning import tuning_html, tuning_text
-from kernellab.views.fallback import with_fallbacks
+from kernellab.views.figures.raster import with_fallbacks
 from kernellab.views.report import CellReport, summary
 
 SUMMARY_MIME = "application/vnd.kernellab.summary+json"

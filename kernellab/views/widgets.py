@@ -15,7 +15,7 @@ from kernellab.ir.graph import Graph
 from kernellab.launch.calls import verb
 from kernellab.views.explorers.exploration import explore
 from kernellab.views.explorers.explorer import Explored, explorer_html, explorer_script
-from kernellab.views.fallback import with_fallbacks
+from kernellab.views.figures.raster import with_fallbacks
 from kernellab.views.graph import GraphPictures, StateError, graph_pane, graph_script
 from kernellab.views.graphs.diagram import Direction
 from kernellab.views.graphs.labels import SourceText

@@ -12,7 +12,7 @@ import kernellab
 from kernellab.benchmark.comparison import Timing
 from kernellab.errors import UnknownName, UsageError
 from kernellab.notebook.cell import CellOptions, run_cell
-from kernellab.views.cards.comparison import comparison_html, comparison_text, timing_words
+from kernellab.views.cards.benchmark import comparison_html, comparison_text, timing_words
 from tests.labs import shared_lab
 
 SCALE = """

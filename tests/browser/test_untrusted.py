@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kernellab.views.fallback import with_fallbacks
+from kernellab.views.figures.raster import with_fallbacks
 
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("nbconvert")  # which that one needs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
-from kernellab.dispatch.extents import SeenGrid, programs_formula
+from kernellab.dispatch.table import SeenGrid, programs_formula
 from kernellab.launch.grid import Grid3
 from kernellab.measure.config import Config
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.views.cards.comparison import comparison_html, comparison_text
+from kernellab.views.cards.benchmark import comparison_html, comparison_text
 from kernellab.views.cards.kernels import listing_text
 from kernellab.views.cards.results import exported_text
 from kernellab.views.report import CellReport

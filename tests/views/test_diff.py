@@ -9,8 +9,7 @@ import pytest
 from kernellab.compile.types import Compiled, Parameter
 from kernellab.errors import UsageError
 from kernellab.target import parse_target
-from kernellab.views.cards.diff import diff_html, diff_text
-from kernellab.views.cards.diff_rows import Change, changed_words, diff_rows
+from kernellab.views.cards.diff import Change, changed_words, diff_html, diff_rows, diff_text
 from tests.views.test_card import Reader
 
 Kernels = Callable[[str], Compiled]

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from kernellab.compile.types import Compiled
-from kernellab.views.fallback import with_fallbacks, without_fallbacks
-from kernellab.views.figures.raster import SCALE, WIDEST_PX, rasterized
+from kernellab.views.figures.raster import SCALE, WIDEST_PX, rasterized, with_fallbacks, without_fallbacks
 from kernellab.views.graph import svg
 
 SMALL = (

@@ -13,7 +13,7 @@ from IPython.utils.capture import capture_output
 import kernellab
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
-from kernellab.notebook.formatters import register_formatters
+from kernellab.notebook.extension import register_formatters
 from kernellab.views.graph import StateError
 from kernellab.views.report import KernelReport
 from kernellab.views.widgets import GraphView

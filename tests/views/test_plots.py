@@ -9,8 +9,7 @@ import pytest
 
 from kernellab.errors import UsageError
 from kernellab.tune.result import Tuning
-from kernellab.views.figures.agreement import agreement_figure
-from kernellab.views.figures.tuning import heat_map, parameters_figure, timings_figure, varying
+from kernellab.views.figures.tuning import agreement_figure, heat_map, parameters_figure, timings_figure, varying
 from tests.tune.frames import divided_tuning, large_tuning, small_tuning, untimed_tuning
 
 TUNINGS = {

@@ -13,10 +13,9 @@ from kernellab.tune.agreement import DECIDES
 from kernellab.tune.result import Row, Tuning
 from kernellab.views import elements
 from kernellab.views.elements import Table, interval, number
-from kernellab.views.figures.agreement import agreement_figure
 from kernellab.views.figures.canvas import device_words, picture
 from kernellab.views.figures.roofline import roofline_figure
-from kernellab.views.figures.tuning import config_text, parameters_figure, timings_figure, varying
+from kernellab.views.figures.tuning import agreement_figure, config_text, parameters_figure, timings_figure, varying
 from kernellab.views.wording import plural
 
 _ROWS = 12

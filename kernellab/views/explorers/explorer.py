@@ -179,7 +179,7 @@ class Explored:
             )
         facts = escape(_facts(stage))
         content = f"<p>{facts}</p><pre>{''.join(runs)}</pre>"
-        if index != self.opened:  # where a page drops styles, one stage is enough; see `kernellab.views.fallback`
+        if index != self.opened:  # where a page drops styles, one stage is enough; see `kernellab.views.figures.raster`
             return f'<div class="kx-stage kx-p{index}" {_UNSTYLED}><rp>{content}</rp></div>'
         return f'<div class="kx-stage kx-p{index}">{content}</div>'
 

@@ -25,7 +25,7 @@ from kernellab.measure.provenance import device_of
 from kernellab.target import Target, known_targets, parse_target
 from kernellab.views.elements import style_sheet
 from kernellab.views.explorers.explorer import explorer_html, explorer_script
-from kernellab.views.fallback import with_fallbacks
+from kernellab.views.figures.raster import with_fallbacks
 from kernellab.views.graphs.labels import SourceText
 from kernellab.views.panels.picture import Shown, figures_html, picture_html, sentence, text
 
