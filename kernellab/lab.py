@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import compile_job
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kernellab.benchmark.comparison import Comparison
     from kernellab.benchmark.result import Benchmark
     from kernellab.capture.block import Capture
+    from kernellab.capture.captured_function import CapturedFunction
     from kernellab.dispatch import Dispatch
     from kernellab.explain.result import Explanation
     from kernellab.export.merging import Merged
@@ -439,16 +440,32 @@ class Lab(Workspace):
         """
         return self.launches.checking(nan=nan, bounds=bounds, kernels=kernels)
 
-    def capture(self, *, dynamic: bool = False) -> Capture:
-        """Record the launches and torch operations of a with statement as a program.
+    @overload
+    def capture(self, function: None = None, /, *, dynamic: bool = False, max_programs: int = 8) -> Capture: ...
+
+    @overload
+    def capture(
+        self, function: Callable[..., Any], /, *, dynamic: bool = False, max_programs: int = 8
+    ) -> CapturedFunction: ...
+
+    def capture(
+        self, function: Callable[..., Any] | None = None, /, *, dynamic: bool = False, max_programs: int = 8
+    ) -> Capture | CapturedFunction:
+        """Record the launches and torch operations of a with statement as a program, or those of a function.
 
         They run as ever. ``with lab.capture() as program:`` binds a `kernellab.capture.program.Program`: a graph of
         torch.fx that runs again, becomes functional, and is exported with a plan of its memory. With ``dynamic``,
         sizes of tensors are symbolic inside of the block, and the program holds for all sizes under its guards.
+        Of a ``function``, return one that runs programs, and captures again where no guards hold; it keeps
+        ``max_programs``.
         """
         from kernellab.capture.block import Capture
 
-        return Capture(self.launches, self.kernels, dynamic=dynamic)
+        if function is None:
+            return Capture(self.launches, self.kernels, dynamic=dynamic)
+        from kernellab.capture.captured_function import CapturedFunction  # needs torch
+
+        return CapturedFunction(function, partial(Capture, self.launches, self.kernels, dynamic=dynamic), max_programs)
 
     def _call(self, *call: Any) -> Any:
         from kernellab.profile.profiling import AskedLaunch

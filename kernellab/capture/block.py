@@ -35,7 +35,8 @@ class Capture:
     """A with statement that records the launches and torch operations of its thread as a program.
 
     ``scope`` gives the variables in which names for tensors are looked up; by default those of the caller. With
-    ``dynamic``, sizes of tensors are symbolic in the block, and the program holds for others as well.
+    ``dynamic``, sizes of tensors are symbolic in the block, and the program holds for others as well. ``inputs`` are
+    at its end the tensors that the program took, None for one that is gone.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Capture:
         self.kernels = kernels
         self.scope = scope
         self.dynamic = dynamic
+        self.inputs: tuple[Any, ...] = ()
         self._program: Program | None = None
         self._open = ExitStack()
 
@@ -123,7 +125,9 @@ class Capture:
                 scope = dict(self.scope())
                 register = partial(register_launch, self.kernels, scope, functions)
                 sizes = None if self._sizes is None else sizes_of(self._sizes)
-                program.complete(build_program(self._recorder.recording, scope, register, sizes), functions)
+                recording = self._recorder.recording
+                program.complete(build_program(recording, scope, register, sizes), functions)
+                self.inputs = tuple(recording.values[index].tensor() for index in recording.inputs)
         except KernellabError as exc:
             program.abandon(exc.message)
             raise

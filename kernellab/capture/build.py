@@ -68,6 +68,7 @@ def build_program(
     if sizes is not None:  # whoever asks for the shape of a tensor does not use it yet
         taken = [index for step in live for index in step.taken]
         kept.sort(key=lambda index: taken.index(index) if index in taken else len(taken))
+    recording.inputs[:] = kept
     wanted = {index: names.get(index, "") for index in used if index >= 0}
     named = _names(recording, live, kept, wanted)
     samples = {**recording.samples, **memories}

@@ -127,8 +127,15 @@ class Program(Shown):
         """Say inside the block what the program gives, instead of all that is left at its end; return the tensors."""
         if self._recorder is None:
             raise UsageError("The block has ended; program.only(names) gives a program with fewer outputs.")
-        self._recorder.recording.returned += [self._recorder.value_of(tensor) for tensor in tensors]
+        for tensor in tensors:
+            self.returned(tensor)
         return tensors[0] if len(tensors) == 1 else tensors
+
+    def returned(self, tensor: Any) -> int:
+        """Say inside the block that the program gives a tensor; return its number, the same for the same value."""
+        number = int(self._recorder.value_of(tensor))
+        self._recorder.recording.returned.append(number)
+        return number
 
     def only(self, *names: str) -> Program:
         """Return the program with these outputs only, without what does nothing for them.
@@ -244,38 +251,38 @@ def require_inputs(tape: Tape, inputs: Mapping[str, Any]) -> None:
     if missing or unknown:
         what = f"lacks {', '.join(missing)}" if missing else f"takes no {', '.join(unknown)}"
         raise UsageError(f"The program {what}; its inputs are {', '.join(names) or 'none'}.")
-    for index, name in zip(tape.inputs, names, strict=True):
-        given, rank = inputs[name], len(tape.values[index].layout.shape)
+    for name, given in inputs.items():
         if not hasattr(given, "untyped_storage"):
             raise UsageError(f"The input {name} is a {type(given).__name__}; expected a tensor.")
-        if tape.sizes is not None and given.dim() != rank:
-            raise UsageError(f"The input {name} has {given.dim()} axes; the program was recorded with {rank}.")
-    require_guards(tape, inputs)
+    if problem := inputs_problem(tape, inputs):
+        raise UsageError(problem)
+
+
+def inputs_problem(tape: Tape, inputs: Mapping[str, Any]) -> str:
+    """Return why a program does not hold for tensors by the names of its inputs, or ""."""
+    layouts = {tape.values[index].name: tape.values[index].layout for index in tape.inputs}
+    for name, layout in layouts.items():
+        if tape.sizes is not None and inputs[name].dim() != len(layout.shape):
+            found, wanted = inputs[name].dim(), len(layout.shape)
+            return f"The input {name} has {found} axes; the program was recorded with {wanted}."
+    for guard in () if tape.sizes is None else tape.sizes.guards:
+        if set(names_in(guard.text)) <= inputs.keys() and not evaluated(guard.text, inputs):
+            return guard_problem(guard.words)
     several = len(tape.gpus) > 1
-    for index, name in zip(tape.inputs, names, strict=True):
-        layout, given = tape.values[index].layout, inputs[name]
+    for name, layout in layouts.items():
+        given = inputs[name]
         shape, stride = (here(each, inputs) for each in (layout.shape, layout.stride))
         device = str(given.device) if several else given.device.type
-        wanted = (layout.dtype, shape, stride, layout.device if several else layout.device.partition(":")[0])
-        found = (
-            str(given.dtype).removeprefix("torch."),
-            tuple(given.shape),
-            tuple(given.stride()),
-            device,
-        )
-        for what, want, got in zip(("dtype", "shape", "strides", "device"), wanted, found, strict=True):
+        wanted_layout = (layout.dtype, shape, stride, layout.device if several else layout.device.partition(":")[0])
+        dtype = str(given.dtype).removeprefix("torch.")
+        found_layout = (dtype, tuple(given.shape), tuple(given.stride()), device)
+        for what, want, got in zip(("dtype", "shape", "strides", "device"), wanted_layout, found_layout, strict=True):
             if want != got:
-                raise UsageError(
+                return (
                     f"The input {name} has the {what} {got}; the program was recorded with {want}, and holds for that "
                     "alone. Capture it again for another."
                 )
-
-
-def require_guards(tape: Tape, inputs: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for sizes of inputs for which a guard does not hold."""
-    for guard in () if tape.sizes is None else tape.sizes.guards:
-        if set(names_in(guard.text)) <= inputs.keys() and not evaluated(guard.text, inputs):
-            raise UsageError(guard_problem(guard.words))
+    return ""
 
 
 def frame_of(tape: Tape) -> Any:

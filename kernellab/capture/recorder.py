@@ -67,7 +67,8 @@ class Known:
 
 @dataclass(slots=True)
 class Recording:
-    """What was seen so far. ``launched`` gives the launch of a step by the step's index."""
+    """What was seen so far. ``launched`` gives the launch of a step by the step's index, and at the end ``inputs`` the
+    values that the program takes."""
 
     values: list[Known] = field(default_factory=list)
     storages: list[int] = field(default_factory=list)
@@ -76,6 +77,7 @@ class Recording:
     samples: dict[int, Argument] = field(default_factory=dict)
     constants: dict[int, Any] = field(default_factory=dict)
     returned: list[int] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
     problems: dict[str, None] = field(default_factory=dict)
 

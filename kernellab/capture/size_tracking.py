@@ -45,7 +45,7 @@ from kernellab.capture.naming import place_of_user
 from kernellab.capture.recorder import OperationRecorder
 from kernellab.capture.size import Guard, Measured
 from kernellab.capture.tape import READ, WINDOW, Step, TensorLayout
-from kernellab.capture.torch_calls import _SET_DATA
+from kernellab.capture.torch_calls import _SET_DATA, PASSING_ON
 
 _FAILURES = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError)
 # What these give says nothing of sizes: values of elements, which are fixed, and addresses.
@@ -412,7 +412,7 @@ def _silence() -> Iterator[None]:
 def _is_asked_by_lab() -> bool:
     """Tell whether the lab or Triton's runtime made the call that a mode is told of; descriptors are the user's."""
     frame: Any = sys._getframe(2)
-    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith("torch."):
+    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(PASSING_ON):
         frame = frame.f_back
     name = "" if frame is None else f"{frame.f_globals.get('__name__', '')}."
     return not name or (name.startswith(("kernellab.", "triton.")) and not name.startswith("triton.tools."))

@@ -116,7 +116,11 @@ _HANDED_OUT = {
     torch.Tensor.__dlpack__: "DLPack",
     torch.Tensor.untyped_storage: "untyped_storage()",
 }
-_PASSING_ON = ("torch.", "kernellab.capture.size_tracking.")  # what the user calls may come by way of these
+PASSING_ON = (
+    "torch.",
+    "kernellab.capture.size_tracking.",
+    "kernellab.capture.captured_function.",
+)  # what the user calls may come by way of these
 _READ = {torch.Tensor.tolist, torch.equal, torch.Tensor.equal}
 _SET_DATA = vars(torch.Tensor.__base__)["data"].__set__
 
@@ -243,7 +247,7 @@ class SeenMemory:
 def _is_asked_by_lab() -> bool:
     """Tell whether the lab or Triton made the call that a mode is told of, and not the user."""
     frame: Any = sys._getframe(2)
-    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_PASSING_ON):
+    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(PASSING_ON):
         frame = frame.f_back
     return frame is None or f"{frame.f_globals.get('__name__', '')}.".startswith(("kernellab.", "triton."))
 

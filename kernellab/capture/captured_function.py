@@ -1,0 +1,263 @@
+"""A function as programs: one for each set of guards that was met, and a new one where none of them holds.
+
+What a call gives beside tensors is as it was when a program was captured, or that program is none for the call. Tensors
+that the function finds elsewhere (parameters of a module, globals) are looked up under their names in each call.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from kernellab._triton.tracing import is_traced
+from kernellab.capture.naming import name_in, named_tensors
+from kernellab.capture.program import Program, inputs_problem
+from kernellab.capture.recorder import OperationRecorder
+from kernellab.errors import UsageError
+
+if TYPE_CHECKING:
+    from kernellab.capture.block import Capture
+
+Scope = Callable[[], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What a function returned: ``leaves`` are positions among the outputs of its program, or values that are fixed."""
+
+    structure: Any
+    leaves: tuple[tuple[bool, Any], ...]
+
+    def of(self, outputs: Sequence[Any]) -> Any:
+        """Return the same for other outputs."""
+        return pytree.tree_unflatten(
+            [outputs[value] if is_output else value for is_output, value in self.leaves], self.structure
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What a program is fixed to beside the layouts of tensors: the other arguments, and the modes of torch."""
+
+    structure: Any
+    others: tuple[Any, ...]
+    modes: tuple[Any, ...]
+
+    def is_like(self, call: _Call) -> bool:
+        """Tell whether a program for one call is one for another; objects without an equality are alike if the same."""
+        if (self.structure, self.modes) != (call.structure, call.modes):
+            return False
+        pairs = zip(self.others, call.others, strict=True)
+        return all(one is other or (type(one) is type(other) and (one == other) is True) for one, other in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Captured:
+    """A program, and the calls that it is for.
+
+    ``reason`` is why no other program was. ``sources`` gives for each input the position of an
+    argument, or the name of a tensor from elsewhere; ``shared`` tells how these lie in each other's memory.
+    """
+
+    program: Program
+    reason: str
+    call: _Call
+    sources: tuple[int | str, ...]
+    shared: tuple[Any, ...]
+    result: _Result
+
+
+class CapturedFunction:
+    """A function that `Lab.capture` makes programs of: called like it, and returns what it returns.
+
+    A call runs the program whose guards hold for it, or runs the function and captures it once more. ``max_programs``
+    are kept, and the one that was not used for the longest time goes first. What it returns takes no part in autograd.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], capture: Callable[[Scope], Capture], max_programs: int = 8
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.max_programs = max_programs
+        self._capture = capture
+        self._captured: list[_Captured] = []
+
+    def __repr__(self) -> str:
+        return f"<CapturedFunction {_name(self.function)}: {len(self._captured)} of {self.max_programs} programs>"
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs that are kept, the one that ran last first."""
+        return tuple(each.program for each in self._captured)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why each of the programs was captured: the guard of another one that did not hold, "" for the first."""
+        return tuple(each.reason for each in self._captured)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a program for these arguments, or capture one.
+
+        Raises:
+            UsageError: the function cannot be captured, or reads other values of a tensor than in the recording.
+        """
+        leaves, structure = pytree.tree_flatten((args, kwargs))
+        if _is_followed(leaves):
+            return self.function(*args, **kwargs)
+        call, reason = _call_of(leaves, structure), ""
+        scope = _scope_of(self.function, args, kwargs)
+        for each in tuple(self._captured):
+            inputs, problem = _inputs_of(each, call, leaves, scope)
+            if problem:
+                reason = reason or problem
+                continue
+            self._use(each)
+            outputs = each.program.run(**inputs)
+            return each.result.of(tuple(outputs.values()))
+        return self._captured_anew(args, kwargs, leaves, call, scope, reason)
+
+    def _use(self, captured: _Captured) -> None:
+        """Put a program first, and drop those beyond the limit."""
+        others = [each for each in self._captured if each is not captured]
+        self._captured = [captured, *others][: self.max_programs]
+
+    def _captured_anew(
+        self, args: Any, kwargs: Any, leaves: Sequence[Any], call: _Call, scope: Mapping[str, Any], reason: str
+    ) -> Any:
+        block = self._capture(lambda: scope)
+        with block as program:
+            found = self.function(*args, **kwargs)
+            result = _returned(program, found)
+        sources = tuple(_source(tensor, leaves, scope) for tensor in block.inputs)
+        shared = _sharing([*_tensors(leaves), *block.inputs])
+        self._use(_Captured(program, reason, call, sources, shared, result))
+        return pytree.tree_map(_without_history, found)
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _tensors(leaves: Sequence[Any]) -> list[Any]:
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _is_followed(leaves: Sequence[Any]) -> bool:
+    """Tell whether torch traces a call, or a block around it records it: what they follow is the function itself."""
+    if torch.compiler.is_compiling() or is_traced(tuple(leaves), {}):
+        return True
+    return any(isinstance(mode, OperationRecorder) for mode in _get_current_dispatch_mode_stack())
+
+
+def _call_of(leaves: Sequence[Any], structure: Any) -> _Call:
+    grads = [leaf.requires_grad for leaf in _tensors(leaves)]
+    autocast = [torch.get_autocast_dtype(d) for d in ("cpu", "cuda") if torch.is_autocast_enabled(d)]
+    modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(), autocast, grads)
+    return _Call(structure, tuple(None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves), modes)
+
+
+def _scope_of(function: Any, args: Any, kwargs: Any) -> Mapping[str, Any]:
+    """Return what a function finds by name: its arguments, what it is bound to, and the variables around it."""
+    owner = getattr(function, "__self__", None if inspect.isfunction(function) else function)
+    inner = inspect.unwrap(getattr(function, "__func__", function))
+    around = {} if owner is None else {"self": owner}
+    if inspect.isfunction(inner):
+        names = inner.__code__.co_freevars
+        cells = zip(names, inner.__closure__ or (), strict=True)
+        around |= {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+    try:
+        given = dict(inspect.signature(function).bind(*args, **kwargs).arguments)
+    except (TypeError, ValueError):  # the call itself says what is wrong with it
+        given = dict(kwargs)
+    return ChainMap(given, around, getattr(inner, "__globals__", {}))
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - asked for whether it raises
+    except ValueError:
+        return False
+    return True
+
+
+def _inputs_of(
+    captured: _Captured, call: _Call, leaves: Sequence[Any], scope: Mapping[str, Any]
+) -> tuple[dict[str, Any], str]:
+    """Return the inputs of a program for a call, and why it does not hold for them, or ""."""
+    if not captured.call.is_like(call):
+        return {}, "the call has other arguments beside tensors, or other modes of torch, than that of the recording"
+    held = dict(named_tensors(scope)) if any(isinstance(each, str) for each in captured.sources) else {}
+    given = [leaves[each] if isinstance(each, int) else held.get(each) for each in captured.sources]
+    if missing := [each for each, tensor in zip(captured.sources, given, strict=True) if tensor is None]:
+        return {}, f"{missing[0]} is no tensor any more"
+    if _sharing([*_tensors(leaves), *given]) != captured.shared:
+        return {}, "its tensors share memory in another way"
+    inputs = dict(zip(captured.program.inputs, given, strict=True))
+    return inputs, inputs_problem(captured.program.tape, inputs)
+
+
+def _sharing(tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """Return which tensors lie in one storage, and where those that do begin in it."""
+    storages = [tensor.untyped_storage()._cdata for tensor in tensors]
+    first = [storages.index(storage) for storage in storages]
+    begins = [tensor.storage_offset() * tensor.element_size() for tensor in tensors]
+    return tuple((i, begin if first.count(i) > 1 else 0) for i, begin in zip(first, begins, strict=True))
+
+
+def _source(tensor: Any, leaves: Sequence[Any], scope: Mapping[str, Any]) -> int | str:
+    """Return where an input of a program comes from.
+
+    Raises:
+        UsageError: it is neither an argument nor found under a name, so that another call could not find it.
+    """
+    position = next((index for index, leaf in enumerate(leaves) if leaf is tensor), None)
+    if position is not None:
+        return position
+    if tensor is None:
+        raise UsageError(
+            "The function takes memory that is of no tensor in particular: of arguments that overlap where neither "
+            "holds the other, or of a tensor that is gone. Pass one tensor, and make the others in the function."
+        )
+    name = name_in(scope, tensor)
+    if not name:
+        raise UsageError(
+            f"The function takes a tensor of shape {tuple(tensor.shape)} that is no argument of it and has no name in "
+            "the function or around it, so another call could not find it. Pass it as an argument."
+        )
+    return name
+
+
+def _returned(program: Program, found: Any) -> _Result:
+    """Say inside of a block what its program gives; sizes that a function returns are fixed by that."""
+    leaves, structure = pytree.tree_flatten(found)
+    plain = [leaf if isinstance(leaf, torch.Tensor) else _plain(leaf) for leaf in leaves]
+    numbers = [program.returned(leaf) if isinstance(leaf, torch.Tensor) else -1 for leaf in plain]
+    order = list(dict.fromkeys(number for number in numbers if number >= 0))
+    return _Result(
+        structure,
+        tuple(
+            (False, leaf) if number < 0 else (True, order.index(number))
+            for leaf, number in zip(plain, numbers, strict=True)
+        ),
+    )
+
+
+def _plain(value: Any) -> Any:
+    kinds = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+    return kinds[type(value)](value) if type(value) in kinds else value
+
+
+def _without_history(leaf: Any) -> Any:
+    """Return what a call gives, as a run of its program would: no part of autograd, and plain numbers."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf if leaf.grad_fn is None else leaf.detach()
+    return _plain(leaf)
