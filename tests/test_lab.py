@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import kernellab
 from kernellab.errors import CheckFailed, LaunchError, OutOfBounds, UnknownTarget, UsageError, WorkerTimeout
 from kernellab.ir.effects import Access
 from tests import samples
+from tests.alone import run_with_lab
 
 N = 300
 
@@ -261,10 +261,9 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
         "lab = kernellab.Lab(store=':memory:')\nlab.start(wait=True)\n"
         "print(*[worker.pid for worker in lab._pool.workers], flush=True)\nos._exit(0)\n"
     )
-    root = Path(__file__).parents[1]
-    result = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=root, check=True)
+    result = run_with_lab(text, folder=Path(__file__).parents[1])
     pids = [int(pid) for pid in result.stdout.split()]
-    assert pids
+    assert pids, result.stderr
     for pid in pids:
         _wait_until_gone(pid)
 

@@ -4,8 +4,6 @@ import json
 import linecache
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ from kernellab.compile.worker import EFFECTS
 from kernellab.errors import CompileError, LaunchError, UnknownTarget, UsageError, WorkerDied, WorkerTimeout
 from kernellab.target import known_targets
 from tests import samples
+from tests.alone import run_with_lab
 
 N = 1000
 X, Y, OUT = torch.rand(N), torch.rand(N), torch.zeros(N)
@@ -168,20 +167,21 @@ def test_an_edited_override_is_compiled_anew(lab: kernellab.Lab, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_variable_that_changes_what_triton_makes_has_entries_of_its_own(tmp_path: Path) -> None:
+def test_a_variable_that_changes_what_triton_makes_has_entries_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (
         "import torch, kernellab\nfrom tests import samples\n"
         f"with kernellab.Lab(store={str(tmp_path)!r}) as lab:\n"
         "    x = torch.zeros(64)\n"
         "    print(lab.compile(samples.add_kernel, x, x, x, 64, BLOCK=64).from_cache)\n"
     )
-    root = Path(__file__).parents[2]
     said = []
     for value in ("0", "1", "0"):
-        variables = {**os.environ, "DISABLE_LLVM_OPT": value}
-        command = [sys.executable, "-c", text]
-        said.append(subprocess.run(command, env=variables, cwd=root, capture_output=True, text=True, check=True).stdout)
-    assert said == ["False\n", "False\n", "True\n"]
+        monkeypatch.setenv("DISABLE_LLVM_OPT", value)
+        done = run_with_lab(text, folder=Path(__file__).parents[2])
+        said.append((done.returncode, done.stdout, done.stderr))
+    assert said == [(0, "False\n", ""), (0, "False\n", ""), (0, "True\n", "")]
 
 
 def test_a_variable_that_is_set_while_the_workers_run_reaches_them(

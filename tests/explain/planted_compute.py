@@ -227,10 +227,10 @@ def iterated(x_ptr, out_ptr, BLOCK: tl.constexpr, ROUNDS: tl.constexpr):
     tl.store(out_ptr + index, y)
 
 
-def values(n: int) -> Any:
+def iterations(n: int, rounds: int) -> Any:
     def inputs(large: bool, device: str) -> dict[str, Any]:
         x = random(n if large else 8192, device=device)
-        return {"x_ptr": x, "out_ptr": torch.empty_like(x)}
+        return {"x_ptr": x, "out_ptr": torch.empty_like(x), "ROUNDS": rounds if large else 20}
 
     return inputs
 
@@ -352,9 +352,9 @@ COMPUTE_PAIRS = (
     Planted(
         "one program more than multiprocessors",
         (Cause.LAST_WAVE,),
-        KernelCall(iterated, over("x_ptr", 4096), {"BLOCK": 4096, "ROUNDS": 2000, "num_warps": 32}),
-        KernelCall(iterated, over("x_ptr", 256), {"BLOCK": 256, "ROUNDS": 2000, "num_warps": 2}),
-        values(140 * 4096),
+        KernelCall(iterated, over("x_ptr", 4096), {"BLOCK": 4096, "num_warps": 32}),
+        KernelCall(iterated, over("x_ptr", 256), {"BLOCK": 256, "num_warps": 2}),
+        iterations(140 * 4096, 2000),
         (),
     ),
     Planted(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,9 @@ from kernellab._triton.mlir import flattened_parameters, graph_of_file
 from kernellab.errors import CompileError, UsageError
 from kernellab.ir.effects import effects_from_json, effects_of, effects_to_json
 from kernellab.ir.graph import Graph, graph_from_json, graph_to_json
+from tests.alone import run_with_lab
 from tests.ir import kernels_branches, kernels_calls, kernels_loops
-from tests.ir.conftest import ROOT, graphs_of_case, interpreter_environment, module_texts, parameters_of
+from tests.ir.conftest import ROOT, graphs_of_case, module_texts, parameters_of
 from tests.ir.expected import TRITON, Case, all_cases, default_argument, expect
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*make_block_ptr is deprecated.*:UserWarning")
@@ -124,11 +123,9 @@ def test_graph_is_the_same_in_another_process() -> None:
         "from kernellab.ir.graph import graph_to_json\n"
         "print(graph_to_json(graphs_of_case(case)[1]))\n"
     )
-    environment = {key: value for key, value in interpreter_environment().items() if key != "TRITON_INTERPRET"}
-    command = [sys.executable, "-W", "ignore", "-c", script]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = run_with_lab(script, folder=ROOT)
     here = graph_to_json(graphs_of_case(kernels_loops.rotates_three_pointers)[1])
-    assert done.stdout.strip() == here
+    assert done.stdout.strip() == here, done.stderr
 
 
 def test_early_return_has_blocks_with_successors() -> None:

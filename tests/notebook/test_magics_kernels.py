@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from kernellab.store import Measurement, Store
 from kernellab.views.cards.kernels import age_words, listing_html, listing_text, loaded_html, loaded_text
 from kernellab.views.cards.merged import merged_text
 from kernellab.views.cards.results import exported_text
+from tests.alone import run_with_lab
 from tests.registry.kept import entered, key, measured
 
 CELL = '''\
@@ -138,12 +137,12 @@ def test_a_kernel_is_defined_again_with_its_helpers(shell: InteractiveShell, val
 
 
 @pytest.mark.slow
-def test_a_new_session_launches_the_kernel_with_its_decorators(shell: InteractiveShell, folder: Path) -> None:
-    environment = {"KERNELLAB_STORE": str(folder), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
-    root = Path(__file__).parents[2]
-    result = subprocess.run(
-        [sys.executable, "-c", RESTARTED], capture_output=True, text=True, cwd=root, env=environment, check=False
-    )
+def test_a_new_session_launches_the_kernel_with_its_decorators(
+    shell: InteractiveShell, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELLAB_STORE", str(folder))
+    monkeypatch.setenv("HOME", str(folder))
+    result = run_with_lab(RESTARTED, folder=folder)
     assert result.returncode == 0, result.stderr + result.stdout
     assert "Autotuner [{'BLOCK': 128}, {'BLOCK': 256}] ['n'] scaled" in result.stdout
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.alone import run_alone
+from tests.export.exporting import RUNNER
 
 nbformat = pytest.importorskip("nbformat")
 
@@ -16,16 +16,13 @@ nbformat = pytest.importorskip("nbformat")
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_quickstart.ipynb"
 
 
-def test_the_quickstart_runs_as_a_plain_script_in_tritons_own_interpreter(tmp_path: Path) -> None:
+def test_the_quickstart_runs_as_a_plain_script_in_tritons_own_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = tmp_path / "quickstart.py"
     script.write_text(_plain_script(NOTEBOOK), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, script],
-        env={**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    done = run_alone(RUNNER, "__main__", str(script), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("True") == 4
 

@@ -25,6 +25,7 @@ from kernellab.store import FILE, SCHEMA, PassedTrial, Store
 from kernellab.store.schema import MIGRATIONS
 from kernellab.target import parse_target
 from tests import samples
+from tests.alone import run_with_lab
 
 ROOT = Path(__file__).parents[2]
 EMPTY = Closure((Function("k", "jit", "def k():\n    pass\n", "cell:k", 1, False, ()),))
@@ -201,10 +202,8 @@ def test_a_disk_that_fills_up_while_a_process_writes_does_not_end_it(tmp_path: P
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
         "for number in range(400):\n    store.add(EMPTY, str(number), 'k')\nprint(len(store.versions()))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", text, str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    assert result.stdout == "401\n"
+    result = run_with_lab(text, str(tmp_path), folder=ROOT)
+    assert (result.returncode, result.stdout) == (0, "401\n"), result.stderr
     assert result.stderr.count("UserWarning") == 1
     assert 1 <= len(Store(tmp_path).versions()) < 401
 
