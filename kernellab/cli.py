@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from kernellab import __version__
 from kernellab.commands import json_form
 from kernellab.commands.parser import parser
-from kernellab.commands.terminal import answers_alone, shown
+from kernellab.commands.terminal import answers_alone, shown, warned_in_a_line
 from kernellab.errors import KernellabError, LaunchError, UsageError
 
 if TYPE_CHECKING:
@@ -59,7 +59,11 @@ def _answer(given: Namespace, open_lab: Callable[..., Lab] | None) -> Answer:
     from kernellab.commands.verbs import COMMANDS  # --version needs nothing of it
     from kernellab.lab import Lab
 
-    with answers_alone(), (open_lab or Lab)(target=getattr(given, "target", None), store=given.store) as lab:
+    with (
+        answers_alone(),
+        warned_in_a_line(),
+        (open_lab or Lab)(target=getattr(given, "target", None), store=given.store) as lab,
+    ):
         if given.command != "ls":
             _report_progress(lab)
         return COMMANDS[given.command](lab, given)

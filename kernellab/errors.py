@@ -20,17 +20,32 @@
     └── StoreError              the database cannot be read or written, or a compiled kernel not kept
 
 A message says what failed, on which value, what was expected, and what to do about it.
-Errors of other libraries are translated where they enter, with ``raise ... from``.
+Errors of other libraries are translated where they enter, with ``raise ... from``. What goes on all the same is warned
+of, at the line of the user's code that it comes from.
 """
 
 from __future__ import annotations
 
 import linecache
 import reprlib
+import sys
 import textwrap
+import warnings
 from dataclasses import dataclass
+from types import FrameType
 
 _WIDTH = 100
+_PACKAGES = (
+    "torch.",
+    "IPython.",
+    "ipykernel.",
+    "triton.",
+    "kernellab.",
+    "contextlib.",
+    "importlib.",
+    "threading.",
+    "functools.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +192,7 @@ class StoreError(KernellabError):
 def first_line(foreign: object) -> str:
     """Return the first line of what Triton, torch or the driver says, without its full stop."""
     line = next((line.strip() for line in str(foreign).splitlines() if line.strip()), "unknown failure")
-    return line.removeprefix("CUDA error: ").rstrip(".")
+    return line.removeprefix("CUDA error: ").removesuffix(", but expected one of:").rstrip(".:")
 
 
 def choice_message(parameter: str, got: object, choices: tuple[str, ...], *, owner: str = "") -> str:
@@ -204,3 +219,21 @@ def _shown(value: object) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}..."
+
+
+def user_frame() -> FrameType | None:
+    """Return the innermost frame of the user's own code, or None."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_PACKAGES):
+        frame = frame.f_back
+    return frame
+
+
+def warn_user(message: str) -> None:
+    """Warn of something, at the line of the user's code that it comes from."""
+    frame = user_frame()
+    if frame is None:
+        warnings.warn(message, stacklevel=2)
+        return
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno, registry=registry)

@@ -289,12 +289,24 @@ class Lab(Workspace):
         return profile_with_answer(self._call(kernel, grid, args, meta), timeout_s, counters=counters)
 
     def explain(
-        self, kernel: Any, grid: Any = None, /, *args: Any, samples: bool = False, timeout_s: float = 60.0, **meta: Any
+        self,
+        kernel: Any,
+        grid: Any = None,
+        /,
+        *args: Any,
+        target: str | None = None,
+        samples: bool = False,
+        timeout_s: float = 60.0,
+        **meta: Any,
     ) -> Explanation:
-        """Say what limits a launch, or the recorded one of a kept kernel; with ``samples``, by its profile, too."""
+        """Say what limits a launch, or the recorded one of a kept kernel; with ``samples``, by its profile, too.
+
+        Of a ``target`` that is not this machine's GPU, a model of its data sheet tells.
+        """
         from kernellab.explain.asking import explanation_of
 
-        return explanation_of(self._call(kernel, grid, args, meta), timeout_s, samples=samples)
+        call = replace(self._call(kernel, grid, args, meta), target=self._parsed(target))
+        return explanation_of(call, timeout_s, samples=samples)
 
     def ceilings(self, *, fresh: bool = False) -> Ceilings:
         """Return what the GPU can do at best; measured once per device and driver, or again if ``fresh``."""
@@ -471,4 +483,5 @@ class Lab(Workspace):
         from kernellab.profile.profiling import AskedLaunch
         from kernellab.tune.autotune import best_of
 
-        return AskedLaunch(self.launches, self.kernels, self.bind, partial(best_of, self.launches, self.kernels), *call)
+        best = partial(best_of, self.launches, self.kernels)
+        return AskedLaunch(self.launches, self.kernels, self.bind, best, self.target, *call)

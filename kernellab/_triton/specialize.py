@@ -199,8 +199,9 @@ def option_error(function: Any, meta: Mapping[str, Any], exc: Exception, target:
     if isinstance(exc, KeyError) and "unrecognised" in text:
         unknown = text.split("Keyword argument ")[-1].split(" was ")[0]
         choices = ", ".join([*function.arg_names, *option_names(target)])
+        more = " This verb takes no target: Lab(target=...) and lab.use_target(...) do." if unknown == "target" else ""
         return LaunchError(
-            f"{function.__name__} has no parameter or option {unknown!r}; expected one of {choices}.",
+            f"{function.__name__} has no parameter or option {unknown!r}; expected one of {choices}.{more}",
             kernel=function.__name__,
         )
     given = [name for name in option_names(target) if name in meta]
@@ -224,8 +225,22 @@ def require_options(kernel: str, options: Mapping[str, Any]) -> None:
             raise UsageError(f"{name} of {kernel} is {value!r}; expected an integer.", kernel=kernel)
 
 
+def known_options(target: Target) -> tuple[str, ...]:
+    """Return all launch options of the backend of ``target``, those included that only compilers set."""
+    return tuple(make_backend(gpu_target(target)).parse_options({}).__dict__)
+
+
 def option_names(target: Target) -> tuple[str, ...]:
     """Return the launch options that users set, such as ``num_warps``, of the backend of ``target``."""
-    known = make_backend(gpu_target(target)).parse_options({}).__dict__
-    usual = ("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "allow_fp8e4nv", "debug")
+    known = known_options(target)
+    usual = (
+        "num_warps",
+        "num_stages",
+        "num_ctas",
+        "maxnreg",
+        "waves_per_eu",
+        "enable_fp_fusion",
+        "allow_fp8e4nv",
+        "debug",
+    )
     return tuple(name for name in usual if name in known)

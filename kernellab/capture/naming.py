@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kernellab.launch.calls import user_frame
+from kernellab.errors import user_frame
 
 _CONTAINER_AT_MOST = 1000
 _SHOWN_AT_MOST = 40

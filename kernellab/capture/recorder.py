@@ -41,8 +41,7 @@ from kernellab.capture.torch_calls import (
     with_dtype,
     written_in,
 )
-from kernellab.errors import UsageError
-from kernellab.launch.calls import user_frame
+from kernellab.errors import UsageError, user_frame
 from kernellab.launch.memory import memory_of
 from kernellab.launch.reached import Reached, device_of, reached
 from kernellab.launch.recording import Launched, Observers

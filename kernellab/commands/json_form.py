@@ -230,7 +230,7 @@ _REMEDIES: dict[type[errors.KernellabError], str] = {
     errors.LaunchError: "Compare what `arguments` returns with the parameters of the kernel.",
     errors.UnknownName: "`kernellab ls` lists what is kept.",
     errors.UsageError: "`kernellab COMMAND --help` lists what the command takes.",
-    errors.StoreError: "Name another folder with --store.",
+    errors.StoreError: "Name another folder with --store; what the message names was left as it is.",
     errors.KernellabError: "`detail`, where there is one, says more.",
 }
 """What to do about an error whose message has no advice of a rule: that of the first class which it is."""

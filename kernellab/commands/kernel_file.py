@@ -14,7 +14,7 @@ import importlib.util
 import linecache
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,7 @@ def kernel_file(text: str) -> KernelFile:
     name, _, kernel = text.partition("::")
     path = Path(name)
     if not path.is_file():
-        what = "a folder" if path.is_dir() else "no file"
+        what = "a folder" if name and path.is_dir() else "no file"
         raise UsageError(f"{name!r} is {what}; expected {FORM}, such as add.py::add_kernel.")
     module = _imported(path)
     found = {key: value for key, value in vars(module).items() if is_kernel(value)}
@@ -116,6 +116,41 @@ def by_name(launch: FileLaunch, kernel: Kernel) -> dict[str, Any]:
     from kernellab._triton.objects import parameter_names
 
     return {**dict(zip(parameter_names(kernel), launch.args, strict=False)), **launch.named}
+
+
+def with_meta(lab: Lab, file: KernelFile, launch: FileLaunch, meta: Mapping[str, Any]) -> FileLaunch:
+    """Return a launch with what ``--meta`` gives in place of what the file does.
+
+    Raises:
+        UsageError: a name is neither a constexpr of the kernel nor an option of its compiler.
+    """
+    from kernellab._triton.objects import constexpr_names, parameter_names
+
+    names = parameter_names(file.kernel)
+    constexprs = tuple(name for name in names if name in constexpr_names(file.kernel))
+    require_known(lab, file, "--meta", meta, constexprs)
+    if any(name in meta for name in names[: len(launch.args)]):
+        return FileLaunch(launch.grid, (), {**by_name(launch, file.kernel), **meta})
+    return FileLaunch(launch.grid, launch.args, {**launch.named, **meta})
+
+
+def require_known(
+    lab: Lab, file: KernelFile, option: str, given: Iterable[str], parameters: Sequence[str] | None = None
+) -> None:
+    """Raise where an option names what is none of these parameters of the kernel (None: any), nor of its compiler.
+
+    Raises:
+        UsageError: it does.
+    """
+    from kernellab._triton.objects import parameter_names
+    from kernellab._triton.specialize import known_options, option_names
+
+    parameters = parameter_names(file.kernel) if parameters is None else parameters
+    known = (*parameters, *known_options(lab.target))
+    for name in given:
+        if name not in known:
+            shown = ", ".join((*parameters, *option_names(lab.target)))
+            raise UsageError(f"{option} {name}: {file.name} has no such constexpr or option; expected one of {shown}.")
 
 
 def device_of(lab: Lab) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.benchmark.result import Benchmark, joined
 from kernellab.benchmark.spec import VARIANTS
-from kernellab.commands.kernel_file import KernelFile, by_name, device_of, file_launch, sizes_of
+from kernellab.commands.kernel_file import KernelFile, by_name, device_of, file_launch, sizes_of, with_meta
 from kernellab.commands.parser import assigned, listed
 from kernellab.errors import UsageError
 
@@ -32,6 +32,9 @@ def swept_benchmark(lab: Lab, file: KernelFile, given: Namespace) -> Benchmark:
     sizes = {name: over[name] for name in over if name in sizes_of(file)}
     others = {name: over[name] for name in over if name not in sizes}
     _require_known(file, others)
+    for option, assigned_ones in (("--size", fixed), ("--meta", meta)):
+        if twice := [name for name in assigned_ones if name in over]:
+            raise UsageError(f"{twice[0]} is given by --over and by {option}; give it once.")
     if not over:
         sizes, others = _default_sizes(file, fixed)
     options = {"rounds": given.rounds, "timeout_s": given.timeout, "check": given.check}
@@ -39,8 +42,8 @@ def swept_benchmark(lab: Lab, file: KernelFile, given: Namespace) -> Benchmark:
     found = []
     for values in product(*sizes.values()):
         case = dict(zip(sizes, values, strict=True))
-        launch = file_launch(file, {**fixed, **case}, device_of(lab))
-        arguments = {**by_name(launch, file.kernel), **meta}
+        launch = with_meta(lab, file, file_launch(file, {**fixed, **case}, device_of(lab)), meta)
+        arguments = by_name(launch, file.kernel)
         left = {name: value for name, value in arguments.items() if name not in others}
         over = {**{name: (value,) for name, value in case.items()}, **others}
         found.append(lab.bench(file.kernel, launch.grid, over=over, inputs=_these(left), **options))
@@ -84,5 +87,5 @@ def _peers(file: KernelFile, names: Sequence[str]) -> dict[str, Any]:
     found = {name: getattr(file.module, name, None) for name in names}
     for name, peer in found.items():
         if not callable(peer) and not hasattr(peer, "run"):
-            raise UsageError(f"--versus {name}: {file.path} has no such function or kernel.")
+            raise UsageError(f"--versus {name!r}: {file.path} has no such function or kernel.")
     return found

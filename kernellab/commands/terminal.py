@@ -7,9 +7,10 @@ import re
 import shutil
 import sys
 import textwrap
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import TextIO
+from typing import Any, TextIO
 
 from kernellab.settings import wants_colour
 
@@ -65,6 +66,18 @@ def answers_alone() -> Iterator[None]:
     Where standard output is the process's own, its file descriptor is exchanged: CUDA prints past Python.
     """
     with redirect_stdout(sys.stderr), _descriptor_exchanged():
+        yield
+
+
+@contextmanager
+def warned_in_a_line() -> Iterator[None]:
+    """Print each warning inside a with statement as one line on standard error, without the code that it is of."""
+
+    def shown_so(message: Warning | str, *where: Any, **more: Any) -> None:
+        print(shown(f"warning: {message}", sys.stderr), file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = shown_so
         yield
 
 

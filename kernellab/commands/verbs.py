@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernellab.commands import json_form
-from kernellab.commands.kernel_file import KernelFile, device_of, file_launch, kernel_file, reference_blamed
+from kernellab.commands.kernel_file import (
+    KernelFile,
+    device_of,
+    file_launch,
+    kernel_file,
+    reference_blamed,
+    require_known,
+    with_meta,
+)
 from kernellab.commands.parser import assigned, listed
 from kernellab.errors import UsageError
 from kernellab.measure.outcomes import UNMEASURED, Status
@@ -54,7 +62,8 @@ def asked(lab: Lab, given: Namespace) -> Asked:
     """
     file = kernel_file(given.kernel)
     launch = file_launch(file, assigned(given.size, "--size"), device_of(lab))
-    return Asked(file, launch.grid, launch.args, {**launch.named, **assigned(given.meta, "--meta")})
+    launch = with_meta(lab, file, launch, assigned(given.meta, "--meta"))
+    return Asked(file, launch.grid, launch.args, dict(launch.named))
 
 
 def compile_command(lab: Lab, given: Namespace) -> Answer:
@@ -115,6 +124,9 @@ def tune_command(lab: Lab, given: Namespace) -> Answer:
 
     it = asked(lab, given)
     values = listed(given.space, "--space")
+    require_known(lab, it.file, "--space", values)
+    if given.where is not None and not values:
+        raise UsageError("--where says which values of --space count; give these: --space BLOCK=64,128; repeat it.")
     if not values and not declared(it.file.kernel).configs:
         raise UsageError(f"{it.file.name} has no configs; give values to try: --space BLOCK=64,128; repeat it.")
     configs = Space(where=given.where, **values) if values else None
@@ -178,6 +190,8 @@ def export_command(lab: Lab, given: Namespace) -> Answer:
         it = asked(lab, given)
         key = lab.kernels.add(it.file.kernel).id
         lab.run(it.file.kernel, it.grid, *it.args, **it.named)
+    elif given.size or given.meta:
+        raise UsageError(f"--size and --meta say how a FILE.py launches; {key!r} is kept with the launch that it had.")
     exported = lab.export(key, given.output, kind=given.kind)
     return Answer(json_form.exported_data(exported), lambda: results.exported_text(exported))
 

@@ -11,7 +11,6 @@ import tempfile
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,7 +22,7 @@ from kernellab._triton.closure import closure_of, plain_bindings, require_taken
 from kernellab.compile.job_queue import JobQueue, JobSource
 from kernellab.compile.types import Compiled, CompileJob, parameters_of, resources_of
 from kernellab.compile.worker import EFFECTS, GRAPH, SUMMARY, BuildRequest, compile_kernel, graph_of_job, unwritable
-from kernellab.errors import KernellabError, Place, StoreError
+from kernellab.errors import KernellabError, Place, StoreError, warn_user
 from kernellab.ir.effects import Effects, effects_from_json, effects_of
 from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.settings import compiler_environment
@@ -253,9 +252,7 @@ class Compiler:
             mark_used(folder)
             return _read(folder, digest, job)
         except (OSError, ValueError, KeyError) as exc:
-            warnings.warn(
-                f"The compiled kernel in {folder} cannot be read ({exc}); it is compiled again.", stacklevel=2
-            )
+            warn_user(f"The compiled kernel in {folder} cannot be read ({exc}); it is compiled again.")
             shutil.rmtree(folder, ignore_errors=True)
             return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Callable
@@ -183,6 +184,8 @@ def replace_file(path: Path, content: bytes, *, makes_folders: bool = True) -> N
     Raises:
         UsageError: it cannot be written.
     """
+    if path.is_dir():
+        raise UsageError(f"{str(path)!r} is a folder; name a file in it.")
     scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         if makes_folders:
@@ -190,5 +193,6 @@ def replace_file(path: Path, content: bytes, *, makes_folders: bool = True) -> N
         scratch.write_bytes(content)
         os.replace(scratch, path)
     except OSError as exc:
-        scratch.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            scratch.unlink()
         raise UsageError(f"{str(path)!r} cannot be written: {exc.strerror or exc}.") from exc

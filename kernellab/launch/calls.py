@@ -14,11 +14,8 @@ import inspect
 import math
 import numbers
 import os
-import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, TypeVar, cast
 
 from kernellab._triton.kernel import JitKernel, Kernel
@@ -28,17 +25,6 @@ from kernellab.target import Target
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 _Class = TypeVar("_Class", bound=type)
-_PACKAGES = (
-    "torch.",
-    "IPython.",
-    "ipykernel.",
-    "triton.",
-    "kernellab.",
-    "contextlib.",
-    "importlib.",
-    "threading.",
-    "functools.",
-)
 _LONGEST_S = 1_000_000  # poll(2) counts milliseconds in 32 bits
 
 
@@ -85,7 +71,7 @@ def _is_executor(value: Any) -> bool:
 
 
 _FLAG = CallRule("True or False", lambda value: isinstance(value, bool))
-_TARGET = CallRule("a target, such as 'cuda:90'", lambda value: isinstance(value, str | Target))
+_TARGET = CallRule("a target, such as 'cuda:90'", lambda value: isinstance(value, str | Target) and bool(value))
 _FORMULA = CallRule("a number or a function", lambda value: is_number(value) or callable(value))
 _CONDITION = CallRule("an expression or a function", lambda value: isinstance(value, str) or callable(value))
 _SECONDS = CallRule(
@@ -143,20 +129,23 @@ def verbs(owner: _Class) -> _Class:
     return owner
 
 
-def verb(function: _Verb) -> _Verb:
+def verb(function: _Verb, label: str = "", own: Mapping[str, CallRule] | None = None) -> _Verb:
     """Return a public function or method that checks how it is called.
 
-    What a parameter may hold goes by its name, which means the same for all verbs; one whose default is None may be
-    None, one whose default is a truth value holds such. Of a verb that takes a kernel and its arguments, a keyword that
-    cannot be the verb's goes to the kernel's parameter of that name, if there is one. The verb then raises `UsageError`
-    for a call that does not fit.
+    What a parameter may hold goes by its name, which means the same for all verbs, but for what ``own`` says; one whose
+    default is None may be None, one whose default is a truth value holds such. Of a verb that takes a kernel and its
+    arguments, a keyword that cannot be the verb's goes to the kernel's parameter of that name, if there is one. The
+    verb then raises `UsageError` for a call that does not fit, which calls it by its ``label``.
     """
     signature = inspect.signature(function)
+    known = {**_RULES, **(own or {})}
     rules = {
-        name: rule for name, parameter in signature.parameters.items() if (rule := _rule_of(parameter)) is not None
+        name: rule
+        for name, parameter in signature.parameters.items()
+        if (rule := _rule_of(parameter, known)) is not None
     }
     of_kernel = {"kernel", "args"} <= set(signature.parameters)
-    label = _label_of(function)
+    label = label or _label_of(function)
 
     @functools.wraps(function)
     def checked(*args: Any, **named: Any) -> Any:
@@ -172,8 +161,8 @@ def verb(function: _Verb) -> _Verb:
     return cast(_Verb, checked)
 
 
-def _rule_of(parameter: inspect.Parameter) -> CallRule | None:
-    rule = _FLAG if isinstance(parameter.default, bool) else _RULES.get(parameter.name)
+def _rule_of(parameter: inspect.Parameter, known: Mapping[str, CallRule]) -> CallRule | None:
+    rule = _FLAG if isinstance(parameter.default, bool) else known.get(parameter.name)
     if rule is None or parameter.default is not None:
         return rule
     return CallRule(rule.expected, lambda value: value is None or rule.allows(value))
@@ -302,21 +291,3 @@ def _wrong_device(kernel: JitKernel, arguments: Mapping[str, Any]) -> str:
     names, verb = ", ".join(on_cpu), "is" if len(on_cpu) == 1 else "are"
     hint = "use .to('cuda'), or launch on the CPU by %%triton --interpret"
     return f"{names} of {kernel.__name__} {verb} on the CPU and the kernel runs on a GPU; {hint}."
-
-
-def user_frame() -> FrameType | None:
-    """Return the innermost frame of the user's own code, or None."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_PACKAGES):
-        frame = frame.f_back
-    return frame
-
-
-def warn_user(message: str) -> None:
-    """Warn of a launch, at the line of the user's code that it comes from."""
-    frame = user_frame()
-    if frame is None:
-        warnings.warn(message, stacklevel=2)
-        return
-    registry = frame.f_globals.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno, registry=registry)

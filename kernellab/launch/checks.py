@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.errors import CheckFailed
@@ -24,10 +24,18 @@ class LaunchChecks:
     nan: bool = False
     bounds: bool = False
     kernels: frozenset[str] = frozenset()
+    launched: set[str] = field(default_factory=set, compare=False)
 
     def of(self, kernel: str) -> LaunchChecks:
-        """Return the checks of a kernel."""
+        """Return the checks of a kernel, whose launch is noted in ``launched``."""
+        self.launched.add(kernel)
         return self if not self.kernels or kernel in self.kernels else LaunchChecks()
+
+    def in_vain(self) -> str:
+        """Return which of the named kernels were not launched, in a sentence; "" where all were."""
+        missing = ", ".join(sorted(self.kernels - self.launched))
+        others = f"; it launched {', '.join(sorted(self.launched))}" if self.launched else ""
+        return f"checking: this thread launched no {missing} through the lab{others}." if missing else ""
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 from kernellab._triton.kernel import BoundJit, JitKernel, Kernel
 from kernellab.compile.cache import Compiler, job_of, triton_files
 from kernellab.compile.types import Compiled
-from kernellab.errors import KernellabError, OutOfBounds
+from kernellab.errors import KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
-from kernellab.launch.calls import launch_error, verb, warn_user
+from kernellab.launch.calls import launch_error, verb
 from kernellab.launch.checks import LaunchChecks, no_new_nan
 from kernellab.launch.grid import CheckedGrid, Grid3, grid_errors, require_launchable
 from kernellab.launch.memory import memory_of
@@ -273,12 +273,14 @@ class Runtime:
     def checking(self, *, nan: bool = True, bounds: bool = False, kernels: Iterable[str] = ()) -> Iterator[None]:
         """Check the launches of this thread inside a with statement; see `LaunchChecks`."""
         before = getattr(self._local, "checks", None)
-        self._local.checks = LaunchChecks(nan, bounds, frozenset(kernels))
+        self._local.checks = checks = LaunchChecks(nan, bounds, frozenset(kernels))
         try:
             with self.switch.on():
                 yield
         finally:
             self._local.checks = before
+        if problem := checks.in_vain():
+            warn_user(problem)
 
     def _checks_of(self, call: _Call) -> LaunchChecks:
         checks: LaunchChecks = getattr(self._local, "checks", None) or LaunchChecks()

@@ -7,7 +7,6 @@ import json
 import os
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from kernellab.display import Shown
+from kernellab.errors import warn_user
 from kernellab.measure.stopwatch import Turn, gpu_stopwatch
 
 SCHEMA = 1
@@ -135,5 +135,5 @@ def _entries(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
-        warnings.warn(f"{path} cannot be read ({exc}); the ceilings will be measured again.", stacklevel=3)
+        warn_user(f"{path} cannot be read ({exc}); the ceilings will be measured again.")
         return {}

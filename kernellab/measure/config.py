@@ -148,6 +148,9 @@ class Space:
     """
 
     def __init__(self, *, where: Condition | None = None, **values: Iterable[Any]) -> None:
+        for name, choices in values.items():
+            if isinstance(choices, str | bytes) or not isinstance(choices, Iterable):
+                raise UsageError(value_message(name, choices, "a list of values, such as [64, 128]", owner="the space"))
         self.values: dict[str, tuple[Any, ...]] = {name: tuple(choices) for name, choices in values.items()}
         self.where = where
         if where is not None and not isinstance(where, str):

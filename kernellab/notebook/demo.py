@@ -9,7 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, TextIO
 
-from kernellab.errors import KernellabError, UsageError
+from kernellab.errors import KernellabError, UsageError, first_line
+from kernellab.export.write import replace_file
 from kernellab.views.bundles import SUMMARY_MIME
 from kernellab.views.elements import html_page
 
@@ -32,16 +33,22 @@ def demonstrate(notebook: Path, page: Path, out: TextIO) -> Demonstration:
         UsageError: there is no such notebook.
         KernellabError: a cell failed that is not meant to.
     """
-    import nbformat  # only here
-
     if not notebook.is_file():
         raise UsageError(f"There is no notebook {str(notebook)!r}; run the demo from a clone, or name one.")
-    document = nbformat.read(notebook, as_version=4)
+    document = _document(notebook)
     begin = time.perf_counter()
     _execute(document, notebook.parent, out)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(notebook_page(document, title=notebook.stem))
+    replace_file(page, notebook_page(document, title=notebook.stem).encode())
     return Demonstration(tuple(_kernels(document)), page, time.perf_counter() - begin)
+
+
+def _document(notebook: Path) -> Any:
+    import nbformat  # only here
+
+    try:
+        return nbformat.read(notebook, as_version=4)
+    except (ValueError, AttributeError, KeyError, OSError, nbformat.ValidationError) as exc:
+        raise UsageError(f"{str(notebook)!r} cannot be read as a notebook: {first_line(exc)}.") from exc
 
 
 def summary_text(result: Demonstration) -> str:

@@ -36,7 +36,7 @@ BestConfig = Callable[[Launches], Any]
 
 @dataclass(frozen=True, slots=True)
 class AskedLaunch:
-    """A call of a kernel that is to be looked at, in a lab that has this runtime and side table.
+    """A call of a kernel that is to be looked at for a target, in a lab that has this runtime and side table.
 
     ``bind`` returns the drop-in kernel, ``best`` the `triton.Config` that an autotuned one runs with on the GPU.
     ``kernel`` may be name, ``name@version`` or id of a kept one, which stand for its latest recorded launch.
@@ -46,6 +46,7 @@ class AskedLaunch:
     kernels: Registry
     bind: Callable[[Kernel], Any]
     best: BestConfig
+    target: Target
     kernel: Any
     grid: Any
     args: tuple[Any, ...]
@@ -54,12 +55,7 @@ class AskedLaunch:
     @property
     def has_gpu(self) -> bool:
         """Whether this machine has the GPU that it is compiled for."""
-        return can_time(self.runtime)
-
-    @property
-    def target(self) -> Target:
-        """What it is compiled for."""
-        return self.runtime.target
+        return can_time(self.runtime, self.target)
 
     def implementation(self) -> Implementation:
         """Return the launch that the call makes, compiled; of an autotuned kernel without a GPU, the first config.

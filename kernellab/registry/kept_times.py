@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import UNMEASURED, Status
 from kernellab.measure.statistics import Interval
-from kernellab.store import Measurement, MeasurementRow, Store, Version
+from kernellab.source import parsed_json, require
+from kernellab.store import Store, Version
+from kernellab.store.content import require_config
 
 MARGIN = 0.03
 """By how much medians of two sessions may differ, as a share: two GPUs of one model do, and one on two days."""
@@ -18,6 +20,8 @@ MARGIN = 0.03
 FEW_SAMPLES = 4
 """Of fewer samples, the range says too little of their median: two pairs lie apart by chance in one case of three."""
 
+_STATUSES = {str(status): status for status in Status}
+_UNMEASURED = frozenset(map(str, UNMEASURED))
 FAILED = frozenset({Status.COMPILE_ERROR, Status.CANNOT_RUN, Status.FAULT, Status.TIMEOUT, Status.WRONG})
 
 
@@ -86,36 +90,87 @@ def kept_times(store: Store, kernel: str | None = None) -> list[KeptTime]:
 
     Peers of benchmarks are left out: nothing tells which version of torch they are of.
     """
-    versions = {version.id: version for version in store.versions() if kernel in (None, version.name)}
-    labels = {version.label: version for version in versions.values()}
-    history = store.history
-    own = (row for each in versions for row in history.measurements(each))
-    rows = history.measurements() if kernel is None else sorted(own, key=_when)
-    subjects: dict[tuple[int, str], _Subject | None] = {}  # rows of one tuning share their key, which is long
-    found = []
-    for row in rows:
-        version, measured = versions.get(row.version_id), row.measurement
-        if version is None or not measured.device or Status(measured.status) in UNMEASURED:
-            continue
-        place = (row.version_id, measured.key)
-        if place not in subjects:
-            subjects[place] = _subject(version, measured, labels)
-        if (subject := subjects[place]) is not None:
-            found.append(_kept(row, subject))
-    return found
-
-
-def _when(row: MeasurementRow) -> tuple[float, int]:
-    return row.created, row.id
+    known = store.versions()
+    versions = {version.id: version for version in known if kernel in (None, version.name)}
+    reader = _Reader(versions, {version.label: version for version in versions.values()})
+    return [kept for kept in store.history.outcomes(tuple(versions), reader.kept) if kept is not None]
 
 
 _Subject = tuple[str, LaunchKind, Conditions]
 """What a key stands for: the label of a version, its launch, and the conditions."""
 
 
-def _subject(version: Version, measured: Measurement, labels: Mapping[str, Version]) -> _Subject | None:
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Makes times of rows. What rows share is read once: those of one tuning have one key, those of many a config."""
+
+    versions: Mapping[int, Version]
+    labels: Mapping[str, Version]
+    subjects: dict[tuple[int, str], _Subject | None] = field(default_factory=dict)
+    configs: dict[str, tuple[str, str, frozenset[str]]] = field(default_factory=dict)
+
+    def kept(
+        self,
+        number: int,
+        owner: int,
+        key: str,
+        config: str,
+        device: str,
+        status: str,
+        time_ms: float | None,
+        created: float,
+        *details: Any,
+    ) -> KeptTime | None:
+        """Return the time of a row; None where it was not measured, or is a peer's.
+
+        Raises:
+            Malformed: it is none that a lab wrote.
+        """
+        if not device or status in _UNMEASURED:
+            return None
+        if (owner, key) not in self.subjects:
+            self.subjects[owner, key] = _subject(self.versions[owner], key, device, self.labels)
+        if (subject := self.subjects[owner, key]) is None:
+            return None
+        if config not in self.configs:
+            self.configs[config] = _config(config)
+        is_json, reason, low_ms, high_ms, samples = details
+        require(bool(is_json), "the details", "no JSON", "an object")
+        for each in (time_ms, low_ms, high_ms, created):
+            require(each is None or type(each) in (int, float), "a number of the measurement", each, "a number")
+        require(type(samples or 0) is int, "samples", samples, "an integer")
+        require(status in _STATUSES, "the status", status, "a known one")
+        label, launch, conditions = subject
+        words = self.configs[config]
+        return KeptTime(
+            id=number,
+            version=label,
+            launch=launch,
+            conditions=conditions,
+            config=words[0],
+            words=words[1],
+            parameters=words[2],
+            status=_STATUSES[status],
+            reason=str(reason or ""),
+            time_ms=time_ms,
+            low_ms=low_ms,
+            high_ms=high_ms,
+            samples=samples or 0,
+            created=created,
+        )
+
+
+def _config(text: str) -> tuple[str, str, frozenset[str]]:
+    """Return a config of the store: its text that equal ones share, its words, the names of what it sets."""
+    stored = parsed_json(text)
+    require_config(stored)
+    config = Config.from_stored({"num_warps": None, "num_stages": None, "num_ctas": None, **stored})
+    return config.key, config.text, frozenset(stored)
+
+
+def _subject(version: Version, key: str, device: str, labels: Mapping[str, Version]) -> _Subject | None:
     """Return what a measurement is of; None for a peer of a benchmark, and for a key that no lab wrote."""
-    fields = _fields(measured.key)
+    fields = _fields(key)
     if "bench" in fields:
         name = str(fields["bench"])
         if name != version.name and name not in labels:
@@ -125,38 +180,16 @@ def _subject(version: Version, measured: Measurement, labels: Mapping[str, Versi
         return None
     closure = str(fields.get("closure") or version.closure.digest)
     conditions = Conditions(closure, str(fields["triton"]), str(fields["driver"]))
-    return version.label, _launch_kind(version, measured, fields), conditions
+    return version.label, _launch_kind(version, device, fields), conditions
 
 
-def _kept(row: MeasurementRow, subject: _Subject) -> KeptTime:
-    measured, details = row.measurement, row.measurement.details
-    config = Config.from_stored({"num_warps": None, "num_stages": None, "num_ctas": None, **measured.config})
-    label, launch, conditions = subject
-    return KeptTime(
-        id=row.id,
-        version=label,
-        launch=launch,
-        conditions=conditions,
-        config=config.key,
-        words=config.text,
-        parameters=frozenset(measured.config),
-        status=Status(measured.status),
-        reason=str(details.get("reason") or ""),
-        time_ms=measured.time_ms,
-        low_ms=_number(details.get("low_ms")),
-        high_ms=_number(details.get("high_ms")),
-        samples=int(_number(details.get("samples")) or 0),
-        created=row.created,
-    )
-
-
-def _launch_kind(version: Version, measured: Measurement, fields: Mapping[str, Any]) -> LaunchKind:
+def _launch_kind(version: Version, device: str, fields: Mapping[str, Any]) -> LaunchKind:
     sizes = fields.get("point" if "bench" in fields else "values")
     named = sizes if isinstance(sizes, Mapping) else {}
     manner = {name: fields[name] for name in ("constants", "options", "timed") if fields.get(name)}
     return LaunchKind(
         kernel=version.name,
-        device=measured.device,
+        device=device,
         target=str(fields["target"]),
         sizes=tuple(sorted((name, str(value)) for name, value in named.items() if name != "version")),
         types=tuple((str(name), str(kind)) for name, kind in _pairs(fields.get("signature"))),
@@ -182,13 +215,9 @@ def _aligned(attributes: Any) -> Iterator[int]:
 def _fields(key: str) -> Mapping[str, Any]:
     try:
         found = json.loads(key)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 def launch_words(launches: Collection[LaunchKind]) -> dict[LaunchKind, str]:

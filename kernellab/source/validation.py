@@ -98,7 +98,7 @@ def parsed_json(text: str, limit_bytes: int = TEXT_BYTES, limit_values: int = TE
     """
     if len(text) > limit_bytes:
         raise Malformed(f"it has {len(text):,} characters; expected no more than {limit_bytes:,}")
-    if sum(map(text.count, ",[{")) > limit_values:
+    if len(text) > limit_values and sum(map(text.count, ",[{")) > limit_values:
         raise Malformed(f"it has more than {limit_values:,} values")
     try:
         value = json.loads(text)
@@ -108,6 +108,8 @@ def parsed_json(text: str, limit_bytes: int = TEXT_BYTES, limit_values: int = TE
         raise Malformed(f"it is no JSON: {exc}") from exc
     if _SURROGATE.search(text) and _has_surrogates(json.dumps(value, ensure_ascii=False)):
         raise Malformed("it has a text that cannot be encoded")
+    if text.count("[") + text.count("{") < _DEPTH:
+        return value
     level = [value]
     for _ in range(_DEPTH):
         level = [m for v in level if isinstance(v, list | dict) for m in (v.values() if isinstance(v, dict) else v)]
@@ -160,35 +162,43 @@ def _require_members(hints: tuple[Any, ...], value: Any, where: str) -> None:
 
 def _require_entries(hints: tuple[Any, ...], value: Any, where: str) -> None:
     require(isinstance(value, dict), where, value, "an object")
+    check, name = _check_of(hints[0]), f"a name in {where}"
+    for key in value:
+        check(key, name)
+    if hints[1] is Any:
+        return
+    check = _check_of(hints[1])
     for key, member in value.items():
-        _check_of(hints[0])(key, f"a name in {where}")
-        _check_of(hints[1])(member, f"{where}[{key!r}]")
+        check(member, f"{where}[{key!r}]")
 
 
 def _require_fields(cls: Any, value: Any, where: str) -> None:
     require(type(value) is cls, where, value, f"a {cls.__name__}")
-    for name, hint in _hints(cls).items():
-        _check_of(hint)(getattr(value, name), f"{where}.{name}")
+    for name, check in _checks_of(cls):
+        check(getattr(value, name), f"{where}.{name}")
 
 
 @cache
-def _hints(cls: Hashable) -> dict[str, Any]:
-    return get_type_hints(cls)
+def _checks_of(cls: Hashable) -> tuple[tuple[str, Callable[[Any, str], None]], ...]:
+    return tuple((name, _check_of(hint)) for name, hint in get_type_hints(cls).items())
 
 
 def _require_scalar(hint: Any, value: Any, where: str) -> None:
-    if hint is float:
+    if hint is str and type(value) is str:
+        if "\0" in value or _has_surrogates(value):
+            require(False, where, value, "a text that can be encoded")
+    elif hint is float:
         require(type(value) in (int, float), where, value, "a number")
         require(-1e300 < value < 1e300, where, value, "a finite number")
     elif type(value) is not hint:
         require(False, where, value, f"a value of the type {getattr(hint, '__name__', hint)}")
     elif hint is int:
         require(-_INTEGERS <= value < _INTEGERS, where, value, "a number of 64 bits")
-    elif hint is str:
-        require("\0" not in value and not _has_surrogates(value), where, value, "a text that can be encoded")
 
 
 def _has_surrogates(text: str) -> bool:
+    if text.isascii():
+        return False
     try:
         text.encode()
     except UnicodeEncodeError:

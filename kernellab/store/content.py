@@ -339,18 +339,22 @@ def measurement_of(key: Any, config: Any, device: Any, status: Any, time_ms: Any
         require_type(found, Measurement, "the measurement")
         require(found.status in STATUSES, "the status", found.status, f"one of {', '.join(STATUSES)}")
         require(found.time_ms is None or found.time_ms >= 0, "time_ms", found.time_ms, "no negative number")
-        for name in found.config:
-            require(is_name(name), "a parameter of the config", name, "an identifier")
-        for name, value in found.config.items():
-            fits = type(value) in _COUNT if name in OPTIONS else _is_stored(value)
-            require(
-                fits, f"{name} of the config", value, "a number" if name in OPTIONS else "a value as configs keep it"
-            )
+        require_config(found.config)
         for name, value in found.details.items():
             require(len(name) <= 200 and name.isprintable(), "the name of a detail", name, "a short text")
             kinds = ROW_DETAILS.get(name, ()) if "standing" in found.details else ()
             require(not kinds or type(value) in kinds, name, value, f"one of {kinds}")
         return found
+
+
+def require_config(values: Mapping[str, Any]) -> None:
+    """Raise `Malformed` for what are no values of a config."""
+    require_type(values, dict[str, Any], "the config")
+    for name, value in values.items():
+        require(is_name(name), "a parameter of the config", name, "an identifier")
+        fits = type(value) in _COUNT if name in OPTIONS else _is_stored(value)
+        expected = "a number" if name in OPTIONS else "a value as configs keep it"
+        require(fits, f"{name} of the config", value, expected)
 
 
 def _is_stored(value: Any) -> bool:

@@ -10,13 +10,12 @@ import sqlite3
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
 
-from kernellab.errors import StoreError
+from kernellab.errors import StoreError, warn_user
 from kernellab.source import Malformed, reading
 from kernellab.store.schema import ForeignSchema, migrate
 from kernellab.workers.forks import LOCK_S, at_fork, closed_in_child, no_fork
@@ -81,6 +80,9 @@ class Database:
 
         One that is `Malformed` is skipped, and so costs no other; a warning names it once.
         """
+        rows = list(rows)
+        with contextlib.suppress(Malformed), reading("it"):
+            return [record(*row) for row in rows]
         found: list[T] = []
         broken: list[tuple[object, Malformed]] = []
         for row in rows:
@@ -98,7 +100,7 @@ class Database:
         if (table, number) not in self._skipped:
             self._skipped.add((table, number))
             place = self.path or "in memory"
-            _warn(f"Row {number} of {table} in the kernel store {place} cannot be read, and is skipped: {reason}.")
+            warn_user(f"Row {number} of {table} in the kernel store {place} cannot be read, and is skipped: {reason}.")
 
     def compact(self) -> None:
         """Give the space of deleted rows back to the file system."""
@@ -143,7 +145,7 @@ class Database:
         if not self._crosses:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))  # it must not be closed here either, ever
             self.path, self._connection = None, _connected(":memory:")
-            _warn("The kernel store was in use while this process was forked; the fork keeps its kernels in memory.")
+            warn_user("The kernel store was in use while this process forked; the fork keeps its kernels in memory.")
 
     def _recovering(self, work: Callable[[], T]) -> T:
         with self._lock:
@@ -213,7 +215,7 @@ class Database:
                 raise
             reason = exc
         aside = _set_aside(path)
-        _warn(f"The kernel store {path} cannot be used ({reason}); it was set aside as {aside}.")
+        warn_user(f"The kernel store {path} cannot be used ({reason}); it was set aside as {aside}.")
         return _connected(str(path))
 
     def _in_memory(self, exc: Exception, opened: sqlite3.Connection | None) -> sqlite3.Connection:
@@ -225,7 +227,7 @@ class Database:
             source.backup(memory)
             source.close()
         _prepare(memory)
-        _warn(f"The kernel store {path} cannot be written ({exc}); from now on kernels are kept in memory.")
+        warn_user(f"The kernel store {path} cannot be written ({_reason(exc)}). {_remedy(path)}")
         return memory
 
 
@@ -316,5 +318,19 @@ def _code(exc: sqlite3.DatabaseError) -> int:
     return getattr(exc, "sqlite_errorcode", 0) & 0xFF
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=6)
+def _reason(exc: Exception) -> str:
+    return (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
+
+
+def _remedy(path: Path) -> str:
+    """Return what to do about a file that cannot be written."""
+    folder = path.parent
+    if path.is_dir():
+        wrong = f"{FILE} is a folder there: move it away"
+    elif folder.name == FILE and folder.is_file():
+        wrong = f"A store is a folder: name {str(folder.parent)!r}"
+    elif any(each.exists() and not each.is_dir() for each in (folder, *folder.parents)):
+        wrong = "A store is a folder, and this is none: name another one"
+    else:
+        wrong = "Free space there, let it be written, or name another folder"
+    return f"{wrong} (store=..., or KERNELLAB_STORE). From now on kernels are kept in memory."

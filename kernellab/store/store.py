@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kernellab.source import Closure, closure_of_json, closure_to_jsonable, parsed_json, require, require_type
 from kernellab.store.content import (
@@ -32,6 +32,8 @@ from kernellab.store.content import (
     result_to_jsonable,
 )
 from kernellab.store.database import Database
+
+T = TypeVar("T")
 
 # A launch is the same as an earlier one if these agree; what its tensors held may differ.
 _NOT_IDENTITY = ("low", "high", "values")
@@ -95,6 +97,23 @@ class History:
             tuple(wanted.values()),
         )
         return self.database.readable("measurements", rows, _measurement_row)
+
+    def outcomes(self, version_ids: Sequence[int], record: Callable[..., T]) -> list[T]:
+        """Return what ``record`` makes of the measurements of some versions, in the order in which they were made.
+
+        It is given their columns, whether the details are JSON, and of these reason, low_ms, high_ms, samples, or None.
+        That takes a third of the time of `measurements`; what is `Malformed` is skipped, as there.
+        """
+        details = ", ".join(
+            f"CASE WHEN json_valid(details) THEN json_extract(details, '$.{name}') END"
+            for name in ("reason", "low_ms", "high_ms", "samples")
+        )
+        rows = self.database.rows(
+            f"SELECT id, version_id, key, config, device, status, time_ms, created, json_valid(details), {details} "
+            f"FROM measurements WHERE version_id IN ({', '.join('?' * len(version_ids))}) ORDER BY created, id",
+            tuple(version_ids),
+        )
+        return self.database.readable("measurements", rows, record)
 
     def best(self, version_id: int) -> Measurement | None:
         """Return the fastest good measurement of the newest key, or None; a later one may say that it is not good."""

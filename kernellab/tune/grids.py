@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernellab.errors import UsageError
+from kernellab.launch.calls import CallRule
+from kernellab.tune.workloads.blocks import COUNT, generator, list_of
 
 Grid = Callable[[Mapping[str, Any]], tuple[int, int, int]]
 
@@ -26,6 +28,18 @@ class BlockedExtents:
     has_x_block: bool = True
 
 
+def _has_pairs(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(
+        isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], Mapping) for each in value
+    )
+
+
+_KERNELS = list_of(BlockedExtents, "a list of BlockedExtents, one at least", least=1)
+_EXTENTS = dict.fromkeys(("xnumel", "ynumel", "znumel", "r0_numel", "max_y", "x", "y", "z"), COUNT)
+_GRIDS = CallRule("a list of pairs: values of a config, and the extents of its grid", _has_pairs)
+
+
+@generator(**_EXTENTS)
 def blocked(xnumel: int, ynumel: int | None = None, znumel: int | None = None) -> Grid:
     """Return the grid with one program per block of one to three extents."""
 
@@ -37,6 +51,7 @@ def blocked(xnumel: int, ynumel: int | None = None, znumel: int | None = None) -
     return grid
 
 
+@generator(**_EXTENTS)
 def batched(xnumel: int, ynumel: int, znumel: int) -> Grid:
     """Return the grid of batched products, whose batches stand along z: its blocks come first, in x."""
 
@@ -47,6 +62,7 @@ def batched(xnumel: int, ynumel: int, znumel: int) -> Grid:
     return grid
 
 
+@generator(**_EXTENTS)
 def overflowing(xnumel: int, ynumel: int, max_y: int = MAX_GRID_Y) -> Grid:
     """Return the two-dimensional grid whose y extent runs over into z where it exceeds the limit of the device.
 
@@ -59,11 +75,13 @@ def overflowing(xnumel: int, ynumel: int, max_y: int = MAX_GRID_Y) -> Grid:
     return grid
 
 
+@generator(**_EXTENTS)
 def cooperative(xnumel: int) -> Grid:
     """Return the grid of a cooperative reduction: ``RSPLIT`` programs share each block of rows."""
     return lambda meta: (meta["RSPLIT"], ceil_div(xnumel, meta.get("XBLOCK", 1)), 1)
 
 
+@generator(**_EXTENTS)
 def mixed_order(xnumel: int) -> Grid:
     """Return the grid of a kernel whose programs go through ``RSPLIT_SIZE`` rows each, ``XBLOCK`` at a time.
 
@@ -80,11 +98,13 @@ def mixed_order(xnumel: int) -> Grid:
     return grid
 
 
+@generator(**_EXTENTS)
 def split_scan(xnumel: int, r0_numel: int) -> Grid:
     """Return the grid of a split scan: the blocks of each row side by side, one row per program."""
     return lambda meta: (ceil_div(r0_numel, meta["R0_BLOCK"]), xnumel, 1)
 
 
+@generator(kernels=_KERNELS, least=COUNT)
 def sequential(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
     """Return the grid of several kernels that take their programs one after the other; x has ``least`` or more.
 
@@ -97,6 +117,7 @@ def sequential(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
     return grid
 
 
+@generator(kernels=_KERNELS, least=COUNT)
 def round_robin(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
     """Return the grid of several kernels that take programs in turn: each gets as many as the one with the most."""
 
@@ -107,6 +128,7 @@ def round_robin(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
     return grid
 
 
+@generator(kernels=_KERNELS, least=COUNT)
 def flattened(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
     """Return the grid of several kernels, each with blocks of its own (``XBLOCK_0``), all of whose tiles stand in x."""
 
@@ -120,11 +142,13 @@ def flattened(kernels: Sequence[BlockedExtents], least: int = 0) -> Grid:
     return grid
 
 
+@generator(**_EXTENTS)
 def fixed(x: int, y: int = 1, z: int = 1) -> Grid:
     """Return a grid that no config changes."""
     return lambda meta: (x, y, z)
 
 
+@generator(grids=_GRIDS)
 def per_config(grids: Sequence[tuple[Mapping[str, Any], tuple[int, int, int]]]) -> Grid:
     """Return the grid that takes the extents listed for a config: those of the first entry whose values it has.
 

@@ -89,6 +89,17 @@ WRONG = {
     "nothing to sweep": ("bench", "add.py", "--over", "m=1,2"),
     "no seconds": ("run", "add.py", "--timeout", "-1"),
     "no configs": ("tune", "add.py"),
+    "no constexpr or option": ("run", "add.py", "--meta", "FOO=1"),
+    "no constexpr": ("run", "add.py", "--meta", "n=8"),
+    "no constexpr or option in a benchmark": ("bench", "add.py", "--meta", "FOO=1"),
+    "no constexpr or option in a space": ("tune", "add.py", "--space", "FOO=1,2"),
+    "a condition on no space": ("tune", "add.py", "--where", "BLOCK > 64"),
+    "what is swept and given": ("bench", "add.py", "--over", "BLOCK=64", "--meta", "BLOCK=32"),
+    "a size that is swept and given": ("bench", "add.py", "--over", "n=64", "--size", "n=32"),
+    "sizes of a kept kernel": ("export", "add_kernel", "--size", "n=3"),
+    "a folder to write": ("export", "add.py", "-o", "."),
+    "an empty file name": ("run", ""),
+    "an empty target": ("run", "add.py", "--target", ""),
 }
 WORDS = {
     ("run", "add.py", "--timeout", "nan"): "--timeout: it is 'nan', and expected is a positive number",
@@ -97,6 +108,13 @@ WORDS = {
     ("tune", "add.py", "--space", "BLOCK=32", "--space", "BLOCK=64"): "--space names BLOCK twice",
     ("run", "add.py", "--size", "n=1", "--size", "n=2"): "--size names n twice",
     ("tune", "add.py"): "--space BLOCK=64,128",
+    (
+        "run",
+        "add.py",
+        "--meta",
+        "FOO=1",
+    ): "--meta FOO: add_kernel has no such constexpr or option; expected one of BLOCK,",
+    ("run", ""): "'' is no file",
 }
 
 
@@ -202,3 +220,23 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "is no file" in done.stderr
+
+
+def test_meta_replaces_what_the_file_gives_by_position(kernellab: Call) -> None:
+    text = Path("add.py").read_text().replace('out, n), {"BLOCK": block}', "out, n, block), {}")
+    Path("by_position.py").write_text(text)
+    assert kernellab("run", "by_position.py", "--meta", "BLOCK=64", "--json").json["grid"] == [16, 1, 1]
+
+
+def test_a_notebook_that_is_none_is_a_wrong_call(kernellab: Call) -> None:
+    called = kernellab("demo", "add.py")
+    assert called.status == 2
+    assert "'add.py' cannot be read as a notebook" in called.err
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_is_a_line_without_code_of_the_lab(kernellab: Call) -> None:
+    called = kernellab("ls", "--store", "add.py")
+    assert called.status == 0
+    assert called.err.startswith("warning: The kernel store add.py/kernellab.sqlite cannot be written")
+    assert called.err.count("\n") == 1

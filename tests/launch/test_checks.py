@@ -78,6 +78,14 @@ def test_only_the_named_kernels_are_checked_and_programs_are_too(lab: kernellab.
     with lab.capture() as program:
         lab.bind(log_kernel)[(1,)](X, out, 4, BLOCK=4)
     with lab.checking(kernels=["root_in_place"]):
+        lab.bind(root_in_place)[(1,)](torch.ones(4), 4, BLOCK=4)
         program.run(X=X, out=out)
     with lab.checking(kernels=["log_kernel"]), pytest.raises(CheckFailed, match="log_kernel made 2"):
         program.run(X=X, out=out)
+
+
+def test_a_named_kernel_that_was_not_launched_is_told(lab: kernellab.Lab) -> None:
+    said = "no log_kerne, unknown through the lab; it launched root_in_place"
+    with pytest.warns(UserWarning, match=said) as told, lab.checking(kernels=["unknown", "log_kerne", "root_in_place"]):
+        lab.bind(root_in_place)[(1,)](torch.ones(4), 4, BLOCK=4)
+    assert told[0].filename == __file__

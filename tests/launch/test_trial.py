@@ -125,7 +125,10 @@ def test_every_launch_is_tried_where_bounds_are_checked(session: Session) -> Non
     with session.launches.checking(nan=False, bounds=True):
         session.launch()
         session.launch()
-        with session.launches.checking(nan=False, bounds=True, kernels=["another"]):
+        with (
+            pytest.warns(UserWarning, match="launched no another through the lab"),
+            session.launches.checking(nan=False, bounds=True, kernels=["another"]),
+        ):
             session.launch()
     session.launch()
     assert (

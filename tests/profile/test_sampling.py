@@ -41,7 +41,7 @@ def call(lab: kernellab.Lab) -> AskedLaunch:
     case = next(iter(all_cases().values()))
     arguments = {**case.fresh_arguments(), **case.meta}
     return AskedLaunch(
-        lab.launches, lab.kernels, lab.bind, lambda launches: None, case.kernel, case.grid, (), arguments
+        lab.launches, lab.kernels, lab.bind, lambda launches: None, lab.target, case.kernel, case.grid, (), arguments
     )
 
 

@@ -204,3 +204,28 @@ def test_a_key_that_no_lab_wrote_is_left_out() -> None:
         version = store.add(ADD, "a", "k")
         store.history.add_measurements(version.id, [Measurement(text, {}, "gpu", "ok", 1.0, {})])
         assert all(row.became is TimeChange.INCOMPARABLE for row in changes(store))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("details", "{"),
+        ("details", '{"samples": "many", "low_ms": 1.0, "high_ms": 1.0}'),
+        ("details", '{"samples": 30, "low_ms": [1.0], "high_ms": 1.0}'),
+        ("config", '{"BLOCK": '),
+        ("config", '{"no name": 1}'),
+        ("status", "splendid"),
+        ("time_ms", "soon"),
+    ],
+)
+def test_a_row_that_is_broken_is_left_out_and_costs_no_other(column: str, value: str) -> None:
+    store = store_of((measured(OLD, 1.0), 0), (measured(NEW, 1.1), 1), (measured(NEW, 5.0), 2))
+    store.database.rows(f"UPDATE measurements SET {column} = ? WHERE id = 3", (value,))
+    with pytest.warns(UserWarning, match="Row 3 of measurements in the kernel store"):
+        assert only(store).became is TimeChange.SLOWER
+
+
+def test_a_key_that_is_nested_without_end_is_left_out() -> None:
+    store = store_of((measured(OLD, 1.0), 0), (measured(NEW, 1.1), 1))
+    store.database.rows("UPDATE measurements SET key = ? WHERE id = 1", ("[" * 100_000,))
+    assert only(store).before is None

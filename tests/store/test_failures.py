@@ -250,6 +250,26 @@ def test_where_the_store_cannot_be_written_kernels_compile_and_run_all_the_same(
     assert not place.exists()
 
 
+@pytest.mark.parametrize(
+    ("made", "store", "remedy"),
+    [
+        ("file", "file", "A store is a folder, and this is none: name another one"),
+        ("file", "file/store", "A store is a folder, and this is none: name another one"),
+        (f"store/{FILE}", f"store/{FILE}", "A store is a folder: name '.*store' "),
+        (f"store/{FILE}/in_it", "store", f"{FILE} is a folder there: move it away"),
+    ],
+)
+def test_a_place_that_can_be_no_store_is_told_with_what_to_do_at_the_line_of_the_user(
+    tmp_path: Path, made: str, store: str, remedy: str
+) -> None:
+    (tmp_path / made).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / made).touch()
+    with pytest.warns(UserWarning, match=f"cannot be written .*{remedy}.*KERNELLAB_STORE") as told:
+        kernellab.Lab(target="cuda:90", store=tmp_path / store).close()
+    assert [warning.filename for warning in told] == [__file__]
+    assert (tmp_path / made).is_file()
+
+
 def test_a_compile_on_a_full_disk_names_the_folder_and_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     (tmp_path / "scratch" / GRAPH).symlink_to("/dev/full")

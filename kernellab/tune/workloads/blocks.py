@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from numbers import Integral
+from typing import Any, TypeVar
 
 from kernellab.errors import UsageError, choice_message, value_message
+from kernellab.launch.calls import CallRule, is_number, verb
 from kernellab.measure.config import Config
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
 
@@ -17,6 +20,67 @@ Numel = int | range
 MAX_BLOCK = {"X": 4096, "Y": 1024, "Z": 1024, "R0_": 65536, "R1_": 32768}
 MAX_GRID = {"X": 2**31 - 1, "Y": 65535, "Z": 65535}
 _MAX_BLOCK_X_OF_AMD = 8192
+_MAX_EXTENT = 2**63
+
+_Made = TypeVar("_Made", bound=Callable[..., Any])
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < _MAX_EXTENT
+
+
+def is_positive(value: object) -> bool:
+    return _is_count(value) and value != 0
+
+
+def _is_extent(value: object) -> bool:
+    if isinstance(value, range):
+        return bool(value) and min(value[0], value[-1]) >= 0
+    return isinstance(value, Integral) and is_number(value) and 0 <= int(value) < _MAX_EXTENT
+
+
+def _has_extents(value: object) -> bool:
+    return isinstance(value, tuple) and all(map(_is_extent, value))
+
+
+def _is_reduced(value: object) -> bool:
+    return _is_extent(value) or (_has_extents(value) and len(value) == 2)  # type: ignore[arg-type]
+
+
+def _has_scores(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(map(is_number, value)) and min(value, default=0) >= 0
+
+
+COUNT = CallRule("an integer from 0 on", _is_count)
+_EXTENT = CallRule("a number of elements from 0 on, or a range with members from 0 on", _is_extent)
+_POSITIVE = CallRule("a positive integer", is_positive)
+_RULES = {
+    **dict.fromkeys(("xnumel", "ynumel", "m", "n", "k", "queries", "keys"), _EXTENT),
+    **dict.fromkeys(("num_warps", "num_stages", "split_rows", "multiprocessors", "element_bytes", "least"), _POSITIVE),
+    **dict.fromkeys(("rows", "reduced", "width"), _POSITIVE),
+    **dict.fromkeys(("loads", "reductions", "size_arguments", "min_per_thread"), COUNT),
+    "rnumel": CallRule(f"{_EXTENT.expected}, or a tuple of two such", _is_reduced),
+    "scores": CallRule("numbers from 0 on, one for each extent", _has_scores),
+    "values": CallRule("a dict of values by name", lambda value: isinstance(value, Mapping)),
+}
+
+
+def generator(**own: CallRule) -> Callable[[_Made], _Made]:
+    """Return a decorator of public generators of configs and grids: they check how they are called, as verbs do.
+
+    ``own`` says what parameters may hold whose names mean something else elsewhere. A generator then raises
+    `UsageError` for a call that does not fit.
+    """
+    return lambda make: verb(make, f"{make.__module__.split('.')[2]}.{make.__name__}", {**_RULES, **own})
+
+
+def list_of(kind: type, expected: str, *, least: int = 0) -> CallRule:
+    """Return the rule for a list or tuple of instances of a class, ``least`` of them or more."""
+
+    def allows(value: Any) -> bool:
+        return isinstance(value, list | tuple) and len(value) >= least and all(isinstance(v, kind) for v in value)
+
+    return CallRule(expected, allows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +153,11 @@ def hints_of(numel: Numel) -> Iterator[int]:
     Raises:
         UsageError: the extent is neither, or a range without members.
     """
-    if isinstance(numel, int):
-        yield power_of_two(numel)
+    if not _is_extent(numel):
+        raise UsageError(value_message("an extent", numel, _EXTENT.expected))
+    if not isinstance(numel, range):
+        yield power_of_two(int(numel))
         return
-    if not isinstance(numel, range) or not numel:
-        raise UsageError(value_message("an extent", numel, "a number of elements, or a range with members"))
     members = numel if numel.step > 0 else numel[::-1]
     power = power_of_two(members[0])
     while power < 2 * max(members[-1], 1):

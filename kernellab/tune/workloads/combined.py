@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, value_message
 from kernellab.measure.config import Config
-from kernellab.tune.workloads.blocks import distinct
+from kernellab.tune.workloads.blocks import distinct, generator, list_of
+
+_CONFIGS = list_of(Config, "a tuple of configs, such as workloads.pointwise returns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +24,16 @@ class Subkernel:
     numel: int = 1
 
     def __post_init__(self) -> None:
+        if not _CONFIGS.allows(self.configs):
+            raise UsageError(value_message("configs", self.configs, _CONFIGS.expected, owner="a subkernel"))
         if not self.configs:
             raise UsageError("a subkernel has no configs; give those that one of the generators returns for it.")
 
 
+_SUBKERNELS = list_of(Subkernel, "a list of Subkernel")
+
+
+@generator(subkernels=_SUBKERNELS)
 def combined(subkernels: Sequence[Subkernel], *, equal_together: bool = False) -> list[Config]:
     """Return configs for several kernels in one launch: the first of each, then changes of it, one after the other.
 

@@ -15,6 +15,7 @@ from kernellab.tune.workloads.blocks import (
     DeviceRules,
     Numel,
     for_all_hints,
+    generator,
     require_choice,
     rules_of,
     with_waves,
@@ -40,6 +41,7 @@ class _Wish:
     min_per_thread: int = 0
 
 
+@generator()
 def pointwise(
     *numels: Numel,
     target: Target | str = DEFAULT_TARGET,

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from kernellab.measure.config import Space
 from kernellab.target import DEFAULT_TARGET, Target, parse_target, shared_bytes_limit
-from kernellab.tune.workloads.blocks import Numel, hints_of, rules_of
+from kernellab.tune.workloads.blocks import Numel, generator, hints_of, rules_of
 
 _SHARED_BYTES = shared_bytes_limit(parse_target(DEFAULT_TARGET)) or 0
 
 
+@generator()
 def matmul(m: Numel, n: Numel, k: Numel, *, target: Target | str = DEFAULT_TARGET, element_bytes: int = 2) -> Space:
     """Return the space of a tiled product: ``BLOCK_M``, ``BLOCK_N``, ``BLOCK_K``, ``GROUP_M``, warps and stages.
 
@@ -34,6 +35,7 @@ def matmul(m: Numel, n: Numel, k: Numel, *, target: Target | str = DEFAULT_TARGE
     )
 
 
+@generator()
 def attention(
     queries: Numel, keys: Numel, width: int, *, target: Target | str = DEFAULT_TARGET, element_bytes: int = 2
 ) -> Space:

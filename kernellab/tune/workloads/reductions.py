@@ -15,6 +15,7 @@ from kernellab.tune.workloads.blocks import (
     Numel,
     distinct,
     for_all_hints,
+    generator,
     power_of_two,
     require_choice,
     rules_of,
@@ -89,6 +90,7 @@ class ReducedExtents:
         return dict(sorted(parts.items()))
 
 
+@generator()
 def reduction(
     xnumel: Numel,
     rnumel: Reduced,
@@ -147,6 +149,7 @@ def looped(
     return distinct([*whole, *hinted.values(), *more])
 
 
+@generator()
 def persistent_reduction(
     xnumel: Numel,
     rnumel: Reduced,
@@ -194,6 +197,7 @@ def _persistent(extents: ReducedExtents, exhaustive: bool) -> list[Config]:
     return {"outer": found[-1:], "tiny": [tiny]}.get(hint, found)
 
 
+@generator()
 def mixed_order_reduction(
     xnumel: Numel,
     rnumel: Numel,
@@ -235,6 +239,7 @@ def _mixed_order_warps(rules: DeviceRules, r: int, warps: int, exhaustive: bool)
     return [warps, *([2 * warps] if exhaustive and warps < (16 if rules.is_amd else 32) else [])]
 
 
+@generator()
 def cooperative_reduction(
     xnumel: Numel,
     rnumel: Numel,
@@ -259,6 +264,7 @@ def cooperative_reduction(
     return for_all_hints(of, xnumel, rnumel)
 
 
+@generator()
 def split_scan(
     xnumel: Numel,
     rnumel: Numel,

@@ -6,10 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from kernellab.errors import UsageError
+from kernellab.launch.calls import CallRule
 from kernellab.measure.config import Config
-from kernellab.tune.workloads.blocks import distinct
+from kernellab.tune.workloads.blocks import distinct, generator, is_positive, list_of
+
+_CONFIGS = list_of(Config, "a list of configs, such as workloads.reduction returns")
+_LEAST = CallRule("a positive integer for each block", lambda value: all(map(is_positive, value.values())))
 
 
+@generator(configs=_CONFIGS, least=_LEAST)
 def covering(configs: Sequence[Config], **least: int) -> list[Config]:
     """Return the configs whose blocks are no smaller, after the first one with its blocks made as large.
 
@@ -29,6 +34,7 @@ def covering(configs: Sequence[Config], **least: int) -> list[Config]:
     return distinct([raised, *large])
 
 
+@generator(configs=_CONFIGS)
 def floored(configs: Sequence[Config], *, rows: int = 1, reduced: int = 1) -> list[Config]:
     """Return the configs with no smaller ``XBLOCK`` and ``R0_BLOCK``, where they have them.
 
@@ -38,6 +44,7 @@ def floored(configs: Sequence[Config], *, rows: int = 1, reduced: int = 1) -> li
     return distinct(config.with_values(_raised(config, least)) for config in configs)
 
 
+@generator(configs=_CONFIGS)
 def reproducible(configs: Sequence[Config], *, contiguous: bool = True) -> list[Config]:
     """Return the one config of a reduction that is taken without any measurement, so that all runs round alike.
 

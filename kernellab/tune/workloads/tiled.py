@@ -9,7 +9,7 @@ from typing import Any
 from kernellab.errors import UsageError
 from kernellab.measure.config import Config
 from kernellab.target import DEFAULT_TARGET, Target
-from kernellab.tune.workloads.blocks import DeviceRules, Numel, distinct, for_all_hints, rules_of, with_waves
+from kernellab.tune.workloads.blocks import DeviceRules, Numel, distinct, for_all_hints, generator, rules_of, with_waves
 from kernellab.tune.workloads.reductions import (
     MAX_PERSISTENT_NUMEL,
     ReducingKernel,
@@ -22,6 +22,7 @@ _AXES = ("X", "Y", "R0_")
 _LEAST_REDUCED = 4
 
 
+@generator()
 def tiled_reduction(
     xnumel: Numel,
     ynumel: Numel,
@@ -53,6 +54,7 @@ def tiled_reduction(
     return for_all_hints(of, xnumel, ynumel, rnumel)
 
 
+@generator()
 def tiled_persistent_reduction(
     xnumel: Numel,
     ynumel: Numel,
