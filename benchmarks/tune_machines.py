@@ -36,7 +36,8 @@ from kernellab.dispatch.cases import CaseRequest, MeasuredCase
 from kernellab.dispatch.cluster_cases import cluster_cases
 from kernellab.tune.autotune import environment_of
 from kernellab.tune.cluster_tuning import OpenEnvironment
-from kernellab.tune.tuning import Environment, Options, tuned
+from kernellab.tune.prepared import Environment, Options
+from kernellab.tune.tuning import tuned
 from kernellab.workspace import measuring_here
 
 RESULT = Path(__file__).parent / "results" / "tune_machines.txt"

@@ -25,7 +25,7 @@ from kernellab.measure.launches import Launches
 from kernellab.measure.reference import taken_by, takes_all
 from kernellab.registry import Registry
 from kernellab.tune.autotune import environment_of
-from kernellab.tune.tuning import Environment, Options, candidates_of
+from kernellab.tune.prepared import Environment, Options, candidates_of
 from kernellab.workers.uninterrupted import Interrupted
 
 WITHOUT_GPU = (

@@ -16,11 +16,12 @@ from kernellab.launch.run import multiprocessors
 from kernellab.measure.config import Config
 from kernellab.measure.launches import Launches
 from kernellab.measure.outcomes import Status
-from kernellab.measure.provenance import key_fields, key_of
+from kernellab.store import Version
 from kernellab.target import DeviceLimits, limits_of
 from kernellab.tune.finals import Policy
-from kernellab.tune.result import Records, Row, Tuning
-from kernellab.tune.tuning import Environment, Options, first_config, tuned_launches, usable
+from kernellab.tune.prepared import Environment, Options, prepared
+from kernellab.tune.result import Row, Tuning
+from kernellab.tune.tuning import carried_out
 
 SHORT_FINALS = Policy(
     at_once=16,
@@ -84,6 +85,7 @@ class LocalCases:
     lanes: int = 1
     _waiting: list[CaseRequest] = field(default_factory=list)
     _launches: Launches | None = None
+    _version: Version | None = None
 
     def submit(self, request: CaseRequest, /) -> None:
         """Note a case."""
@@ -93,7 +95,8 @@ class LocalCases:
         """Measure the case that was noted first."""
         if self._launches is None:
             self._launches = Launches(self.kernel, self.spec.grid, (), {}, self.environment.device.target)
-        return measured_case(self.environment, self._launches, self.spec, self._waiting.pop(0))
+            self._version = self.environment.kernels.current(self.kernel)
+        return measured_case(self.environment, self._launches, self.spec, self._waiting.pop(0), self._version)
 
     def close(self) -> None:
         """Forget what was noted."""
@@ -103,10 +106,12 @@ class LocalCases:
 MakeCases = Callable[[Environment, Kernel], CaseMeasurer]
 
 
-def measured_case(environment: Environment, before: Launches, spec: CaseSpec, request: CaseRequest) -> MeasuredCase:
+def measured_case(
+    environment: Environment, before: Launches, spec: CaseSpec, request: CaseRequest, version: Version | None = None
+) -> MeasuredCase:
     """Measure a case, whose rows are in the store then. A failure of the whole case is in the answer.
 
-    ``before`` are launches of the kernel for other arguments.
+    ``before`` are launches of the kernel for other arguments, ``version`` is that of the kernel if it is known.
     """
     begin_s, kernel = environment.clock(), before.kernel
     sizes = dict(request.sizes)
@@ -114,11 +119,12 @@ def measured_case(environment: Environment, before: Launches, spec: CaseSpec, re
         arguments = spec.arguments(kernel, sizes, request.number)
         launches = before.with_arguments((), arguments)
         search = ForecastSearch(request)
-        first = first_config(kernel, launches, spec.options(search))
+        options = spec.options(search)
+        asked = prepared(environment, launches, options, version)
         search.request = _without_pruned(request, launches)
-        key = key_of(key_fields(launches, first, environment.device))
-        search.known = _known(environment, kernel, launches, key, spec)
-        tuning = tuned_launches(environment, launches, spec.options(search))
+        if options.check is None and environment.make_bench is not None:  # where a reference counts, none is taken
+            search.known = frozenset(asked.known(options)) & launches.originals.keys()
+        tuning = carried_out(environment, asked, options, begin_s)
     except KernellabError as exc:
         return MeasuredCase(request.number, sizes, seconds=environment.clock() - begin_s, failure=exc.message)
     rows = tuple(row for row in tuning.rows if row.status is not Status.NOT_TIMED or environment.make_bench is None)
@@ -128,7 +134,7 @@ def measured_case(environment: Environment, before: Launches, spec: CaseSpec, re
         rows=rows,
         grids=_grids(launches, rows),
         resident=_resident(rows, limits_of(environment.device.target)),
-        key=key,
+        key=asked.records.key,
         provenance=_facts(tuning),
         seconds=environment.clock() - begin_s,
         known=sum(row.config in search.known for row in rows),
@@ -139,15 +145,6 @@ def measured_case(environment: Environment, before: Launches, spec: CaseSpec, re
 def _without_pruned(request: CaseRequest, launches: Launches) -> CaseRequest:
     """Return a request without the configs that the kernel's own pruning leaves out for these arguments."""
     return replace(request, forecasts=tuple(each for each in request.forecasts if each.config in launches.originals))
-
-
-def _known(environment: Environment, kernel: Kernel, launches: Launches, key: str, spec: CaseSpec) -> frozenset[Config]:
-    """Return the configs whose rows the store has for these arguments; where a reference counts, none is taken."""
-    if spec.fresh or spec.check is not None or environment.make_bench is None:
-        return frozenset()
-    kernels = environment.kernels
-    records = Records(kernels.store.history, kernels.current(kernel).id, key, environment.device.name)
-    return frozenset(usable(records.known(), launches)) & launches.originals.keys()
 
 
 def _grids(launches: Launches, rows: Sequence[Row]) -> dict[Config, Grid3]:

@@ -21,8 +21,9 @@ from kernellab.measure.provenance import Device, key_fields, key_of
 from kernellab.registry import version_digest
 from kernellab.source import Closure
 from kernellab.store import Measurement, Version
+from kernellab.tune.prepared import Environment, Options, first_config
 from kernellab.tune.result import Records, Tuning, measurement_of
-from kernellab.tune.tuning import Environment, Options, first_config, tuned
+from kernellab.tune.tuning import tuned
 from kernellab.workers.uninterrupted import Interrupted
 
 OpenEnvironment = Callable[[], Environment | None]

@@ -1,4 +1,4 @@
-"""One tuning, from a kernel with its arguments to the result: options, configs, a reference, devices, measurements."""
+"""One tuning, from a kernel with its arguments to the result: a reference, devices, measurements."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,18 +16,23 @@ from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message
 from kernellab.launch.memory import memory_of
-from kernellab.measure.config import Config, Space, configs_of
-from kernellab.measure.hooks import sets_blocks_alone
-from kernellab.measure.implementations import Bench, implementation_of, touched
+from kernellab.measure.config import Config, Space
+from kernellab.measure.implementations import implementation_of, touched
 from kernellab.measure.launches import Launches, arithmetic, moved_bytes
-from kernellab.measure.outcomes import Status
-from kernellab.measure.provenance import Device, key_fields, key_of
-from kernellab.registry import Registry
 from kernellab.target import DeviceLimits, limits_of
 from kernellab.tune.agreement import remark_of
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
-from kernellab.tune.progress import Watch, unwatched
+from kernellab.tune.prepared import (
+    Environment,
+    Options,
+    PlannedConfigs,
+    Prepared,
+    joined_names,
+    prepared,
+    reference_identity,
+)
+from kernellab.tune.progress import unwatched
 from kernellab.tune.result import Records, Row, Tuning
 from kernellab.tune.search import (
     MOST_SPILLED_BYTES,
@@ -38,7 +42,6 @@ from kernellab.tune.search import (
     Fits,
     Random,
     Search,
-    Searching,
     best_known,
     best_nearby,
     halved_for_registers,
@@ -49,62 +52,7 @@ from kernellab.tune.tuner import STOPPED, Outcome, Tuner
 from kernellab.workers.worker import Pool
 
 if TYPE_CHECKING:
-    from kernellab.measure.reference import ReferenceFunction
     from kernellab.tune.tuner import Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to tune.
-
-    ``configs`` is a list of `triton.Config`, or a `Space`; None takes those of the kernel's autotuner. ``timeout_s``
-    limits each config on the GPU, ``budget_s`` and ``budget_configs`` the whole. ``search`` may also be a `Search` of
-    one's own; ``count`` is how many configs a random or Optuna search tries. ``fresh`` measures again what the store
-    knows. With a ``check``, outputs are compared with its values; ``outputs`` names the arguments that are compared,
-    with these or with each other. ``executor`` compiles in place of the lab's own workers. ``devices`` are the GPUs
-    that measure, the first of which holds the final; None is the current one.
-
-    Of a generated list, a `Space` or one of `workloads`, what spills much is not measured while something else is left,
-    and where registers keep the device from being full, half of the block is tried too. A list of `triton.Config` is
-    measured as it is. ``policy`` says how much is measured of a config and in the final; its bounds on the search, and
-    what outputs are compared with, are those of these options.
-    """
-
-    configs: Space | Sequence[Any] | None = None
-    timeout_s: float = 10.0
-    search: Searching | Search = "exhaustive"
-    count: int = 64
-    budget_s: float | None = None
-    budget_configs: int | None = None
-    fresh: bool = False
-    seed: int = 0
-    check: ReferenceFunction | None = None
-    outputs: Sequence[str] | None = None
-    executor: Executor | None = None
-    devices: Sequence[int] | None = None
-    policy: Policy = field(default_factory=Policy)
-
-
-MakeBench = Callable[[Launches, float, int | None], Bench]
-"""Makes the bench of a device by its number, the current one where that is None; with the seconds of each config."""
-
-Progress = Callable[[str], AbstractContextManager[Watch]]
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """What a tuning works with. Without ``make_bench`` there is no GPU, and nothing is timed.
-
-    ``progress`` is a context in which a tuning is watched; ``remarks`` are notes that every tuning gets.
-    """
-
-    compiler: Compiler
-    kernels: Registry
-    device: Device
-    make_bench: MakeBench | None
-    clock: Callable[[], float] = time.perf_counter
-    progress: Progress | None = None
-    remarks: tuple[str, ...] = ()
 
 
 def take_reference(launches: Launches, config: Config, options: Options, *, times: bool) -> None:
@@ -129,49 +77,6 @@ def take_reference(launches: Launches, config: Config, options: Options, *, time
         )
     if tuner.has_own_bench:
         launches.notes.append("do_bench of the autotuner was not called: the lab times configs against each other")
-
-
-def usable(rows: Mapping[Config, Row], launches: Launches, *, is_generated: bool = False) -> dict[Config, Row]:
-    """Return the known rows that hold here: outputs that were compared with these reference values, or each other.
-
-    A config that was not measured since it spills is left out of a generated list alone.
-    """
-    wanted, outputs = _reference(launches), _joined(launches.outputs)
-
-    def holds(row: Row) -> bool:
-        if row.status is Status.PRUNED:
-            return is_generated
-        if row.status not in {Status.OK, Status.WRONG, Status.DIFFERS}:
-            return True
-        if wanted or row.status is Status.WRONG:  # without a reference, nothing is wrong
-            return bool(wanted) and row.checked == wanted
-        return bool(row.checked) or row.outputs == outputs
-
-    return {config: row for config, row in rows.items() if holds(row)}
-
-
-def _reference(launches: Launches) -> str:
-    """Return what identifies the values that are compared with; "" where there are none."""
-    if launches.reference is None:
-        return ""
-    return " ".join(filter(None, (launches.reference.identity, _joined(launches.outputs))))
-
-
-def _joined(outputs: frozenset[str] | None) -> str:
-    return ",".join(sorted(outputs or ()))
-
-
-def named_outputs(given: Sequence[str] | None) -> frozenset[str] | None:
-    """Return the arguments that are compared; None for all.
-
-    Raises:
-        UsageError: they are no names.
-    """
-    if given is None:
-        return None
-    if isinstance(given, str) or not given or not all(isinstance(name, str) for name in given):
-        raise UsageError(f'outputs is {given!r}; expected names of arguments, such as ("out_ptr",).')
-    return frozenset(given)
 
 
 def require_outputs(launches: Launches, config: Config, compiled: Compiled) -> None:
@@ -227,19 +132,6 @@ WITHOUT_GPU = (
 )
 
 
-@dataclass(slots=True)
-class _Plan:
-    """The configs of one tuning: those to try, and rows for those that were left out, by config.
-
-    Those of a `Space`, and of `workloads`, ``is_generated``: nobody insists on any of them, and others may join them.
-    """
-
-    listed: tuple[Config, ...]
-    originals: dict[Config, Any]
-    is_generated: bool
-    left_out: dict[Config, Row] = field(default_factory=dict)
-
-
 def tuned(
     environment: Environment, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any], options: Options
 ) -> Tuning:
@@ -249,19 +141,16 @@ def tuned(
         UsageError: there are no configs, or the options are wrong.
         LaunchError: the arguments do not fit the kernel.
     """
-    return tuned_launches(environment, Launches(kernel, grid, args, meta, environment.device.target), options)
+    start_s = environment.clock()
+    launches = Launches(kernel, grid, args, meta, environment.device.target)
+    return carried_out(environment, prepared(environment, launches, options), options, start_s)
 
 
-def tuned_launches(environment: Environment, launches: Launches, options: Options) -> Tuning:
-    """Tune a kernel with its arguments; see `tuned`."""
-    start_s, kernel = environment.clock(), launches.kernel
-    plan = _planned(kernel, launches, options)
-    first = _first(kernel, launches, plan)
-    launches.outputs = named_outputs(options.outputs)
-    records = _records(environment, kernel, launches, first)
-    take_reference(launches, first, options, times=environment.make_bench is not None)
-    is_new = options.fresh or environment.make_bench is None
-    known = {} if is_new else usable(records.known(), launches, is_generated=plan.is_generated)
+def carried_out(environment: Environment, tuning: Prepared, options: Options, start_s: float) -> Tuning:
+    """Measure what was prepared at ``start_s``; see `tuned`."""
+    launches, plan, records = tuning.launches, tuning.planned, tuning.records
+    take_reference(launches, tuning.first, options, times=environment.make_bench is not None)
+    known = {} if environment.make_bench is None else tuning.known(options)
     search = _search(options, plan, partial(_start, records, known))
     compiler = compiler_of(environment, options)
     pool = pool_of(environment, launches, options)
@@ -299,86 +188,9 @@ def tuned_launches(environment: Environment, launches: Launches, options: Option
         *_remarks(outcome, is_timed=pool is not None),
         *filter(None, [remark_of(outcome.agreement) if outcome.agreement else ""]),
     ]
-    version = environment.kernels.known(kernel)
+    version = environment.kernels.known(launches.kernel)
     facts = {**_facts(launches, options), "version": None if version is None else version.label}
     return _tuning(environment, launches, plan, outcome, records.key, environment.clock() - start_s, notes, facts)
-
-
-def first_config(kernel: Kernel, launches: Launches, options: Options) -> Config:
-    """Return the first config to try, and let the launches know the user's own ones.
-
-    Raises:
-        UsageError: there are no configs.
-    """
-    return _first(kernel, launches, _planned(kernel, launches, options))
-
-
-def candidates_of(kernel: Kernel, launches: Launches, options: Options) -> dict[Config, Any]:
-    """Return the `triton.Config`s to try by their values, those included that pruning leaves out for some arguments.
-
-    Raises:
-        UsageError: there are no configs.
-    """
-    found: dict[Config, Any] = {}
-    for config in configs_of(_given(kernel, launches, options)):
-        found.setdefault(launches.effective(config), config)
-    return found
-
-
-def _first(kernel: Kernel, launches: Launches, plan: _Plan) -> Config:
-    launches.has_hooks, launches.originals = _has_hooks(kernel, plan), plan.originals
-    launches.common_hook = _common_hook(plan)
-    return next(iter(plan.originals))
-
-
-def _planned(kernel: Kernel, launches: Launches, options: Options) -> _Plan:
-    from kernellab._triton.decorators import pruned
-
-    given = _given(kernel, launches, options)
-    configs = configs_of(given)
-    kept, reasons = pruned(kernel, configs, launches.args, launches.meta)
-    values = {id(config): launches.effective(config) for config in configs}
-    left_out = {values[i]: Row(values[i], Status.PRUNED, reason) for i, reason in reasons.items()}
-    originals: dict[Config, Any] = {}
-    for config in kept:
-        originals.setdefault(values[id(config)], config)
-    listed = tuple(dict.fromkeys(values.values()))
-    if len(listed) < len(configs):
-        launches.notes.append(
-            f"{len(configs) - len(listed)} of the {len(configs)} configs are equal to another of them"
-        )
-    own = isinstance(given, Space) or (isinstance(given, Sequence) and all(isinstance(each, Config) for each in given))
-    return _Plan(listed, originals, own, left_out)
-
-
-def _given(kernel: Kernel, launches: Launches, options: Options) -> Any:
-    """Return the configs that a call or an autotuner gives.
-
-    Raises:
-        UsageError: neither does.
-    """
-    from kernellab._triton.decorators import declared
-
-    given = options.configs if options.configs is not None else declared(kernel).configs
-    if options.configs is None and not given:
-        raise UsageError(
-            f"{launches.name} has no configs; pass configs=[triton.Config(...), ...], or a Space of values."
-        )
-    return given
-
-
-def _has_hooks(kernel: Kernel, plan: _Plan) -> bool:
-    from kernellab._triton.decorators import declared
-
-    tuner = declared(kernel)
-    own = {id(config.pre_hook): config.pre_hook for config in plan.originals.values()}.values()
-    is_called = any(hook is not None and not sets_blocks_alone(hook) for hook in own)
-    return is_called or tuner.pre_hook is not None or tuner.post_hook is not None
-
-
-def _common_hook(plan: _Plan) -> Any:
-    hooks = {id(config.pre_hook): config.pre_hook for config in plan.originals.values()}
-    return next(iter(hooks.values())) if len(hooks) == 1 else None
 
 
 def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None:
@@ -392,7 +204,7 @@ def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None
     return moved_bytes(launches.of(config).arguments, compiled)
 
 
-def _search(options: Options, plan: _Plan, start: Callable[[Fits], Config | None]) -> Search:
+def _search(options: Options, plan: PlannedConfigs, start: Callable[[Fits], Config | None]) -> Search:
     """Return the search that is asked for. ``start`` gives the best known config of those that fit, for a descent."""
     if isinstance(options.search, Search) and not isinstance(options.search, type):
         return options.search
@@ -437,22 +249,16 @@ def _policy(options: Options, launches: Launches) -> Policy:
         budget_configs=options.budget_configs,
         max_spill_bytes=MOST_SPILLED_BYTES,
         seed=options.seed,
-        reference=_reference(launches),
-        outputs=_joined(launches.outputs),
+        reference=reference_identity(launches),
+        outputs=joined_names(launches.outputs),
         longest_first=options.budget_s is None and options.budget_configs is None,  # else the first of the list count
     )
-
-
-def _records(environment: Environment, kernel: Kernel, launches: Launches, config: Config) -> Records:
-    version = environment.kernels.current(kernel)
-    key = key_of(key_fields(launches, config, environment.device))
-    return Records(environment.kernels.store.history, version.id, key, environment.device.name)
 
 
 def _tuning(
     environment: Environment,
     launches: Launches,
-    plan: _Plan,
+    plan: PlannedConfigs,
     outcome: Outcome,
     key: str,
     seconds: float,

@@ -20,8 +20,8 @@ import triton.language as tl
 import kernellab
 from kernellab.dispatch.asking import OverOptions, tuned_over
 from kernellab.tune.autotune import tune_and_launch
+from kernellab.tune.prepared import Options
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import Options
 from tests.cluster.cpu_device import MODEL, cpu_environment, dying_environment
 from tests.labs import shared_lab
 

@@ -23,8 +23,8 @@ from kernellab.measure.launches import Launches
 from kernellab.measure.outcomes import Status
 from kernellab.measure.provenance import key_of
 from kernellab.tune.autotune import environment_of
+from kernellab.tune.prepared import Environment
 from kernellab.tune.result import Row, row_of
-from kernellab.tune.tuning import Environment
 from tests.cluster.cpu_device import MODEL, cpu_environment, no_environment
 from tests.labs import shared_lab
 

@@ -19,7 +19,8 @@ from kernellab.measure.launches import Launches, moved_bytes
 from kernellab.measure.provenance import Device, key_fields
 from kernellab.source import Constant
 from kernellab.target import Target
-from kernellab.tune.tuning import Environment, Options, tuned
+from kernellab.tune.prepared import Environment, Options
+from kernellab.tune.tuning import tuned
 
 TARGET = Target("cuda", 90, 32)
 DEVICE = Device(TARGET, "NVIDIA H200", "580.1", {"triton": "3.9.0"})
