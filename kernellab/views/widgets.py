@@ -14,7 +14,7 @@ from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.launch.calls import verb
 from kernellab.views.explorers.exploration import explore
-from kernellab.views.explorers.explorer import Explored, explorer_html, explorer_script
+from kernellab.views.explorers.explorer import FEW_TILES, MOST_TILES, Explored, explorer_html, explorer_script
 from kernellab.views.figures.raster import with_fallbacks
 from kernellab.views.graph import GraphPictures, StateError, graph_pane, graph_script
 from kernellab.views.graphs.diagram import Direction
@@ -233,15 +233,18 @@ function render({ model, el }) {
       model.set("file", event.detail.file);
       model.save_changes();
     });
+    root.addEventListener("kx-value", event => { model.set("value", event.detail); model.save_changes(); });
     root.addEventListener("kx-stage", event => { model.set("stage", event.detail); model.save_changes(); });
     const line = () => controls.showLine(model.get("file"), model.get("line"));
     const stage = () => controls.showStage(model.get("stage"));
-    for (const [name, act] of [["line", line], ["file", line], ["stage", stage]]) {
+    const value = () => { if (model.get("value")) controls.showValue(model.get("value")); };
+    for (const [name, act] of [["line", line], ["file", line], ["stage", stage], ["value", value]]) {
       model.on(`change:${name}`, act);
       drawn.push(() => model.off(`change:${name}`, act));
     }
     stage();
     line();
+    value();
     root.querySelector(".kx-source").scrollTop ||= before;
     drawn.push(linked(model, root, pane));
   };
@@ -257,14 +260,16 @@ class Explorer(GraphView):
     """The explorer of one compiled kernel: its source, its stages and its graph.
 
     ``stage`` is the one that shows; it can be set and observed, as can all that a `GraphView` has: ``line`` and
-    ``file`` are the chosen source line. SASS is disassembled when its stage is first opened.
+    ``file`` are the chosen source line. ``value`` is that of TTGIR whose layout shows (``%a_44``), "" for the one that
+    tells most. SASS is disassembled when its stage is first opened.
 
     Raises:
-        StateError: ``stage`` is set to one that the kernel does not have.
+        StateError: ``stage`` is set to one that the kernel does not have, or ``value`` to one without a drawn layout.
     """
 
     _esm = f"{explorer_script()}\n{LINK}\n{_RENDER_EXPLORER}"
     stage = traitlets.Unicode("").tag(sync=True)
+    value = traitlets.Unicode("").tag(sync=True)
 
     def __init__(
         self,
@@ -281,12 +286,13 @@ class Explorer(GraphView):
         explored = self._explored(opened)
         names = [stage.name for stage in explored.exploration.stages]
         self._stages = names
+        self._values = explored.drawn_values()
         html = explored.html(graph_pane(""))
         self._start(explored.pictures(), view, argument, html=html, stage=opened or names[explored.opened])
 
     def _explored(self, opened: str | None) -> Explored:
         exploration = explore(self._compiled, self._source, sass=self._has_sass, pending=True)
-        return Explored(exploration, opened, str(id(self)))
+        return Explored(exploration, opened, str(id(self)), tiles=MOST_TILES)
 
     @traitlets.validate("stage")
     def _check_stage(self, proposal: Any) -> str:
@@ -294,6 +300,12 @@ class Explorer(GraphView):
             raise StateError(
                 choice_message("stage", proposal["value"], tuple(self._stages), owner=self._compiled.kernel)
             )
+        return str(proposal["value"])
+
+    @traitlets.validate("value")
+    def _check_value(self, proposal: Any) -> str:
+        if proposal["value"] and proposal["value"] not in self._values:
+            raise StateError(choice_message("value", proposal["value"], self._values, owner=self._compiled.kernel))
         return str(proposal["value"])
 
     @traitlets.observe("stage")
@@ -315,7 +327,9 @@ class Explorer(GraphView):
     def still(self) -> str:
         """Return the static explorer, SASS included."""
         uid = f"still {id(self)}"
-        return with_fallbacks(explorer_html(self._compiled, self._source, opened=self.stage, uid=uid, graph=True))
+        text, opened = self._source, self.stage
+        html = explorer_html(self._compiled, text, opened=opened, uid=uid, graph=True, tiles=FEW_TILES)
+        return with_fallbacks(html)
 
     def words(self) -> str:
         """Return what a terminal shows."""

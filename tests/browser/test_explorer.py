@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from kernellab.compile.types import Compiled
-from kernellab.views.explorers.explorer import explorer_html, explorer_page
+from kernellab.views.explorers.explorer import FEW_TILES, explorer_html, explorer_page
+from kernellab.views.graph import StateError
 from kernellab.views.widgets import Explorer
 from tests.browser.bridge import HEAD, Bridge
 from tests.kernels.matmul import matmul_kernel
@@ -183,3 +185,94 @@ def test_the_widget_tells_python_the_line_and_obeys_it(chromium: Any, matmul: Co
     assert bridge.errors == []
     page.close()
     bridge.widget.close()
+
+
+def test_without_a_script_values_of_the_chosen_line_come_first_and_one_tile_shows(
+    show: Callable[..., Any], matmul: Compiled
+) -> None:
+    page = show(HEAD + explorer_html(matmul, tiles=FEW_TILES))
+    assert not page.locator(".kx-tiles").is_visible()
+    page.locator(".kx-tabs label", has_text="TTGIR").click()
+    figures = page.locator(".kx-tiles figure:visible")
+    assert figures.count() == 1
+    assert "nvidia_mma" in page.locator(".kx-tiles code:visible").inner_text()
+    row(page, "b = tl.load(").click()
+    values = page.locator(".kx-values label").all()
+    top = min(values, key=lambda value: value.bounding_box()["y"])
+    assert top.get_attribute("data-n") == str(line_of("b = tl.load("))
+    page.locator(".kx-values label", has_text="nvmma_shared").first.click()
+    assert "by the bank" in figures.inner_text()
+    page.locator(".kx-values label", has_text="nvidia_mma").first.click()
+    page.locator(".kx-units label:visible", has_text="by register").click()
+    assert "by the register" in figures.inner_text()
+
+
+def test_a_click_on_a_value_of_ttgir_shows_who_holds_the_element_under_the_pointer(
+    show: Callable[..., Any], matmul: Compiled
+) -> None:
+    page = show(explorer_page(matmul, opened="ttgir"), scripts=True)
+    click_on(page, "ttng.warp_group_dot ")
+    assert "nvidia_mma" in page.locator(".kx-tiles code:visible").inner_text()
+    map_ = page.locator(".kx-tiles figure:visible svg")
+    said = page.locator(".kx-tiles output:visible")
+    map_.hover(position=cell(9, 2))
+    assert said.inner_text() == "[9, 2]: warp 0, lane 5, register 2"
+    assert page.locator(".kx-same").evaluate("e => e.getAttribute('d').match(/M/g).length") == 16  # 2 rows of 8
+    page.locator(".kx-units label:visible", has_text="by warp").click()
+    map_.hover(position=cell(8, 0))
+    assert "[16, 0]: warp 1, lane 0, register 0" in said.inner_text()
+    click_on(page, "ttg.memdesc_index ")
+    map_.hover(position=cell(1, 0))
+    assert said.inner_text() == "[1, 0]: bank 16, byte 64 of the tile in shared memory"
+
+
+def test_in_a_narrow_page_the_layouts_stand_below_the_stage(show: Callable[..., Any], matmul: Compiled) -> None:
+    page = show(explorer_page(matmul, opened="ttgir"), scripts=True)
+    page.set_viewport_size({"width": 420, "height": 900})
+    boxes = [page.locator(name).bounding_box() for name in (".kx-stage:visible", ".kx-values", ".kx-units:visible")]
+    assert all(above["y"] + above["height"] <= below["y"] + 1 for above, below in itertools.pairwise(boxes))
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_the_widget_tells_python_the_value_and_obeys_it(chromium: Any, matmul: Compiled) -> None:
+    page = chromium.new_page(viewport={"width": 1100, "height": 900})
+    bridge = Bridge(Explorer(matmul, opened="ttgir"), page)
+    name = click_on(page, "ttng.warp_group_dot ")
+    bridge.wait("name => model.values.value === name", name)
+    assert bridge.widget.value == name
+    other = page.locator(".kx-values label", has_text="nvmma_shared").first.get_attribute("data-value")
+    bridge.set(value=other)
+    assert "nvmma_shared" in page.locator(".kx-tiles code:visible").inner_text()
+    with pytest.raises(StateError, match="value"):
+        bridge.widget.value = "%no_such_value"
+    assert bridge.errors == []
+    page.close()
+    bridge.widget.close()
+
+
+def cell(row: int, column: int) -> dict[str, float]:
+    """Return the middle of a cell of a map, from its corner: behind numbers and a margin."""
+    return {"x": 24 + 10 * column + 5 + 6, "y": 24 + 10 * row + 5 + 6}
+
+
+def click_on(page: Any, text: str) -> str:
+    """Click on the name of the first value of the line of TTGIR that has a text, and return it."""
+    place = page.locator(".kx-stage:visible pre").evaluate(
+        """(pre, text) => {
+          const walker = document.createTreeWalker(pre, NodeFilter.SHOW_TEXT);
+          for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+            const at = node.data.indexOf(text);
+            if (at < 0) continue;
+            const start = node.data.indexOf('%', node.data.lastIndexOf('\\n', at) + 1);
+            const range = document.createRange(), name = node.data.slice(start).match(/^%[\\w-]+/)[0];
+            range.setStart(node, start);
+            range.setEnd(node, start + name.length);
+            range.startContainer.parentElement.scrollIntoView({ block: 'center' });
+            const box = range.getBoundingClientRect();
+            return [box.x + box.width / 2, box.y + box.height / 2, name];
+          }
+        }""",
+        text,
+    )
+    page.mouse.click(*place[:2])
+    return str(place[2])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from html import escape
 
-from kernellab._triton.tiles import layouts_in
 from kernellab.compile.types import Compiled
 from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
@@ -15,14 +13,11 @@ from kernellab.launch.run import Run
 from kernellab.views import wording
 from kernellab.views.cards import card
 from kernellab.views.cards.card import kernel_text
-from kernellab.views.cards.layouts import chooser
 from kernellab.views.elements import Table, body, details, dim, framed, header, message, section, warning
-from kernellab.views.explorers.explorer import explorer_html
+from kernellab.views.explorers.explorer import FEW_TILES, explorer_html
 from kernellab.views.graph import diagram_of, svg
 from kernellab.views.graphs.drawing import tree_text
 from kernellab.views.report import KernelReport, access_lines, argument_reports
-
-_MOST_LAYOUTS = 6  # in the card of a compiled kernel; those of `lab.layouts` are more
 
 
 def compiled_html(compiled: Compiled, *, uid: str = "") -> str:
@@ -31,7 +26,7 @@ def compiled_html(compiled: Compiled, *, uid: str = "") -> str:
     ``uid`` has to differ between the cards of one page.
     """
     report = _as_report(compiled)
-    explorer = explorer_html(compiled, uid=uid, graph=True)
+    explorer = explorer_html(compiled, uid=uid, graph=True, tiles=FEW_TILES)
     return framed(
         section(
             header(compiled.kernel, _words(compiled), wording.compile_tips(compiled)),
@@ -39,20 +34,10 @@ def compiled_html(compiled: Compiled, *, uid: str = "") -> str:
             card.arguments(report),
             card.resources(report),
             details("Source, stages and graph", explorer, is_open=True),
-            *_layouts(compiled, uid),
             *card.dataflow(report, frozenset(), alone=False, by_line=False),
             card.source(report, frozenset()),
         )
     )
-
-
-def _layouts(compiled: Compiled, uid: str) -> Iterator[str]:
-    """Yield who holds what, where the kernel has layouts: of the few that tell most."""
-    ttgir = compiled.stages.get("ttgir", "")
-    found = layouts_in(compiled.kernel, str(compiled.target), ttgir)
-    if found.values:
-        title, detail = "Layouts", "choose a value: which warp, lane and register, or bank, holds each element"
-        yield details(title, chooser(found, f"{compiled.digest[:12]} {uid}", _MOST_LAYOUTS), detail)
 
 
 def compiled_text(compiled: Compiled) -> str:

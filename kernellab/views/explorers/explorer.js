@@ -8,6 +8,7 @@ export function enhance(root, graph = null) {
   const stages = [...root.querySelectorAll(".kx-stage")];
   const tabs = [...root.querySelectorAll(".kx-tabs input")];
   if (!source || !stages.length) return;
+  const tiles = tilesPane(root);
   const active = () => stages[Math.max(0, tabs.findIndex(tab => tab.checked))];
   const numberOf = element => element?.closest("[class*='k']")?.className.match(/(?:^| )k(\d+)/)?.[1];
   const runs = number => [...active().querySelectorAll(`.k${number}`)];
@@ -53,6 +54,7 @@ export function enhance(root, graph = null) {
     if (from !== source) show(source, rowOf(number));
     const place = placeOf(rowOf(number));
     if (from !== graph) graph?.showLine(place.file, place.line);
+    tiles?.showLine(number);
     root.dispatchEvent(new CustomEvent("kx-line", { detail: place }));
   };
   const placeOf = row => ({ line: Number(row?.querySelector("i").textContent ?? 0), file: row?.dataset.file ?? "" });
@@ -78,6 +80,7 @@ export function enhance(root, graph = null) {
     if (!run || String(getSelection())) return;
     event.preventDefault();
     choose(numberOf(run), stage);
+    tiles?.clicked(event);
   });
   for (const tab of tabs) tab.addEventListener("change", () => {
     const number = chosen();
@@ -89,7 +92,7 @@ export function enhance(root, graph = null) {
   // The arrow keys walk the source lines that became something in this stage.
   root.addEventListener("keydown", event => {
     const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1 }[event.key];
-    if (!step || event.target === find || event.target.closest(".kx-tabs, .kg")) return;
+    if (!step || event.target === find || event.target.closest(".kx-tabs, .kx-tiles, .kg")) return;
     event.preventDefault();
     const rows = [...source.querySelectorAll(".s")].filter(row => runs(numberOf(row)).length);
     const at = rows.findIndex(row => numberOf(row) === chosen());
@@ -151,6 +154,7 @@ export function enhance(root, graph = null) {
       if (!line) { unchoose(); graph?.showLine("", 0); }
       else if (row && numberOf(row) !== chosen()) choose(numberOf(row), null);
     },
+    showValue: name => tiles?.showValue(name),
     showStage: name => {
       const tab = tabs.find(each => each.closest("label").querySelector("b").textContent.toLowerCase() === name);
       if (tab && !tab.checked) { tab.checked = true; tab.dispatchEvent(new Event("change")); }

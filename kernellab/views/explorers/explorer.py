@@ -11,9 +11,11 @@ from functools import cache
 from html import escape
 from itertools import groupby
 
+from kernellab._triton.tiles import layouts_in
 from kernellab.compile.types import Compiled
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import instruction_of
+from kernellab.ir.laid_out import Layouts
 from kernellab.ir.lines import calls_of, main_file, short_file
 from kernellab.views.elements import file_text, html_page, style_sheet
 from kernellab.views.explorers.exploration import (
@@ -27,6 +29,7 @@ from kernellab.views.explorers.exploration import (
     key_of,
 )
 from kernellab.views.explorers.heat import Heat
+from kernellab.views.explorers.tiles import TilesPane
 from kernellab.views.graph import GraphPictures, View, graph_pane, graph_script
 from kernellab.views.graphs.diagram import Node
 from kernellab.views.graphs.labels import SourceText
@@ -42,21 +45,24 @@ def explorer_html(
     uid: str = "",
     graph: bool = False,
     heat: Heat | None = None,
+    tiles: int = 0,
 ) -> str:
     """Return the explorer of a compiled kernel as one ``<div>`` with its style sheet.
 
     ``text`` is that of the kernel; without it the file is read. ``opened``
     is the stage that shows first. ``uid`` has to differ between the explorers of one page. With ``graph``, the graph by
     source line stands below, and its boxes are lit with their lines. ``heat`` is where the time goes, for a column
-    beside the source and one beside SASS.
+    beside the source and one beside SASS. With ``tiles``, a pane below TTGIR shows who holds what, for so many layouts.
     """
-    explorer = Explored(explore(compiled, text, sass=sass), opened, uid, heat)
+    explorer = Explored(explore(compiled, text, sass=sass), opened, uid, heat, tiles)
     if not graph:
         return explorer.html()
     pictures = explorer.pictures()
     shown = pictures.drawn(View.SOURCE, pictures.collapsed_at_first(View.SOURCE))
     return explorer.html(graph_pane(shown.svg, shown.diagram.title))
 
+
+MOST_TILES, FEW_TILES = 12, 6  # layouts that a page or a widget draws; those of static HTML in a notebook
 
 # Of a line, its background counts; of a box in the graph, its outline.
 _CHOSEN = "background:var(--kx-on);box-shadow:inset 3px 0 var(--kx-mark);stroke:var(--kx-mark);stroke-width:3.5px"
@@ -68,7 +74,9 @@ _UNSTYLED = 'style="display:none"'  # hides where a page drops style sheets, whi
 class Explored:
     """One rendering. Source lines are numbered in the order in which they show; classes and ids use these numbers."""
 
-    def __init__(self, exploration: Exploration, opened: str | None, uid: str, heat: Heat | None = None) -> None:
+    def __init__(
+        self, exploration: Exploration, opened: str | None, uid: str, heat: Heat | None = None, tiles: int = 0
+    ) -> None:
         self.exploration = exploration
         self.heat = heat
         digest = hashlib.sha256(f"{exploration.compiled.digest} {uid}".encode()).hexdigest()
@@ -78,6 +86,8 @@ class Explored:
         names = [stage.name for stage in exploration.stages]
         default = "ptx" if "ptx" in names else next((name for name in reversed(names) if name != "sass"), "")
         self.opened = names.index(opened if opened in names else default) if names else 0
+        layouts = _layouts(exploration.compiled) if tiles and "ttgir" in names else None
+        self._tiles = TilesPane(layouts, tiles, self.uid, self.numbers) if layouts is not None else None
 
     def pictures(self) -> GraphPictures:
         """Return the pictures of the graph, whose boxes are lit with the source lines of this explorer."""
@@ -101,7 +111,7 @@ class Explored:
             '<div class="kx-panes">',
             f'<div class="kx-source" tabindex="-1">{self._source(rows)}</div>',
             *(self._stage(index, stage) for index, stage in enumerate(self.exploration.stages)),
-            f"</div>{graph}</div>",
+            f"</div>{self._tiles.html() if self._tiles is not None else ''}{graph}</div>",
         ]
         return "\n".join(parts)
 
@@ -114,7 +124,14 @@ class Explored:
         near = ",".join(f"{root}:has(.k{n}:hover) .c{n},{root}:has(.c{n}:hover) .s.k{n}" for n in calls)
         rules = [(near, "background:var(--kx-near)"), (hover, "background:var(--kx-hover);stroke:var(--kx-mark)")]
         rules.append((chosen, _CHOSEN))
-        return "".join(f"{selector}{{{style}}}" for selector, style in rules if selector)
+        linked = "".join(f"{selector}{{{style}}}" for selector, style in rules if selector)
+        if self._tiles is None:
+            return linked
+        return linked + self._tiles.rules([stage.name for stage in self.exploration.stages].index("ttgir"))
+
+    def drawn_values(self) -> tuple[str, ...]:
+        """Return the values of TTGIR whose layouts are drawn."""
+        return () if self._tiles is None else self._tiles.drawn_values()
 
     def _callers(self) -> set[LineKey]:
         places = (place for stage in self.exploration.stages for place in stage.places.values())
@@ -184,6 +201,12 @@ class Explored:
         return f'<div class="kx-stage kx-p{index}">{content}</div>'
 
 
+def _layouts(compiled: Compiled) -> Layouts | None:
+    """Return the values of a kernel that have a layout; None where there are none."""
+    found = layouts_in(compiled.kernel, str(compiled.target), compiled.stages.get("ttgir", ""))
+    return found if found.values else None
+
+
 def _run_classes(stage: Stage, numbers: Mapping[LineKey, int]) -> frozenset[int]:
     keys = {key_of(place) for place in stage.places.values()}
     return frozenset(numbers[key] for key in keys if key is not None and key in numbers)
@@ -228,7 +251,7 @@ def _times(compiled: Compiled) -> str:
 _STYLE = """
 body { margin: 8px; }
 .kx.kx { max-width: none; }
-.kx.kx.kx .kx-panes { height: calc(58vh - 40px); }
+@media (min-width: 721px) { .kx.kx.kx .kx-panes { height: calc(58vh - 40px); } }
 """
 _SCRIPT = """<script type="module">
 {script}
@@ -239,8 +262,8 @@ document.querySelectorAll(".kx").forEach(root => enhance(root, graphPane(root.qu
 @cache
 def explorer_script() -> str:
     """Return the script: an ES module that exports ``enhance(root, graph)`` and ``graphPane(root)``."""
-    own = file_text(__package__, "explorer.js")
-    return f"{graph_script()}\n{own}"
+    own = (file_text(__package__, name) for name in ("tiles.js", "explorer.js"))
+    return "\n".join([graph_script(), *own])
 
 
 def explorer_page(
@@ -250,7 +273,7 @@ def explorer_page(
     opened: str | None = None,
 ) -> str:
     """Return one HTML file with the graph, search, keys and linked scrolling, which opens without a network."""
-    body = explorer_html(compiled, text, opened=opened, graph=True)
+    body = explorer_html(compiled, text, opened=opened, graph=True, tiles=MOST_TILES)
     title = f"{compiled.kernel} for {compiled.target}"
     return html_page(title, _STYLE, f"{body}\n{_SCRIPT.format(script=explorer_script())}")
 

@@ -88,6 +88,13 @@ def _element(row: int, column: int, flat: _Flat) -> Index:
     return (row * flat[1] + column,) if flat[2] else ()
 
 
+def corner_of(shape: Index) -> list[Index]:
+    """Return the elements that the maps of a corner show, row by row."""
+    flat = _flattened(shape)
+    rows, columns = min(flat[0], CORNER[0]), min(flat[1], CORNER[1])
+    return [_element(row, column, flat) for row in range(rows) for column in range(columns)]
+
+
 def _corner(numbers: Mapping[Index, int], flat: _Flat, unit: str, words: str) -> TileMap:
     rows, columns = min(flat[0], CORNER[0]), min(flat[1], CORNER[1])
     found = {(r, c): numbers[_element(r, c, flat)] for r in range(rows) for c in range(columns)}

@@ -1,0 +1,111 @@
+// What scripts add to the pane of layouts: a click on a value of TTGIR chooses it, and the pointer tells who holds what.
+
+const TILE_MARGIN = 24, TILE_CELL = 10; // as `kernellab.views.figures.layouts` draws
+
+// Who holds each element of a tile in registers: its bases combine by exclusive or.
+function holdersOf({ shape, register, lane, warp }) {
+  const strides = shape.map((_, axis) => shape.slice(axis + 1).reduce((a, b) => a * b, 1));
+  const flat = basis => basis.reduce((sum, value, axis) => sum + value * strides[axis], 0);
+  const moves = bases => bases.map(flat).reduce((places, move) => [...places, ...places.map(place => place ^ move)], [0]);
+  const found = new Map();
+  moves(warp).forEach((atWarp, w) => moves(lane).forEach((atLane, l) => moves(register).forEach((atRegister, r) => {
+    const element = atWarp ^ atLane ^ atRegister, known = found.get(element);
+    if (known) known.copies += 1; else found.set(element, { warp: w, lane: l, register: r, copies: 1 });
+  })));
+  return found;
+}
+
+function tilesPane(root) {
+  const pane = root.querySelector(".kx-tiles");
+  if (!pane) return null;
+  const labels = [...pane.querySelectorAll(".kx-values label")];
+  const tiles = new Map([...pane.querySelectorAll("[data-tile]")].map(each => [each, JSON.parse(each.dataset.tile)]));
+  const holders = new Map();
+  const chosen = () => labels.find(label => label.querySelector("input").checked);
+
+  const choose = label => {
+    if (!label || label.querySelector("input").checked) return;
+    label.querySelector("input").checked = true;
+    label.dispatchEvent(new Event("change", { bubbles: true }));
+  };
+  pane.addEventListener("change", event => {
+    const value = event.target.closest(".kx-values label")?.dataset.value;
+    if (value) root.dispatchEvent(new CustomEvent("kx-value", { detail: value }));
+  });
+
+  const elementAt = (tile, figure, row, column) => {
+    const [, , down, across] = figure.dataset.map.split(" ").map(Number), { shape } = tile;
+    const columns = shape.length > 1 ? shape.at(-1) : Math.min(32, shape[0] ?? 1);
+    return { flat: row * down * columns + column * across, row: row * down, column: column * across, columns };
+  };
+  // Tells who holds the element in a cell, as [what has the same colour of outline, words].
+  const holderAt = (part, figure, row, column) => {
+    const tile = tiles.get(part), { flat, ...at } = elementAt(tile, figure, row, column);
+    const index = tile.shape.length > 1 ? `[${[...Array(tile.shape.length - 2).fill(0), at.row, at.column].join(", ")}]` : `[${flat}]`;
+    if (tile.places) {
+      const place = tile.places[at.row * Math.min(32, at.columns) + at.column];
+      if (place === undefined) return null;
+      if (Array.isArray(place)) return [place[0], `${index}: row ${place[0]}, column ${place[1]} of tensor memory`];
+      const byte = place * tile.bits / 8, bank = Math.floor(byte / 4) % 32;
+      return [bank, `${index}: bank ${bank}, byte ${byte} of the tile in shared memory`];
+    }
+    if (!holders.has(part)) holders.set(part, holdersOf(tile));
+    const held = holders.get(part).get(flat);
+    if (!held) return null;
+    const more = held.copies > 1 ? `, and ${held.copies - 1} more` : "";
+    const same = figure.classList.contains("f0") ? held.warp : `${held.warp} ${held.lane}`;
+    return [same, `${index}: warp ${held.warp}, lane ${held.lane}, register ${held.register}${more}`];
+  };
+
+  const cellAt = event => {
+    const svg = event.target.closest("svg"), figure = event.target.closest("figure[data-map]");
+    if (!svg || !figure) return null;
+    const place = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    const column = Math.floor((place.x - TILE_MARGIN) / TILE_CELL), row = Math.floor((place.y - TILE_MARGIN) / TILE_CELL);
+    const [rows, columns] = figure.dataset.map.split(" ").map(Number);
+    return row >= 0 && column >= 0 && row < rows && column < columns ? { svg, figure, row, column, rows, columns } : null;
+  };
+  const clear = () => { for (const each of pane.querySelectorAll(".kx-same")) each.remove(); };
+  pane.addEventListener("pointermove", event => {
+    clear();
+    const cell = cellAt(event), part = event.target.closest("[data-tile]");
+    if (!part) return;
+    const found = cell && holderAt(part, cell.figure, cell.row, cell.column);
+    part.querySelector("output").value = found ? found[1] : "";
+    if (!found) return;
+    let path = "";
+    for (let row = 0; row < cell.rows; row++) for (let column = 0; column < cell.columns; column++)
+      if (holderAt(part, cell.figure, row, column)?.[0] === found[0])
+        path += `M${TILE_MARGIN + column * TILE_CELL} ${TILE_MARGIN + row * TILE_CELL}h9v9h-9z`;
+    const same = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    same.setAttribute("class", "kx-same");
+    same.setAttribute("d", path);
+    cell.svg.append(same);
+  });
+  pane.addEventListener("pointerleave", clear);
+
+  const nameAt = event => {
+    const caret = document.caretPositionFromPoint?.(event.clientX, event.clientY);
+    const range = caret ? null : document.caretRangeFromPoint?.(event.clientX, event.clientY);
+    const node = caret?.offsetNode ?? range?.startContainer, at = caret?.offset ?? range?.startOffset;
+    if (node?.nodeType !== Node.TEXT_NODE) return null;
+    const start = node.data.lastIndexOf("\n", at - 1) + 1, end = node.data.indexOf("\n", at);
+    const line = node.data.slice(start, end < 0 ? undefined : end);
+    const names = [...line.matchAll(/%[\w-]+/g)];
+    const hit = names.find(each => start + each.index <= at && at <= start + each.index + each[0].length);
+    return [hit?.[0], ...names.map(each => each[0])].find(name => labels.some(label => label.dataset.value === name));
+  };
+  const showValue = name => {
+    const label = labels.find(each => each.dataset.value === name);
+    choose(label);
+    label?.scrollIntoView({ block: "nearest" });
+  };
+  return {
+    showValue,
+    clicked: event => { const name = nameAt(event); if (name) showValue(name); return Boolean(name); },
+    showLine: number => {
+      const own = labels.filter(label => label.classList.contains(`k${number}`));
+      if (own.length && !own.includes(chosen())) choose(own[0]);
+    },
+  };
+}
