@@ -42,6 +42,8 @@ _STATEMENTS = {
     "Await": "await",
     "Raise": "raise",
     "Delete": "del",
+    "Dict": "a dict",
+    "Set": "a set",
     "Starred": "a starred expression",
 }
 
@@ -87,6 +89,11 @@ RULES = (
         "Assign it on every path before it is used, define it above the kernel, or pass it as an argument.",
     ),
     AdviceRule(
+        r"unsupported AST node type: Import",
+        "import is not supported inside a kernel.",
+        "Import above the kernel; of a module, a kernel takes helpers under @triton.jit and tl.constexpr values.",
+    ),
+    AdviceRule(
         r"unsupported AST node type: (\w+)",
         r"\1 is not supported inside a kernel.",
         "Use if, for, while and blockwise functions such as tl.where; a mask takes the place of break and continue.",
@@ -95,6 +102,16 @@ RULES = (
         r"Unsupported ptr type .*? in `tl\.(\w+)`",
         r"tl.\1 got a number where it needs an address.",
         "Pass a tensor for this argument, or add the offset to a pointer: x_ptr + offset.",
+    ),
+    AdviceRule(
+        r"^'constexpr_type' object has no attribute '(?:scalar|is_ptr)'",
+        "an address is expected here, and this is None or a constexpr.",
+        "Pass a tensor for this argument, or leave the access out where there is none: if x_ptr is not None.",
+    ),
+    AdviceRule(
+        r"'tt\.int_to_ptr' op operand #0 must be 64-bit",
+        "an address has 64 bits, and this number has fewer.",
+        "Triton passes a number below 2**31 as int32: write .to(tl.int64) before the cast to a pointer.",
     ),
     AdviceRule(
         r"invalid operands of type pointer<(\w+)> and triton\.language\.(\w+)",
@@ -137,12 +154,12 @@ RULES = (
         "Count axes from 0.",
     ),
     AdviceRule(
-        r"Boolean value of Tensor with more than one value is ambiguous",
+        r"Boolean value of Tensor with more than one value is ambiguous|^'scf\.condition' op operand #0 must be 1-bit",
         "a block has no single truth value.",
         "Use tl.where, a mask, or reduce it first, as in tl.sum(block > 0) > 0.",
     ),
     AdviceRule(
-        r"Did you forget to add @triton\.jit|^'NoneType' object has no attribute 'to_tensor'",
+        r"Did you forget to add @triton\.jit|^'NoneType' object has no attribute 'to_tensor'|^unsupported tensor index",
         "this cannot be done with a pointer or a block inside a kernel.",
         "A pointer is not indexed: use tl.load(x_ptr + offsets) and tl.store; compute with triton.language.",
     ),
@@ -200,6 +217,11 @@ RULES = (
         r"is not string$",
         "print needs a text before the values.",
         'Write print("x", x).',
+    ),
+    AdviceRule(
+        r"^static_assert failed",
+        "",
+        "Give it a text that says what is expected: tl.static_assert(condition, text).",
     ),
     AdviceRule(
         r"a kernel returns a value",

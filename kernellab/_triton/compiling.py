@@ -20,7 +20,7 @@ import triton
 from triton._C.libtriton import get_cache_invalidating_env_vars, ir
 from triton.compiler import make_backend
 from triton.compiler.compiler import parse
-from triton.compiler.errors import CompilationError
+from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 
 from kernellab._triton.binary import ptxas_log
 from kernellab._triton.specialize import Specialization, gpu_target, source_of
@@ -225,8 +225,11 @@ def _diagnostic(log: str, closure: Closure) -> tuple[Place, str] | None:
         for function in closure.functions:
             lines = function.text.splitlines()
             if found["file"] == function.file and 0 <= number - function.first_line < len(lines):
-                place = Place(function.file, number, int(found["column"]) - 1, lines[number - function.first_line])
-                return place, in_plain_words(" ".join(found["text"].split()))
+                line = lines[number - function.first_line]
+                said, _, _ = found["text"].partition(f"\n{line}\n")  # MLIR shows the line, and dumps modules below it
+                return Place(function.file, number, int(found["column"]) - 1, line), in_plain_words(
+                    " ".join(said.split())
+                )
     return None
 
 
@@ -290,6 +293,8 @@ _RECURSIVE = re.compile(r"KeyError\('(?:[\w.]+\.)?(\w+?)__[^']*'\)")
 
 def _message(exc: BaseException) -> str:
     text = getattr(exc, "error_message", None) or str(exc) or type(exc).__name__
+    if isinstance(exc, CompileTimeAssertionFailure) and not exc.error_message:
+        text = "static_assert failed."
     if isinstance(exc, subprocess.SubprocessError) or "ptxas" in text.lower():
         said = re.search(r"\berror\s*:\s*(.+)", text) or re.search(r"\bfatal\s*:\s*(.+)", text)
         text = f"ptxas refused it: {said[1]}" if said else text

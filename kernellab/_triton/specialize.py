@@ -25,7 +25,14 @@ from kernellab.target import DEFAULT_TARGET, Target, parse_target
 
 Path = tuple[int, ...]
 
-_NO_TRITON_TYPE = ("complex", "qint", "quint")
+# What torch has and Triton has no type for, by how its name begins, with what to pass instead.
+_NO_TRITON_TYPE = {
+    "complex": "torch.view_as_real({})",
+    "qint": "{}.int_repr()",
+    "quint": "{}.int_repr()",
+    "float8_e8m0": "{}.view(torch.uint8)",
+    "float4": "{}.view(torch.uint8)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +159,35 @@ def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
         missing = ", ".join(required)
         misspelt = [name for name in meta if name not in names and get_close_matches(name, required)]
         hint = f"is {misspelt[0]} a misspelling?" if misspelt else f"it is declared as {signature}."
+        unknown = [name for name in meta if name not in (*names, *option_names(parse_target(DEFAULT_TARGET)))]
+        if unknown and not misspelt:
+            hint = f"{unknown[0]}, which is given, is none of its parameters: {hint}"
         return f"{function.__name__} is launched without {missing}; {hint}"
-    return _dtype_problem(function, {**dict(zip(names, args, strict=False)), **meta})
+    return _tensor_problem(function, {**dict(zip(names, args, strict=False)), **meta})
 
 
-def _dtype_problem(function: Any, given: Mapping[str, Any]) -> str | None:
-    """Return which argument has a dtype that Triton knows no type for, or None."""
+def _tensor_problem(function: Any, given: Mapping[str, Any]) -> str | None:
+    """Return which tensor has a dtype that Triton knows no type for, or elements in no memory of its own; or None."""
     for name, value in given.items():
+        if not hasattr(value, "data_ptr"):
+            continue
         dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
-        if hasattr(value, "data_ptr") and dtype.startswith(_NO_TRITON_TYPE):
-            remedy = f"torch.view_as_real({name})" if dtype.startswith("complex") else f"{name}.int_repr()"
+        remedy = next((remedy for kind, remedy in _NO_TRITON_TYPE.items() if dtype.startswith(kind)), None)
+        if remedy is not None:
+            remedy = remedy.format(name)
             return f"{name} of {function.__name__} has the dtype {dtype}, which no kernel takes; pass {remedy}."
+        if (layout := dense_problem(name, value)) is not None:
+            return layout
+    return None
+
+
+def dense_problem(name: str, tensor: Any) -> str | None:
+    """Return why a kernel cannot take a tensor whose elements lie in no dense memory, or None where they do."""
+    if getattr(tensor, "is_nested", False):
+        return f"{name} is a nested tensor; a kernel takes dense ones: pass torch.nested.to_padded_tensor({name}, 0.0)."
+    layout = str(getattr(tensor, "layout", "torch.strided"))
+    if layout != "torch.strided":
+        return f"{name} is a tensor of layout {layout}; a kernel takes dense ones: pass {name}.to_dense()."
     return None
 
 
@@ -179,10 +204,13 @@ def argument_error(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
     problem = launch_problem(function, args, meta)
     if problem is None:
         given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
-        odd = [
-            f"{name} has more than 64 bits" for name, v in given.items() if isinstance(v, int) and v.bit_length() > 64
-        ]
-        odd += [f"{name} is a {type(v).__module__}.{type(v).__qualname__}" for name, v in given.items() if _is_odd(v)]
+        wide = [name for name, v in given.items() if isinstance(v, int) and not -(2**63) <= v < 2**64]
+        if wide:
+            problem = (
+                f"{wide[0]} of {function.__name__} is {given[wide[0]]}; a kernel takes numbers of 64 bits at most."
+            )
+            return LaunchError(problem, kernel=function.__name__, detail=str(exc))
+        odd = [f"{name} is a {type(v).__module__}.{type(v).__qualname__}" for name, v in given.items() if _is_odd(v)]
         what = "; ".join(odd) or first_line(exc)
         problem = f"{function.__name__} cannot take these arguments: {what}. Pass {_WHAT_FITS}."
     return LaunchError(problem, kernel=function.__name__, detail=str(exc))
@@ -217,12 +245,14 @@ def require_options(kernel: str, options: Mapping[str, Any]) -> None:
     """Raise where an option that counts something is no integer: Triton hands it on, and compilers end by it.
 
     Raises:
-        UsageError: one is no integer of 32 bits, and not None either.
+        UsageError: one is no integer of 32 bits, and not None either; or num_ctas is no power of 2, where LLVM aborts.
     """
     for name in _WHOLE_OPTIONS:
         value = constexpr_value(options.get(name))[1]
         if value is not None and not (isinstance(value, Integral) and abs(int(value)) < 2**31):
             raise UsageError(f"{name} of {kernel} is {value!r}; expected an integer.", kernel=kernel)
+        if name == "num_ctas" and value is not None and int(value).bit_count() != 1:
+            raise UsageError(f"num_ctas of {kernel} is {value}; expected a power of 2.", kernel=kernel)
 
 
 def known_options(target: Target) -> tuple[str, ...]:

@@ -72,7 +72,9 @@ class Dispatch(Shown):
         """One line; the rows are in `frame`, what the rule loses in `regret`."""
         known = [each.regret for each in self.regrets if each.regret is not None]
         worst = f", at most {max(known):.3f} x the best" if known else ""
-        return f"<Dispatch of {self.kernel}: {len(self.cases)} cases, {len(self.rule.costs)} configs{worst}>"
+        cases, configs = len(self.cases), len(self.rule.costs)
+        counts = f"{cases} case{'s' * (cases != 1)}, {configs} config{'s' * (configs != 1)}"
+        return f"<Dispatch of {self.kernel}: {counts}{worst}>"
 
     @property
     def configs(self) -> tuple[Any, ...]:

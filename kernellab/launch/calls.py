@@ -270,7 +270,9 @@ def launch_error(
         return LaunchError(problem, kernel=kernel.__name__)
     if "annot be accessed from Triton" in str(exc):
         return LaunchError(_wrong_device(kernel, arguments), kernel=kernel.__name__, detail=str(exc))
-    if "Triton Error [CUDA]: invalid argument" in str(exc) or isinstance(exc, OverflowError):
+    if isinstance(exc, TypeError | OverflowError):
+        return argument_error(kernel, args, meta, exc)
+    if "Triton Error [CUDA]: invalid argument" in str(exc):
         return LaunchError(
             f"CUDA refuses to launch {kernel.__name__}: a grid has at most "
             f"{' x '.join(map(str, MAX_GRID))} programs, and numbers at most 64 bits.",
@@ -279,8 +281,6 @@ def launch_error(
         )
     if isinstance(exc, KeyError | AssertionError | ValueError):
         return option_error(kernel, meta, exc, target)
-    if isinstance(exc, TypeError):
-        return argument_error(kernel, args, meta, exc)
     return None
 
 

@@ -260,9 +260,10 @@ def _check_tensor(name: str, tensor: Any) -> None:
         )
     if device != "cpu":
         raise LaunchError(f"{name} is a tensor on {device}, and the kernel runs on the CPU; pass {name}.cpu().")
-    layout = str(getattr(tensor, "layout", "torch.strided"))
-    if layout != "torch.strided" or getattr(tensor, "is_nested", False):
-        raise LaunchError(f"{name} is a tensor of layout {layout}; a kernel takes dense ones: pass {name}.to_dense().")
+    from kernellab._triton.specialize import dense_problem  # loads Triton
+
+    if (problem := dense_problem(name, tensor)) is not None:
+        raise LaunchError(problem)
     if getattr(tensor, "is_quantized", False):
         raise LaunchError(f"{name} is a quantized tensor; pass {name}.int_repr() and its scale.")
 

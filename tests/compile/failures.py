@@ -192,3 +192,38 @@ def branch_defines_a_name(x_ptr, n):
 def function_of_libdevice(x_ptr):
     x = tl.load(x_ptr + tl.arange(0, 32))
     tl.store(x_ptr + tl.arange(0, 32), tl.tanh(x))
+
+
+@triton.jit
+def loads_none(x_ptr, absent=None):
+    tl.store(x_ptr, tl.load(absent))
+
+
+@triton.jit
+def loop_until_a_block(x_ptr):
+    value = tl.load(x_ptr + tl.arange(0, 32))
+    while value > 0:
+        value -= 1
+    tl.store(x_ptr + tl.arange(0, 32), value)
+
+
+@triton.jit
+def indexes_a_pointer(x_ptr):
+    tl.store(x_ptr, x_ptr[1])
+
+
+@triton.jit
+def asserts_without_a_text(x_ptr):
+    tl.static_assert(False)
+
+
+@triton.jit
+def imports_inside(x_ptr):
+    import math
+
+    tl.store(x_ptr, math.pi)
+
+
+@triton.jit
+def address_of_few_bits(x_ptr, n):
+    tl.store(x_ptr, tl.load(n.to(tl.pointer_type(tl.float32))))

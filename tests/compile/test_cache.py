@@ -262,6 +262,8 @@ def test_wrong_arguments_are_named(
 def test_an_option_that_the_target_refuses_is_a_sentence(lab: kernellab.Lab) -> None:
     with pytest.raises(UsageError, match="num_warps must be a power of 2; num_warps is 3"):
         lab.compile(samples.add_kernel, **ADD, num_warps=3, num_stages=2)
+    with pytest.raises(UsageError, match=r"num_ctas of add_kernel is 3; expected a power of 2\."):
+        lab.compile(samples.add_kernel, **ADD, num_ctas=3)
 
 
 def test_an_unknown_target_lists_the_known_ones(lab: kernellab.Lab) -> None:

@@ -43,6 +43,12 @@ SAID = {
     "reshape_to_other_size": ("cannot change total number of elements", "as many elements", "tl.reshape("),
     "reduce_on_missing_axis": ("axis 2 does not exist: the block has 1 dimensions", "from 0", "tl.sum("),
     "condition_is_a_block": ("a block has no single truth value", "tl.where", "if tl.load("),
+    "loads_none": ("this is None or a constexpr", "Pass a tensor", "tl.load(absent)"),
+    "loop_until_a_block": ("a block has no single truth value", "tl.where", "while value > 0:"),
+    "indexes_a_pointer": ("cannot be done with a pointer", "A pointer is not indexed", "x_ptr[1]"),
+    "asserts_without_a_text": ("static_assert failed", "tl.static_assert(condition, text)", "tl.static_assert"),
+    "imports_inside": ("import is not supported inside a kernel", "above the kernel", "import math"),
+    "address_of_few_bits": ("an address has 64 bits", ".to(tl.int64)", "n.to(tl.pointer_type"),
     "branch_defines_a_name": ("late is not defined", "on every path", "late"),
 }
 FIXED_IN = {"returns_a_value": Version("3.7")}

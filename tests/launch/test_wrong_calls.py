@@ -118,3 +118,16 @@ def test_a_call_that_does_not_fit_shows_how_the_verb_is_called(lab: kernellab.La
         lab.use_target("cuda:90", fast=True)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match=r"lab\.tune: missing a required argument: 'grid'"):
         lab.tune(samples.add_kernel)  # type: ignore[call-arg]
+
+
+def test_a_tensor_that_is_not_dense_and_a_number_that_is_too_wide_are_named(lab: kernellab.Lab) -> None:
+    x, out = torch.eye(8), torch.zeros(64)
+    for given, n, said in (
+        (x.to_sparse(), 8, r"x_ptr is a tensor of layout torch\.sparse_coo; .* pass x_ptr\.to_dense\(\)"),
+        (x.to_mkldnn(), 8, r"x_ptr is a tensor of layout torch\._mkldnn"),
+        (x.to(torch.float8_e8m0fnu), 8, r"has the dtype float8_e8m0fnu, .* pass x_ptr\.view\(torch\.uint8\)"),
+        (x, 2**70, r"n of add_kernel is 1180591620717411303424; a kernel takes numbers of 64 bits at most"),
+    ):
+        for call in (lab.compile, lab.effects, lambda *args, **meta: lab.run(args[0], (1,), *args[1:], **meta)):
+            with pytest.raises(LaunchError, match=said):
+                call(samples.add_kernel, given, x, out, n, BLOCK=64)
