@@ -7,28 +7,40 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # `make UV=1 ...` installs by uv in place of pip.
 UV     ?=
 JOBS   ?= 2
+OLDEST_TRITON := 3.6.0
 # Test processes and workers start by the hundred: bytecode is written and used, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
 PY  := $(VENV)/bin/python
-PIP := $(if $(UV),uv pip install --quiet --compile-bytecode --python $(PY),$(PY) -m pip install -qq)
+# Python writes the bytecode of what it imports; pip would take a minute for what nobody ever does.
+PIP := $(if $(UV),uv pip install --quiet --python $(PY),$(PY) -m pip install -qq --no-compile)
 TRITON_VENV = .venv-$(VERSION)
-# What says nothing about a Triton: Chromium, pages, files, processes, arithmetic, figures, what runs on fakes, and which
-# outputs agree. All else runs against the oldest, too.
-WITHOUT_TRITON := browser cluster notebooks profile store workers benchmark/test_spec.py benchmark/test_timer.py \
-  docs/test_named_files.py docs/test_pages.py explore/test_history.py explore/test_proposals.py explore/test_ranges.py \
-  explore/test_schedule.py measure/test_bounds.py measure/test_comparison.py measure/test_config.py \
-  measure/test_reference.py measure/test_statistics.py measure/test_stopwatch.py test_cli.py test_errors.py \
-  test_import.py test_layers.py test_package.py test_settings.py test_target.py tune/test_agreement.py \
-  tune/test_agreement_on_gpu.py tune/test_compile_order.py tune/test_device_pool.py tune/test_finals.py \
-  tune/test_many.py tune/test_result.py tune/test_search.py tune/test_tuner.py tune/test_grids.py tune/workloads \
-  views/test_benchmark.py views/test_in_browser.py views/test_plots.py views/test_tuning.py
+# What says nothing about a Triton: Chromium, pages, files, processes, arithmetic, figures, what runs on fakes, which
+# outputs agree; and what reaches it only through rooms whose own tests run against the oldest, too: the command line,
+# benchmarks, programs at other sizes and traced ones, versions of cells, kernels of notebooks, explanations.
+WITHOUT_TRITON := benchmarks browser cluster docs notebooks profile pytest_plugin store workers \
+  benchmark/test_spec.py benchmark/test_timer.py capture/test_plan.py capture/test_pointers.py \
+  capture/test_random_sizes.py capture/test_sizes.py capture/test_tracing.py capture/test_unseen.py \
+  commands/test_agents_page.py commands/test_kernel_file.py commands/test_terminal.py commands/test_wrong_calls.py \
+  dispatch/test_extents.py dispatch/test_over.py dispatch/test_rule.py explain/test_planted.py explore/test_cells.py \
+  explore/test_history.py explore/test_proposals.py explore/test_ranges.py explore/test_schedule.py \
+  export/test_choosing.py export/test_frames.py export/test_merging.py export/test_notebook_kernels.py \
+  measure/test_bounds.py measure/test_comparison.py measure/test_config.py measure/test_reference.py \
+  measure/test_statistics.py measure/test_stopwatch.py notebook/test_versions.py notebook/test_why.py test_cli.py \
+  test_display.py test_errors.py test_import.py test_layers.py test_optional_packages.py test_package.py \
+  test_settings.py test_target.py tune/test_agreement.py tune/test_agreement_on_gpu.py tune/test_compile_order.py \
+  tune/test_device_pool.py tune/test_finals.py tune/test_many.py tune/test_result.py tune/test_search.py \
+  tune/test_tuner.py tune/test_grids.py tune/workloads views/test_benchmark.py views/test_card.py \
+  views/test_in_browser.py views/test_live.py views/test_panel.py views/test_plots.py views/test_program.py \
+  views/test_suite_graphs.py views/test_tuning.py
 TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target
 
+comma := ,
+
 .DEFAULT_GOAL := help
-.PHONY: help demo fast test check unit notebooks browser lab docs pictures test-gpu test-triton package bench clean distclean
+.PHONY: help demo fast test ci check unit notebooks browser lab docs pictures test-gpu test-triton package bench clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +54,9 @@ fast: $(VENV)/.installed-test  ## what a change broke, in a minute and a half: u
 # Two at a time, since notebooks and browser wait half of the time; each shows what it prints when it ends.
 test: $(VENV)/.installed-test  ## everything: lint, types, notebooks, browser and unit tests
 	@$(SIDE_BY_SIDE) unit check notebooks browser
+
+ci: $(VENV)/.installed-test,docs  ## what CI runs: make test and docs, and what depends on Triton against the oldest
+	@$(SIDE_BY_SIDE) unit check notebooks browser docs test-triton VERSION=$(OLDEST_TRITON)
 
 check: $(VENV)/.installed-test  ## ruff and mypy
 	$(VENV)/bin/ruff check .
@@ -109,13 +124,13 @@ $(VENV)/.torch: | $(PY)
 $(VENV)/.installed-%: pyproject.toml | $(VENV)/.torch
 	@echo "Installing kernellab[$*] into $(VENV); the first time takes some minutes"
 	@$(PIP) -e '.[$*]'
-	@touch $@
+	@touch $@ $(patsubst %,$(VENV)/.installed-%,$(subst $(comma), ,$*))
 
 # Another Triton in front of everything that .venv holds; numpy 2.4 breaks the interpreter of Triton 3.6.
 .venv-%/.installed: $(VENV)/.installed-test
 	@echo "Installing triton $* into .venv-$*"
 	@$(PY) -m venv $(if $(UV),--without-pip,) .venv-$*
-	@.venv-$*/bin/python -m pip install -qq --no-deps 'triton==$*' $(if $(filter 3.6.%,$*),'numpy<2.4',)
+	@.venv-$*/bin/python -m pip install -qq --no-compile --no-deps 'triton==$*' $(if $(filter 3.6.%,$*),'numpy<2.4',)
 	@$(PY) -c "import sysconfig; print('import site; site.addsitedir(' + repr(sysconfig.get_path('purelib')) + ')')" \
 	  > "$$(.venv-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth"
 	@touch $@
