@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernellab.capture.moved_bytes import moved_bytes
 from kernellab.capture.size import evaluated, guard_problem, here, names_in
-from kernellab.capture.tape import LAUNCH, Step, Tape
+from kernellab.capture.tape import LAUNCH, Step, Tape, moved_bytes
 from kernellab.display import Shown
 from kernellab.errors import UsageError, choice_message, value_message
 from kernellab.registry import Registry
@@ -211,7 +210,7 @@ class Program(Shown):
         Raises:
             UsageError: something in it cannot be written down, or the file cannot be written.
         """
-        from kernellab.capture.given_memory import with_workspace
+        from kernellab.capture.plan import with_workspace
         from kernellab.capture.statements import main_device
         from kernellab.capture.writing import write
 

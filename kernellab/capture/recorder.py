@@ -202,6 +202,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def working(self) -> Iterator[None]:
+        """Record nothing of what this thread asks of torch inside a with statement: it is the recorder's own."""
         self._own += 1
         try:
             yield

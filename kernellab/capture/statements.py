@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from kernellab.capture.devices import device_of_launch
-from kernellab.capture.moved_bytes import read_and_written
 from kernellab.capture.plan import COPIED, EMPTY, FILLED, FILLED_WITH, MemoryPlan
 from kernellab.capture.reuse import writing_call
 from kernellab.capture.tape import (
@@ -26,6 +25,7 @@ from kernellab.capture.tape import (
     TapeDescriptor,
     TensorLayout,
     members_of,
+    read_and_written,
 )
 from kernellab.capture.written_sizes import Measurements
 from kernellab.errors import UsageError

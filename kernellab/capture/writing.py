@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kernellab.capture.given_memory import ROOM
 from kernellab.capture.graph import addressed, layout_copy, window
 from kernellab.capture.naming import TAKEN
-from kernellab.capture.plan import MemoryPlan
+from kernellab.capture.plan import ROOM, MemoryPlan
 from kernellab.capture.statements import Called, Names, main_device, statements, takes_descriptors, uses_of
 from kernellab.capture.tape import Tape
 from kernellab.capture.user_operators import user_operators

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernellab
-from kernellab.capture.given_memory import ALIGNMENT, with_workspace
-from kernellab.capture.plan import Buffer, planned
+from kernellab.capture.plan import ALIGNMENT, Buffer, planned, with_workspace
 from kernellab.errors import UsageError
 from tests import samples
 

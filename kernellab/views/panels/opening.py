@@ -18,7 +18,7 @@ from kernellab.explore.launching import Requests, Verdicts
 from kernellab.explore.on_gpu import OnGpu
 from kernellab.launch.grid import checked_grid
 from kernellab.launch.memory import copied, memory_of, size_bytes
-from kernellab.launch.reached import with_tensors
+from kernellab.launch.reached import tensors_for_pointers
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.gpu_bench import bench_of
@@ -52,7 +52,7 @@ def opened(
     from kernellab._triton.objects import parameter_names
 
     named = zip(parameter_names(kernel), args, strict=False)
-    given = {name: with_tensors(name, value) if runtime.interprets() else value for name, value in named}
+    given = {name: tensors_for_pointers(name, value) if runtime.interprets() else value for name, value in named}
     verdicts = Verdicts(None if check is None else check_of(check))
     return _panel(runtime, kernels, _Launch(kernel, grid, given, ranges), verdicts, target)
 
