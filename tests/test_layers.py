@@ -108,6 +108,19 @@ def test_files_and_functions_stay_small() -> None:
     )
 
 
+def test_public_definitions_have_docstrings() -> None:
+    kernels = "_triton/device_kernels.py"  # programs of the GPU, which the file's own docstring tells of
+    _nothing(
+        [
+            f"{file}:{node.lineno} {node.name} has no docstring"
+            for file in FILES
+            if file != kernels
+            for node in _public(ast.parse(FILES[file].read_text(encoding="utf-8")).body)
+            if not ast.get_docstring(node)
+        ]
+    )
+
+
 def test_no_module_rebinds_its_globals() -> None:
     _nothing(
         [
@@ -117,6 +130,15 @@ def test_no_module_rebinds_its_globals() -> None:
             if isinstance(node, ast.Global)
         ]
     )
+
+
+def _public(body: list[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the definitions of a module or class that have a name of their own to others, those in classes included."""
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            yield node
+            if isinstance(node, ast.ClassDef):
+                yield from _public(node.body)
 
 
 @cache

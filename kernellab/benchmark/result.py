@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kernellab.benchmark.spec import shown
 from kernellab.display import Shown
 from kernellab.measure.ceilings import Ceilings
-from kernellab.measure.outcomes import OPTION_COLUMNS, OUTCOME_COLUMNS, Outcome, with_types
+from kernellab.measure.outcomes import OPTION_COLUMNS, OUTCOME_COLUMNS, OutcomeRow, with_types
 from kernellab.workers.forks import cached_property
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _NUMBERS = ("speedup", "speedup_low", "speedup_high", "intensity", "share")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkRow(Outcome):
+class BenchmarkRow(OutcomeRow):
     """One implementation at one point.
 
     ``bytes`` and ``flops`` are what a launch moves and what its dots compute, from a formula or from the kernel

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from kernellab._triton.kernel import Kernel
 from kernellab.cluster import Call, CallQueue, GpuOwner
 from kernellab.dispatch.cases import CaseMeasurer, CaseRequest, MeasuredCase
 from kernellab.errors import KernellabError, WorkerError
+from kernellab.registry.kept_times import fields_of_key
 from kernellab.store import Measurement, Version
 from kernellab.tune.cluster_tuning import OpenEnvironment, SentWork, done_here, queue_of, sent_kernel
 from kernellab.tune.prepared import Environment
@@ -127,10 +127,6 @@ def cluster_cases(
 
 
 def _is_of(measurement: Measurement, owner: GpuOwner) -> bool:
-    device = owner.device
-    try:
-        fields = json.loads(measurement.key)
-    except ValueError:
-        return False
+    device, fields = owner.device, fields_of_key(measurement.key)
     wanted = {"device": device.name, "driver": device.driver, "triton": device.facts["triton"]}
-    return isinstance(fields, dict) and all(fields.get(name) == value for name, value in wanted.items())
+    return all(fields.get(name) == value for name, value in wanted.items())

@@ -8,8 +8,8 @@ from typing import Literal
 
 from kernellab.measure.ceilings import Ceilings
 from kernellab.target import Target
+from kernellab.traffic.counting import SECTOR_BYTES
 
-SECTOR_BYTES = 32
 WARP_THREADS = 32
 WIDEST_BYTES = 16  # of one instruction of one thread
 

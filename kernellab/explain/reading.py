@@ -12,7 +12,6 @@ from typing import Any
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
 from kernellab.explain.facts import (
-    SECTOR_BYTES,
     WARP_THREADS,
     AccessFacts,
     AccessKind,
@@ -29,6 +28,7 @@ from kernellab.ir.lines import StageLine, main_file, place_of, short_file, stage
 from kernellab.ir.operations import access_bytes
 from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight
 from kernellab.ir.scalars import axis_of, integers
+from kernellab.traffic.counting import SECTOR_BYTES
 
 _KINDS: Mapping[Access, AccessKind] = {Access.READ: "load", Access.WRITE: "store", Access.ATOMIC: "atomic"}
 _LOOPS = frozenset({"scf.for", "scf.while"})

@@ -295,14 +295,14 @@ def _whole(tensor: Any) -> Any:
 _TORCH_NAMES = {triton: torch for torch, triton in TRITON_DTYPES.items()}
 
 
-def with_tensors(name: str, value: Any) -> Any:
+def tensors_for_pointers(name: str, value: Any) -> Any:
     """Return an argument with tensors in the place of pointers, those in a tuple too; they share the memory.
 
     Raises:
         LaunchError: nobody knows how much memory a pointer stands for, or it has no dtype of Triton.
     """
     if isinstance(value, tuple):
-        members = [with_tensors(f"{name}[{i}]", member) for i, member in enumerate(value)]
+        members = [tensors_for_pointers(f"{name}[{i}]", member) for i, member in enumerate(value)]
         return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
     if not _is_pointer(value):
         return value
@@ -317,8 +317,8 @@ def call_with_tensors(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call, by position and by name, with tensors in the place of pointers."""
     named = zip_longest(names, args, fillvalue="an argument too many")
-    by_position = tuple(with_tensors(name, value) for (name, value), _ in zip(named, args, strict=False))
-    return by_position, {name: with_tensors(name, value) for name, value in meta.items()}
+    by_position = tuple(tensors_for_pointers(name, value) for (name, value), _ in zip(named, args, strict=False))
+    return by_position, {name: tensors_for_pointers(name, value) for name, value in meta.items()}
 
 
 def _is_pointer(value: Any) -> bool:

@@ -60,7 +60,7 @@ _NUMBERS = ("time_ms", "low_ms", "high_ms", "cold_ms", "compile_s", "occupancy",
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OutcomeRow:
     """What became of a config, or of an implementation, which need not have one.
 
     ``time_ms`` is the median of ``samples`` launches with a flushed L2, ``low_ms`` and ``high_ms`` bound it. What is
@@ -84,7 +84,7 @@ class Outcome:
     tflops: float | None = None
 
 
-def record_of(row: Outcome, config: Config, parameters: Sequence[str]) -> dict[str, Any]:
+def record_of(row: OutcomeRow, config: Config, parameters: Sequence[str]) -> dict[str, Any]:
     """Return what a frame says of the outcome of a config, by column, but for its rank."""
     values = dict(config.parameters)
     return {

@@ -170,7 +170,7 @@ def _config(text: str) -> tuple[str, str, frozenset[str]]:
 
 def _subject(version: Version, key: str, device: str, labels: Mapping[str, Version]) -> _Subject | None:
     """Return what a measurement is of; None for a peer of a benchmark, and for a key that no lab wrote."""
-    fields = _fields(key)
+    fields = fields_of_key(key)
     if "bench" in fields:
         name = str(fields["bench"])
         if name != version.name and name not in labels:
@@ -212,7 +212,8 @@ def _aligned(attributes: Any) -> Iterator[int]:
             yield from (place for place in path[1:2] if type(place) is int)
 
 
-def _fields(key: str) -> Mapping[str, Any]:
+def fields_of_key(key: str) -> Mapping[str, Any]:
+    """Return what the key of a measurement says, by name; nothing of one that no lab made."""
     try:
         found = json.loads(key)
     except (ValueError, RecursionError):

@@ -47,7 +47,7 @@ class NotFollowed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class KernelLaunch:
+class PtxLaunch:
     """What all programs share: the grid, the kernel and the values of its parameters, each as its bytes."""
 
     kernel: PtxKernel
@@ -70,7 +70,7 @@ class Machine:
     Threads end at a branch whose condition is not known; ``stopped`` has its line and the reason.
     """
 
-    launched: KernelLaunch
+    launched: PtxLaunch
     relevance: Relevance
     programs: Array
     access: Handler
@@ -364,7 +364,7 @@ def _parameter(machine: Machine, instruction: PtxInstruction, destination: Opera
         machine.put(member, values[which].reshape(base.shape), mask, instruction.type)
 
 
-def _parameter_bytes(launched: KernelLaunch, address: int, size: int) -> bytes:
+def _parameter_bytes(launched: PtxLaunch, address: int, size: int) -> bytes:
     """Return ``size`` bytes of the parameters from an address on; what lies behind the end of one is zero."""
     index, begin = divmod(address - _PARAMETER_SPACE, 1 << _PARAMETER_SHIFT)
     return launched.parameters[index][begin : begin + size].ljust(size, b"\0")

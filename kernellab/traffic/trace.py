@@ -14,7 +14,7 @@ from kernellab.traffic.accesses import Accesses, CountedAccess
 from kernellab.traffic.arithmetic import Array
 from kernellab.traffic.assembler import assembled
 from kernellab.traffic.coverage import Coverage
-from kernellab.traffic.machine import KernelLaunch, Machine, NotFollowed
+from kernellab.traffic.machine import Machine, NotFollowed, PtxLaunch
 from kernellab.traffic.memory import StaleRead
 from kernellab.traffic.parameters import BoundParameters
 from kernellab.traffic.relevance import relevance_of
@@ -100,7 +100,7 @@ def _traced(
 ) -> Trace:
     relevance = relevance_of(kernel, follows_stores=follows_stores)
     accesses = Accesses(bound.memory, TensorMaps(bound.maps), relevance, shared_bytes or _SHARED_BYTES)
-    launched = KernelLaunch(kernel, grid, bound.parameters)
+    launched = PtxLaunch(kernel, grid, bound.parameters)
     total = grid[0] * grid[1] * grid[2]
     most = max(1, _BATCH_LANES // kernel.threads)
     if total > most:
@@ -123,7 +123,7 @@ def _traced(
     return _finished(accesses, grid, ran)
 
 
-def _run(launched: KernelLaunch, accesses: Accesses, programs: Array, deadline: float) -> int:
+def _run(launched: PtxLaunch, accesses: Accesses, programs: Array, deadline: float) -> int:
     machine = Machine(launched, accesses.relevance, programs, accesses.access)
     accesses.begin(len(programs))
     machine.run(deadline)
@@ -134,7 +134,7 @@ def _run(launched: KernelLaunch, accesses: Accesses, programs: Array, deadline: 
     return machine.lane_steps
 
 
-def _steps_of_some(launched: KernelLaunch, accesses: Accesses, total: int, limits: _Limits) -> float:
+def _steps_of_some(launched: PtxLaunch, accesses: Accesses, total: int, limits: _Limits) -> float:
     """Return how many steps a program takes, from some of them."""
     some = _sample(total, min(_PROBED, total))
     try:

@@ -52,9 +52,11 @@ class Policy:
 class Rounds(Protocol):
     """What holds rounds: a bench, or several that share them. See `Bench`."""
 
-    def interleave(self, implementations: Sequence[Implementation], rounds: int, /) -> list[tuple[float, ...]]: ...
+    def interleave(self, implementations: Sequence[Implementation], rounds: int, /) -> list[tuple[float, ...]]:
+        """Return the times of each in ms, one per round."""
 
-    def warm(self, implementations: Sequence[Implementation], runs: int, /) -> list[float]: ...
+    def warm(self, implementations: Sequence[Implementation], runs: int, /) -> list[float]:
+        """Return the median time of each in ms with a warm L2."""
 
 
 @dataclass(frozen=True, slots=True)

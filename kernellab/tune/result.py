@@ -14,7 +14,7 @@ from kernellab.measure.config import Config
 from kernellab.measure.outcomes import (
     OPTION_COLUMNS,
     OUTCOME_COLUMNS,
-    Outcome,
+    OutcomeRow,
     Status,
     reason_of,
     record_of,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Outcome):
+class Row(OutcomeRow):
     """The outcome of one config; its ``time_ms`` is what configs are ranked by.
 
     ``cold_ms`` is the median with a flushed L2 of a finalist, ``warm_ms`` the one without. ``standing`` is

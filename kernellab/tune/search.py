@@ -8,7 +8,6 @@ the registers of a config suggests another one beside it.
 from __future__ import annotations
 
 import itertools
-import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from kernellab.errors import UsageError
 from kernellab.measure.config import Config, Kept, Space
 from kernellab.measure.outcomes import Status
+from kernellab.registry.kept_times import fields_of_key
 from kernellab.store import MeasurementRow
 from kernellab.target import DeviceLimits
 from kernellab.tune.result import Row, row_of
@@ -266,20 +266,12 @@ def best_nearby(entries: Iterable[MeasurementRow], key: str, fits: Fits) -> Conf
         row = row_of(entry.measurement)
         if row is not None and entry.measurement.key != key:
             by_key.setdefault(entry.measurement.key, {})[row.config] = row
-    wanted = _fields(key)
-    for _, other in sorted((_distance(wanted, _fields(other)), other) for other in by_key):
+    wanted = fields_of_key(key)
+    for _, other in sorted((_distance(wanted, fields_of_key(other)), other) for other in by_key):
         found = best_known(by_key[other], fits)
         if found is not None:
             return found
     return None
-
-
-def _fields(key: str) -> Mapping[str, Any]:
-    try:
-        found = json.loads(key)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _distance(wanted: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[bool, bool, float]:
