@@ -30,6 +30,7 @@ def _is_count(value: object) -> bool:
 
 
 def is_positive(value: object) -> bool:
+    """Tell whether a value is a count of at least one, as extents and blocks are."""
     return _is_count(value) and value != 0
 
 
