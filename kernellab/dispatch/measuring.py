@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.benchmark.spec import Arguments, BenchmarkSpec
+from kernellab.compile.cache import Compiler
+from kernellab.compile.types import CompileJob
 from kernellab.dispatch.cases import CaseMeasurer, CaseRequest, MeasuredCase
 from kernellab.dispatch.searching import ForecastSearch
 from kernellab.errors import KernellabError
@@ -22,7 +27,9 @@ from kernellab.tune.finals import Policy
 from kernellab.tune.prepared import Environment, Options, prepared
 from kernellab.tune.result import Row, Tuning
 from kernellab.tune.tuning import carried_out
+from kernellab.workers.uninterrupted import TICK_S, Told, Work
 
+_END_S = 15.0
 SHORT_FINALS = Policy(
     at_once=16,
     max_finalists=4,
@@ -86,57 +93,105 @@ class LocalCases:
     _waiting: list[CaseRequest] = field(default_factory=list)
     _launches: Launches | None = None
     _version: Version | None = None
+    _ahead: CompilingAhead | None = None
 
     def submit(self, request: CaseRequest, /) -> None:
         """Note a case."""
         self._waiting.append(request)
 
     def take(self) -> MeasuredCase:
-        """Measure the case that was noted first."""
-        if self._launches is None:
-            self._launches = Launches(self.kernel, self.spec.grid, (), {}, self.environment.device.target)
-            self._version = self.environment.kernels.current(self.kernel)
-        return measured_case(self.environment, self._launches, self.spec, self._waiting.pop(0), self._version)
+        """Measure the case that was noted first; a failure of the whole case is in the answer."""
+        environment, request = self.environment, self._waiting.pop(0)
+        begin_s, sizes = environment.clock(), dict(request.sizes)
+        try:
+            if self._launches is None:
+                self._launches = Launches(self.kernel, self.spec.grid, (), {}, environment.device.target)
+                self._version = environment.kernels.current(self.kernel)
+            arguments = self.spec.arguments(self.kernel, sizes, request.number)
+            launches = self._launches.with_arguments((), arguments)
+            found = measured_case(environment, launches, self.spec, request, self._version)
+            self._compile_ahead(launches, request)
+        except KernellabError as exc:
+            return MeasuredCase(request.number, sizes, seconds=environment.clock() - begin_s, failure=exc.message)
+        return replace(found, seconds=environment.clock() - begin_s)
 
     def close(self) -> None:
-        """Forget what was noted."""
+        """Forget what was noted, and compile nothing more."""
         self._waiting.clear()
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def _compile_ahead(self, launches: Launches, request: CaseRequest) -> None:
+        """Let the configs that the first case did not ask for compile while others are measured."""
+        asked = {forecast.config for forecast in request.forecasts}
+        left = [config for config in launches.originals if config not in asked]
+        if self._ahead is None and self.environment.make_bench is not None:
+            self._ahead = CompilingAhead(self.environment.compiler, [partial(_job, launches, each) for each in left])
+
+
+class CompilingAhead:
+    """Compiles jobs in the background, whether anybody waits for them or not, until it is closed."""
+
+    def __init__(self, compiler: Compiler, jobs: Sequence[Callable[[], CompileJob]]) -> None:
+        self._compiler, self._jobs = compiler, jobs
+        self._closed = threading.Event()
+        self._work: Work[None] | None = Work(self._run, daemon=True) if jobs else None
+        if self._work is not None:
+            self._work.begin()
+
+    def close(self) -> None:
+        """Stop what is under way."""
+        self._closed.set()
+        if self._work is not None:
+            self._work.await_end(_END_S)
+
+    def _run(self, tell: Told) -> None:
+        with suppress(_Closed):
+            for _ in self._compiler.stream(self._jobs, idle=self._go_on):  # whoever needs one is told why it failed
+                self._go_on(0.0)
+
+    def _go_on(self, wait_s: float = TICK_S) -> bool:
+        if self._closed.wait(wait_s):
+            raise _Closed
+        return True
+
+
+class _Closed(Exception):
+    """Nothing more is to be compiled."""
+
+
+def _job(launches: Launches, config: Config) -> CompileJob:
+    return launches.of(config).job
 
 
 MakeCases = Callable[[Environment, Kernel], CaseMeasurer]
 
 
 def measured_case(
-    environment: Environment, before: Launches, spec: CaseSpec, request: CaseRequest, version: Version | None = None
+    environment: Environment, launches: Launches, spec: CaseSpec, request: CaseRequest, version: Version | None = None
 ) -> MeasuredCase:
-    """Measure a case, whose rows are in the store then. A failure of the whole case is in the answer.
+    """Measure a case, whose rows are in the store then; ``version`` is that of the kernel if it is known.
 
-    ``before`` are launches of the kernel for other arguments, ``version`` is that of the kernel if it is known.
+    Raises:
+        KernellabError: the case as a whole failed.
     """
-    begin_s, kernel = environment.clock(), before.kernel
-    sizes = dict(request.sizes)
-    try:
-        arguments = spec.arguments(kernel, sizes, request.number)
-        launches = before.with_arguments((), arguments)
-        search = ForecastSearch(request)
-        options = spec.options(search)
-        asked = prepared(environment, launches, options, version)
-        search.request = _without_pruned(request, launches)
-        if options.check is None and environment.make_bench is not None:  # where a reference counts, none is taken
-            search.known = frozenset(asked.known(options)) & launches.originals.keys()
-        tuning = carried_out(environment, asked, options, begin_s)
-    except KernellabError as exc:
-        return MeasuredCase(request.number, sizes, seconds=environment.clock() - begin_s, failure=exc.message)
+    begin_s = environment.clock()
+    search = ForecastSearch(request)
+    options = spec.options(search)
+    asked = prepared(environment, launches, options, version)
+    search.request = _without_pruned(request, launches)
+    if options.check is None and environment.make_bench is not None:  # where a reference counts, none is taken
+        search.known = frozenset(asked.known(options)) & launches.originals.keys()
+    tuning = carried_out(environment, asked, options, begin_s)
     rows = tuple(row for row in tuning.rows if row.status is not Status.NOT_TIMED or environment.make_bench is None)
     return MeasuredCase(
         number=request.number,
-        sizes=sizes,
+        sizes=dict(request.sizes),
         rows=rows,
         grids=_grids(launches, rows),
         resident=_resident(rows, limits_of(environment.device.target)),
         key=asked.records.key,
         provenance=_facts(tuning),
-        seconds=environment.clock() - begin_s,
         known=sum(row.config in search.known for row in rows),
         is_interrupted=tuning.is_interrupted,
     )

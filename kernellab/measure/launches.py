@@ -75,6 +75,7 @@ class Launches:
     _made: dict[Config, KernelLaunch] = field(default_factory=dict)
     _closures: dict[int, Closure] = field(default_factory=dict)  # by the id of the function, as are the binders
     _binders: dict[int, Any] = field(default_factory=dict)
+    _values: dict[int, tuple[Any, Config]] = field(default_factory=dict)  # by the id of a `triton.Config`
 
     @property
     def name(self) -> str:
@@ -111,8 +112,12 @@ class Launches:
 
     def effective(self, config: Any) -> Config:
         """Return the value of a `triton.Config`; options that the call gives win over its own."""
-        value = Config.from_triton(config)
-        return value.with_values({name: self.meta[name] for name in value.options if name in self.meta})
+        known = self._values.get(id(config))
+        if known is None or known[0] is not config:
+            known = self._values[id(config)] = config, Config.from_triton(config)
+        value = known[1]
+        given = {name: self.meta[name] for name in value.options if name in self.meta}
+        return value.with_values(given) if given else value
 
     def of(self, config: Config, original: Any = None) -> KernelLaunch:
         """Return the launch of a config; ``original`` is the user's own, hook included.
@@ -140,9 +145,9 @@ class Launches:
 
         The kernel is the same as long as nobody changes a global that it reads.
         """
-        return Launches(
-            self.kernel, self.grid, args, meta, self.target, _closures=self._closures, _binders=self._binders
-        )
+        others = Launches(self.kernel, self.grid, args, meta, self.target)
+        others._closures, others._binders, others._values = self._closures, self._binders, self._values
+        return others
 
     def _launch(self, config: Any) -> KernelLaunch:
         from kernellab._triton.decorators import declared, variant_with
