@@ -248,4 +248,5 @@ def reference_identity(launches: Launches) -> str:
 
 
 def joined_names(outputs: frozenset[str] | None) -> str:
+    """Return names of outputs as rows keep them, by name; "" for none."""
     return ",".join(sorted(outputs or ()))
