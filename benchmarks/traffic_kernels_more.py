@@ -19,7 +19,7 @@ def traffic_matmul(
     for start in range(0, K, BK):
         left = tl.load(a_at, mask=k[None, :] < K - start, other=0)
         right = tl.load(b_at, mask=k[:, None] < K - start, other=0)
-        total = tl.dot(left, right, total, input_precision=PRECISION)
+        total = tl.dot(left, right, total, input_precision=PRECISION, out_dtype=total.dtype)
         a_at += BK * a_k
         b_at += BK * b_k
     mask = (m < M)[:, None] & (n < N)[None, :]

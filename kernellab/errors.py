@@ -195,6 +195,12 @@ def first_line(foreign: object) -> str:
     return line.removeprefix("CUDA error: ").removesuffix(", but expected one of:").rstrip(".:")
 
 
+def plural(count: int, word: str) -> str:
+    """Return ``1 launch`` or ``1,200 launches``."""
+    ending = "" if count == 1 else "es" if word.endswith(("ch", "x")) else "s"
+    return f"{count:,} {word}{ending}"
+
+
 def choice_message(parameter: str, got: object, choices: tuple[str, ...], *, owner: str = "") -> str:
     """Return the uniform message for a value that is not among its choices."""
     return value_message(parameter, got, f"one of {', '.join(choices)}", owner=owner)

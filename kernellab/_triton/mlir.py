@@ -21,7 +21,7 @@ from typing import Any
 from triton._C.libtriton import ir
 
 from kernellab._triton.printed import PrintedModule, PrintedOperation, attributes_of, read_printed
-from kernellab.errors import CompileError, UsageError
+from kernellab.errors import CompileError, UsageError, plural
 from kernellab.ir.graph import Block, Function, Graph, Location, Operation, Region, Value
 from kernellab.workers.forks import Scratch
 
@@ -361,7 +361,9 @@ def _argument_names(arguments: Sequence[Value], parameters: Parameters | None) -
         count = 1 + (2 * _rank(kind) + added if kind.startswith("tensordesc") else 0)
         names += [name] * count
     if len(names) != len(arguments):
-        raise CompileError(f"TTIR: the kernel has {len(arguments)} arguments; its signature accounts for {len(names)}.")
+        raise CompileError(
+            f"TTIR: the kernel has {plural(len(arguments), 'argument')}; its signature accounts for {len(names)}."
+        )
     return tuple(names)
 
 

@@ -20,7 +20,7 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import MockTensor, create_function_from_signature
 
 from kernellab._triton.objects import constexpr_value
-from kernellab.errors import LaunchError, UsageError, first_line
+from kernellab.errors import LaunchError, UsageError, first_line, plural
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
 
 Path = tuple[int, ...]
@@ -151,7 +151,8 @@ def launch_problem(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any]
     names = function.arg_names
     signature = call_text(function)
     if len(args) > len(names):
-        return f"{function.__name__} takes {len(names)} arguments and got {len(args)}; it is declared as {signature}."
+        taken = plural(len(names), "argument")
+        return f"{function.__name__} takes {taken} and got {len(args)}; it is declared as {signature}."
     if twice := [name for name in names[: len(args)] if name in meta]:
         return f"{function.__name__} got {twice[0]} by position and by name; give it once."
     required = [p.name for p in function.params[len(args) :] if not p.has_default and p.name not in meta]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from kernellab.errors import KernellabError, RunError, first_line
+from kernellab.errors import KernellabError, RunError, first_line, plural
 from kernellab.ir.effects import Effects
 from kernellab.launch.memory import copied, memory_of
 from kernellab.launch.reached import device_of, reached
@@ -44,7 +44,8 @@ def difference(outputs: Sequence[Any], reference: Sequence[Value], names: Sequen
     """Return in words how outputs differ from those of a reference, "" where they agree."""
     if len(outputs) != len(reference):
         written = ", ".join(names) or "nothing"
-        return f"{len(outputs)} outputs meet {len(reference)} of {subject}; the kernel writes {written}, in this order"
+        own = plural(len(outputs), "output")
+        return f"{own} against {len(reference)} of {subject}; the kernel writes {written}, in this order"
     # Where no kernel compiled, or another one writes more, the names are not those of the outputs.
     labels = names if len(names) == len(outputs) else [f"output {number}" for number in range(len(outputs))]
     for name, got, want in zip(labels, outputs, reference, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.benchmark.spec import VARIANTS, BenchmarkSpec, cast, peers, swept
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, plural
 from kernellab.launch.calls import require_grid
 from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, values_of
 from kernellab.store import Argument, RecordedLaunch, evaluated
@@ -39,7 +39,7 @@ def spec_of(
     meta = {name: value for name, value in given.items() if name not in _OPTIONS}
     names = parameter_names(kernels[kernel] if isinstance(kernel, str | int) else kernel)
     if len(args) > len(names):
-        raise UsageError(f"The kernel takes {len(names)} arguments ({', '.join(names)}) and got {len(args)}.")
+        raise UsageError(f"The kernel takes {plural(len(names), 'argument')} ({', '.join(names)}) and got {len(args)}.")
     inputs = options.pop("inputs", None)
     over = swept(options.pop("over"), names, inputs)
     peers_of = peers(options.pop("versus", None))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.benchmark.spec import shown
 from kernellab.display import Shown
+from kernellab.errors import plural
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.outcomes import OPTION_COLUMNS, OUTCOME_COLUMNS, OutcomeRow, with_types
 from kernellab.workers.forks import cached_property
@@ -128,7 +129,7 @@ class Benchmark(Shown):
         """One line; the rows are in `frame`."""
         timed = sum(row.time_ms is not None for row in self.rows)
         over, names = ", ".join(self.swept), ", ".join(self.implementations)
-        return f"<Benchmark of {self.kernel} over {over}: {timed} of {len(self.rows)} rows timed ({names})>"
+        return f"<Benchmark of {self.kernel} over {over}: {timed} of {plural(len(self.rows), 'row')} timed ({names})>"
 
     @cached_property
     def frame(self) -> pandas.DataFrame:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.capture.size import evaluated, guard_problem, here, names_in
 from kernellab.capture.tape import LAUNCH, Step, Tape, moved_bytes
 from kernellab.display import Shown
-from kernellab.errors import UsageError, choice_message, value_message
+from kernellab.errors import UsageError, choice_message, plural, value_message
 from kernellab.registry import Registry
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class Program(Shown):
         if self._tape is None:
             return f"<Program: incomplete, {self._problem}>"
         sizes = "under guards for all sizes" if self._tape.sizes is not None else "of fixed sizes"
-        return f"<Program: {len(self._tape.steps)} steps from {len(self._tape.inputs)} inputs, {sizes}>"
+        steps, inputs = plural(len(self._tape.steps), "step"), plural(len(self._tape.inputs), "input")
+        return f"<Program: {steps} from {inputs}, {sizes}>"
 
     @property
     def tape(self) -> Tape:
@@ -164,7 +165,9 @@ class Program(Shown):
         """Run the program; return its output, or a tuple of several."""
         names = self.inputs
         if len(inputs) != len(names):
-            raise UsageError(f"The program takes {len(names)} inputs ({', '.join(names)}); {len(inputs)} were given.")
+            raise UsageError(
+                f"The program takes {plural(len(names), 'input')} ({', '.join(names)}); {len(inputs)} were given."
+            )
         found = tuple(self.run(**dict(zip(names, inputs, strict=True))).values())
         return found[0] if len(found) == 1 else found
 

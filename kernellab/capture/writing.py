@@ -19,7 +19,7 @@ from kernellab.capture.user_operators import user_operators
 from kernellab.capture.written_benchmark import BENCHMARK, MAIN, MARK
 from kernellab.capture.written_sizes import requirements
 from kernellab.capture.written_tuners import WrittenTuners
-from kernellab.errors import KernellabError, UsageError
+from kernellab.errors import KernellabError, UsageError, plural
 from kernellab.export.checking import Expected, arguments_text, compared, expected_of, expected_text, tolerance_over
 from kernellab.export.flatten import Flat, decorator_of, flattened, jit_of, merged, moved
 from kernellab.export.write import Exported, replace_file
@@ -280,7 +280,10 @@ def _provenance(tape: Tape, plan: MemoryPlan, name: str) -> str:
     made = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     kernels = ", ".join(dict.fromkeys(use.kernel for use in uses_of(tape)))
     others = len(tape.steps) - len(tape.launches)
-    lines = [f"The program `{name}`: {len(tape.launches)} launches and {others} operations of torch.", ""]
+    lines = [
+        f"The program `{name}`: {plural(len(tape.launches), 'launch')} and {plural(others, 'operation')} of torch.",
+        "",
+    ]
     lines.append(f"Exported by kernellab on {made}; its kernels are {kernels or 'none'}.")
     lines.append(
         f"Its buffers take at most {plan.peak_bytes:,} bytes at a time, and {plan.unplanned_bytes:,} if all were kept "

@@ -25,7 +25,7 @@ from typing import Any
 from kernellab.dispatch.cases import MeasuredCase
 from kernellab.dispatch.result import Dispatch, Regret
 from kernellab.dispatch.rule import Rule
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, plural
 from kernellab.export.write import Exported, replace_file
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
@@ -164,7 +164,7 @@ def table_files(folder: Path, dispatches: Sequence[Dispatch]) -> Exported:
                 content[str(case.sizes[first])] = shown_config(regret.config)
     for name, content in files.items():
         replace_file(folder / name, f"{json.dumps(_by_size(content), indent=4)}\n".encode())
-    note = f"{len(files)} files, each with configs by {dispatches[0].rule.names[0]}"
+    note = f"{plural(len(files), 'file')}, each with configs by {dispatches[0].rule.names[0]}"
     return Exported(folder, dispatches[0].kernel, "vllm", (note,))
 
 

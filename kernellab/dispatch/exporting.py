@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from kernellab.dispatch.cases import MeasuredCase
 from kernellab.dispatch.config_files import read_table, require_alike, table_files, write_table
 from kernellab.dispatch.result import Dispatch
-from kernellab.errors import SourceError, UsageError, choice_message
+from kernellab.errors import SourceError, UsageError, choice_message, plural
 from kernellab.export.chooser import Chooser, Decision
 from kernellab.export.module import dispatch_text
 from kernellab.export.torch_op import torch_op_text
@@ -166,7 +166,7 @@ def _decision(dispatch: Dispatch) -> Decision:
         configs=configs,
         shared_bytes=tuple(needs.get(config) for config in dispatch.rule.configs),
         source=dispatch.rule.source,
-        words=f"{cases} cases, Triton {facts.get('triton')}, driver {facts.get('driver')}",
+        words=f"{plural(cases, 'case')}, Triton {facts.get('triton')}, driver {facts.get('driver')}",
     )
 
 

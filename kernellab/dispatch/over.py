@@ -16,7 +16,7 @@ from kernellab.dispatch.result import Dispatch
 from kernellab.dispatch.rule import whole_number
 from kernellab.dispatch.selection import cover_steps
 from kernellab.dispatch.table import Table
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, plural
 from kernellab.measure.config import Config, Space
 from kernellab.tune.result import Row
 
@@ -110,7 +110,9 @@ class OverSizes:
         rule, fit = decided(self.table, self.plan.policy.max_configs)
         places = {config: place for place, config in enumerate(self.table.configs)}
         left = len(self.table.cases) - len(cases)
-        notes = [f"It was interrupted: {left} of {len(self.table.cases)} cases were not measured."] * is_interrupted
+        notes = [
+            f"It was interrupted: {left} of {plural(len(self.table.cases), 'case')} were not measured."
+        ] * is_interrupted
         provenance: dict[str, Any] = {}
         for case in cases:
             provenance |= case.provenance

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.dispatch.cases import MeasuredCase
 from kernellab.dispatch.rule import Rule
 from kernellab.display import Shown
-from kernellab.errors import CannotRun, UsageError
+from kernellab.errors import CannotRun, UsageError, plural
 from kernellab.export.write import Exported
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import OPTION_COLUMNS, OUTCOME_COLUMNS, record_of, with_types
@@ -73,7 +73,7 @@ class Dispatch(Shown):
         known = [each.regret for each in self.regrets if each.regret is not None]
         worst = f", at most {max(known):.3f} x the best" if known else ""
         cases, configs = len(self.cases), len(self.rule.costs)
-        counts = f"{cases} case{'s' * (cases != 1)}, {configs} config{'s' * (configs != 1)}"
+        counts = f"{plural(cases, 'case')}, {plural(configs, 'config')}"
         return f"<Dispatch of {self.kernel}: {counts}{worst}>"
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from kernellab.errors import plural
 from kernellab.explain.facts import DotFacts, Facts, LineFacts
 from kernellab.explain.model import ROUND_S, Bottleneck, bound_of, last_wave_loss, times_of
 from kernellab.explain.result import Cause, Proposal, figure
@@ -188,7 +189,8 @@ def last_wave(facts: Facts) -> Proposal | None:
         return None
     waves = math.ceil(facts.programs / many)
     text = (
-        f"{facts.programs:,} programs on {many} multiprocessors take {waves} rounds, the last of which fills "
+        f"{plural(facts.programs, 'program')} on {plural(many, 'multiprocessor')} take {plural(waves, 'round')}, "
+        "the last of which fills "
         f"{facts.programs - (waves - 1) * many} of them: {loss:.0%} of the time they idle. Choose blocks so that the "
         f"number of programs is just below a multiple of {many}, or many times it; or let {many} programs "
         "loop over the tiles."
@@ -257,8 +259,8 @@ def occupancy(facts: Facts) -> Proposal | None:
     if warps > _FEW_WARPS or facts.programs < 2 * facts.slots or facts.dots or times.latency < 0.7 * times.longest:
         return None
     text = (
-        f"{warps} warps fit on a multiprocessor, limited by {facts.limiter or 'the binary'}: too few to work while "
-        "others wait for memory. Take a smaller block, more num_warps, or fewer stages."
+        f"{plural(warps, 'warp')} fit on a multiprocessor, limited by {facts.limiter or 'the binary'}: too few to work "
+        "while others wait for memory. Take a smaller block, more num_warps, or fewer stages."
     )
     mended = replace(facts, resident=2 * facts.resident)
     return Proposal(Cause.OCCUPANCY, None, text, {"warps": float(warps)}, mended)

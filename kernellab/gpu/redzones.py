@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab._triton.device_kernels import GOLDEN
+from kernellab.errors import plural
 from kernellab.gpu import device_view
 from kernellab.gpu.driver import DeviceBytes, allocated
 from kernellab.gpu.trial_job import Damage, Memory
@@ -26,7 +27,7 @@ def damage_text(damage: Damage, names: Mapping[int, Sequence[str]], mutated: fro
     if damage.after is not None and damage.after == damage.before:
         return None, f"the memory of {after} changed, which it only reads"
     is_overrun = before is None or (after is not None and _is_nearer_end(damage, after in mutated, before in mutated))
-    bytes_ = f"{damage.count:,} bytes"
+    bytes_ = plural(damage.count, "byte")
     if is_overrun:
         return after, f"{bytes_} beyond the end of {after}, the first of them {damage.past_end_bytes:,} bytes behind it"
     return before, f"{bytes_} ahead of {before}, the last of them {damage.ahead_bytes:,} bytes before its start"

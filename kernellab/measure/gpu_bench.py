@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from statistics import median
 from uuid import uuid4
 
-from kernellab.errors import KernellabError, LaunchError, UsageError, WorkerDied, WorkerError, WorkerTimeout, first_line
+from kernellab.errors import (
+    KernellabError,
+    LaunchError,
+    UsageError,
+    WorkerDied,
+    WorkerError,
+    WorkerTimeout,
+    first_line,
+    plural,
+)
 from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.launch.trial import Trials
 from kernellab.measure import bench_worker
@@ -177,7 +186,7 @@ class WorkerBench:
         setup, kernels = self._ready(), [self._kernel(each) for each in implementations]
         references = tuple(self._kernel(founder) for founder in self._founders)
         jobs = [MeasureJob(setup, each, runs, stop_above_ms, references, self.options.manner) for each in kernels]
-        subject = f"{self.options.name} ({len(jobs)} configs)"
+        subject = f"{self.options.name} ({plural(len(jobs), 'config')})"
         job = BatchJob(tuple(jobs), loser_factor)
         timings = self._asked(bench_worker.measure_all, job, subject, self.options.timeout_s * len(jobs))
         return list(zip(timings, kernels, strict=False))

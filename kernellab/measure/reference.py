@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernellab.errors import KernellabError, UsageError
+from kernellab.errors import KernellabError, UsageError, plural
 from kernellab.launch.memory import copied, memory_of, with_tensors
 from kernellab.measure.comparison import Value
 
@@ -145,9 +145,9 @@ class Reference:
         if isinstance(self.values, tuple):
             if len(self.values) != len(outputs) or not any(self.values):
                 raise UsageError(
-                    f"{_named(self.text)} gives {len(self.values)} values and the kernel writes {written}; give one "
-                    "value per written argument, as a tuple in their order, None for one that is not to be compared, "
-                    "or a dict by name."
+                    f"{_named(self.text)} gives {plural(len(self.values), 'value')} and the kernel writes {written}; "
+                    "give one value per written argument, as a tuple in their order, None for one that is not to be "
+                    "compared, or a dict by name."
                 )
             found = dict(zip(outputs, self.values, strict=True))
         else:

@@ -16,6 +16,7 @@ from dataclasses import is_dataclass
 from functools import cache, lru_cache, partial
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from kernellab.errors import plural
 from kernellab.source.model import (
     JIT_KINDS,
     SCHEMA,
@@ -155,7 +156,7 @@ def _require_members(hints: tuple[Any, ...], value: Any, where: str) -> None:
     require(isinstance(value, tuple), where, value, "a list")
     if hints[-1] is Ellipsis:
         hints = (hints[0],) * len(value)
-    require(len(value) == len(hints), where, value, f"{len(hints)} members")
+    require(len(value) == len(hints), where, value, plural(len(hints), "member"))
     for index, (member, hint) in enumerate(zip(value, hints, strict=True)):
         _check_of(hint)(member, f"{where}[{index}]")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, plural
 from kernellab.ir.ptx import PtxKernel, PtxParameter
 from kernellab.traffic.arithmetic import Array
 from kernellab.traffic.machine import parameter_address
@@ -59,7 +59,9 @@ class _Binding:
     def next_parameter(self) -> PtxParameter:
         place = len(self.filled)
         if place >= len(self.kernel.parameters):
-            raise UsageError(f"{self.kernel.name} has {place} parameters, fewer than the launch has arguments.")
+            raise UsageError(
+                f"{self.kernel.name} has {plural(place, 'parameter')}, fewer than the launch has arguments."
+            )
         return self.kernel.parameters[place]
 
     def take(self, given: Given) -> None:

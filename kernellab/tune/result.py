@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.compile.types import Compiled
 from kernellab.display import Shown
-from kernellab.errors import CannotRun, KernellabError
+from kernellab.errors import CannotRun, KernellabError, plural
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import (
@@ -112,12 +112,12 @@ class Tuning(Shown):
     def __repr__(self) -> str:
         """One line; the rows are in `frame`."""
         if self.winner is None:
-            return f"<Tuning of {self.kernel}: none of {len(self.rows)} configs works>"
+            return f"<Tuning of {self.kernel}: none of {plural(len(self.rows), 'config')} works>"
         row = self.rows[self.winner]
         time = "not timed" if row.time_ms is None else f"{row.time_ms:.4g} ms"
         faster = self.outvoted
         more = "" if faster is None else f"; {faster.config.text} is faster and differs"
-        return f"<Tuning of {self.kernel}: {len(self.rows)} configs, best {row.config.text} ({time}){more}>"
+        return f"<Tuning of {self.kernel}: {plural(len(self.rows), 'config')}, best {row.config.text} ({time}){more}>"
 
     @property
     def outvoted(self) -> Row | None:

@@ -113,6 +113,16 @@ def details(summary: str, content: str, detail: str = "", *, is_open: bool = Fal
     return f"<details{' open' if is_open else ''}><summary>{escape(summary)}{extra}</summary>\n{content}\n</details>"
 
 
+def code_line(text: str) -> str:
+    """Return a line of source whose indentation stays where style sheets are dropped, as on code hosts.
+
+    It is made of spaces that do not break; what is copied has plain ones, browsers see to that.
+    """
+    line = text.expandtabs(4)
+    bare = line.lstrip(" ")
+    return "\u00a0" * (len(line) - len(bare)) + escape(bare)
+
+
 def badge(kind: Access, text: str, *, word: str = "", tip: str = "") -> str:
     """Return the mark of an access, told by shape and word beside its colour."""
     head = f"{MARKS[kind]} {word}".rstrip()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import traitlets
 
-from kernellab.errors import UsageError, choice_message
+from kernellab.errors import UsageError, choice_message, plural
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.ir.lines import main_file
@@ -29,7 +29,6 @@ from kernellab.views.graphs.diagram import (
 from kernellab.views.graphs.drawing import BOXES_AT_MOST, picture
 from kernellab.views.graphs.labels import SourceText
 from kernellab.views.graphs.ttir import operation_diagram, source_diagram
-from kernellab.views.wording import plural
 from kernellab.workers.forks import cached_property
 
 __all__ = ["BOXES_AT_MOST", "OPERATIONS_AT_MOST", "View", "diagram_of", "picture", "svg", "whole_diagram"]

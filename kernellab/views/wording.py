@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kernellab.compile.types import Compiled, Resources
+from kernellab.errors import plural
 from kernellab.ir.effects import REACHED, Access, Effects, UnknownEffect
 from kernellab.launch.run import Finding
 from kernellab.measure.comparison import Check, Difference
@@ -50,12 +51,6 @@ def size_words(count: int) -> str:
         if count >= scale * 0.9995:
             return f"{_three_digits(count / scale)} {unit}"
     return f"{count} B"
-
-
-def plural(count: int, word: str) -> str:
-    """Return ``1 launch`` or ``1,200 launches``."""
-    ending = "" if count == 1 else "es" if word.endswith(("ch", "x")) else "s"
-    return f"{count:,} {word}{ending}"
 
 
 def shortened(text: str, limit: int) -> str:

@@ -36,7 +36,7 @@ def test_a_difference_names_the_output() -> None:
 
 def test_another_number_of_outputs_is_said() -> None:
     found = compared([torch.ones(4)], [torch.ones(4)] * 2, "out")
-    assert found == "1 outputs meet 2 of torch; the kernel writes out, in this order"
+    assert found == "1 output against 2 of torch; the kernel writes out, in this order"
 
 
 def test_outputs_without_names_are_counted() -> None:

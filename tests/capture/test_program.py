@@ -73,7 +73,7 @@ def test_repr_is_one_line(lab: kernellab.Lab) -> None:
     with lab.capture() as program:
         assert repr(program) == "<Program: incomplete, its block has not ended>"
         _ = x + 1
-    assert repr(program) == "<Program: 1 steps from 1 inputs, of fixed sizes>"
+    assert repr(program) == "<Program: 1 step from 1 input, of fixed sizes>"
 
 
 def test_a_wrong_export_is_told_what_was_expected(lab: kernellab.Lab, tmp_path: Path) -> None:
@@ -470,7 +470,7 @@ def test_inputs_that_do_not_fit_are_refused(lab: kernellab.Lab) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             program.run(**given)
-    with pytest.raises(UsageError, match="takes 1 inputs"):
+    with pytest.raises(UsageError, match="takes 1 input "):
         program()
     with pytest.raises(UsageError, match="expected one of y"):
         program.only("nothing")

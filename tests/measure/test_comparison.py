@@ -65,7 +65,7 @@ def test_several_outputs_take_a_tuple_in_their_order() -> None:
     outputs = {"first": a, "second": b}
     values = reference_of(check_of((a, b)), {}).of(outputs)
     assert [check.equal for check in compare("(a, b)", values, outputs)] == [True, True]
-    with pytest.raises(UsageError, match="gives 1 values and the kernel writes first, second"):
+    with pytest.raises(UsageError, match="gives 1 value and the kernel writes first, second"):
         reference_of(check_of(a), {}).of(outputs)
 
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from html import unescape
 
 from kernellab.ir.effects import Access
-from kernellab.views.cards.annotated_source import AnnotatedLine, annotated
+from kernellab.views.cards.annotated_source import AnnotatedLine, annotated, source_table
 from kernellab.views.report import KernelReport
 
 Reports = Callable[..., KernelReport]
@@ -52,3 +54,11 @@ def test_a_line_that_became_very_much_shows_the_beginning(report: Reports) -> No
     assert line.operations > 1000
     assert line.ttir.count("\n") < 30
     assert line.ttir.endswith("more")
+
+
+def test_the_indentation_stays_where_style_sheets_are_dropped(report: Reports) -> None:
+    lines = [line for line in annotated(report("softmax")) if not line.file]
+    shown = re.findall(r"<td>([^<]*)</td></tr>", source_table(tuple(lines)))
+    collapsed = [unescape(re.sub(r"[ \n]+", " ", cell)) for cell in shown]  # as HTML has it without a style
+    assert [text.replace("\u00a0", " ") for text in collapsed] == [line.text or " " for line in lines]
+    assert any(text.startswith("\u00a0" * 4) for text in collapsed)

@@ -12,7 +12,7 @@ from kernellab.ir.effects import Access
 from kernellab.ir.graph import Graph, Operation
 from kernellab.ir.lines import main_file, place_of
 from kernellab.ir.operations import access_bytes
-from kernellab.views.elements import badge
+from kernellab.views.elements import badge, code_line
 from kernellab.views.graphs.dataflow import YIELDS, MemoryTouch, merged, touches
 from kernellab.views.report import KernelReport
 from kernellab.views.wording import bytes_words
@@ -139,7 +139,7 @@ def _row(line: AnnotatedLine, *, gap: bool) -> str:
     count = str(line.operations) if line.operations else ""
     cells = (
         f'<td class="kl-no">{line.number}</td><td class="kl-ops"{heat}>{count}</td>'
-        f'<td class="kl-by">{_badges(line.touch, line.bytes)}</td><td>{escape(line.text) or " "}</td>'
+        f'<td class="kl-by">{_badges(line.touch, line.bytes)}</td><td>{code_line(line.text) or " "}</td>'
     )
     above = f'<tr><td class="kl-no">⋮</td><td></td><td></td><td>{escape(line.file)}</td></tr>\n' if gap else ""
     return f"{above}<tr{title}>{cells}</tr>"

@@ -10,6 +10,7 @@ from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark, BenchmarkRow
 from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
+from kernellab.errors import plural
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.outcomes import Status
 from kernellab.views import elements, wording
@@ -18,7 +19,6 @@ from kernellab.views.elements import Table, interval, number
 from kernellab.views.figures.canvas import device_words, picture, value_text
 from kernellab.views.figures.roofline import roofline_figure
 from kernellab.views.figures.sweep import sweep_figure, sweep_heat_map
-from kernellab.views.wording import plural
 
 _TEXT_ROWS = 40
 _HTML_ROWS = 24
@@ -49,7 +49,7 @@ def benchmark_html(benchmark: Benchmark) -> str:
     parts.append(picture(lambda dark: sweep_heat_map(frame, dark=dark), "best times over two swept values"))
     count = len(benchmark.rows)
     table = _table(benchmark, benchmark.rows).html()
-    parts.append(elements.details(f"{count} rows", table, is_open=count <= _HTML_ROWS))
+    parts.append(elements.details(plural(count, "row"), table, is_open=count <= _HTML_ROWS))
     parts += [elements.warning(line) for line in _failures(benchmark)]
     parts += [elements.message("kl-note", line) for line in benchmark.notes]
     words = [f"over {', '.join(benchmark.swept)}", device_words(benchmark.provenance), f"{benchmark.seconds:.1f} s"]

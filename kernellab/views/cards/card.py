@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from html import escape
 
+from kernellab.errors import plural
 from kernellab.ir.effects import Access, Effects
 from kernellab.launch.run import Run, Severity
 from kernellab.views import wording
@@ -165,7 +166,7 @@ def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_lin
     text = report.text.own
     for view, title, is_open in views if by_line else [each for each in views if each[0] != View.SOURCE]:
         picture = svg(graph, report.compiled.effects, view=view, text=text)
-        detail = wording.plural(count, "operation") if view == View.OPERATIONS else ""
+        detail = plural(count, "operation") if view == View.OPERATIONS else ""
         yield details(title, scrolling(picture), detail, is_open=is_open)
 
 
@@ -307,7 +308,7 @@ def _run_words(report: KernelReport) -> list[str]:
     if grid is not None:
         words.append(f"grid {wording.grid_words(grid)}")
     if report.launches > 1:
-        words.append(wording.plural(report.launches, "launch"))
+        words.append(plural(report.launches, "launch"))
     return words or ["not launched"]
 
 
@@ -337,9 +338,7 @@ def notes(report: KernelReport) -> tuple[str, ...]:
 def _changed_beside(run: Run) -> list[str]:
     """Return what changed that is no argument: memory that the arguments hold addresses of."""
     changed = [
-        f"{name} ({wording.plural(n, 'element')})"
-        for name, n in run.changed.items()
-        if n and name.startswith("memory ")
+        f"{name} ({plural(n, 'element')})" for name, n in run.changed.items() if n and name.startswith("memory ")
     ]
     more = [f"{len(changed) - _MOST_CHANGED:,} more"] if len(changed) > _MOST_CHANGED else []
     return [f"changed: {', '.join([*changed[:_MOST_CHANGED], *more])}"] if changed else []

@@ -12,12 +12,12 @@ from html import escape
 from itertools import pairwise, zip_longest
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import UsageError, choice_message
+from kernellab.errors import UsageError, choice_message, plural
 from kernellab.ir.instructions import Instruction, InstructionKind, profiles_of
 from kernellab.ir.lines import stage_lines
-from kernellab.views.elements import style
+from kernellab.views.elements import code_line, style
 from kernellab.views.explorers.exploration import STAGE_NAMES, explore, stage_text
-from kernellab.views.wording import option_words, plural, resource_facts
+from kernellab.views.wording import option_words, resource_facts
 
 DIFF_STAGES = ("source", "resources", *STAGE_NAMES)
 
@@ -285,11 +285,14 @@ def _texts(row: DiffRow) -> Pair:
 
 
 def _plain(side: DiffSide | None) -> str:
-    return escape(side.text) if side else ""
+    return code_line(side.text) if side else ""
 
 
 def _marked(pieces: Sequence[tuple[str, bool]]) -> str:
-    return "".join(f"<mark>{escape(text)}</mark>" if differs else escape(text) for text, differs in pieces)
+    shown = [escape(text) if at else code_line(text) for at, (text, _) in enumerate(pieces)]
+    return "".join(
+        f"<mark>{each}</mark>" if differs else each for each, (_, differs) in zip(shown, pieces, strict=True)
+    )
 
 
 _OPTIONS = ("num_ctas", "maxnreg", "enable_fp_fusion", "waves_per_eu", "matrix_instr_nonkdim")

@@ -7,11 +7,11 @@ from html import escape
 from statistics import median
 
 from kernellab.dispatch.result import Dispatch, Regret
+from kernellab.errors import plural
 from kernellab.views import elements
 from kernellab.views.elements import Table, number
 from kernellab.views.figures.canvas import device_words, picture
 from kernellab.views.figures.dispatch import cover_figure, regret_figure, winners_figure
-from kernellab.views.wording import plural
 
 _ROWS = 12
 _CONFIGS = ("config", "picked for", "slots")

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from kernellab.compile.types import Compiled
+from kernellab.errors import plural
 from kernellab.registry import Listing, LoadedVersion, RecordedVersion, VersionRow, config_words, texts_of
 from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
 from kernellab.views import elements, wording
@@ -56,7 +57,7 @@ def age_words(seconds: float) -> str:
     """Return how long ago something was: ``3 minutes ago``."""
     for scale, word in _AGES:
         if seconds >= scale:
-            return f"{wording.plural(int(seconds / scale), word)} ago"
+            return f"{plural(int(seconds / scale), word)} ago"
     return "just now"
 
 
@@ -92,7 +93,7 @@ def _cells(row: VersionRow, now: float) -> tuple[str, ...]:
 def _launched_words(row: VersionRow) -> str:
     """Return how often cells launched it; trials are told apart, and nobody counts what other code launches."""
     uncounted = "" if row.last_launch is None else "uncounted"
-    counts = [f"{row.launches:,}" if row.launches else uncounted, wording.plural(row.runs, "run") if row.runs else ""]
+    counts = [f"{row.launches:,}" if row.launches else uncounted, plural(row.runs, "run") if row.runs else ""]
     return ", ".join(filter(None, counts))
 
 
@@ -174,7 +175,7 @@ def source_diff(before: Version, after: Version) -> str:
 
 def _version_facts(row: VersionRow) -> str:
     facts = [("id", str(row.id)), ("from", row.cell), ("kept since", date_words(row.created))]
-    launched = wording.plural(row.launches, "time") if row.launches else ""
+    launched = plural(row.launches, "time") if row.launches else ""
     facts += [("launched", launched), ("config", row.config), ("tags", ", ".join(row.tags))]
     if row.best_ms is not None:
         facts.append(("best time", f"{wording.seconds_words(row.best_ms / 1e3)} on {row.where}"))

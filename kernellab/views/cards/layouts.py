@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from html import escape
 
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, plural
 from kernellab.ir.laid_out import LaidOutValue, Layouts
 from kernellab.views.elements import Table, body, framed, header, message, section, style, style_sheet
 from kernellab.views.figures.layouts import tile_maps, tile_svg
 from kernellab.views.figures.raster import without_fallbacks
-from kernellab.views.wording import plural
 
 MOST_TILES = 12  # of different layouts or shapes
 

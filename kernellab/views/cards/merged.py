@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kernellab.errors import plural
 from kernellab.export.merging import Conflict, Disagreement, Merged, MergedRow
 from kernellab.registry.kept_times import KeptTime
 from kernellab.views.elements import Table, body, framed, interval, message, number, warning
-from kernellab.views.wording import plural
 
 _HEAD = (
     *("kernel", "launch", "device", "driver", "Triton", "version", "fastest", "ms", "interval", "configs"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
+from kernellab.errors import plural
 from kernellab.ir.lines import short_file
 from kernellab.profile.result import Counters, LineSamples, Profile, calls_text
 from kernellab.views.elements import Table, details, framed, header, message, section, warning
 from kernellab.views.explorers.explorer import explorer_html
 from kernellab.views.explorers.heat import heat_of, percent, reasons_words
-from kernellab.views.wording import grid_words, plural, seconds_words
+from kernellab.views.wording import grid_words, seconds_words
 
 _LINES = 12
 _ALIGNED = {"line": "left", "mostly": "left", "called from": "left"}

@@ -10,6 +10,7 @@ from typing import Any
 
 from kernellab.capture.program import Program
 from kernellab.capture.tape import COPY, LAUNCH, WINDOW, KernelUse, Step, Tape, TensorLayout, refs_in
+from kernellab.errors import plural
 from kernellab.views import elements, wording
 from kernellab.views.cards.card import scrolling
 from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Diagram, Edge, Node
@@ -48,7 +49,7 @@ def program_html(program: Program) -> str:
         words = "The picture shows kernels, inputs and outputs alone; program.frame lists every step."
         notes.append(elements.message("kl-note", words))
     text = f"<pre>{escape(program_text(program))}</pre>"
-    steps = elements.details("Steps", text, wording.plural(len(program.tape.steps), "step"))
+    steps = elements.details("Steps", text, plural(len(program.tape.steps), "step"))
     heading = elements.header("program", _facts(program))
     return elements.framed(elements.section(heading, *notes, scrolling(program_svg(program)), steps))
 
@@ -57,10 +58,10 @@ def _facts(program: Program) -> list[str]:
     tape, plan = program.tape, program.plan
     launches = len(tape.launches)
     facts = [
-        wording.plural(len(tape.inputs), "input"),
-        wording.plural(launches, "launch"),
-        f"{wording.plural(len(tape.steps) - launches, 'operation')} of torch",
-        wording.plural(len(tape.outputs), "output"),
+        plural(len(tape.inputs), "input"),
+        plural(launches, "launch"),
+        f"{plural(len(tape.steps) - launches, 'operation')} of torch",
+        plural(len(tape.outputs), "output"),
     ]
     peak, whole = wording.size_words(plan.peak_bytes), wording.size_words(plan.unplanned_bytes)
     facts.append(f"memory {peak} planned, {whole} unplanned")

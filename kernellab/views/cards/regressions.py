@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from kernellab.errors import plural
 from kernellab.registry.kept_times import KeptTime
 from kernellab.registry.regressions import FASTEST, ChangedTime, Regressions, TimeChange
 from kernellab.views.elements import Table, body, framed, interval, message, number
-from kernellab.views.wording import plural
 
 _HEAD = ("kernel", "launch", "device", "became", "ratio", "interval", "before ms", "ms", "by", "config", "why")
 _QUIET = {TimeChange.SAME, TimeChange.INCOMPARABLE}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from kernellab.compile.types import Compiled
+from kernellab.errors import plural
 from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
@@ -114,9 +115,7 @@ def run_text(run: Run, reference: str | None = None) -> str:
     width = max(map(len, run.changed), default=0) + 2
     for name, count in run.changed.items():
         lines.append(
-            f"  {name.ljust(width)}{wording.plural(count, 'element')} changed"
-            if count
-            else f"  {name.ljust(width)}unchanged"
+            f"  {name.ljust(width)}{plural(count, 'element')} changed" if count else f"  {name.ljust(width)}unchanged"
         )
     lines += [f"  equals {reference}"] if reference is not None else []
     lines += [f"  {each.severity}: {wording.finding_words(each)}" for each in run.findings]

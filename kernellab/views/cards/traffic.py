@@ -7,14 +7,27 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import pairwise
 
+from kernellab.errors import plural
 from kernellab.ir.effects import Access
 from kernellab.ir.lines import short_file
 from kernellab.traffic.accesses import WarpExample
 from kernellab.traffic.result import ArgumentTraffic, Traffic, TrafficRow
-from kernellab.views.elements import Table, badge, details, framed, header, message, number, section, style, title
+from kernellab.views.elements import (
+    Table,
+    badge,
+    code_line,
+    details,
+    framed,
+    header,
+    message,
+    number,
+    section,
+    style,
+    title,
+)
 from kernellab.views.explorers.heat import percent
 from kernellab.views.figures.access_maps import mapped_programs, program_map, program_slider, warp_map, waste_class
-from kernellab.views.wording import MARKS, bytes_words, grid_words, plural, size_words
+from kernellab.views.wording import MARKS, bytes_words, grid_words, size_words
 
 _MAPS_AT_MOST = 12
 _COLUMNS = (
@@ -259,7 +272,7 @@ def source_html(rows: Sequence[TrafficRow]) -> str:
         if before is not None and (file, line - 1) != before:
             name = escape(short_file(file)) if len(files) > 1 and file != before[0] else ""
             body.append(f'<tr><td class="kl-no">⋮</td><td></td><td>{name}</td></tr>')
-        text = escape(linecache.getline(file, line).rstrip()) or " "
+        text = code_line(linecache.getline(file, line).rstrip()) or " "
         badges = "".join(map(access_badge, by_place.get((file, line), ())))
         body.append(f'<tr><td class="kl-no">{line}</td><td>{text}</td><td class="kl-by">{badges}</td></tr>')
         before = file, line

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from kernellab.errors import plural
 from kernellab.explain.winner import TimedConfig, why_it_wins
 from kernellab.measure.outcomes import UNMEASURED, Status
 from kernellab.tune.agreement import DECIDES
@@ -16,7 +17,6 @@ from kernellab.views.elements import Table, interval, number
 from kernellab.views.figures.canvas import device_words, picture
 from kernellab.views.figures.roofline import roofline_figure
 from kernellab.views.figures.tuning import agreement_figure, config_text, parameters_figure, timings_figure, varying
-from kernellab.views.wording import plural
 
 _ROWS = 12
 _MOST_ROWS = 200
@@ -137,7 +137,7 @@ def _failures(tuning: Tuning) -> list[str]:
     counts = Counter((row.status, row.reason) for row in failed).most_common()
     first = {(row.status, row.reason): row.config.text for row in reversed(failed)}
     lines = [
-        f"{status}: {count} configs, the first {first[status, reason]}: {reason}"
+        f"{status}: {plural(count, 'config')}, the first {first[status, reason]}: {reason}"
         for (status, reason), count in counts[:_MOST_FAILURES]
     ]
     rest = sum(count for _, count in counts[_MOST_FAILURES:])

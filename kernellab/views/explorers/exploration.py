@@ -9,14 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, plural
 from kernellab.ir.effects import Access
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import Instruction, InstructionKind, LineProfile, hint_of_ptx, profiles_of
 from kernellab.ir.lines import StageLine, calls_of, main_file, place_of, short_file, stage_lines
 from kernellab.ir.operations import access_bytes
 from kernellab.views.graphs.labels import SourceText
-from kernellab.views.wording import MARKS, plural
+from kernellab.views.wording import MARKS
 from kernellab.workers.forks import cached_property
 
 STAGE_NAMES = ("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")

@@ -13,11 +13,12 @@ from itertools import groupby
 
 from kernellab._triton.tiles import layouts_in
 from kernellab.compile.types import Compiled
+from kernellab.errors import plural
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import instruction_of
 from kernellab.ir.laid_out import Layouts
 from kernellab.ir.lines import calls_of, main_file, short_file
-from kernellab.views.elements import file_text, html_page, style_sheet
+from kernellab.views.elements import code_line, file_text, html_page, style_sheet
 from kernellab.views.explorers.exploration import (
     Badge,
     Exploration,
@@ -33,7 +34,7 @@ from kernellab.views.explorers.tiles import TilesPane
 from kernellab.views.graph import GraphPictures, View, graph_pane, graph_script
 from kernellab.views.graphs.diagram import Node
 from kernellab.views.graphs.labels import SourceText
-from kernellab.views.wording import plural, seconds_words, size_words
+from kernellab.views.wording import seconds_words, size_words
 
 
 def explorer_html(
@@ -173,7 +174,7 @@ class Explored:
         heat = "" if self.heat is None else self.heat.cell(line.key)
         return (
             f'<div class="s k{number}"{other}><i>{line.key[1]}</i><u {_UNSTYLED}>{button}{counts}</u>{heat}'
-            f" <code>{marks}{escape(line.text) or ' '}</code></div>"
+            f" <code>{marks}{code_line(line.text) or ' '}</code></div>"
         )
 
     def _stage(self, index: int, stage: Stage) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from math import ceil
 
+from kernellab.errors import plural
 from kernellab.traffic.accesses import WarpExample
 from kernellab.traffic.arithmetic import Array
 from kernellab.traffic.counting import SECTOR_BYTES
 from kernellab.traffic.result import ArgumentTraffic
-from kernellab.views.wording import plural
 
 _LANE_PX = 9
 _LEFT_PX, _TOP_PX, _GAP_PX = 62, 18, 10

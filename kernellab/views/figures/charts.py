@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from html import escape
 from math import floor, inf, log10
 
+from kernellab.errors import plural
 from kernellab.explore.controls import label_of
 from kernellab.explore.history import Evaluation, PointHistory
-from kernellab.views.wording import plural
 
 Tip = Callable[[Evaluation], str]
 

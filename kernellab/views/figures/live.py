@@ -8,10 +8,10 @@ from html import escape
 
 from kernellab.benchmark.result import BenchmarkProgress
 from kernellab.dispatch.progress import DispatchProgress
+from kernellab.errors import plural
 from kernellab.tune.progress import TuningProgress
 from kernellab.tune.result import Row
 from kernellab.views.figures.charts import times_svg
-from kernellab.views.wording import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Shown:
 
 def programs_shown(kernel: str, done: int, total: int) -> Shown:
     """Return how many programs of a launch on the CPU have run."""
-    text = f"{kernel}: {done:,} of {total:,} programs"
+    text = f"{kernel}: {done:,} of {plural(total, 'program')}"
     return Shown(text, _box(_bar(done, total, "programs done"), escape(text)))
 
 

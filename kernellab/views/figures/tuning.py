@@ -10,7 +10,7 @@ from math import isnan
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, plural
 from kernellab.measure.comparison import OutputDifference
 from kernellab.views.figures.canvas import (
     DARK,
@@ -25,7 +25,7 @@ from kernellab.views.figures.canvas import (
     use_plain_numbers,
     value_text,
 )
-from kernellab.views.wording import plural, shortened
+from kernellab.views.wording import shortened
 
 if TYPE_CHECKING:
     import pandas
@@ -230,7 +230,8 @@ def _title(frame: pandas.DataFrame, timed: int) -> str:
     attrs = frame.attrs
     ties = len(attrs.get("tied", ()))
     tied = f", {ties} tied" if ties else ""
-    return f"{attrs.get('kernel', 'kernel')}: {timed} of {len(frame)} configs timed{tied} ({device_words(attrs)})"
+    configs = plural(len(frame), "config")
+    return f"{attrs.get('kernel', 'kernel')}: {timed} of {configs} timed{tied} ({device_words(attrs)})"
 
 
 def _failure_lines(frame: pandas.DataFrame) -> list[str]:
@@ -246,7 +247,7 @@ def _failure_lines(frame: pandas.DataFrame) -> list[str]:
     lines = []
     for status, group in failed.groupby("status"):
         reason = group["reason"].value_counts().index[0]
-        lines.append(shortened(f"{status}  {len(group)} configs, most often: {reason}", _LINE))
+        lines.append(shortened(f"{status}  {plural(len(group), 'config')}, most often: {reason}", _LINE))
     return lines
 
 

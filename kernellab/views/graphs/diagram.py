@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from kernellab.errors import plural
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.ir.uses import Slice, argument_slice, operation_slice, value_slice
-from kernellab.views.wording import plural
 
 
 class BoxKind(StrEnum):

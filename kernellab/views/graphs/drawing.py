@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from html import escape
 
+from kernellab.errors import plural
 from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Cluster, Diagram, Edge, Node
 from kernellab.views.graphs.graphviz import ENGINES, MISSING, Engine, GraphLayout, Point, lay_out
 
@@ -225,7 +226,7 @@ def describe(diagram: Diagram) -> str:
         if counts[kind]:
             parts.append(f"{len(counts[kind])} {words}")
     if counts[BoxKind.KERNEL]:
-        parts.append(f"{len(counts[BoxKind.KERNEL])} launches: {', '.join(counts[BoxKind.KERNEL])}")
+        parts.append(f"{plural(len(counts[BoxKind.KERNEL]), 'launch')}: {', '.join(counts[BoxKind.KERNEL])}")
     return "; ".join(parts) + "."
 
 

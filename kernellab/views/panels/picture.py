@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
+from kernellab.errors import plural
 from kernellab.explore.controls import Control, label_of
 from kernellab.explore.history import Evaluation, PointHistory
 from kernellab.launch.run import Severity
 from kernellab.measure.statistics import Interval
 from kernellab.views.elements import minified, style_sheet
 from kernellab.views.figures.charts import history_svg
-from kernellab.views.wording import Fact, compile_words, finding_words, grid_words, plural, resource_facts
+from kernellab.views.wording import Fact, compile_words, finding_words, grid_words, resource_facts
 
 _TIE = 0.01
 
