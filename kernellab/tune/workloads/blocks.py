@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from kernellab.errors import UsageError, choice_message, value_message
 from kernellab.launch.calls import CallRule, is_number, verb
 from kernellab.measure.config import Config
-from kernellab.target import DEFAULT_TARGET, Target, parse_target
+from kernellab.target import Target, parse_target
 
 Numel = int | range
 
@@ -137,9 +137,6 @@ def rules_of(target: Target | str) -> DeviceRules:
     digits = re.sub(r"^gfx", "", str(found.arch))
     generation = int(digits[:-2]) if found.backend == "hip" else int(digits) // 10
     return DeviceRules(found.backend == "hip", found.warp_size, generation)
-
-
-NVIDIA = rules_of(DEFAULT_TARGET)
 
 
 def for_all_hints(rule: Callable[..., Iterable[Config]], *numels: Numel) -> list[Config]:

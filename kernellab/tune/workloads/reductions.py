@@ -35,7 +35,6 @@ _LONGEST_WHOLE_ROW = 32768
 class ReducingKernel:
     """What the rules ask of a kernel that reduces; the numbers are those of `reduction`."""
 
-    hint: Hint = "default"
     loads: int = 0
     reductions: int = 0
     size_arguments: int = 0
@@ -111,15 +110,13 @@ def reduction(
     ``size_arguments`` counts sizes that the kernel takes beside the extents, for which addresses need registers.
     ``whole_rows`` puts a block as long as a row first. A hint gives one config; ``exhaustive`` gives all of them.
     """
-    rules = rules_of(target)
-    require_choice("hint", hint, get_args(Hint))
-    kernel = ReducingKernel(hint, loads, reductions, size_arguments, whole_rows)
+    kernel = ReducingKernel(loads, reductions, size_arguments, whole_rows)
+    one = None if hint == "default" or exhaustive else hint
 
-    def of(x: int, *r: int) -> list[Config]:
-        one = None if hint == "default" or exhaustive else hint
-        return looped(rules, kernel, x, prod(r), ReducedExtents(rules, x, r, hint).config, one)
+    def of(extents: ReducedExtents) -> list[Config]:
+        return looped(extents.rules, kernel, extents.x, extents.rnumel, extents.config, one)
 
-    return for_all_hints(of, xnumel, *_extents(rnumel))
+    return _for_all_extents(of, xnumel, rnumel, hint, target)
 
 
 def looped(
@@ -164,15 +161,12 @@ def persistent_reduction(
     ``same_for_any_rows`` lets the number of rows, up to 4096, change neither blocks nor warps, and so no rounding.
     A hint leaves few configs; ``exhaustive`` gives all of them.
     """
-    rules = rules_of(target)
-    require_choice("hint", hint, get_args(Hint))
 
-    def of(x: int, *r: int) -> list[Config]:
-        rows = max(x, 4096) if same_for_any_rows else x
-        found = _persistent(ReducedExtents(rules, rows, r, hint), exhaustive)
-        return [without_reduced_blocks(config) for config in found]
+    def of(extents: ReducedExtents) -> list[Config]:
+        rows = max(extents.x, 4096) if same_for_any_rows else extents.x
+        return [without_reduced_blocks(config) for config in _persistent(replace(extents, x=rows), exhaustive)]
 
-    return for_all_hints(of, xnumel, *_extents(rnumel))
+    return _for_all_extents(of, xnumel, rnumel, hint, target)
 
 
 def persistent_row_blocks(rules: DeviceRules) -> tuple[int, ...]:
@@ -213,12 +207,9 @@ def mixed_order_reduction(
     A program goes through its ``split_rows`` rows in steps of ``XBLOCK``, with ``NUM_STAGES`` of them under way, which
     is one without ``stages``. The columns of all programs are added afterwards.
     """
-    rules = rules_of(target)
-    require_choice("hint", hint, get_args(Hint))
 
-    def of(x: int, r: int) -> list[Config]:
-        extents = ReducedExtents(rules, x, (r,), hint)
-        found = _persistent(extents, exhaustive)
+    def of(extents: ReducedExtents) -> list[Config]:
+        found, r = _persistent(extents, exhaustive), extents.rnumel
         if hint == "inner" and not exhaustive and r >= 256:
             found = [extents.config(1, r, register_intensive=True)]
         rows = min(max(split_rows // 32, 4 if r <= 512 else 1), 16)
@@ -227,10 +218,10 @@ def mixed_order_reduction(
         return [
             replace(config, parameters=blocks, num_warps=warps)
             for config in found
-            for warps in _mixed_order_warps(rules, r, config.num_warps or 1, exhaustive)
+            for warps in _mixed_order_warps(extents.rules, r, config.num_warps or 1, exhaustive)
         ]
 
-    return for_all_hints(of, xnumel, rnumel)
+    return _for_all_extents(of, xnumel, (rnumel,), hint, target)
 
 
 def _mixed_order_warps(rules: DeviceRules, r: int, warps: int, exhaustive: bool) -> list[int]:
@@ -308,5 +299,19 @@ def without_reduced_blocks(config: Config) -> Config:
     return replace(config, parameters=kept)
 
 
-def _extents(rnumel: Reduced) -> tuple[Numel, ...]:
-    return rnumel if isinstance(rnumel, tuple) else (rnumel,)
+def _for_all_extents(
+    rule: Callable[[ReducedExtents], list[Config]],
+    xnumel: Numel,
+    rnumel: Reduced | tuple[Numel],
+    hint: Hint,
+    target: Target | str,
+) -> list[Config]:
+    """Return the distinct configs that a rule gives for the powers of two that the extents are rounded up to.
+
+    Raises:
+        UsageError: there is no such hint, target or extent.
+    """
+    rules = rules_of(target)
+    require_choice("hint", hint, get_args(Hint))
+    reduced = rnumel if isinstance(rnumel, tuple) else (rnumel,)
+    return for_all_hints(lambda x, *r: rule(ReducedExtents(rules, x, r, hint)), xnumel, *reduced)

@@ -42,7 +42,7 @@ def tiled_reduction(
     are those of `reduction`.
     """
     rules = rules_of(target)
-    kernel = ReducingKernel("default", loads, reductions, size_arguments, whole_rows)
+    kernel = ReducingKernel(loads, reductions, size_arguments, whole_rows)
 
     def of(*hints: int) -> list[Config]:
         def make(rows: int, part: int, *, num_warps: int | None = None, **more: Any) -> Config:
