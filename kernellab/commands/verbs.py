@@ -1,4 +1,7 @@
-"""The commands: each takes a lab and the options, calls a method of the lab, and returns an answer."""
+"""The commands: each takes a lab and the options, calls a method of the lab, and returns an answer.
+
+A benchmark sweeps sizes by asking the kernel file for each, all else by the lab.
+"""
 
 from __future__ import annotations
 

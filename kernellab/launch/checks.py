@@ -38,6 +38,9 @@ class LaunchChecks:
         return f"checking: this thread launched no {missing} through the lab{others}." if missing else ""
 
 
+NO_CHECKS = LaunchChecks()
+
+
 @contextmanager
 def no_new_nan(kernel: str, arguments: Mapping[str, Any], effects: Effects) -> Iterator[None]:
     """Raise `CheckFailed` if the launch inside a with statement writes NaN, and nothing that it reads holds one.

@@ -17,7 +17,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
 from kernellab.launch.calls import launch_error, verb
-from kernellab.launch.checks import LaunchChecks, no_new_nan
+from kernellab.launch.checks import NO_CHECKS, LaunchChecks, no_new_nan
 from kernellab.launch.grid import CheckedGrid, Grid3, grid_errors, require_launchable
 from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import Poison, key_of, poison
@@ -283,8 +283,8 @@ class Runtime:
             warn_user(problem)
 
     def _checks_of(self, call: _Call) -> LaunchChecks:
-        checks: LaunchChecks = getattr(self._local, "checks", None) or LaunchChecks()
-        return checks.of(call.kernel.__name__)
+        checks: LaunchChecks | None = getattr(self._local, "checks", None)
+        return NO_CHECKS if checks is None else checks.of(call.kernel.__name__)
 
     @property
     def _recorder(self) -> Recorder | None:
