@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import linecache
 import re
 from pathlib import Path
 
 import pytest
+import torch
+import triton
+import triton.language as tl
 from IPython.core.interactiveshell import InteractiveShell
+
+import kernellab
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-SNIPPETS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SNIPPETS = SNIPPET.findall(TEXT)
 PROSE = re.sub(r"^```.*?^```$", "", TEXT, flags=re.MULTILINE | re.DOTALL)
 LINKS = re.findall(r"\]\((?!https?:|#)([^)#]+)", PROSE)
 
@@ -35,3 +42,55 @@ def test_every_snippet_of_the_readme_runs(
 @pytest.mark.parametrize("link", LINKS)
 def test_every_link_of_the_readme_leads_to_a_file(link: str) -> None:
     assert (ROOT / link).exists()
+
+
+@triton.jit
+def copy_kernel(x, y, n, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)) * STRIDE
+    tl.store(y + offsets, tl.load(x + offsets, mask=offsets < n), mask=offsets < n)
+
+
+@triton.jit
+def scale_kernel(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, 2 * tl.load(x + offsets, mask=offsets < n), mask=offsets < n)
+
+
+@triton.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], key=["M"])
+@triton.jit
+def matmul_kernel(a, c, M, N, K, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(c + offsets, tl.load(a + offsets, mask=offsets < M, other=0.0) * N * K, mask=offsets < M)
+
+
+def inputs(M: int, N: int, K: int) -> dict[str, object]:
+    return {"a": torch.rand(M), "c": torch.empty(M), "M": M, "N": N, "K": K}
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["traffic", "tuning_over_sizes", "measurements", pytest.param("programs_of_any_size", marks=pytest.mark.slow)],
+)
+def test_what_a_page_shows_runs(lab: kernellab.Lab, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lab.kernels.add(matmul_kernel)
+    known = {
+        "torch": torch,
+        "triton": triton,
+        "lab": lab,
+        "x": torch.rand(200),
+        "y": torch.zeros(200),
+        "total": torch.zeros(200),
+        "n": 200,
+        "copy_kernel": lab.bind(copy_kernel),
+        "scale_kernel": lab.bind(scale_kernel),
+        "matmul": matmul_kernel,
+        "grid": lambda meta: (triton.cdiv(meta["M"], meta["BLOCK"]),),
+        "inputs": inputs,
+    }
+    snippets = SNIPPET.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
+    assert snippets
+    for at, snippet in enumerate(snippets):
+        name = f"{page} {at}"  # what is captured needs its lines
+        linecache.cache[name] = (len(snippet), None, snippet.splitlines(keepends=True), name)
+        exec(compile(snippet, name, "exec"), known)
