@@ -151,7 +151,7 @@ _PRODUCTS = [config.to_triton() for config in table().configs]
 
 RECIPES = {
     "softmax": lambda: Recipe(softmax.fn, _rows, _softmax_inputs, _SOFTMAX, _row_sizes),
-    "attention": lambda: Recipe(attention, _attention_grid, _attention_inputs, attention.configs, _attention_sizes),
+    "attention": lambda: Recipe(attention.fn, _attention_grid, _attention_inputs, attention.configs, _attention_sizes),
     "odd": lambda: Recipe(
         tune_over.KERNEL, tune_over.grid, tune_over.inputs, _PRODUCTS, lambda rng: _product_sizes(rng, (1, 8, 16))
     ),

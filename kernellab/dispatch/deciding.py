@@ -67,7 +67,7 @@ def _estimated(table: Table, fit: Fit, case: int, own: Sequence[int]) -> float |
 
     Where what the rule would pick was not measured on the case, it counts with the time that is expected of it now.
     """
-    if len({number for number, _ in table.times_ms}) < 2:
+    if len(table.timed_cases) < 2:
         return None
     times = table.times_of(case)
     features: Array = table.features([table.cases[case]])[0]

@@ -1,12 +1,14 @@
 """The time of every config on every case, with how sure that is, from the few that were measured.
 
 The logarithm of a time is that of a sum of terms (launch, waves, rounds, each times steps of a size), plus an offset of
-the case that all configs share. The weights of the terms are positive: their logarithms are a Gaussian process over
-configs, with a level, slopes in the parameters of the configs, and a part of each config's own. So what is measured of
-one config tells of those like it, and a config that was measured on a few cases is known on others. The sum is made
-linear around the estimate, again and again (Gauss-Newton), and measurements far off count less, as under Student's t
-(Lange, Little and Taylor 1989). What is left out is found without a new fit: Rasmussen and Williams, *Gaussian
-Processes for Machine Learning*, section 5.4.2.
+the case that all configs share. The weights of the terms are positive. Their logarithms are drawn around a plane over
+the parameters of the configs, so what is measured of one config tells of those like it, and a config that was measured
+on a few cases is known on others. The sum is made linear around the estimate, again and again (Gauss-Newton), and
+measurements far off count less, as under Student's t (Lange, Little and Taylor 1989).
+
+A linear step is a mixed model. Given the plane and the offsets, configs do not know of each other: so their weights are
+eliminated, which leaves a small system for plane and offsets (Henderson 1975; Rasmussen and Williams, *Gaussian
+Processes for Machine Learning*, section 2.7). It costs cases x cases x configs, however many cells were measured.
 """
 
 from __future__ import annotations
@@ -21,10 +23,9 @@ from numpy.typing import NDArray
 from kernellab.measure.config import Config
 
 Array = NDArray[np.float64]
-Places = NDArray[np.int64]
 
-_ROUNDS, _FURTHER_ROUNDS = 16, 5  # the latter from an earlier fit
-_CLOSE = 1e-3
+_ROUNDS, _FURTHER_ROUNDS = 16, 4  # the latter from an earlier fit
+_CLOSE = 1e-2
 _MOST_STEP = 2.0
 _OUTLIERS = 4.0  # degrees of freedom of Student's t
 
@@ -46,28 +47,39 @@ class Prior:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
-    """A time that was measured, by the places of its case and its config."""
+class _Linear:
+    """The model around an estimate: shares of the terms in each time, and how precisely that is known.
 
-    case: int
-    config: int
-    time_ms: float
+    ``targets`` are what shares times logarithms of weights, plus offsets, are to come to. Arrays are over cases,
+    configs and terms in this order; ``precisions`` are 0 where nothing was measured.
+    """
+
+    shares: Array
+    precisions: Array
+    targets: Array
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
-    """Cells of the table of cases and configs, with the share of each term in their times."""
+class _Solved:
+    """The solution of a linear step, with what its variances are made of.
 
-    cases: Places
-    configs: Places
-    shares: Array
+    ``within`` is the covariance of the weights of a config given plane and offsets, configs by terms by terms,
+    ``coupling`` what an offset of a case moves them by, and ``between`` the covariance of plane and offsets.
+    """
+
+    log_weights: Array
+    offsets: Array
+    within: Array
+    coupling: Array
+    between: Array
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """What is known of all times: logarithms of the weights, a row for each config and a column for each term.
 
-    ``offsets`` are those of the cases.
+    ``features`` are what the weights are multiplied with: cases, configs, terms. ``offsets`` are those of the cases,
+    ``case_spreads`` their standard deviations before.
     """
 
     features: Array
@@ -77,9 +89,8 @@ class Fit:
     log_weights: Array
     offsets: Array
     _base: Array
-    _measured: _Places
-    _inverse: Array
-    _pull: Array
+    _linear: _Linear
+    _solved: _Solved
 
     @property
     def weights_ms(self) -> Array:
@@ -93,106 +104,106 @@ class Fit:
         found: Array = totals + self.offsets[case]
         return found
 
-    def spreads(self, case: int, places: Sequence[int] | None = None, *, with_case: bool = True) -> Array:
-        """Return the standard deviations of `log_times`, of all configs or those at ``places``.
+    def spreads(self, case: int, *, with_case: bool = True) -> Array:
+        """Return the standard deviation of what each config would be measured as, as a logarithm.
 
-        They are without those of the common offset if not ``with_case``.
+        It is without that of the common offset if not ``with_case``, on a case that was not measured.
         """
-        configs = np.arange(len(self.design)) if places is None else np.array(places, dtype=np.int64)
-        parts = np.exp(self.log_weights[configs]) * self.features[case, configs]
-        shares = parts / parts.sum(axis=1, keepdims=True)
-        cells = _Places(np.full(len(configs), case), configs, shares)
-        cross = _covariance(self, cells, self._measured)
-        level, slope, own = self.prior.level**2, self.prior.slope**2, self.prior.own**2
-        before = (shares**2).sum(axis=1) * (level + slope * (self.design[configs] ** 2).sum(axis=1) + own)
-        found = before + self.case_spreads[case] ** 2 - ((cross @ self._inverse) * cross).sum(axis=1)
-        if not with_case and case not in self._measured.cases:
-            found = found - self.case_spreads[case] ** 2
-        spreads: Array = np.sqrt(np.maximum(found, 0.0) + self.prior.noise**2)
+        shares, solved = self._linear.shares[case], self._solved
+        moved = (solved.within @ shares[:, :, None])[:, :, 0]
+        plane = (self.design[:, :, None] * moved[:, None, :]).reshape(len(shares), -1) / self.prior.own**2
+        offsets = -(solved.coupling * shares[:, :, None]).sum(axis=1)
+        if with_case or self._linear.precisions[case].any():
+            offsets[:, case] += 1.0
+        towards = np.concatenate([plane, offsets], axis=1)
+        variances = (moved * shares).sum(axis=1) + ((towards @ solved.between) * towards).sum(axis=1)
+        spreads: Array = np.sqrt(np.maximum(variances, 0.0) + self.prior.noise**2)
         return spreads
 
     def without(self, case: int) -> Array:
         """Return the logarithms of the weights as they would be if a case had not been measured."""
-        inside = np.flatnonzero(self._measured.cases == case)
-        if not len(inside):
-            return self.log_weights
-        block = self._inverse[np.ix_(inside, inside)]
-        pull = self._pull - self._inverse[:, inside] @ np.linalg.solve(block, self._pull[inside])
-        pull[inside] = 0.0
-        return _weights(self, pull)
+        precisions = self._linear.precisions.copy()
+        precisions[case] = 0.0
+        linear = replace(self._linear, precisions=precisions)
+        found: Array = self._base + _solved(linear, self.design, self.prior, self.case_spreads).log_weights
+        return found
 
 
 def fitted(
-    features: Array,
-    design: Array,
-    case_spreads: Array,
-    observations: Sequence[Observation],
-    prior: Prior,
-    start: Fit | None = None,
+    features: Array, design: Array, case_spreads: Array, log_times: Array, prior: Prior, start: Fit | None = None
 ) -> Fit:
     """Fit the weights to what was measured.
 
-    ``features`` has what the weights are multiplied with: cases, configs, terms. ``design`` are the parameters of the
-    configs, ``case_spreads`` the standard deviation of the offset of each case. ``start`` is an earlier fit of the same
-    table, from which the way is shorter.
+    ``design`` are the parameters of the configs, ``case_spreads`` the standard deviation of the offset of each case,
+    and ``log_times`` the logarithms of milliseconds, cases by configs, NaN where nothing was measured. ``start`` is an
+    earlier fit of the same table, from which the way is shorter.
     """
-    cases = np.array([each.case for each in observations], dtype=np.int64)
-    configs = np.array([each.config for each in observations], dtype=np.int64)
-    logs = np.log([each.time_ms for each in observations])
-    seen = features[cases, configs]
-    empty = _Places(cases, configs, np.zeros_like(seen))
+    plane = np.concatenate([np.ones((len(design), 1)), design], axis=1)
+    known = ~np.isnan(log_times)
     if start is None:
-        base = np.log(np.median(np.exp(logs)) / features.shape[2] / np.maximum(np.median(seen, axis=0), 1e-12))
+        typical = np.maximum(np.median(features[known], axis=0), 1e-12)
+        base = np.median(log_times[known]) - np.log(features.shape[2] * typical)
         log_weights, offsets = np.tile(base, (len(design), 1)), np.zeros(len(features))
     else:
         base, log_weights, offsets = start._base, start.log_weights, start.offsets
-    fit = Fit(features, design, prior, case_spreads, log_weights, offsets, base, empty, np.eye(len(logs)), 0 * logs)
-    trust = np.ones(len(logs))
-    for _ in range(_ROUNDS if start is None else _FURTHER_ROUNDS):
-        fit, change, trust = _improved(fit, logs, trust)
+    rounds = _ROUNDS if start is None else _FURTHER_ROUNDS
+    for _ in range(rounds):
+        linear = _linear(features, log_times, known, log_weights, offsets, base, prior)
+        solved = _solved(linear, plane, prior, case_spreads)
+        moves = base + solved.log_weights - log_weights
+        change = float(np.abs(moves).max())
+        step = min(1.0, _MOST_STEP / max(change, 1e-9))
+        log_weights, offsets = log_weights + step * moves, offsets + step * (solved.offsets - offsets)
         if change < _CLOSE:
             break
-    return fit
+    return Fit(features, plane, prior, case_spreads, log_weights, offsets, base, linear, solved)
 
 
-def _improved(fit: Fit, logs: Array, trust: Array) -> tuple[Fit, float, Array]:
-    """Return a fit made linear around the last one, how far the weights moved, and how far each time is trusted."""
-    cases, configs = fit._measured.cases, fit._measured.configs
-    parts = np.exp(fit.log_weights[configs]) * fit.features[cases, configs]
-    totals = parts.sum(axis=1)
-    measured = _Places(cases, configs, parts / totals[:, None])
-    residuals = logs - np.log(totals) - fit.offsets[cases]
-    trust = (_OUTLIERS + 1) / (_OUTLIERS + (residuals / fit.prior.noise) ** 2)
-    linear = (measured.shares * (fit.log_weights[configs] - fit._base)).sum(axis=1) + fit.offsets[cases]
-    covariance = _covariance(fit, measured, measured) + np.diag(fit.prior.noise**2 / trust)
-    inverse: Array = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
-    pull = inverse @ (residuals + linear)
-    around = replace(fit, _measured=measured, _inverse=inverse, _pull=pull)
-    moves = _weights(around, pull) - fit.log_weights
-    change = float(np.abs(moves).max())
-    step = min(1.0, _MOST_STEP / max(change, 1e-9))
-    pulls = np.bincount(cases, weights=pull, minlength=len(fit.offsets))
-    offsets = fit.offsets + step * (fit.case_spreads**2 * pulls - fit.offsets)
-    return replace(around, log_weights=fit.log_weights + step * moves, offsets=offsets), step * change, trust
+def _linear(
+    features: Array, log_times: Array, known: NDArray[np.bool_], log_weights: Array, offsets: Array, base: Array,
+    prior: Prior,
+) -> _Linear:  # fmt: skip
+    parts = np.exp(log_weights) * features
+    totals = parts.sum(axis=2)
+    shares = parts / totals[:, :, None]
+    missed = np.where(known, log_times - np.log(totals) - offsets[:, None], 0.0)
+    trust = (_OUTLIERS + 1) / (_OUTLIERS + (missed / prior.noise) ** 2)
+    targets = missed + (shares * (log_weights - base)).sum(axis=2) + offsets[:, None]
+    return _Linear(shares, np.where(known, trust / prior.noise**2, 0.0), targets)
 
 
-def _covariance(fit: Fit, left: _Places, right: _Places) -> Array:
-    """Return the covariance of the logarithms of the times of cells before anything is measured."""
-    prior, design = fit.prior, fit.design
-    alike = prior.slope**2 * design[left.configs] @ design[right.configs].T + prior.level**2
-    alike += prior.own**2 * (left.configs[:, None] == right.configs)
-    same_case = left.cases[:, None] == right.cases
-    found: Array = (left.shares @ right.shares.T) * alike + same_case * fit.case_spreads[right.cases] ** 2
-    return found
-
-
-def _weights(fit: Fit, pull: Array) -> Array:
-    """Return the logarithms of the weights that a pull of the measurements gives."""
-    prior, design, measured = fit.prior, fit.design, fit._measured
-    alike = prior.slope**2 * design @ design[measured.configs].T + prior.level**2
-    alike += prior.own**2 * (np.arange(len(design))[:, None] == measured.configs)
-    found: Array = fit._base + alike @ (measured.shares * pull[:, None])
-    return found
+def _solved(linear: _Linear, plane: Array, prior: Prior, case_spreads: Array) -> _Solved:
+    """Solve for weights (less the base), plane and offsets."""
+    shares, precisions = linear.shares, linear.precisions
+    cases, configs, terms = shares.shape
+    own = prior.own**-2
+    pulled = (shares * precisions[:, :, None]).transpose(1, 2, 0)  # configs, terms, cases
+    within: Array = np.asarray(
+        np.linalg.inv(pulled @ shares.transpose(1, 0, 2) + own * np.eye(terms)), dtype=np.float64
+    )
+    coupling = within @ pulled
+    alone = (coupling * linear.targets.T[:, None, :]).sum(axis=2)
+    columns = plane.shape[1]
+    inner = (own * np.eye(terms) - own**2 * within).reshape(configs, -1)
+    products = (plane[:, :, None] * plane[:, None, :]).reshape(configs, -1)
+    size = columns * terms
+    system = np.empty((size + cases, size + cases))
+    spread = (products.T @ inner).reshape(columns, columns, terms, terms).transpose(0, 2, 1, 3)
+    known = np.repeat([prior.level**-2] + [prior.slope**-2] * (columns - 1), terms)
+    system[:size, :size] = spread.reshape(size, size) + np.diag(known)
+    crossing = own * (plane.T @ coupling.reshape(configs, -1)).reshape(size, cases)
+    system[:size, size:], system[size:, :size] = crossing, crossing.T
+    flat = pulled.reshape(-1, cases).T
+    diagonal = np.diag(precisions.sum(axis=1) + case_spreads**-2)
+    system[size:, size:] = diagonal - flat @ coupling.reshape(-1, cases)
+    right = np.concatenate(
+        [own * (plane.T @ alone).ravel(), (precisions * linear.targets).sum(axis=1) - flat @ alone.ravel()]
+    )
+    between = np.linalg.inv(system)
+    found = between @ right
+    expected, offsets = plane @ found[:size].reshape(columns, terms), found[size:]
+    log_weights: Array = alone + own * (within @ expected[:, :, None])[:, :, 0] - coupling @ offsets
+    return _Solved(log_weights, offsets, within, coupling, np.asarray(between, dtype=np.float64))
 
 
 def design_of(configs: Sequence[Config]) -> Array:

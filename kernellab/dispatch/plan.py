@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil, log
+from math import ceil, erf, exp, inf, log, pi, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,12 @@ class PlanPolicy:
     """How much is measured.
 
     ``share`` of the table of cases and configs is measured at most, known rows aside. On the first case, ``first``
-    configs are; on others, ``at_least`` and ``at_most`` so many. A config is tried where it may be faster than the
-    best one by more than ``margin``, as a logarithm, if it is ``doubt`` standard deviations faster than expected.
-    ``rest`` of the budget goes to the configs of the rule, on cases where they come within about ``near`` of the best.
+    configs are; on others, ``at_least`` and ``at_most`` so many at the first visit. A config is tried there where it
+    may be faster than the best one by more than ``margin``, as a logarithm, if it is ``doubt`` standard deviations
+    faster than expected. What is left of the budget is spent in so many ``rounds`` over all cases; in each, ``rest`` of
+    it goes to the configs of the rule, on cases where they come within about ``near`` of the best, and the other part
+    to configs that may be better than the best of a case. The model is not fitted anew for a case where no more than
+    the share ``stale`` of the times is.
     """
 
     share: float = 0.25
@@ -31,14 +34,23 @@ class PlanPolicy:
     at_most: int = 8
     doubt: float = 1.5
     margin: float = 0.01
+    rounds: int = 3
     rest: float = 0.12
     near: float = 0.2
-    again: int = 3
+    stale: float = 0.05
     max_configs: int = 8
 
 
-_MOST_SPREAD = 0.3  # that is taken for possible where many configs are looked through again
+_LEAST_GAIN = 1e-4  # as a logarithm
 _UNSERVED = 100.0  # how much more it is worth to measure on a case for which the rule has no good config yet
+
+
+class _Cell(NamedTuple):
+    """A config that was not tried on a case, with what that is worth."""
+
+    worth: float
+    case: int
+    place: int
 
 
 @dataclass(slots=True)
@@ -46,13 +58,15 @@ class Plan:
     """Asked for the next case to measure, and told what came of it; several cases may be under way.
 
     First comes a case of middle size, on which many configs are tried; then the others, each as unlike those before it
-    as can be, so that the model soon knows what sizes change; then again those where an untried config may be the best;
-    and at last what the rule's own configs lack.
+    as can be, so that the model soon knows what sizes change. Then all cases are looked at together, in a few rounds: a
+    round measures the cells from which most is to be expected, all those of a case in one visit.
     """
 
     table: Table
     policy: PlanPolicy = field(default_factory=PlanPolicy)
     _waiting: list[int] = field(default_factory=list)
+    _round: list[CaseRequest] = field(default_factory=list)
+    _rounds_left: int = field(init=False)
     _under_way: dict[int, int] = field(default_factory=dict)  # by case: how many configs at most
     _spent: int = 0
     _is_timed: bool = True
@@ -61,6 +75,7 @@ class Plan:
     def __post_init__(self) -> None:
         logs = np.log2([[float(value) for value in case.values()] for case in self.table.cases])
         self._waiting = spread_out(logs - np.median(logs, axis=0), len(logs))
+        self._rounds_left = self.policy.rounds
 
     @property
     def budget(self) -> int:
@@ -81,12 +96,12 @@ class Plan:
 
     def ask(self) -> CaseRequest | None:
         """Return what to measure next; None where nothing is left, or what is under way has to come back first."""
-        fit = self.table.fit() if self._is_timed else None
         if self._waiting:
+            fit = self.table.fit(self.policy.stale) if self._is_timed else None
             return self._begin(self._waiting.pop(0), fit)
-        if fit is None or self.left <= 0 or self._under_way:
-            return None
-        return self._again(fit) or self._rest(fit)
+        if not self._round and not self._under_way and self._is_timed:
+            self._round = self._next_round()
+        return self._round.pop(0) if self._round else None
 
     def tell(self, case: MeasuredCase) -> None:
         """Take what came of a case."""
@@ -107,83 +122,80 @@ class Plan:
             first = count if not self._is_timed else first
             chosen = spread_out(design_of(self.table.configs), first)
             forecasts = tuple(Forecast(self.table.configs[place]) for place in chosen)
-            return self._request(case, forecasts, first, first)
+            return self._request(case, forecasts, first, first, 1e-3)
         reserve = policy.at_least * len(self._waiting) + ceil(policy.rest * self.budget)
         at_most = max(policy.at_least, min(policy.at_most, self.left - reserve))
-        return self._request(case, self._forecasts(case, fit), min(policy.at_least, at_most), at_most)
+        at_least = min(policy.at_least, at_most)
+        return self._request(case, self._forecasts(case, fit), at_least, at_most, float(fit.case_spreads[case]))
 
-    def _request(self, case: int, forecasts: tuple[Forecast, ...], at_least: int, at_most: int) -> CaseRequest:
+    def _request(
+        self, case: int, forecasts: tuple[Forecast, ...], at_least: int, at_most: int, spread: float
+    ) -> CaseRequest:
         self._under_way[case] = at_most
-        sizes, spread = dict(self.table.cases[case]), self._case_spread(case)
+        sizes = dict(self.table.cases[case])
         return CaseRequest(case, sizes, forecasts, at_least, at_most, spread, self.policy.doubt, self.policy.margin)
 
-    def _case_spread(self, case: int) -> float:
-        fit = self.table._fit
-        measured = any(number == case for number, _ in self.table.times_ms)
-        return 1e-3 if measured or fit is None else float(fit.case_spreads[case])
-
     def _forecasts(self, case: int, fit: Fit) -> tuple[Forecast, ...]:
+        """Return what is expected of all configs, the most hopeful first."""
         logs, spreads = fit.log_times(case), fit.spreads(case, with_case=False)
-        hopeful = [place for place in range(len(logs)) if not self.table.is_hopeless(case, place)]
-        order = sorted(hopeful, key=lambda place: float(logs[place] - self.policy.doubt * spreads[place]))
-        return tuple(
-            Forecast(self.table.configs[place], float(np.exp(logs[place])), float(spreads[place])) for place in order
-        )
+        order = np.argsort(logs - self.policy.doubt * spreads, kind="stable")
+        places = [int(place) for place in order if not self.table.is_hopeless(case, int(place))]
+        return tuple(self._forecast(place, logs, spreads) for place in places)
 
-    def _again(self, fit: Fit) -> CaseRequest | None:
-        """Return the request of the case where an untried config may be better than the best by most."""
-        found: tuple[float, int, list[int]] | None = None
-        for case in self._measured():
-            gains = self._gains(case, fit)
-            hopeful = sorted((place for place in gains if gains[place] > 0), key=lambda place: -gains[place])
-            if hopeful and (found is None or gains[hopeful[0]] > found[0]):
-                found = gains[hopeful[0]], case, hopeful[: min(self.policy.again, self.left)]
-        if found is None:
-            return None
-        _, case, places = found
-        return self._request(case, self._those(case, places, fit), len(places), len(places))
+    def _forecast(self, place: int, logs: Array, spreads: Array) -> Forecast:
+        return Forecast(self.table.configs[place], float(np.exp(logs[place])), float(spreads[place]))
 
-    def _gains(self, case: int, fit: Fit) -> dict[int, float]:
+    def _next_round(self) -> list[CaseRequest]:
+        """Return requests of the cases on which most is to be found, for this round's part of what is left."""
+        fit = self.table.fit()
+        if fit is None or self.left <= 0 or not self._rounds_left:
+            return []
+        count = -(-self.left // self._rounds_left)
+        self._rounds_left -= 1
+        rule = frozenset(best_set(self.table, fit, self.policy.max_configs))
+        logs = {case: fit.log_times(case) for case in self._measured()}
+        spreads = {case: fit.spreads(case) for case in logs}
+        gains = [cell for case in logs for cell in self._gains(case, logs[case], spreads[case])]
+        lessons = [cell for case in logs for cell in self._lessons(case, logs[case], spreads[case], rule)]
+        taken: dict[tuple[int, int], None] = {}
+        for cells, most in ((gains, count - int(self.policy.rest * count)), (lessons, count), (gains, count)):
+            for cell in sorted(cells, reverse=True):
+                if len(taken) < most:
+                    taken[cell.case, cell.place] = None
+        found = []
+        for case in dict.fromkeys(case for case, _ in taken):
+            own = [place for other, place in taken if other == case]
+            forecasts = tuple(self._forecast(place, logs[case], spreads[case]) for place in own)
+            found.append(self._request(case, forecasts, len(own), len(own), 1e-3))
+        return found
+
+    def _gains(self, case: int, logs: Array, spreads: Array) -> list[_Cell]:
+        """Return untried configs with how much they are expected to be faster than the best of the case."""
+        best = log(min(self.table.times_of(case).values())) - self.policy.margin
+        found = (_Cell(_expected_gain(best, logs[p], spreads[p]), case, p) for p in self._untried(case))
+        return [cell for cell in found if cell.worth > _LEAST_GAIN]
+
+    def _lessons(self, case: int, logs: Array, spreads: Array, rule: frozenset[int]) -> list[_Cell]:
+        """Return untried configs of the rule with what a time tells: most where one may be good, and is not known."""
         times = self.table.times_of(case)
-        best = log(min(times.values())) - self.policy.margin
-        logs = fit.log_times(case)
-        near = np.flatnonzero(logs < best + self.policy.doubt * _MOST_SPREAD)
-        untried = [int(p) for p in near if p not in times and not self.table.is_hopeless(case, int(p))]
-        if not untried:
-            return {}
-        hopes = logs[untried] - self.policy.doubt * fit.spreads(case, untried)
-        return {place: best - float(hope) for place, hope in zip(untried, hopes, strict=True)}
+        best = log(min(times.values()))
+        served = min((log(times[place]) for place in rule if place in times), default=inf)
+        urgent = _UNSERVED if served > best + 2 * self.policy.margin else 1.0
+        slower = np.maximum(0.0, logs - best) / self.policy.near
+        return [_Cell(urgent * spreads[p] * exp(-slower[p]), case, p) for p in self._untried(case) if p in rule]
 
-    def _rest(self, fit: Fit) -> CaseRequest | None:
-        """Return the request of the case on which most is to be learnt of the rule's own configs."""
-        chosen = best_set(self.table, fit, self.policy.max_configs)
-        scores: dict[int, dict[int, float]] = {}
-        for case in self._measured():
-            times, logs = self.table.times_of(case), fit.log_times(case)
-            best = log(min(times.values()))
-            untried = [p for p in chosen if p not in times and not self.table.is_hopeless(case, p)]
-            spreads = dict(zip(untried, fit.spreads(case, untried), strict=True))
-            served = min((log(times[p]) for p in chosen if p in times), default=np.inf)
-            urgent = _UNSERVED if served > best + 2 * self.policy.margin else 1.0
-            scores[case] = {p: urgent * _worth(spreads[p], logs[p], best, self.policy.near) for p in untried}
-        scores = {case: own for case, own in scores.items() if own}
-        if not scores:
-            return None
-        case = max(scores, key=lambda number: max(scores[number].values()))
-        places = sorted(scores[case], key=lambda place: -scores[case][place])[: min(self.policy.again, self.left)]
-        return self._request(case, self._those(case, places, fit), len(places), len(places))
-
-    def _those(self, case: int, places: Sequence[int], fit: Fit) -> tuple[Forecast, ...]:
-        wanted = {self.table.configs[place] for place in places}
-        return tuple(forecast for forecast in self._forecasts(case, fit) if forecast.config in wanted)
+    def _untried(self, case: int) -> list[int]:
+        times = self.table.times_of(case)
+        return [p for p in range(len(self.table.configs)) if p not in times and not self.table.is_hopeless(case, p)]
 
     def _measured(self) -> list[int]:
-        cases = {case for case, _ in self.table.times_ms}
-        return sorted(cases - self._exhausted - self._under_way.keys())
+        return [case for case in self.table.timed_cases if case not in self._exhausted | self._under_way.keys()]
 
 
-def _worth(spread: float, log_time: float, best: float, near: float) -> float:
-    return float(spread) * float(np.exp(-max(0.0, log_time - best) / near))
+def _expected_gain(best: float, mean: float, spread: float) -> float:
+    """Return by how much a normal variable is expected to be below ``best`` (Jones, Schonlau and Welch 1998)."""
+    z = (best - mean) / spread
+    return spread * (z * 0.5 * (1.0 + erf(z / sqrt(2.0))) + exp(-0.5 * z * z) / sqrt(2.0 * pi))
 
 
 def spread_out(design: Array, count: int) -> list[int]:

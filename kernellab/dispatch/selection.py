@@ -6,7 +6,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import product
 from math import gcd
 
 import numpy as np
@@ -65,7 +64,7 @@ def best_set(table: Table, fit: Fit, at_most: int, count: int = 300) -> list[int
     They are chosen one after the other, and then exchanged while that helps; the first of them is the best alone. A
     config without any time is none of them.
     """
-    timed = sorted({config for _, config in table.times_ms})
+    timed = table.timed_configs
     losses = np.concatenate([_weighted(*part) for part in _losses(table, fit, count)])
     chosen = _exchanged(_greedy(losses, timed, at_most), timed, losses)
     return _greedy(losses, chosen, at_most)
@@ -82,30 +81,36 @@ def cover_steps(table: Table, fit: Fit, chosen: Sequence[int], count: int = 300)
     return tuple(found)
 
 
-def _loss(losses: Array, chosen: Sequence[int]) -> float:
-    return float(losses[:, list(chosen)].min(axis=1).sum())
-
-
 def _greedy(losses: Array, places: Sequence[int], at_most: int) -> list[int]:
     """Return places in the order in which each takes most of what the ones before it lose."""
     chosen: list[int] = []
+    left, lost = np.full(len(losses), np.inf), np.inf
     while len(chosen) < min(at_most, len(places)):
-        rest = [place for place in places if place not in chosen]
-        best = min(rest, key=lambda place: _loss(losses, [*chosen, place]))
-        if chosen and _loss(losses, [*chosen, best]) >= _loss(losses, chosen):
+        place, total = _best_added(losses, left, places)
+        if chosen and total >= lost:
             break
-        chosen.append(best)
+        chosen.append(place)
+        left, lost = np.minimum(left, losses[:, place]), total
     return chosen
 
 
+def _best_added(losses: Array, left: Array, places: Sequence[int]) -> tuple[int, float]:
+    """Return the place that takes most of what is left to lose, and what is lost then."""
+    totals = np.minimum(left[:, None], losses[:, list(places)]).sum(axis=0)
+    best = int(totals.argmin())
+    return places[best], float(totals[best])
+
+
 def _exchanged(chosen: list[int], timed: Sequence[int], losses: Array) -> list[int]:
-    is_better = True
+    lost = float(losses[:, chosen].min(axis=1).sum())
+    is_better = len(chosen) > 1
     while is_better:
         is_better = False
-        for index, other in product(range(len(chosen)), timed):
-            changed = [*chosen[:index], other, *chosen[index + 1 :]]
-            if other not in chosen and _loss(losses, changed) < _loss(losses, chosen) - 1e-12:
-                chosen, is_better = changed, True
+        for index in range(len(chosen)):
+            others = chosen[:index] + chosen[index + 1 :]
+            place, total = _best_added(losses, losses[:, others].min(axis=1), timed)
+            if total < lost - 1e-12:
+                chosen, lost, is_better = [*chosen[:index], place, *chosen[index + 1 :]], total, True
     return chosen
 
 
@@ -114,7 +119,7 @@ def _losses(table: Table, fit: Fit, count: int) -> tuple[tuple[Array, float, flo
     between = table.features(sizes_between(table.cases, count))
     logs = np.log((between * fit.weights_ms).sum(axis=2))
     unmeasured = logs - logs.min(axis=1, keepdims=True)
-    numbers = sorted({case for case, _ in table.times_ms})
+    numbers = table.timed_cases
     rows = []
     for case in numbers:
         row = fit.log_times(case) + _UNMEASURED

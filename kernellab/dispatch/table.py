@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from kernellab.dispatch.cases import MeasuredCase
-from kernellab.dispatch.model import Array, Fit, Observation, Prior, case_spreads, design_of, fitted
+from kernellab.dispatch.model import Array, Fit, Prior, case_spreads, design_of, fitted
 from kernellab.dispatch.rule import QUANTITIES, Cost, Extent, Term
 from kernellab.launch.grid import Grid3
 from kernellab.measure.config import Config
@@ -40,6 +40,8 @@ class Table:
     rows: dict[tuple[int, int], Row] = field(default_factory=dict)
     formula: ProgramsFormula | None = None
     _times_ms: dict[int, dict[int, float]] = field(default_factory=dict)  # by case and config
+    _fresh: int = 0  # times since the last fit
+    _is_changed: bool = False  # the number of programs, or how many are resident
     _faults: dict[int, list[Status]] = field(default_factory=dict)  # by config
     _resident: dict[int, int] = field(default_factory=dict)
     _seen: list[SeenGrid] = field(default_factory=list)
@@ -58,9 +60,19 @@ class Table:
             if row.config in places:
                 self._enter(case.number, places[row.config], row)
         for config, count in case.resident.items():
-            if config in places:
+            if config in places and self._resident.get(places[config]) != count:
                 self._resident[places[config]] = count
-        self._seen += [SeenGrid(case.sizes, config, grid) for config, grid in case.grids.items()]
+                self._is_changed = True
+        self._see([SeenGrid(case.sizes, config, grid) for config, grid in case.grids.items()])
+
+    def _see(self, seen: Sequence[SeenGrid]) -> None:
+        """Keep the formula of programs if it gives these grids, too; else look for another one."""
+        is_first = not self._seen
+        self._seen += seen
+        if is_first or not all(self.formula is not None and self.formula.gives(each) for each in seen):
+            found = programs_formula(self._seen)
+            self._is_changed |= found != self.formula
+            self.formula = found
 
     def _enter(self, case: int, place: int, row: Row) -> None:
         before = self.rows.get((case, place))
@@ -71,13 +83,24 @@ class Table:
         self.rows[case, place] = row
         if row.status is Status.OK and row.time_ms is not None:
             self._times_ms.setdefault(case, {})[place] = row.time_ms
+            self._fresh += 1
         elif row.status not in {Status.OK, Status.NOT_TIMED}:
             self._faults.setdefault(place, []).append(row.status)
 
     @property
-    def times_ms(self) -> dict[tuple[int, int], float]:
-        """The medians that were measured, by the places of case and config."""
-        return {(case, place): ms for case, times in self._times_ms.items() for place, ms in times.items()}
+    def timed_cases(self) -> list[int]:
+        """The places of the cases of which something was timed."""
+        return sorted(case for case, times in self._times_ms.items() if times)
+
+    @property
+    def timed_configs(self) -> list[int]:
+        """The places of the configs that were timed on a case."""
+        return sorted(set().union(*self._times_ms.values()))
+
+    @property
+    def has_times(self) -> bool:
+        """Whether anything was timed."""
+        return any(self._times_ms.values())
 
     def times_of(self, case: int) -> dict[int, float]:
         """Return the medians of a case by the places of configs."""
@@ -91,21 +114,26 @@ class Table:
         failed = self._faults.get(config, ())
         return any(status in _BROKEN for status in failed) or len(failed) >= _MOST_FAULTS
 
-    def fit(self) -> Fit | None:
-        """Return the model, fitted to all that was entered; None where nothing was timed."""
-        times = self.times_ms
-        if not times:
+    def fit(self, tolerated: float = 0.0) -> Fit | None:
+        """Return the model, fitted to what was entered; None where nothing was timed.
+
+        An earlier one will do where no more than a ``tolerated`` share of the times is new.
+        """
+        count = sum(map(len, self._times_ms.values()))
+        if not count:
             return None
         start = self._fit
-        formula = programs_formula(self._seen)
-        if formula != self.formula or start is None or len(self._resident) < len(self.configs):
-            self.formula, start = formula, None
-            self._terms = terms_of(list(self.cases[0]), formula)
-        features = self.features(self.cases)
-        observations = [Observation(case, config, time_ms) for (case, config), time_ms in times.items()]
-        self._fit = fitted(
-            features, self._design, case_spreads(self.cases, self.prior), observations, self.prior, start
-        )
+        if start is not None and self._fresh <= tolerated * count:
+            return start
+        if start is None or self._is_changed:
+            start = None
+            self._terms = terms_of(list(self.cases[0]), self.formula)
+        logs = np.full((len(self.cases), len(self.configs)), np.nan)
+        for case, times in self._times_ms.items():
+            logs[case, list(times)] = np.log(list(times.values()))
+        spreads = case_spreads(self.cases, self.prior)
+        self._fit = fitted(self.features(self.cases), self._design, spreads, logs, self.prior, start)
+        self._fresh, self._is_changed = 0, False
         return self._fit
 
     @property
@@ -115,18 +143,15 @@ class Table:
 
     def slots(self) -> list[int]:
         """Return how many programs of each config run at a time; of one that nobody compiled, as of those like it."""
-        found = []
-        for place in range(len(self.configs)):
-            count = self._resident.get(place) or self._nearest_resident(place)
-            most = None if self.formula is None else self.formula.at_most
-            found.append(self.multiprocessors * count if most is None else min(self.multiprocessors * count, most))
-        return found
-
-    def _nearest_resident(self, place: int) -> int:
-        if not self._resident:
-            return 1
-        distances = {other: float(((self._design[other] - self._design[place]) ** 2).sum()) for other in self._resident}
-        return self._resident[min(distances, key=distances.__getitem__)]
+        known = sorted(self._resident)
+        counts = [1] * len(self.configs)
+        if known:
+            distances = ((self._design[:, None] - self._design[None, known]) ** 2).sum(axis=2)
+            counts = [self._resident[known[place]] for place in distances.argmin(axis=1)]
+            counts = [self._resident.get(place, count) for place, count in enumerate(counts)]
+        most = None if self.formula is None else self.formula.at_most
+        found = [self.multiprocessors * count for count in counts]
+        return found if most is None else [min(count, most) for count in found]
 
     def features(self, cases: Sequence[Mapping[str, int]]) -> Array:
         """Return what the weights of the terms are multiplied with: cases, configs, terms."""
@@ -178,7 +203,7 @@ class SeenGrid:
 
 
 Factor = tuple[str, str | int]
-"""A size over a parameter of the config, by its name, or over a number; "" as the size is a constant."""
+"""A size over a parameter of the config, by its name, or over a number; with "" as the size, that itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +212,11 @@ class ProgramsFormula:
 
     factors: tuple[Factor, ...]
     at_most: int | None = None
+
+    def gives(self, seen: SeenGrid) -> bool:
+        """Tell whether this is the number of programs of a grid."""
+        value, programs = _value(self.factors, seen), prod(seen.grid)
+        return programs == (value if self.at_most is None else min(value, self.at_most))
 
     def extents(self, config: Config) -> tuple[Extent, ...]:
         """Return the factors for a config."""
@@ -230,10 +260,11 @@ def _persistent(seen: Sequence[SeenGrid]) -> ProgramsFormula | None:
 
 
 def _products(first: SeenGrid) -> Iterator[tuple[Factor, ...]]:
-    """Yield the products that may be, those of few factors first; a size is in each of them once."""
+    """Yield the products that may be, those of few factors first; a size is in each of them once, as is a parameter."""
     blocks = [name for name, value in first.config.parameters if type(value) is int and value > 0]
     dividers: list[str | int] = [*blocks, 1]
     single: list[Factor] = [(size, by) for size in first.sizes for by in dividers]
+    single += [("", name) for name in blocks]
     for count in range(1, _MOST_FACTORS + 1):
         for factors in combinations_with_replacement(single, count):
             sizes = [size for size, _ in factors]
@@ -242,5 +273,8 @@ def _products(first: SeenGrid) -> Iterator[tuple[Factor, ...]]:
 
 
 def _value(factors: Sequence[Factor], seen: SeenGrid) -> int:
-    values = seen.config.values
-    return prod(-(-seen.sizes[size] // (values[by] if isinstance(by, str) else by)) for size, by in factors)
+    found = 1
+    for size, by in factors:
+        block = seen.config.values[by] if isinstance(by, str) else by
+        found *= -(-seen.sizes[size] // block) if size else block
+    return found

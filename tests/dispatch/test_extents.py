@@ -60,6 +60,15 @@ def test_a_persistent_kernel_has_tiles_and_a_limit() -> None:
     assert set(formula.factors) == {("M", "BM"), ("N", "BN")}
 
 
+def test_an_axis_may_be_a_parameter_of_the_config() -> None:
+    grids = seen(lambda s, c: (cdiv(s["M"], c["BM"]), c["BN"], 1))
+    formula = programs_formula(grids)
+    assert formula is not None
+    assert set(formula.factors) == {("M", "BM"), ("", "BN")}
+    assert all(formula.gives(each) for each in grids)
+    assert not any(formula.gives(each) for each in seen(lambda s, c: (cdiv(s["M"], c["BM"]), 3, 1)))
+
+
 def test_what_is_no_such_product_has_no_formula() -> None:
     assert programs_formula(seen(lambda s, c: (s["M"] % 7 + c["BN"], 1, 1))) is None
     assert programs_formula([]) is None

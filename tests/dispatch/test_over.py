@@ -78,6 +78,15 @@ def test_the_first_cases_are_unlike_each_other() -> None:
     assert {min(first), max(first)} == {16, 2048}
 
 
+def test_after_the_first_visit_a_round_visits_a_case_once_with_all_that_is_asked_there() -> None:
+    machine = Formula()
+    over_sizes(machine, PlanPolicy(rounds=2)).run()
+    numbers = [request.number for request in machine.requests]
+    assert len(set(numbers[: len(CASES)])) == len(CASES)
+    assert max(map(numbers.count, numbers)) <= 3
+    assert all(len(request.forecasts) == request.at_least for request in machine.requests[len(CASES) :])
+
+
 def test_cases_that_fail_are_rows_and_the_others_count() -> None:
     found = over_sizes(Formula(failing=frozenset({0, 17}))).run()
     assert [case.failure for case in found.cases if case.failure] == ["no memory for the inputs"] * 2
