@@ -16,6 +16,7 @@ from typing import Any
 
 from kernellab.capture.devices import with_devices
 from kernellab.capture.naming import identifier, named_tensors, unique
+from kernellab.capture.plan import EMPTY
 from kernellab.capture.recorder import Known, Recording
 from kernellab.capture.size import Sizes
 from kernellab.capture.sized_recording import measured_by_steps, measuring, with_symbols
@@ -57,7 +58,7 @@ def build_program(
         for index, step in enumerate(recording.steps)
     ]
     inputs, windows, memories = _inputs(recording)
-    steps = [*windows, *steps]
+    steps = list(_asked([*windows, *steps], [known.storage for known in recording.values], inputs))
     names = _user_names(recording, scope)
     outputs = _outputs(recording, steps, inputs, names)
     storages = [known.storage for known in recording.values]
@@ -179,6 +180,17 @@ def _user_names(recording: Recording, scope: Mapping[str, Any]) -> dict[int, str
         if index is not None:
             names.setdefault(index, path)
     return names
+
+
+def _asked(steps: Iterable[Step], storages: Sequence[int], inputs: Iterable[int]) -> Iterator[Step]:
+    """Yield steps without what Python reads of values that are the same in each run: they follow from no input."""
+    open_storages = {storages[index] for index in inputs}
+    for step in steps:
+        follows = step.is_random or step.operation in EMPTY or any(storages[i] in open_storages for i in step.taken)
+        if follows:
+            open_storages |= {storages[index] for index in (*step.results, *step.mutated) if index >= 0}
+        if follows or step.operation != READ:
+            yield step
 
 
 def _outputs(recording: Recording, steps: Sequence[Step], inputs: Sequence[int], names: Mapping[int, str]) -> list[int]:

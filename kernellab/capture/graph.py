@@ -17,8 +17,8 @@ import torch.fx
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from kernellab._triton.objects import jit_function
+from kernellab._triton.tracing import is_traced
 from kernellab.capture.devices import on_device_of
-from kernellab.capture.naming import shortened
 from kernellab.capture.size import Size
 from kernellab.capture.size_nodes import SizeNodes
 from kernellab.capture.tape import (
@@ -35,14 +35,19 @@ from kernellab.capture.tape import (
     mapped,
     with_refs,
 )
+from kernellab.capture.torch_calls import contents_of
 from kernellab.capture.tracing import (
     LaunchGrid,
+    ask_in_runs,
     descriptor_in_dynamo,
     is_cloned,
+    is_open,
     launch_functional_in_dynamo,
     launch_in_dynamo,
     layout_copy_in_dynamo,
     prepare_for_dynamo,
+    require_read_in_dynamo,
+    require_shape_in_dynamo,
     share_memory,
     window_in_dynamo,
 )
@@ -71,7 +76,9 @@ def graph_of(tape: Tape, table: SideTable) -> torch.fx.GraphModule:
         root.register_buffer(name, tensor)
         kept = graph.create_node("get_attr", name)
         # Each run has a copy of its own, which its steps may change.
-        nodes[index] = _described(graph.call_function(layout_copy, (kept,)), tape.values[index])
+        nodes[index] = _described(
+            graph.call_function(torch.ops.aten.lift_fresh_copy.default, (kept,)), tape.values[index]
+        )
     held = graph.create_node("get_attr", SIDE_TABLE) if tape.launches else None
     building = _Building(graph, tape, nodes, SizeNodes(graph, tape, nodes), held)
     for step in tape.steps:
@@ -305,38 +312,55 @@ def window(
 
 @torch.fx.has_side_effect
 def require_shape(tensor: torch.Tensor, shape: Sequence[int], what: str) -> None:
-    """Raise `UsageError` for a result of another shape than the recorded one."""
-    if tuple(tensor.shape) != tuple(shape):
-        raise UsageError(shape_problem(what, tuple(tensor.shape), tuple(shape)))
+    """Raise `UsageError` for a result of another shape than the recorded one; traced, each run asks that."""
+    found, wanted = tuple(tensor.shape), tuple(shape)
+    if len(found) == len(wanted) and any(map(is_open, (*found, *wanted))):
+        for size, other in zip(found, wanted, strict=True):
+            if size is not other:
+                ask_in_runs(size == other, f"{what} gives another shape than {wanted}, which it was recorded with")
+    elif problem := shape_problem(what, found, wanted):
+        raise UsageError(problem)
 
 
 @torch.fx.has_side_effect
 def require_read(*given: Any) -> None:
-    """Raise `UsageError` where Python would read other values than in the recording: they and the place come last."""
+    """Raise `UsageError` where Python would read other values than in the recording; see `read_problem`."""
+    *tensors, _, place = given
+    if is_traced(tuple(tensors), {}):
+        raise UsageError(
+            f"{place} reads values of a tensor, and the program holds for those alone, which torch's tracers cannot "
+            "ask. Compute with the tensor in place of its value (torch.where instead of a branch), or run the program "
+            "as it is."
+        )
+    if problem := read_problem(*given):
+        raise UsageError(problem)
+
+
+def read_problem(*given: Any) -> str:
+    """Return what is wrong where Python would read other values than the recorded ones, which come last but the place.
+
+    Of one tensor, its value or a list of its values is read, or as a text its contents; of two, whether they are equal.
+    """
     *tensors, recorded, place = given
-    found = read_of(*tensors, is_list=isinstance(recorded, list))
-    if repr(found) != repr(recorded):
-        raise UsageError(read_problem(place, found, recorded))
-
-
-def read_of(*tensors: torch.Tensor, is_list: bool = False) -> Any:
-    """Return what Python reads of a tensor: its values, its one value, or whether it equals another one."""
     if len(tensors) == 2:
-        return torch.equal(*tensors)
-    return tensors[0].tolist() if is_list else tensors[0].item()
-
-
-def read_problem(place: str, found: Any, recorded: Any) -> str:
-    """Return what is wrong with a value that Python would read in a run."""
+        found: object = torch.equal(*tensors)
+    elif isinstance(recorded, str):
+        found = contents_of(tensors[0])
+    else:
+        found = tensors[0].tolist() if isinstance(recorded, list) else tensors[0].item()
+    if repr(found) == repr(recorded):
+        return ""
     return (
-        f"{place} reads {shortened(found)} of a tensor for this data; it read {shortened(recorded)} when the program "
-        "was recorded, and what Python made of that is fixed. Capture it again with such data, or compute with the "
-        "tensor in place of its value (torch.where instead of a branch)."
+        f"{place} reads {found!r:.40} of a tensor for this data; it read {recorded!r:.40} when the program was "
+        "recorded, and what Python made of that is fixed. Capture it again with such data, or compute with the tensor "
+        "in place of its value (torch.where instead of a branch)."
     )
 
 
 def shape_problem(what: str, found: tuple[int, ...], recorded: tuple[int, ...]) -> str:
-    """Return what is wrong with the shape that an operation gave for other data."""
+    """Return what is wrong with the shape that an operation gave for other data, or ""."""
+    if found == recorded:
+        return ""
     return (
         f"{what} gives the shape {found} for this data; the program was recorded with {recorded}, and its other steps "
         "hold for that alone. Capture it again with such data."
@@ -376,6 +400,8 @@ def descriptor(
     return TensorDescriptor(base, list(shape), list(strides), list(block_shape), **options)
 
 
+require_shape._torchdynamo_inline = require_shape_in_dynamo  # type: ignore[attr-defined]
+require_read._torchdynamo_inline = require_read_in_dynamo  # type: ignore[attr-defined]
 descriptor._torchdynamo_inline = descriptor_in_dynamo  # type: ignore[attr-defined]
 layout_copy._torchdynamo_inline = layout_copy_in_dynamo  # type: ignore[attr-defined]
 window._torchdynamo_inline = window_in_dynamo  # type: ignore[attr-defined]

@@ -17,7 +17,8 @@ _SHOWN_AT_MOST = 40
 TAKEN = frozenset(
     {
         *("torch", "triton", "tl", "os", "sys", "self", "device", "launch", "window", "layout_copy", "side_table"),
-        *("run", "make_inputs", "check", "main", "summary", "require", "require_shape", "random_tensor", "grid_of"),
+        *("run", "make_inputs", "check", "main", "summary", "require", "refuse", "random_tensor", "grid_of"),
+        *("addressed", "read_problem", "shape_problem", "contents_of", "hashlib"),
         *(
             "mark",
             "placed",

@@ -180,7 +180,7 @@ class Program(Shown):
         import torch
 
         require_inputs(self.tape, inputs)
-        with torch.no_grad():
+        with torch.no_grad(), torch._C._DisableAutocast():  # casts of the recording are steps of their own
             found: dict[str, Any] = self.graph(*(inputs[name] for name in self.inputs))
         return found
 

@@ -31,6 +31,7 @@ from kernellab.capture.tape import (
 )
 from kernellab.capture.torch_calls import (
     SeenMemory,
+    contents_of,
     given_for,
     has_open_shape,
     is_of_torch,
@@ -194,11 +195,18 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             "gives that as an output, and leaves the memory that was there before as it is"
         )
 
-    def expose(self, tensor: Any, how: str) -> None:
-        """Watch the memory of a tensor, which something else than torch can change from now on."""
+    def has_handed_out(self, tensor: Any, how: str, *, is_read: bool) -> None:
+        """Watch the memory of a tensor, which something else than torch can read and change from now on.
+
+        Where that ``is_read``, what follows holds where a run hands out the same.
+        """
         with self.working():
-            self.memory.expose(self.recording.values[self.value_of(tensor)].storage, tensor, how)
-        self.note(f"{how}; what is read there is fixed in the program")
+            index = self.value_of(tensor)
+            if is_read:
+                self._append(Step(READ, (Ref(index), contents_of(tensor))))
+            self.memory.expose(self.recording.values[index].storage, tensor, how)
+        refused = ", and a run that hands out something else is refused" if is_read else ""
+        self.note(f"{how}; what is read there is fixed in the program{refused}")
 
     @contextmanager
     def working(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ import torch.fx
 from kernellab.capture.size import Size, guard_problem, names_in
 from kernellab.capture.sized_recording import measured_in
 from kernellab.capture.tape import Step, Tape, mapped
+from kernellab.capture.tracing import ask_in_runs, is_open, require_guard_in_dynamo
 from kernellab.errors import UsageError
 from kernellab.store.formula import OPERATORS
 
@@ -125,6 +126,11 @@ class SizeNodes:
 
 @torch.fx.has_side_effect
 def require_guard(holds: Any, words: str) -> None:
-    """Raise `UsageError` where a guard does not hold for the sizes of a run."""
-    if not holds:
+    """Raise `UsageError` where a guard does not hold; traced, each run asks for sizes that data decides."""
+    if is_open(holds):
+        ask_in_runs(holds, guard_problem(words))
+    elif not holds:
         raise UsageError(guard_problem(words))
+
+
+require_guard._torchdynamo_inline = require_guard_in_dynamo  # type: ignore[attr-defined]

@@ -122,7 +122,7 @@ class SizeTracker(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         plain = nested((args, kwargs), recorded)
-        if not self.is_following or (_is_asked_by_lab() and not self._is_asking):
+        if not self.is_following or (_is_asked_by_lab() and not self._is_asking) or _is_wrapped((args, kwargs)):
             return func(*plain[0], **plain[1])
         with self.recorder.working():
             self.cover()
@@ -396,6 +396,12 @@ class SizeTracker(TorchFunctionMode):
     def fix_all(self, reason: str) -> None:
         """Let the program hold for the recorded sizes alone."""
         self.fix(set(self.hints), reason)
+
+
+def _is_wrapped(given: Any) -> bool:
+    """Tell whether a tensor is one of `torch.func`'s, as inside of ``vmap``: what is recorded there fixes sizes."""
+    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return any(isinstance(part, torch.Tensor) and is_wrapped(part) for part in parts_of(given))
 
 
 @contextmanager

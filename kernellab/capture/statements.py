@@ -116,7 +116,7 @@ class _Writer:
             yield from self.sizes.after(step)
         for index in made if step.has_open_shape else ():
             value = self.tape.values[index]
-            yield f"require_shape({value.name}, {value.layout.shape}, {step.words!r})"
+            yield f"refuse(shape_problem({step.words!r}, tuple({value.name}.shape), {value.layout.shape}))"
 
     def freed(self, number: int, step: Step) -> Iterator[str]:
         """Yield what gives memory back after a step."""
@@ -215,7 +215,8 @@ class _Writer:
         arguments = [*map(self._text, step.args), *(f"{n}={self._text(v)}" for n, v in step.kwargs)]
         if step.operation == READ:
             *tensors, recorded = step.args
-            return f"require_read({', '.join(map(self._text, tensors))}, {literal(recorded)}, {step.place!r})"
+            read = [*map(self._text, tensors), literal(recorded), repr(step.place)]
+            return f"refuse(read_problem({', '.join(read)}))"
         own = {COPY: "layout_copy", **self.names.operators}
         called = own.get(step.operation) or f"torch.ops.{step.operation}"
         return f"{called}({', '.join(arguments)})"

@@ -147,7 +147,8 @@ class Calls(TorchFunctionMode):
         if func in _READ and not is_printing():
             self.recorder.has_read(result, args)
         elif func in _HANDED_OUT and not is_printing():
-            self.recorder.expose(args[0], f"{place_of_user()} hands it out by {_HANDED_OUT[func]}")
+            how = f"{place_of_user()} hands it out by {_HANDED_OUT[func]}"
+            self.recorder.has_handed_out(args[0], how, is_read=func is not torch.Tensor.untyped_storage)
         elif func == _SET_DATA:
             self.recorder.has_moved(args[0])
         return result
@@ -263,3 +264,8 @@ def digest_of(storage: Any) -> bytes:
     count = here.nbytes()
     content = (ctypes.c_char * count).from_address(here.data_ptr()) if count else b""
     return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def contents_of(tensor: Any) -> str:
+    """Return the elements of a tensor as a hash."""
+    return hashlib.blake2b(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy(), digest_size=16).hexdigest()

@@ -72,6 +72,37 @@ def layout_copy_in_dynamo(tensor: torch.Tensor) -> Any:
     return _layout_copy_in_graph(tensor)
 
 
+def require_shape_in_dynamo(tensor: torch.Tensor, shape: Sequence[int], what: str) -> None:
+    """Stand for `kernellab.capture.graph.require_shape`: data decides the shape, so only a run can ask it."""
+    for size, wanted in zip(tensor.shape, shape, strict=True):
+        torch._check(size == wanted)  # type: ignore[no-untyped-call]
+
+
+def require_guard_in_dynamo(holds: Any, words: str) -> None:
+    """Stand for `kernellab.capture.size_nodes.require_guard`, also for sizes that data decides."""
+    torch._check(holds)  # type: ignore[no-untyped-call]
+
+
+def require_read_in_dynamo(*given: Any) -> None:
+    """Stand for `kernellab.capture.graph.require_read`."""
+    raise UsageError("A program that reads values of a tensor in Python holds for those alone and cannot be compiled.")
+
+
+def is_open(size: Any) -> bool:
+    """Tell whether torch traces a number that data decides, so that no question for it has an answer yet."""
+    return isinstance(size, torch.SymInt | torch.SymBool) and not size.node.has_hint()
+
+
+def ask_in_runs(holds: Any, words: str) -> None:
+    """Add to what torch traces that a condition on sizes holds; each run asks it, and fails with these words."""
+    if is_open(holds):
+        torch._check(holds)  # type: ignore[no-untyped-call]
+    if isinstance(holds, torch.SymBool):
+        torch.ops.aten._assert_scalar.default(holds, words)
+    elif not holds:
+        raise UsageError(words)
+
+
 @while_tracing
 def _allow_layouts() -> bool:
     for function in (_window_in_graph, _layout_copy_in_graph):

@@ -51,9 +51,9 @@ def seen_tuning(owner: Any, launched: Launched) -> tuple[SeenTuning | None, str]
 
 def grid_for(configs: Sequence[tuple[Mapping[str, Any], Grid3]]) -> Grid3 | Callable[[Mapping[str, Any]], Grid3]:
     """Return the grid of a launch as a function of the arguments by name, which tell the config that was chosen."""
-    grids = {grid for _, grid in configs}
-    if len(grids) == 1:
-        return next(iter(grids))
+    first = configs[0][1]
+    if all(type(extent) is int for _, grid in configs for extent in grid) and all(grid == first for _, grid in configs):
+        return first
 
     def grid_of(meta: Mapping[str, Any]) -> Grid3:
         for supplied, grid in configs:

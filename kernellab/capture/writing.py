@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kernellab.capture.graph import addressed, layout_copy, window
+from kernellab.capture.graph import addressed, layout_copy, read_problem, shape_problem, window
 from kernellab.capture.naming import TAKEN
 from kernellab.capture.plan import ROOM, MemoryPlan
 from kernellab.capture.statements import Called, Names, main_device, statements, takes_descriptors, uses_of
 from kernellab.capture.tape import Tape
+from kernellab.capture.torch_calls import contents_of
 from kernellab.capture.user_operators import user_operators
 from kernellab.capture.written_benchmark import BENCHMARK, MAIN, MARK
 from kernellab.capture.written_sizes import requirements
@@ -84,7 +85,7 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     ]
     top = [
         docstring(_provenance(tape, plan, name)),
-        "\n".join([*_STANDARD, *(["import math"] if "math." in "\n".join(body) else []), "", *_imports(flat, tape)]),
+        "\n".join([*_STANDARD, *_needed(body), "", *_imports(flat, tape)]),
     ]
     top.append('INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # on the CPU, by Triton\'s interpreter')
     if "wrap_triton" in flat.imports:
@@ -92,6 +93,13 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
             "if INTERPRETED:\n    wrap_triton = lambda kernel: kernel  # noqa: E731 - torch takes compiled kernels only"
         )
     return "\n\n".join(top) + "\n\n\n" + "\n\n\n".join(s.strip("\n") for s in sections if s.strip()) + "\n"
+
+
+def _needed(body: Sequence[str]) -> Iterator[str]:
+    """Yield the imports of the standard library that only some modules need."""
+    text = "\n".join(body)
+    names = {"hashlib": "read_problem(", "math": "math."}
+    yield from (f"import {name}" for name, call in names.items() if call in text)
 
 
 def _split(found: Sequence[T], *counts: int) -> Iterator[Sequence[T]]:
@@ -128,10 +136,11 @@ def _functions(tape: Tape, body: list[str]) -> Iterator[str]:
     text = "\n".join(body)
     if "window(" in text:
         yield _source(window)
-    if "require_shape(" in text:
-        yield _REQUIRE_SHAPE
-    if "require_read(" in text:
-        yield _REQUIRE_READ
+    if "refuse(" in text:
+        yield _REFUSE
+    if "read_problem(" in text:
+        yield _source(contents_of)
+    yield from (_source(each) for each in (shape_problem, read_problem) if f"{each.__name__}(" in text)
     if "layout_copy(" in text or "addressed(" in text or tape.constants:
         yield _source(layout_copy)
     if "addressed(" in text:
@@ -144,24 +153,11 @@ def placed(name):
     return torch.device("cpu" if INTERPRETED else name)'''
 
 
-_REQUIRE_READ = '''\
-def require_read(*given):
-    """Raise ValueError where Python would read other values than in the recording: they and the place come last."""
-    *tensors, recorded, place = given
-    if len(tensors) == 2:
-        found = torch.equal(*tensors)
-    else:
-        found = tensors[0].tolist() if isinstance(recorded, list) else tensors[0].item()
-    if repr(found) != repr(recorded):
-        raise ValueError(f"{place} reads {found!r} for this data; the program was recorded with {recorded!r}.")'''
-
-
-_REQUIRE_SHAPE = '''\
-def require_shape(tensor, shape, what):
-    """Raise ValueError for a result of another shape than the recorded one, which data decided."""
-    if tuple(tensor.shape) != shape:
-        found = tuple(tensor.shape)
-        raise ValueError(f"{what} gives the shape {found} for this data; the program was recorded with {shape}.")'''
+_REFUSE = '''\
+def refuse(problem):
+    """Raise ValueError for what a run finds and the program does not hold for; "" is no problem."""
+    if problem:
+        raise ValueError(problem)'''
 
 
 def _run(tape: Tape, plan: MemoryPlan, body: list[str]) -> str:
@@ -175,18 +171,20 @@ def _run(tape: Tape, plan: MemoryPlan, body: list[str]) -> str:
     if plan.workspace_bytes:
         given = ", ".join([*names, "*", "workspace=None"])
         doc += " A workspace is a torch.uint8 tensor of WORKSPACE_BYTES, for what lives during the run alone."
-    lines = [f"def run({given}):", f'    """{doc}"""']
-    if names:
-        lines.append(f"    require({', '.join(f'{name}={name}' for name in names)})")
+    head = ["@torch.no_grad()", f"def run({given}):", f'    """{doc}"""']
+    if _needs_gpu(tape):
+        head += ["    if INTERPRETED:", f'        raise NotImplementedError("{_NO_ROUNDING}")']
+    lines = [f"require({', '.join(f'{name}={name}' for name in names)})"] if names else []
     if any("device" in line for line in body) or tape.constants:
-        lines.append(f"    device = {_device_expression(tape)}")
+        lines.append(f"device = {_device_expression(tape)}")
     if plan.workspace_bytes:
-        lines += ["    if workspace is not None:", "        require_workspace(workspace, device)"]
-    lines += [f"    {tape.values[i].name} = {_constant(tensor)}" for i, tensor in tape.constants]
-    lines += [f"    {line}" for line in body]
+        lines += ["if workspace is not None:", "    require_workspace(workspace, device)"]
+    lines += [f"{tape.values[i].name} = {_constant(tensor)}" for i, tensor in tape.constants]
+    lines += body
     pairs = zip(tape.output_names, tape.outputs, strict=True)
-    lines.append(f"    return {{{', '.join(f'{literal(n)}: {tape.values[i].name}' for n, i in pairs)}}}")
-    return "\n".join(["@torch.no_grad()", *lines])
+    lines.append(f"return {{{', '.join(f'{literal(n)}: {tape.values[i].name}' for n, i in pairs)}}}")
+    head.append("    with torch._C._DisableAutocast():  # what it casts in the recording are operations of their own")
+    return "\n".join([*head, *(f"        {line}" for line in lines)])
 
 
 def _device_expression(tape: Tape) -> str:
@@ -224,22 +222,31 @@ def _inputs(tape: Tape) -> Iterator[str]:
 
 def _check(tape: Tape, trial: Trial) -> Iterator[str]:
     """Yield what the module compares its outputs with, ``check`` and ``main``."""
-    expected = _expected(tape, trial)
+    try:
+        expected = _expected(tape, trial)
+    except KernellabError as exc:  # such as data of another shape than the recorded data
+        yield _UNCHECKED.replace("REASON", literal(f"not run, since it refuses generated inputs: {exc.message}"))
+        return
     if expected:
         yield from expected_text(expected)
     yield _check_text(tape, expected)
-    yield MAIN.replace("ROUNDED", _rounded(tape))
+    ended = f'    if INTERPRETED:\n        sys.exit("{_NO_ROUNDING}")\n' if _needs_gpu(tape) else ""
+    yield MAIN.replace("ROUNDED", ended)
+
+
+_UNCHECKED = '''\
+def check(device=None):
+    """Return why the program cannot be checked on generated inputs; `run` takes those that it holds for."""
+    return REASON
+
+
+if __name__ == "__main__":
+    print("program", check())'''
 
 
 def _expected(tape: Tape, trial: Trial) -> tuple[Expected, ...]:
-    """Return what the outputs hold for generated inputs; nothing where they are random, or where that fails."""
-    if any(step.is_random for step in tape.steps):
-        return ()
-    try:
-        outputs = trial()
-    except KernellabError:
-        return ()
-    return expected_of(outputs)
+    """Return what the outputs hold for generated inputs; nothing where they are random."""
+    return () if any(step.is_random for step in tape.steps) else expected_of(trial())
 
 
 def _check_text(tape: Tape, expected: tuple[Expected, ...]) -> str:
@@ -267,13 +274,13 @@ def _rounded_outputs(tape: Tape) -> list[str]:
     return [name for name, storage in pairs if storage in following - floats]
 
 
-def _rounded(tape: Tape) -> str:
-    """Return the lines that stop Triton's own interpreter from what it cannot compute."""
+_NO_ROUNDING = "Triton's interpreter cannot compute bfloat16 and float8: this needs a GPU."
+
+
+def _needs_gpu(tape: Tape) -> bool:
+    """Tell whether a launch takes what Triton's own interpreter cannot compute."""
     given = {tape.values[i].layout.dtype for step in tape.launches for i in step.taken}
-    if not any(dtype.startswith(("bfloat16", "float8")) for dtype in given):
-        return ""
-    words = "Triton's interpreter cannot compute bfloat16 and float8: this needs a GPU."
-    return f'    if INTERPRETED:\n        sys.exit("{words}")\n'
+    return any(dtype.startswith(("bfloat16", "float8")) for dtype in given)
 
 
 def _provenance(tape: Tape, plan: MemoryPlan, name: str) -> str:
@@ -303,7 +310,7 @@ def _source(function: Callable[..., Any]) -> str:
     """Return the source of a function of the lab without its annotations."""
     node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     assert isinstance(node, ast.FunctionDef)
-    for argument in node.args.args:
+    for argument in (*node.args.args, *([node.args.vararg] if node.args.vararg else [])):
         argument.annotation = None
     node.returns = None
     return ast.unparse(node)

@@ -20,6 +20,7 @@ from kernellab.capture.writing import module_text
 from kernellab.errors import UsageError
 from tests import samples
 from tests.capture import kernels
+from tests.capture.test_program import accumulate_kernel
 from tests.export.exporting import run_files
 
 pytestmark = pytest.mark.slow
@@ -222,6 +223,29 @@ def test_a_random_program_is_run_and_not_compared(lab: kernellab.Lab, tmp_path: 
     result = run_files(tmp_path / "k.py")
     assert "nothing is known to compare its outputs with" in result.stdout, result.stderr
     assert "is random" in (tmp_path / "k.py").read_text()
+
+
+def test_a_module_says_where_generated_inputs_cannot_check_it(lab: kernellab.Lab, tmp_path: Path) -> None:
+    x = torch.arange(-3.0, 5.0)
+    with lab.capture() as program:
+        y = x[x > 0] + 1
+    program.export(tmp_path / "k.py")
+    result = run_files(tmp_path / "k.py")
+    assert "not run, since it refuses generated inputs: aten." in result.stdout, result.stderr
+    assert y.shape == (4,)
+
+
+def test_a_module_computes_no_bfloat16_in_an_interpreter_that_cannot(lab: kernellab.Lab, tmp_path: Path) -> None:
+    x = torch.rand(100).bfloat16()
+    with lab.capture() as program:
+        y = x.clone()
+        lab.bind(accumulate_kernel)[(1,)](x, y, 100, BLOCK=128)
+    torch.testing.assert_close(program(x), x + x)
+    program.export(tmp_path / "k.py")
+    (tmp_path / "other.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport k\nk.run(**k.make_inputs())\n"
+    )
+    assert "cannot compute bfloat16 and float8: this needs a GPU" in run_files(tmp_path / "other.py").stderr
 
 
 def test_a_module_refuses_inputs_of_another_layout(lab: kernellab.Lab, tmp_path: Path) -> None:

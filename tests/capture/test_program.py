@@ -293,6 +293,17 @@ def test_what_python_reads_is_noted_and_a_run_that_reads_something_else_refused(
         program(2 * x)
 
 
+def test_casts_are_those_of_the_recording(lab: kernellab.Lab, tmp_path: Path) -> None:
+    x, w = torch.rand(5, 6), torch.rand(6, 7)
+    with lab.capture() as program:
+        addressed = x @ w
+    program.export(tmp_path / "program.py")
+    module = runpy.run_path(str(tmp_path / "program.py"))
+    with torch.autocast("cpu", torch.bfloat16):
+        for found in (program(x, w), module["run"](x, w)["addressed_1"]):
+            torch.testing.assert_close(found, addressed)
+
+
 def test_random_operations_are_noted(lab: kernellab.Lab) -> None:
     x = torch.zeros(1000)
     with lab.capture() as program:

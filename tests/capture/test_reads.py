@@ -40,7 +40,11 @@ def comparing(x: torch.Tensor) -> torch.Tensor:
     return x * 2 if torch.equal(x[:50], x[50:] - 50) else x
 
 
-@pytest.mark.parametrize("body", [branching, scaling, listing, comparing])
+def by_numpy(x: torch.Tensor) -> torch.Tensor:
+    return x * float((x * 2).numpy().max())
+
+
+@pytest.mark.parametrize("body", [branching, scaling, listing, comparing, by_numpy])
 @pytest.mark.parametrize("is_dynamic", [False, True])
 def test_a_run_that_reads_something_else_is_refused_with_the_line(
     lab: kernellab.Lab, tmp_path: Path, body: Body, is_dynamic: bool
@@ -93,3 +97,15 @@ def test_loops_are_unrolled(lab: kernellab.Lab) -> None:
     program = captured(lab, body)
     assert program.notes == ()
     torch.testing.assert_close(program(-X), body(-X))
+
+
+def test_what_follows_from_no_input_is_not_asked_again(lab: kernellab.Lab) -> None:
+    def stepped(x: torch.Tensor) -> torch.Tensor:
+        weight = torch.nn.Parameter(torch.ones(100))
+        (weight * x).sum().backward()
+        torch.optim.Adam([weight], lr=0.1).step()  # reads its own count of steps
+        return weight.detach() * torch.tensor([3.0])[0].item()
+
+    program = captured(lab, stepped)
+    assert "read" not in {step.operation for step in program.tape.steps}
+    torch.testing.assert_close(program(-X), stepped(-X))

@@ -552,3 +552,13 @@ def test_a_heuristic_that_takes_an_option_is_asked_with_it(lab: kernellab.Lab) -
         kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel(), num_warps=4)
     torch.testing.assert_close(program(torch.ones(300)), torch.ones(300))
     assert program.plan.peak_bytes == 400
+
+
+def test_vmap_and_gradients_of_functions_fix_sizes(lab: kernellab.Lab) -> None:
+    def body(_: Any, x: Any) -> Any:
+        return torch.func.vmap(lambda row: row * 2)(x) + torch.func.grad(lambda each: (each * each).sum())(x)
+
+    program = recorded(lab, body, matrix(7))
+    is_right(lab, program, body, matrix(7))
+    with pytest.raises(UsageError, match=r"x.shape\[0\] == 7"):
+        program(*matrix(8).values())

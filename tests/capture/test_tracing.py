@@ -14,6 +14,7 @@ from torch._higher_order_ops import triton_kernel_wrap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import kernellab
+from kernellab.errors import UsageError
 from tests import samples
 from tests.capture.test_descriptors import recorded
 
@@ -248,6 +249,59 @@ def test_constants_and_overlapping_inputs_are_traced(lab: kernellab.Lab) -> None
         for traced in (make_fx(each.graph)(given), recompiled(each.graph)):
             torch.testing.assert_close(traced(given)["out"], each(given)[-1])
     assert out.shape == (10,)
+
+
+def selected(lab: kernellab.Lab, *, dynamic: bool) -> Any:
+    x = torch.arange(-3.0, 5.0)
+    with lab.capture(dynamic=dynamic) as program:
+        program.returns(scaled_by(lab.bind(samples.scale_kernel))(x[x > 0]))
+    return program
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_data_decides_is_asked_in_the_runs_of_what_was_traced(lab: kernellab.Lab, dynamic: bool) -> None:
+    program, x = selected(lab, dynamic=dynamic), torch.arange(-3.0, 5.0)
+    words = "x_1_size_0 >= 2" if dynamic else r"gives another shape than \(4,\)"
+    for mode in ("fake", "symbolic"):
+        module = make_fx(program.graph, tracing_mode=mode)(x)
+        torch.testing.assert_close(next(iter(module(x).values())), program(x))
+        with pytest.raises(RuntimeError, match=words):
+            module(-X_ONE)
+    with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+        torch.export.export(program.graph, (x,)).module()(-X_ONE)
+
+
+X_ONE = torch.tensor([-1.0, *([1.0] * 7)])
+
+
+def test_a_program_that_reads_values_is_refused_by_tracers_with_the_line(lab: kernellab.Lab) -> None:
+    x = torch.arange(1.0, 5.0)
+    with lab.capture() as program:
+        y = x * x.max().item()
+    for mode in MODES:
+        with pytest.raises(UsageError, match=r"test_tracing.py, line \d+ reads values.* tracers cannot ask"):
+            make_fx(program.graph, tracing_mode=mode)(x)
+    assert y.shape == x.shape
+
+
+def test_constants_of_a_block_are_traced_on_fake_tensors(lab: kernellab.Lab) -> None:
+    x = torch.arange(4.0)
+    with lab.capture() as program:
+        y = x.clone()
+        y[1] = 7.0
+        y += torch.tensor([1.0, 2.0, 3.0, 4.0])
+    for mode in MODES:
+        torch.testing.assert_close(make_fx(program.graph, tracing_mode=mode)(x)(x)["y"], y)
+
+
+def test_a_tuned_launch_of_a_dynamic_program_is_traced_for_sizes_that_are_symbols(lab: kernellab.Lab) -> None:
+    x = torch.arange(300.0)
+    with lab.capture(dynamic=True) as program:
+        y = tuned_by(lab.bind(samples.tuned_kernel))(x)
+    module = make_fx(program.graph, tracing_mode="symbolic")(x)
+    (found,) = launches(module, MUTATION)
+    assert found["grid"].count("floordiv") == 2
+    torch.testing.assert_close(module(x)["y"], y)
 
 
 def test_descriptors_of_a_program_are_traced(lab: kernellab.Lab) -> None:

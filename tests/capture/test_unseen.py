@@ -128,7 +128,7 @@ def test_a_shape_of_data_holds_for_the_recorded_one_and_another_is_refused(
         with pytest.raises(UsageError, match=rf"{name}.*recorded with .*Capture it again"):
             each(torch.zeros(8))
     program.export(tmp_path / "program.py")
-    assert "require_shape(" in (tmp_path / "program.py").read_text()
+    assert "shape_problem(" in (tmp_path / "program.py").read_text()
 
 
 def test_a_launch_over_a_selection_never_leaves_a_wrong_tail(lab: kernellab.Lab) -> None:
