@@ -31,9 +31,9 @@ from kernellab.explain.asking import device_of, time_of
 from kernellab.explain.explaining import explained
 from kernellab.explain.facts import Facts
 from kernellab.explain.gathering import facts_of, traffic_of_launch
+from kernellab.explain.profile.profiling import AskedLaunch
 from kernellab.explain.result import Cause, Explanation
 from kernellab.measure.implementations import Implementation
-from kernellab.profile.profiling import AskedLaunch
 from tests.explain.planted import KernelCall, Planted, WellTuned
 from tests.explain.planted_compute import COMPUTE_PAIRS
 from tests.explain.planted_memory import MEMORY_PAIRS

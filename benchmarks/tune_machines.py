@@ -187,7 +187,7 @@ def opening(*, cpu: bool) -> OpenEnvironment:
     """Return what a worker measures with."""
     if not cpu:
         return measuring_here
-    from tests.cluster.cpu_device import cpu_environment
+    from tests.tune.cluster.cpu_device import cpu_environment
 
     return cpu_environment
 

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from kernellab.capture.block import Capture
     from kernellab.capture.captured_function import CapturedFunction
     from kernellab.dispatch import Dispatch
+    from kernellab.explain.profile.result import Profile
     from kernellab.explain.result import Explanation
     from kernellab.export.merging import Merged
     from kernellab.export.write import Exported
     from kernellab.measure.ceilings import Ceilings
     from kernellab.measure.config import Space
-    from kernellab.profile.result import Profile
     from kernellab.registry.regressions import Regressions
     from kernellab.traffic.result import Traffic
     from kernellab.tune.result import Tuning
@@ -480,7 +480,7 @@ class Lab(Workspace):
         return CapturedFunction(function, partial(Capture, self.launches, self.kernels, dynamic=dynamic), max_programs)
 
     def _call(self, *call: Any) -> Any:
-        from kernellab.profile.profiling import AskedLaunch
+        from kernellab.explain.profile.profiling import AskedLaunch
         from kernellab.tune.autotune import best_of
 
         best = partial(best_of, self.launches, self.kernels)

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
-from kernellab.cluster import Call, CallQueue, GpuOwner
 from kernellab.dispatch.cases import CaseMeasurer, CaseRequest, MeasuredCase
 from kernellab.errors import KernellabError, WorkerError
 from kernellab.registry.kept_times import fields_of_key
 from kernellab.store import Measurement, Version
+from kernellab.tune.cluster import Call, CallQueue, GpuOwner
 from kernellab.tune.cluster_tuning import OpenEnvironment, SentWork, done_here, queue_of, sent_kernel
 from kernellab.tune.prepared import Environment
 from kernellab.tune.result import Records

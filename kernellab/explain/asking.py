@@ -9,14 +9,14 @@ from kernellab.errors import KernellabError, LaunchError
 from kernellab.explain.explaining import explained
 from kernellab.explain.facts import DeviceRates, device_of_table, measured_device
 from kernellab.explain.gathering import RunFacts, facts_of, traffic_of_launch
+from kernellab.explain.profile.profiling import AskedLaunch, profiled, sampled
+from kernellab.explain.profile.result import Profile
 from kernellab.explain.result import Explanation
 from kernellab.ir.lines import main_file
 from kernellab.launch.run import multiprocessors
 from kernellab.measure.gpu_bench import gpu_bench
 from kernellab.measure.implementations import BenchOptions, Implementation
 from kernellab.measure.provenance import ceilings_here
-from kernellab.profile.profiling import AskedLaunch, profiled, sampled
-from kernellab.profile.result import Profile
 from kernellab.traffic.result import Traffic
 
 _FIRST_RUNS = 3

@@ -11,6 +11,7 @@ from typing import Any
 
 from kernellab.compile.types import occupancy
 from kernellab.explain.facts import AccessFacts, AtomicFacts, DeviceRates, Facts, SharedFacts, is_repeated
+from kernellab.explain.profile.result import Profile
 from kernellab.explain.reading import (
     Line,
     accesses_of,
@@ -27,7 +28,6 @@ from kernellab.ir.lines import main_file, short_file
 from kernellab.launch.memory import memory_of
 from kernellab.measure.implementations import Implementation
 from kernellab.measure.launches import moved_bytes
-from kernellab.profile.result import Profile
 from kernellab.target import limits_of
 from kernellab.traffic.launch import traffic_of
 from kernellab.traffic.parameters import flattened

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
-from kernellab.cluster import Call, CallQueue, Declined, GpuOwner, cluster_of
 from kernellab.errors import KernellabError, WorkerError
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import Device, key_fields, key_of
 from kernellab.registry import version_digest
 from kernellab.source import Closure
 from kernellab.store import Measurement, Version
+from kernellab.tune.cluster import Call, CallQueue, Declined, GpuOwner, cluster_of
 from kernellab.tune.prepared import Environment, Options, first_config
 from kernellab.tune.result import Records, Tuning, measurement_of
 from kernellab.tune.tuning import tuned

@@ -100,7 +100,7 @@ def compiler_of(environment: Environment, options: Options) -> Compiler:
     """Return what compiles: the workers of the lab, or those of an executor."""
     if options.executor is None:
         return environment.compiler
-    from kernellab.cluster import executor_of  # most tunings need none of it
+    from kernellab.tune.cluster import executor_of  # most tunings need none of it
     from kernellab.tune.remote import ExecutorPool
 
     pool = ExecutorPool(executor_of(options.executor))

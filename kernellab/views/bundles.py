@@ -12,6 +12,7 @@ from kernellab.capture.program import Program
 from kernellab.compile.types import Compiled
 from kernellab.dispatch.result import Dispatch
 from kernellab.display import Bundle
+from kernellab.explain.profile.result import Profile
 from kernellab.explain.result import Explanation
 from kernellab.export.merging import Merged
 from kernellab.export.write import Exported
@@ -20,7 +21,6 @@ from kernellab.ir.graph import Graph
 from kernellab.ir.laid_out import LaidOutValue, Layouts
 from kernellab.launch.run import Run
 from kernellab.measure.ceilings import Ceilings
-from kernellab.profile.result import Profile
 from kernellab.registry import Listing, LoadedVersion
 from kernellab.registry.regressions import Regressions
 from kernellab.traffic.result import Traffic

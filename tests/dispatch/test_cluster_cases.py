@@ -25,8 +25,8 @@ from kernellab.measure.provenance import key_of
 from kernellab.tune.autotune import environment_of
 from kernellab.tune.prepared import Environment
 from kernellab.tune.result import Row, row_of
-from tests.cluster.cpu_device import MODEL, cpu_environment, no_environment
 from tests.labs import shared_lab
+from tests.tune.cluster.cpu_device import MODEL, cpu_environment, no_environment
 
 
 @triton.jit

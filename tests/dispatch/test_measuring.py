@@ -17,8 +17,8 @@ from kernellab.dispatch.measuring import CaseSpec, CompilingAhead, LocalCases
 from kernellab.measure.config import Config
 from kernellab.measure.launches import Launches
 from kernellab.measure.outcomes import Status
-from tests.cluster.cpu_device import MODEL, cpu_environment, lab_here
 from tests.labs import shared_lab
+from tests.tune.cluster.cpu_device import MODEL, cpu_environment, lab_here
 
 CONFIGS = [triton.Config({"BLOCK": block}) for block in (64, 128, 256)]
 VALUES = [Config.from_triton(config) for config in CONFIGS]

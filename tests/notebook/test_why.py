@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kernellab.explain.profile.result import Profile
 from kernellab.explain.result import Cause, Explanation
-from kernellab.profile.result import Profile
 from tests.notebook.conftest import Notebook
 
 STRIDED = """

@@ -1,4 +1,4 @@
-"""Whole tunings in processes of an executor that count as owners of a GPU: see `tests.cluster.cpu_device`."""
+"""Whole tunings in processes of an executor that count as owners of a GPU: see `tests.tune.cluster.cpu_device`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from kernellab.tune.autotune import elsewhere_of, environment_of, tune_and_launc
 from kernellab.tune.cluster_tuning import packed_arguments, unpacked_arguments
 from kernellab.tune.prepared import Options
 from kernellab.tune.result import Tuning
-from tests.cluster.cpu_device import MODEL, cpu_environment
 from tests.labs import shared_lab
+from tests.tune.cluster.cpu_device import MODEL, cpu_environment
 
 X, OUT = torch.arange(300, dtype=torch.float32), torch.zeros(300)
 

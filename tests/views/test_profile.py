@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 import kernellab
+from kernellab.explain.profile.result import Counters, InstructionSamples, LineSamples, Profile
+from kernellab.explain.profile.samples import Share, Stall
 from kernellab.ir.lines import main_file
-from kernellab.profile.result import Counters, InstructionSamples, LineSamples, Profile
-from kernellab.profile.samples import Share, Stall
 from kernellab.views.cards.profile import counters_words, profile_html, profile_text
 from kernellab.views.explorers.heat import heat_of, percent
 from tests.kernels.cases import all_cases

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 
+from kernellab.explain.profile.result import LineSamples, Profile
+from kernellab.explain.profile.samples import Reasons, Stall, merged
 from kernellab.ir.lines import short_file
-from kernellab.profile.result import LineSamples, Profile
-from kernellab.profile.samples import Reasons, Stall, merged
 from kernellab.views.explorers.exploration import LineKey
 
 _ADDRESS = re.compile(r"/\*([0-9a-f]{4,})\*/")

@@ -4,9 +4,9 @@
 kind, one at a time each; what is called is told what a `Call` holds, and answers with plain data.
 """
 
-from kernellab.cluster.call_queue import Answered, CallQueue
-from kernellab.cluster.calls import Call, Declined
-from kernellab.cluster.executors import Cluster, GpuOwner, Owners, cluster_of, executor_of, owners_of
+from kernellab.tune.cluster.call_queue import Answered, CallQueue
+from kernellab.tune.cluster.calls import Call, Declined
+from kernellab.tune.cluster.executors import Cluster, GpuOwner, Owners, cluster_of, executor_of, owners_of
 
 __all__ = [
     "Answered",

@@ -1,6 +1,6 @@
 """Real processes of dask: what travels to them, what comes back, and what becomes of one that dies.
 
-They compile and interpret; that they own a GPU is pretended by `tests.cluster.cpu_device`.
+They compile and interpret; that they own a GPU is pretended by `tests.tune.cluster.cpu_device`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kernellab.dispatch.asking import OverOptions, tuned_over
 from kernellab.tune.autotune import tune_and_launch
 from kernellab.tune.prepared import Options
 from kernellab.tune.result import Tuning
-from tests.cluster.cpu_device import MODEL, cpu_environment, dying_environment
 from tests.labs import shared_lab
+from tests.tune.cluster.cpu_device import MODEL, cpu_environment, dying_environment
 
 pytestmark = pytest.mark.slow
 X, OUT = torch.arange(300, dtype=torch.float32), torch.zeros(300)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kernellab.explain.profile.line_table import instruction_address
+from kernellab.explain.profile.result import SamplingSession, joined
+from kernellab.explain.profile.samples import Stall, are_apart, merged, samples_of
 from kernellab.ir.lines import stage_lines
-from kernellab.profile.line_table import instruction_address
-from kernellab.profile.result import SamplingSession, joined
-from kernellab.profile.samples import Stall, are_apart, merged, samples_of
 
 RECORDED = Path(__file__).parent / "recorded"
 

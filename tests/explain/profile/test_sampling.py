@@ -10,11 +10,11 @@ import torch
 
 import kernellab
 from kernellab.errors import WorkerDied
+from kernellab.explain.profile.profiling import AskedLaunch, reproducer_text
+from kernellab.explain.profile.sampling import Refused, Sampler, profile_of, remedy
 from kernellab.gpu.trial import GpuTrials
-from kernellab.profile.profiling import AskedLaunch, reproducer_text
-from kernellab.profile.sampling import Refused, Sampler, profile_of, remedy
+from tests.explain.profile.test_samples import frame, hatchet
 from tests.kernels.cases import all_cases
-from tests.profile.test_samples import frame, hatchet
 
 
 class RecordedSampler(Sampler):

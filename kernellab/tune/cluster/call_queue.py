@@ -9,9 +9,9 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.cluster.calls import Call, Declined, answer_of, travelling
-from kernellab.cluster.executors import Cluster, GpuOwner, owners_of
 from kernellab.errors import KernellabError, WorkerDied, WorkerError, first_line
+from kernellab.tune.cluster.calls import Call, Declined, answer_of, travelling
+from kernellab.tune.cluster.executors import Cluster, GpuOwner, owners_of
 
 _TRIES = 2
 _DECLINED_AT_MOST = 20

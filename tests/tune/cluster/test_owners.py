@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernellab.cluster import GpuOwner, owners_of
 from kernellab.measure.provenance import Device
 from kernellab.target import parse_target
+from kernellab.tune.cluster import GpuOwner, owners_of
 
 
 def owner(model: str, gpu: str, target: str = "cuda:90", visible: int = 1, triton: str = "3.9.0") -> GpuOwner:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from kernellab.profile.result import Counters
-from kernellab.profile.sampling import Refused, remedy
+from kernellab.explain.profile.result import Counters
+from kernellab.explain.profile.sampling import Refused, remedy
 
 _PEAK = ".avg.pct_of_peak_sustained_elapsed"
 _DRAM, _L2, _MULTIPROCESSOR = f"dram__throughput{_PEAK}", f"lts__throughput{_PEAK}", f"sm__throughput{_PEAK}"

@@ -14,6 +14,9 @@ from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.errors import KernellabError, UsageError
+from kernellab.explain.profile.counters import counters_of
+from kernellab.explain.profile.result import Counters, Profile
+from kernellab.explain.profile.sampling import Refused, Sampler, profile_of
 from kernellab.export.module import module_text
 from kernellab.launch.calls import require_grid, require_kernel
 from kernellab.launch.recording import LaunchRecord
@@ -23,9 +26,6 @@ from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.implementations import Implementation, implementation_of
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import can_time
-from kernellab.profile.counters import counters_of
-from kernellab.profile.result import Counters, Profile
-from kernellab.profile.sampling import Refused, Sampler, profile_of
 from kernellab.registry import RecordedVersion, Registry, made_inputs, recorded_version, values_of
 from kernellab.registry.launch_log import launch_of, result_of
 from kernellab.store import Version

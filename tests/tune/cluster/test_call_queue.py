@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kernellab.cluster import CallQueue, Declined
 from kernellab.errors import RunError, UsageError, WorkerDied, WorkerError
-from tests.cluster.fakes import A100, H100, QUESTION, Clock, FakeCluster, call
+from kernellab.tune.cluster import CallQueue, Declined
+from tests.tune.cluster.fakes import A100, H100, QUESTION, Clock, FakeCluster, call
 
 
 def doubled(number: int) -> int:

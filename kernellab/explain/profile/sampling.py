@@ -12,16 +12,16 @@ from pathlib import Path
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, WorkerDied
+from kernellab.explain.profile import sampling_worker
+from kernellab.explain.profile.line_table import NoLineTable, numbered_instructions
+from kernellab.explain.profile.result import Profile, SamplingSession, joined
+from kernellab.explain.profile.samples import are_apart, samples_of
 from kernellab.gpu.ipc import CannotExport
 from kernellab.ir.instructions import hint_of_ptx
 from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.launch.trial import Trials
 from kernellab.measure.gpu_bench import WorkerBench
 from kernellab.measure.implementations import Bench, BenchOptions, Implementation
-from kernellab.profile import sampling_worker
-from kernellab.profile.line_table import NoLineTable, numbered_instructions
-from kernellab.profile.result import Profile, SamplingSession, joined
-from kernellab.profile.samples import are_apart, samples_of
 from kernellab.workers.worker import Job
 
 _START_S = 120.0

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from kernellab.explain.profile.result import Profile, SamplingSession, instructions_of, joined
+from kernellab.explain.profile.samples import FrameSamples, Stall
 from kernellab.ir.lines import stage_lines
-from kernellab.profile.result import Profile, SamplingSession, instructions_of, joined
-from kernellab.profile.samples import FrameSamples, Stall
 
 SASS = """\
 //--------------------- .text.k --------------------------
