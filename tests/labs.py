@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from kernellab import Lab
 from kernellab.compile.cache import COMPILE_WORKER
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
+from kernellab.settings import read_settings
 from kernellab.workers.worker import Pool, Worker
 
 
@@ -33,6 +36,29 @@ def shared_lab(target: str | None = None, store: str | Path | None = None) -> La
     lab._pool = lab.compiler.pool = pool
     lab._interpreter = Interpreter(worker, lab.settings.timeout_s)
     return lab
+
+
+def shared_interpreter() -> Interpreter:
+    """Return what runs kernels on the interpreter worker that is there already."""
+    settings = read_settings()
+    return Interpreter(_workers(settings.compile_workers)[1], settings.timeout_s)
+
+
+@contextmanager
+def shell_with_extension() -> Iterator[Any]:
+    """Give the one IPython shell of a process, with the extension loaded for a lab as of `shared_lab`."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from kernellab.notebook.magics import TritonMagics
+
+    shell = InteractiveShell.instance()
+    shell.register_magics(TritonMagics(shell, shared_lab()))  # the extension takes the lab of a shell that has one
+    shell.run_line_magic("load_ext", "kernellab")
+    try:
+        yield shell
+    finally:
+        shell.run_line_magic("unload_ext", "kernellab")
+        InteractiveShell.clear_instance()
 
 
 @cache

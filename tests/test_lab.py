@@ -19,6 +19,7 @@ from kernellab.errors import CheckFailed, LaunchError, OutOfBounds, UnknownTarge
 from kernellab.ir.effects import Access
 from tests import samples
 from tests.alone import run_with_lab
+from tests.labs import shared_lab
 
 N = 300
 
@@ -131,7 +132,7 @@ def test_run_says_what_changed(lab: kernellab.Lab) -> None:
 def test_who_watches_a_launch_is_told_of_its_end() -> None:
     told: list[tuple[int, int]] = []
     x, y, out = tensors()
-    with kernellab.Lab(target="cuda:90", store=":memory:") as watched:
+    with shared_lab("cuda:90", ":memory:") as watched:
         watched.launches.reporter = lambda kernel: told.append
         watched.bind(samples.add_kernel)[(3, 1)](x, y, out, N, BLOCK=128)
     assert told[-1] == (3, 3)
@@ -174,7 +175,7 @@ def test_a_changed_global_constexpr_is_compiled_anew() -> None:
         offsets = tl.arange(0, BLOCK)
         tl.store(x_ptr + offsets, tl.load(x_ptr + offsets) + SHIFT)
 
-    with kernellab.Lab(store=":memory:") as lab:
+    with shared_lab(store=":memory:") as lab:
         bound, x = lab.bind(shifted), torch.zeros(16)
         globals()["SHIFT"] = tl.constexpr(1)
         bound[(1,)](x, BLOCK=16)
@@ -214,7 +215,7 @@ def test_too_much_shared_memory_is_refused_offline_as_on_the_device(lab: kernell
 
 
 def test_the_target_can_be_chosen_and_changed() -> None:
-    with kernellab.Lab(target="cuda:80", store=":memory:") as lab:
+    with shared_lab("cuda:80", ":memory:") as lab:
         x, y, out = tensors()
         assert str(lab.compile(samples.add_kernel, x, y, out, N, BLOCK=64).target) == "cuda:80"
         lab.use_target("hip:gfx942")
@@ -227,7 +228,7 @@ def test_the_target_can_be_chosen_and_changed() -> None:
 def test_labs_of_two_targets_in_one_process_keep_their_own_limits() -> None:
     x, out = torch.zeros(2**16, dtype=torch.float16), torch.zeros(2**11)
     for target, fits in (("hip:gfx942", False), ("cuda:90", True)):
-        with kernellab.Lab(target=target, store=":memory:") as lab:
+        with shared_lab(target, ":memory:") as lab:
             assert lab.compile(samples.greedy, x, out, N=128, M=512, num_warps=8).resources.shared_bytes > 65_536
             if fits:
                 lab.run(samples.greedy, (1,), x, out, N=128, M=512, num_warps=8)

@@ -15,6 +15,7 @@ import kernellab
 from kernellab.errors import CompileError, LaunchError, UsageError
 from kernellab.measure.outcomes import Status
 from kernellab.views.graph import svg
+from tests.labs import shared_lab
 
 pytest.importorskip("triton.experimental.gluon")
 
@@ -79,7 +80,7 @@ def misspelt(x, BLOCK: gl.constexpr):
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=tmp_path) as lab:
+    with shared_lab(store=tmp_path) as lab:
         yield lab
 
 
@@ -151,9 +152,9 @@ def test_configs_are_compiled_by_a_tuning(lab: kernellab.Lab) -> None:
 
 
 def test_a_kept_kernel_is_in_gluon_in_the_next_session(tmp_path: Path) -> None:
-    with kernellab.Lab(store=tmp_path) as lab:
+    with shared_lab(store=tmp_path) as lab:
         label = lab.kernels.add(add).label
-    with kernellab.Lab(store=tmp_path) as lab:
+    with shared_lab(store=tmp_path) as lab:
         names: dict[str, Any] = {}
         lab.load(label, names)
         assert names["add"].is_gluon()

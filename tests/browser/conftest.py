@@ -129,6 +129,19 @@ def notebooks_run(jupyterlab: str, chromium: Any, folder: Path) -> Iterator[Call
         page.close()
 
 
+def put(address: str, name: str, notebook: Any) -> None:
+    """Write a notebook into the folder of a server."""
+    body = json.dumps({"type": "notebook", "content": notebook}).encode()
+    request = urllib.request.Request(f"{address}/api/contents/{name}", body, {"Content-Type": "application/json"})
+    request.method = "PUT"
+    urllib.request.urlopen(request, timeout=30).close()
+
+
+def trust(address: str, name: str) -> None:
+    """Trust a notebook in the folder of a server: JupyterLab drops the pictures of those that somebody else ran."""
+    urllib.request.urlopen(urllib.request.Request(f"{address}/api/contents/{name}/trust", b""), timeout=30).close()
+
+
 def _write_notebooks(root: Path) -> None:
     nbformat = pytest.importorskip("nbformat")
     for path in NOTEBOOKS.glob("*.ipynb"):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser.conftest import ALL_RAN, RUN_ALL, notebooks_run
+from tests.browser.conftest import ALL_RAN, RUN_ALL, notebooks_run, put
 
 nbformat = pytest.importorskip("nbformat")
 
@@ -43,7 +41,7 @@ def opened(jupyterlab: str, chromium: Any, tmp_path_factory: pytest.TempPathFact
     """Return a page that shows a panel at its first point; a notebook and its kernel take seconds to start."""
     cells = [nbformat.v4.new_code_cell(text) for text in (SETUP, KERNEL, PANEL)]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    put_notebook(jupyterlab, "explore.ipynb", nbformat.v4.new_notebook(cells=cells, metadata=kernel))
+    put(jupyterlab, "explore.ipynb", nbformat.v4.new_notebook(cells=cells, metadata=kernel))
     with notebooks_run(jupyterlab, chromium, tmp_path_factory.mktemp("explore")) as run:
         page = run("explore.ipynb")
         page.wait_for_function(SETTLED, arg=1)
@@ -59,12 +57,6 @@ def panel(opened: Any) -> Any:
         opened.keyboard.press("Home")
     settle(opened, "BLOCK=64, num_warps=1")
     return opened
-
-
-def put_notebook(address: str, name: str, notebook: Any) -> None:
-    body = json.dumps({"type": "notebook", "content": notebook}).encode()
-    request = urllib.request.Request(f"{address}/api/contents/{name}", body, method="PUT")
-    urllib.request.urlopen(request, timeout=10).close()
 
 
 def handle(page: Any, name: str) -> Any:

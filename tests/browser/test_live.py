@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.browser.conftest import put
+
 nbformat = pytest.importorskip("nbformat")
 
 pytestmark = pytest.mark.browser
@@ -42,8 +44,6 @@ with live.tuning("matmul"):
     ticks[-1]()
 live.replaced_by(Tuning("matmul", (), (), None, (), 0.0, False))
 """
-WRITE = """([path, content]) =>
-  jupyterapp.serviceManager.contents.save(path, { type: 'notebook', format: 'json', content }).then(() => undefined)"""
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 OUTPUTS = """() => {
   const cells = [...jupyterapp.shell.currentWidget.content.model.cells];
@@ -51,15 +51,9 @@ OUTPUTS = """() => {
 }"""
 
 
-def test_a_tuning_has_one_output_that_keeps_its_last_state(
-    run_notebook: Callable[[str], Any], jupyterlab: str, chromium: Any
-) -> None:
+def test_a_tuning_has_one_output_that_keeps_its_last_state(run_notebook: Callable[[str], Any], jupyterlab: str) -> None:
     cells = [nbformat.v4.new_code_cell(source.strip()) for source in (MOVED_BY_HAND, TUNE, CLEARED)]
-    page = chromium.new_page()
-    page.goto(f"{jupyterlab}/lab")
-    page.wait_for_function("() => window.jupyterapp?.serviceManager?.isReady")
-    page.evaluate(WRITE, ["live.ipynb", nbformat.v4.new_notebook(cells=cells, metadata=KERNEL)])
-    page.close()
+    put(jupyterlab, "live.ipynb", nbformat.v4.new_notebook(cells=cells, metadata=KERNEL))
     page = run_notebook("live.ipynb")
     assert page.evaluate(OUTPUTS) == [
         [],

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.browser.conftest import put, trust
+
 nbformat = pytest.importorskip("nbformat")
 nbconvert = pytest.importorskip("nbconvert")
 
@@ -54,22 +56,9 @@ ASK = """async code => {
 PICTURES = "document.querySelectorAll('.jp-OutputArea-output svg, .jp-OutputArea-output img')"
 ALL_SHOW = f"count => {PICTURES}.length >= count"
 SEEN = f"() => [...{PICTURES}].filter(picture => picture.checkVisibility()).length"
-# JupyterLab drops the pictures of notebooks that somebody else ran, until they are trusted.
-TRUST = """() => {
-  for (const cell of jupyterapp.shell.currentWidget.content.model.cells) cell.trusted = true;
-  return jupyterapp.commands.execute('docmanager:save');
-}"""
 BROKEN = "() => document.body.innerText.includes('Error displaying widget')"
 WIDE = """() => [...document.querySelectorAll('.jp-OutputArea-output')].filter(
   output => output.scrollWidth > output.clientWidth + 1).length"""
-
-
-def put(address: str, name: str, notebook: Any) -> None:
-    """Write a notebook into the folder of the server."""
-    body = json.dumps({"type": "notebook", "content": json.loads(nbformat.writes(notebook))}).encode()
-    request = urllib.request.Request(f"{address}/api/contents/{name}", body, {"Content-Type": "application/json"})
-    request.method = "PUT"
-    urllib.request.urlopen(request, timeout=30).close()
 
 
 def got(address: str, name: str) -> Any:
@@ -168,8 +157,7 @@ def test_the_saved_quickstart_shows_its_pictures_before_anything_runs(
 ) -> None:
     notebook = nbformat.read(QUICKSTART, as_version=4)
     put(jupyterlab, "saved.ipynb", notebook)
-    page = opened("saved.ipynb")
-    page.evaluate(TRUST)
+    trust(jupyterlab, "saved.ipynb")
     page = opened("saved.ipynb")
     page.wait_for_function(ALL_SHOW, arg=pictures(notebook))
     assert page.locator(".jp-OutputArea .kl-card").first.is_visible()

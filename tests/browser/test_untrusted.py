@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from kernellab.views.figures.raster import with_fallbacks
+from tests.browser.conftest import put, trust
 
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("nbconvert")  # which that one needs
-from tests.browser.test_restart import NOTEBOOKS, PICTURES, TRUST, opened, put  # noqa: E402, F401
+from tests.browser.test_restart import NOTEBOOKS, PICTURES, opened  # noqa: E402, F401
 
 pytestmark = pytest.mark.browser
 
@@ -46,7 +47,7 @@ def test_an_untrusted_notebook_shows_its_pictures_and_no_wall_of_words(
         page.locator("#jupyterlab-splash").wait_for(state="detached")
         page.locator(".kl-card").first.scroll_into_view_if_needed()
         page.screenshot(path=str(tmp_path / f"untrusted-{theme.split()[-1].lower()}.png"))
-    page.evaluate(TRUST)
+    trust(jupyterlab, "untrusted.ipynb")
     page = opened("untrusted.ipynb")
     page.evaluate(OPEN_ALL)
     page.wait_for_function(f"count => ({SHOWN})() === count", arg=expected)  # the SVGs, and no image beside them

@@ -22,6 +22,7 @@ from kernellab.errors import CompileError, LaunchError, UnknownTarget, UsageErro
 from kernellab.target import known_targets
 from tests import samples
 from tests.alone import run_with_lab
+from tests.labs import shared_lab
 
 N = 1000
 X, Y, OUT = torch.rand(N), torch.rand(N), torch.zeros(N)
@@ -106,7 +107,7 @@ def test_an_autotuned_kernel_compiles_with_heuristics_of_its_first_config(lab: k
 
 
 def test_the_second_compile_is_from_memory_and_a_new_lab_finds_it_on_disk(tmp_path: Path) -> None:
-    with kernellab.Lab(store=tmp_path) as lab:
+    with shared_lab(store=tmp_path) as lab:
         first = lab.compile(samples.add_kernel, **ADD)
         again = lab.compile(samples.add_kernel, **ADD)
     with kernellab.Lab(store=tmp_path) as lab:
@@ -122,12 +123,12 @@ def test_the_second_compile_is_from_memory_and_a_new_lab_finds_it_on_disk(tmp_pa
 
 @pytest.mark.parametrize("kept", ['{"analysis": "of another release"}', None])
 def test_effects_of_another_analysis_are_found_anew(tmp_path: Path, kept: str | None) -> None:
-    with kernellab.Lab(store=tmp_path) as lab:
+    with shared_lab(store=tmp_path) as lab:
         first = lab.compile(samples.add_kernel, **ADD)
     (first.folder / EFFECTS).unlink()
     if kept is not None:
         (first.folder / EFFECTS).write_text(kept)
-    with kernellab.Lab(store=tmp_path) as lab:
+    with shared_lab(store=tmp_path) as lab:
         again = lab.compile(samples.add_kernel, **ADD)
     assert again.from_cache
     assert again.effects == first.effects
@@ -135,10 +136,10 @@ def test_effects_of_another_analysis_are_found_anew(tmp_path: Path, kept: str | 
 
 
 def test_a_damaged_entry_is_compiled_again_with_a_warning(tmp_path: Path) -> None:
-    with kernellab.Lab(store=tmp_path) as lab:
+    with shared_lab(store=tmp_path) as lab:
         first = lab.compile(samples.add_kernel, **ADD)
     (first.folder / "kernellab.json").write_text("{")
-    with kernellab.Lab(store=tmp_path) as lab, pytest.warns(UserWarning, match="compiled again"):
+    with shared_lab(store=tmp_path) as lab, pytest.warns(UserWarning, match="compiled again"):
         again = lab.compile(samples.add_kernel, **ADD)
     assert not again.from_cache
     assert json.loads((again.folder / "kernellab.json").read_text())["shared_bytes"] == 0

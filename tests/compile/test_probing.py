@@ -13,6 +13,7 @@ from kernellab.errors import UnknownTarget
 from kernellab.target import Target, known_targets
 from kernellab.views.wording import resource_facts
 from tests import samples
+from tests.labs import shared_lab
 
 N = 1000
 ADD = {"x_ptr": torch.rand(N), "y_ptr": torch.rand(N), "out_ptr": torch.zeros(N), "n": N, "BLOCK": 256}
@@ -20,7 +21,7 @@ ADD = {"x_ptr": torch.rand(N), "y_ptr": torch.rand(N), "out_ptr": torch.zeros(N)
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(store=tmp_path) as lab:
+    with shared_lab(store=tmp_path) as lab:
         yield lab
 
 

@@ -12,6 +12,7 @@ from IPython.utils.capture import capture_output
 from docs.pages import errors
 from kernellab.advice import RULES
 from kernellab.errors import KernellabError
+from tests.labs import shell_with_extension
 
 pytestmark = pytest.mark.slow
 
@@ -42,13 +43,10 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteractiveShell
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("KERNELLAB_STORE", str(tmp_path_factory.mktemp("store")))
         environment.setenv("KERNELLAB_TARGET", "cuda:90")
-        shell = InteractiveShell.instance()
-        shell.run_line_magic("load_ext", "kernellab")
-        for cell in (SETUP, ADD):
-            shell.run_cell(cell, store_history=True).raise_error()
-        yield shell
-        shell.run_line_magic("unload_ext", "kernellab")
-        InteractiveShell.clear_instance()
+        with shell_with_extension() as shell:
+            for cell in (SETUP, ADD):
+                shell.run_cell(cell, store_history=True).raise_error()
+            yield shell
 
 
 def _numbered(text: str) -> str:

@@ -9,6 +9,8 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
+from tests.labs import shell_with_extension
+
 CELL = """%%triton --explore {options}
 import torch
 @triton.jit
@@ -24,11 +26,8 @@ LAUNCH = "twice[lambda meta: (triton.cdiv(1000, meta['BLOCK']),)](x, out, 1000, 
 
 @pytest.fixture(scope="module")
 def shell() -> Iterator[InteractiveShell]:
-    shell = InteractiveShell.instance()
-    shell.run_line_magic("load_ext", "kernellab")
-    yield shell
-    shell.run_line_magic("unload_ext", "kernellab")
-    InteractiveShell.clear_instance()
+    with shell_with_extension() as shell:
+        yield shell
 
 
 def run(shell: Any, cell: str) -> tuple[Any, list[dict[str, Any]]]:

@@ -14,6 +14,7 @@ from IPython.utils.capture import capture_output
 import kernellab
 from kernellab.errors import CheckFailed
 from tests.export.exporting import run_files
+from tests.labs import shell_with_extension
 
 pytestmark = pytest.mark.slow
 
@@ -48,11 +49,8 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InteractiveShell
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNELLAB_STORE", str(tmp_path_factory.mktemp("store")))
         patch.chdir(tmp_path_factory.mktemp("notebooks"))
-        shell = InteractiveShell.instance()
-        shell.run_line_magic("load_ext", "kernellab")
-        yield shell
-        shell.run_line_magic("unload_ext", "kernellab")
-        InteractiveShell.clear_instance()
+        with shell_with_extension() as shell:
+            yield shell
 
 
 def cells_of(path: Path) -> Iterator[str]:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
+from kernellab.interpreter.runner import Interpreter
 from kernellab.launch.run import Run
-from kernellab.workers.worker import Worker
+from tests.labs import shared_interpreter
 
 Launch = Callable[..., Run]
 
 
 @pytest.fixture(scope="session")
-def interpreter() -> Iterator[Interpreter]:
-    opened = Interpreter(Worker(INTERPRET_WORKER), timeout_s=60)
-    yield opened
-    opened.close()
+def interpreter() -> Interpreter:
+    return shared_interpreter()
 
 
 @pytest.fixture(scope="session")

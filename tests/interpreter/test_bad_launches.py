@@ -10,13 +10,14 @@ import torch
 import kernellab
 from kernellab.errors import KernellabError
 from tests.interpreter.bad import bad_launches, double
+from tests.labs import shared_lab
 
 BAD = bad_launches()
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:90", store=":memory:") as opened:
+    with shared_lab("cuda:90", ":memory:") as opened:
         yield opened
 
 

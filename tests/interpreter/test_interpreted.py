@@ -15,6 +15,7 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import OutOfBounds
 from kernellab.launch.runtime import Runtime
+from tests.labs import shared_lab
 
 N = 512
 
@@ -46,7 +47,7 @@ class WithGpu(Runtime):
 
 @pytest.fixture
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:90", store=":memory:") as opened:
+    with shared_lab("cuda:90", ":memory:") as opened:
         own = opened.launches
         opened._launches = WithGpu(**{field.name: getattr(own, field.name) for field in fields(own) if field.init})
         yield opened

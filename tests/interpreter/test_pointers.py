@@ -18,13 +18,14 @@ from kernellab.views.cards.results import compiled_text, effects_text
 from kernellab.views.report import KernelReport
 from tests.kernels import pointers
 from tests.kernels.pointers import Groups
+from tests.labs import shared_lab
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:90", store=tmp_path_factory.mktemp("store")) as lab:
+    with shared_lab("cuda:90", tmp_path_factory.mktemp("store")) as lab:
         yield lab
 
 

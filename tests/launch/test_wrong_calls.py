@@ -8,11 +8,11 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from IPython.core.interactiveshell import InteractiveShell
 
 import kernellab
 from kernellab.errors import LaunchError, UnknownName, UsageError
 from tests import samples
+from tests.labs import shell_with_extension
 from tests.launch.wrong_calls import Outcome, outcomes, outcomes_of_magics
 
 N = 50
@@ -40,17 +40,12 @@ def test_wrong_calls_of_the_public_verbs_are_told_in_kernellabs_words(
 def test_magics_with_random_words_are_told_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(os.environ, "KERNELLAB_STORE", str(tmp_path / "store"))
-    shell = InteractiveShell.instance()
-    shell.run_line_magic("load_ext", "kernellab")
-    try:
+    with shell_with_extension() as shell:
         lab = shell.magics_manager.registry["TritonMagics"].lab
         shell.user_ns.update(x=torch.rand(64), torch=torch, triton=triton, tl=tl)
         shell.user_ns["add_kernel"] = lab.bind(samples.add_kernel)
         lab.kernels.add(shell.user_ns["add_kernel"])
         assert_told(list(outcomes_of_magics(shell, 300, seed=11)))
-    finally:
-        shell.run_line_magic("unload_ext", "kernellab")
-        InteractiveShell.clear_instance()
 
 
 @triton.jit

@@ -11,6 +11,8 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
+from tests.labs import shell_with_extension
+
 DOUBLE = """
 @triton.jit
 def {name}(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
@@ -64,11 +66,8 @@ class Notebook:
 
 @pytest.fixture(scope="module")
 def shell() -> Iterator[InteractiveShell]:
-    shell = InteractiveShell.instance()
-    shell.run_line_magic("load_ext", "kernellab")
-    yield shell
-    shell.run_line_magic("unload_ext", "kernellab")
-    InteractiveShell.clear_instance()
+    with shell_with_extension() as shell:
+        yield shell
 
 
 @pytest.fixture

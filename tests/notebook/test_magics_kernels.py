@@ -18,6 +18,7 @@ from kernellab.views.cards.kernels import age_words, listing_html, listing_text,
 from kernellab.views.cards.merged import merged_text
 from kernellab.views.cards.results import exported_text
 from tests.alone import run_with_lab
+from tests.labs import shell_with_extension
 from tests.registry.kept import entered, key, measured
 
 CELL = '''\
@@ -65,12 +66,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shell(folder: Path) -> Iterator[InteractiveShell]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNELLAB_STORE", str(folder))
-        shell = InteractiveShell.instance()
-        shell.run_cell("%load_ext kernellab").raise_error()
-        shell.run_cell(CELL).raise_error()
-        yield shell
-        shell.run_line_magic("unload_ext", "kernellab")
-        InteractiveShell.clear_instance()
+        with shell_with_extension() as shell:
+            shell.run_cell(CELL).raise_error()
+            yield shell
 
 
 @pytest.fixture

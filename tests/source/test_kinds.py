@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -17,9 +16,9 @@ from kernellab._triton.specialize import specialize
 from kernellab.compile.cache import compile_job
 from kernellab.compile.worker import _input
 from kernellab.errors import KernellabError, LaunchError
-from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
+from kernellab.interpreter.runner import Interpreter
 from kernellab.target import parse_target
-from kernellab.workers.worker import Worker
+from tests.labs import shared_interpreter
 from tests.source.kinds import KINDS, cell
 
 TARGET = parse_target("cuda:90")
@@ -28,10 +27,8 @@ WAYS = ("by_argument", "by_default", "by_global")
 
 
 @pytest.fixture(scope="module")
-def interpreter() -> Iterator[Interpreter]:
-    made = Interpreter(Worker(INTERPRET_WORKER), timeout_s=60)
-    yield made
-    made.close()
+def interpreter() -> Interpreter:
+    return shared_interpreter()
 
 
 def without_places(ttir: object) -> str:

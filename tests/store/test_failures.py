@@ -26,6 +26,7 @@ from kernellab.store.schema import MIGRATIONS
 from kernellab.target import parse_target
 from tests import samples
 from tests.alone import run_with_lab
+from tests.labs import shared_lab
 
 ROOT = Path(__file__).parents[2]
 EMPTY = Closure((Function("k", "jit", "def k():\n    pass\n", "cell:k", 1, False, ()),))
@@ -226,7 +227,7 @@ def test_a_lab_deletes_old_compiled_kernels_and_keeps_the_kernels(
 ) -> None:
     monkeypatch.setenv("KERNELLAB_CACHE_MB", "0.001")
     x = torch.zeros(16)
-    with kernellab.Lab(target="cuda:80", store=tmp_path) as lab:
+    with shared_lab("cuda:80", tmp_path) as lab:
         lab.kernels.add(samples.doubled)
         lab.compile(samples.endless_kernel, x)
         (folder,) = (tmp_path / "artifacts").glob("??/*")
@@ -241,7 +242,7 @@ def test_where_the_store_cannot_be_written_kernels_compile_and_run_all_the_same(
     (tmp_path / "file").touch()
     x = torch.ones(64)
     with pytest.warns(UserWarning, match="cannot be written"):
-        lab = kernellab.Lab(target="cuda:90", store=tmp_path / "file" / "store")
+        lab = shared_lab("cuda:90", tmp_path / "file" / "store")
     with lab:
         place = lab.compiler.folder
         lab.bind(samples.add_kernel)[(1,)](x, x, x, 64, BLOCK=64)
@@ -283,7 +284,7 @@ def test_a_compile_on_a_full_disk_names_the_folder_and_what_to_do(tmp_path: Path
 def test_a_folder_that_takes_no_compiled_kernel_is_named_and_the_session_keeps_what_it_has(tmp_path: Path) -> None:
     x = torch.zeros(16)
     (tmp_path / "file").touch()
-    with kernellab.Lab(target="cuda:90", store=tmp_path / "store") as lab:
+    with shared_lab("cuda:90", tmp_path / "store") as lab:
         compiled = lab.compile(samples.endless_kernel, x)
         full = Compiler(lab.compiler.pool, tmp_path / "file", lab.compiler.timeout_s)
         job = compile_job(samples.endless_kernel, lab.target, (x,), {})

@@ -24,13 +24,14 @@ from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import UsageError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.tune.remote import ExecutorPool, RemoteBuilt
 from kernellab.workers.worker import Job
+from tests.labs import shared_lab
 
 X, OUT = torch.zeros(300), torch.zeros(300)
 
 
 @pytest.fixture
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+    with shared_lab("cuda:90", ":memory:") as lab:
         yield lab
 
 
@@ -67,15 +68,16 @@ class Answering(Executor):
         return future
 
 
-def test_a_thread_pool_compiles_in_place_of_the_workers(lab: kernellab.Lab) -> None:
-    with ThreadPoolExecutor(2) as executor:
-        tuning = lab.tune(scale, (3,), X, OUT, 300, configs=configs(63, 64, 128), executor=executor)
-    assert list(tuning.frame.status) == ["compile_error", "not_timed", "not_timed"]
-    assert "power of 2" in tuning.frame.reason[0]
-    assert tuning.frame.registers[1] > 0
-    assert not any(worker.pid for worker in lab.compiler.pool.workers)
-    assert linecache.getline(__file__, 1).startswith('"""')  # what it compiled in this process leaves files whole
-    assert lab.compile(scale, X, OUT, 300, BLOCK=64).from_cache
+def test_a_thread_pool_compiles_in_place_of_the_workers() -> None:
+    with kernellab.Lab("cuda:90", ":memory:") as lab:
+        with ThreadPoolExecutor(2) as executor:
+            tuning = lab.tune(scale, (3,), X, OUT, 300, configs=configs(63, 64, 128), executor=executor)
+        assert list(tuning.frame.status) == ["compile_error", "not_timed", "not_timed"]
+        assert "power of 2" in tuning.frame.reason[0]
+        assert tuning.frame.registers[1] > 0
+        assert not any(worker.pid for worker in lab.compiler.pool.workers)
+        assert linecache.getline(__file__, 1).startswith('"""')  # what it compiled in this process leaves files whole
+        assert lab.compile(scale, X, OUT, 300, BLOCK=64).from_cache
 
 
 @pytest.mark.slow

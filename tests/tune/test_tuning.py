@@ -21,6 +21,7 @@ from kernellab.source import Constant
 from kernellab.target import Target
 from kernellab.tune.prepared import Environment, Options
 from kernellab.tune.tuning import tuned
+from tests.labs import shared_lab
 
 TARGET = Target("cuda", 90, 32)
 DEVICE = Device(TARGET, "NVIDIA H200", "580.1", {"triton": "3.9.0"})
@@ -30,7 +31,7 @@ X, OUT = torch.zeros(N), torch.zeros(N)
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[kernellab.Lab]:
-    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+    with shared_lab("cuda:90", ":memory:") as lab:
         yield lab
 
 
@@ -70,7 +71,7 @@ class FirstTwo:
 def test_a_search_of_ones_own_chooses_the_configs() -> None:
     chosen = [Config.of({"BLOCK": 128}), Config.of({"BLOCK": 64})]
     search = FirstTwo(*chosen)
-    with kernellab.Lab(target="cuda:90", store=":memory:") as lab:
+    with shared_lab("cuda:90", ":memory:") as lab:
         tuning = lab.tune(scale, grid, X, OUT, N, configs=blocks(64, 128, 256), search=search)
     assert [row.config for row in tuning.rows] == [chosen[1], chosen[0]]  # in the order of the list
     assert search.told == chosen

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -16,6 +17,7 @@ from kernellab.views.graph import diagram_of, svg
 from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Diagram, Edge, Node
 from kernellab.views.graphs.drawing import draw_tree, picture, to_dot
 from kernellab.views.graphs.graphviz import MISSING, lay_out, program_engine, wasm_engine
+from tests.alone import run_with_lab
 from tests.views.reports import launches
 
 Kernels = Callable[[str], Compiled]
@@ -216,6 +218,22 @@ def test_threads_may_draw_at_once(compiled: Kernels) -> None:
 def test_the_program_dot_is_optional() -> None:
     layout = program_engine("digraph g { a -> b }")
     assert layout is None or b"objects" in layout
+
+
+@pytest.mark.slow
+def test_the_machine_code_of_the_engine_is_kept_and_where_it_cannot_be_graphs_are_laid_out_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "from kernellab.views.graphs.graphviz import lay_out, wasm_engine\n"
+        "print(sorted(lay_out('digraph g { a -> b }', (wasm_engine,)).nodes))"
+    )
+    (tmp_path / "file").touch()
+    for place in (tmp_path, tmp_path / "file"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(place))
+        done = run_with_lab(text, folder=tmp_path)
+        assert done.stdout == "['a', 'b']\n", done.stderr
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size > 100_000]
 
 
 def test_without_an_engine_the_picture_is_a_list_that_says_what_to_install(compiled: Kernels) -> None:

