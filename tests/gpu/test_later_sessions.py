@@ -67,6 +67,10 @@ class WatchedWorker:
         self.asked.append(job.handler)
         return self.worker.run(job, *given)
 
+    def prepare(self, job: Any, *given: Any) -> None:
+        self.asked.append(job.handler)
+        self.worker.prepare(job, *given)
+
     def close(self) -> None:
         self.worker.close()
 
