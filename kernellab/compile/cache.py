@@ -19,7 +19,7 @@ from typing import Any
 
 from kernellab._triton import CODE_GENERATOR
 from kernellab._triton.closure import closure_of, plain_bindings, require_taken
-from kernellab.compile.job_queue import JobQueue, JobSource
+from kernellab.compile.job_queue import JobQueue, JobSource, made
 from kernellab.compile.types import Compiled, CompileJob, parameters_of, resources_of
 from kernellab.compile.worker import EFFECTS, GRAPH, SUMMARY, BuildRequest, compile_kernel, graph_of_job, unwritable
 from kernellab.errors import KernellabError, Place, StoreError, warn_user
@@ -33,6 +33,7 @@ from kernellab.workers.uninterrupted import Stop, held, side_by_side, uninterrup
 from kernellab.workers.worker import Answer, Handler, Job, Pool, Request, WorkerKind
 
 _SHORT_SHARE = 4
+_FEW = 16  # jobs, all of which may be made before the first is taken
 COMPILE_WORKER = WorkerKind("compile", preload=("kernellab.compile.worker", CODE_GENERATOR))
 
 
@@ -158,6 +159,12 @@ class Compiler:
         is called while there is nothing to yield, again and again as long as it returns True. Leaving the loop early,
         or an interrupt, stops what is under way.
         """
+        if len(jobs) <= _FEW:  # no thread is needed for what is there
+            jobs = ready = [made(source) for source in jobs]
+            known = [self._at_hand(job) for job in ready]
+            if all(known):
+                yield from enumerate(filter(None, known))
+                return
         count = min(len(self.pool.workers), len(jobs))
         line = JobQueue(jobs, max(1, count // _SHORT_SHARE) if from_both_ends else 0, count)
         tickets: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -179,6 +186,13 @@ class Compiler:
         for found in side_by_side([work] * count, make_or_idle):
             yield found
             line.advance()
+
+    def _at_hand(self, job: CompileJob | KernellabError) -> Compiled | KernellabError | None:
+        """Return what comes of a job, if nothing has to be done for that."""
+        if isinstance(job, KernellabError):
+            return job
+        known = self._in_memory(job.digest)
+        return known if known is not None and known.labels == job.closure.labels else None
 
     def _result(self, job: CompileJob, timeout_s: float | None, stop: Stop) -> Compiled | KernellabError:
         try:

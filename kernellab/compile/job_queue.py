@@ -11,8 +11,8 @@ from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
 from kernellab.workers.uninterrupted import TICK_S, Stop
 
-JobSource = CompileJob | Callable[[], CompileJob]
-"""A job, or what makes it; that may raise a `KernellabError`, which then stands for its result."""
+JobSource = CompileJob | KernellabError | Callable[[], CompileJob]
+"""A job, or what makes it; that may raise a `KernellabError`, which then stands for its result, as one here does."""
 
 _AHEAD = 4
 
@@ -44,9 +44,9 @@ class JobQueue:
             if place is None:
                 return False
             index = self._left.pop() if place else self._left.popleft()
-        made = index, _made(self._sources[index])
+        job = index, made(self._sources[index])
         with self._is_there:
-            self._made[place].append(made)
+            self._made[place].append(job)
             self._is_there.notify()
         return True
 
@@ -81,8 +81,9 @@ class JobQueue:
 _Made = tuple[int, CompileJob | KernellabError]
 
 
-def _made(source: JobSource) -> CompileJob | KernellabError:
-    if isinstance(source, CompileJob):
+def made(source: JobSource) -> CompileJob | KernellabError:
+    """Return a job, or the error of making it."""
+    if isinstance(source, CompileJob | KernellabError):
         return source
     try:
         return source()

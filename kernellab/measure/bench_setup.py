@@ -22,6 +22,9 @@ from kernellab.measure.implementations import BenchOptions, Implementation, touc
 from kernellab.measure.launches import KernelLaunch
 from kernellab.measure.reference import Reference
 
+Specs = tuple[tuple[str, ArgumentSpec], ...]
+"""Arguments of a launch by name, as data."""
+
 
 @dataclass(slots=True)
 class CommonMemory:
@@ -36,6 +39,7 @@ class CommonMemory:
     read: frozenset[str] = frozenset()
     behind: Reached = NOTHING
     _known: set[tuple[str, int]] = field(default_factory=set)
+    _specs: dict[int, tuple[KernelLaunch, Specs]] = field(default_factory=dict)  # by the id of the launch
 
     def take(self, implementation: Implementation, launch: KernelLaunch, device: int) -> bool:
         """Widen what is known by one more launch; tell whether anything of it is new."""
@@ -61,9 +65,11 @@ class CommonMemory:
             exported.specs(arguments)
         return exported
 
-    def specs(self, launch: KernelLaunch, device: int) -> tuple[tuple[str, ArgumentSpec], ...]:
-        """Return the arguments of a launch as data."""
-        return self.exported(device).specs(launch.arguments)
+    def specs(self, launch: KernelLaunch, device: int) -> Specs:
+        """Return the arguments of a launch as data; memory keeps its index, so that is found out once."""
+        if id(launch) not in self._specs:
+            self._specs[id(launch)] = launch, self.exported(device).specs(launch.arguments)
+        return self._specs[id(launch)][1]
 
     def setup(
         self, name: str, options: BenchOptions, exported: IpcExport, values: IpcExport, *, stays: bool = False
@@ -134,9 +140,7 @@ def views_of(name: str, spec: ArgumentSpec) -> list[tuple[str, TensorSpec]]:
     return []
 
 
-def bench_kernel(
-    compiled: Compiled, launch: KernelLaunch, specs: tuple[tuple[str, ArgumentSpec], ...], hooks: bytes = b""
-) -> BenchKernel:
+def bench_kernel(compiled: Compiled, launch: KernelLaunch, specs: Specs, hooks: bytes = b"") -> BenchKernel:
     """Return the launch of a compiled kernel as data, with its arguments as ``specs``."""
     return BenchKernel(
         files=tuple(triton_files(compiled).items()),

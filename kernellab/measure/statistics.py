@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -42,14 +43,14 @@ def interval(samples: Sequence[float], seed: int = 0, confidence: float = CONFID
     Of six samples or fewer, that is their range at the default confidence: the median of six draws is the least of the
     samples in nine cases of a thousand.
     """
+    if len(samples) < 3 or (len(samples) <= _FEW and confidence >= CONFIDENCE):
+        return Interval(float(median(samples)), float(min(samples)), float(max(samples)))
     values = np.asarray(samples, dtype=float)
-    if len(values) < 3 or (len(values) <= _FEW and confidence >= CONFIDENCE):
-        return Interval(float(np.median(values)), float(values.min()), float(values.max()))
     medians = _resampled_medians(values, seed)
     tail = (1 - confidence) / 2
     low, high = np.quantile(medians, [tail, 1 - tail])
-    median = float(np.median(values))
-    return Interval(median, min(float(low), median), max(float(high), median))
+    middle = float(np.median(values))
+    return Interval(middle, min(float(low), middle), max(float(high), middle))
 
 
 def ratio_interval(

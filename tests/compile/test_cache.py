@@ -16,7 +16,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.compile.cache import compile_job
-from kernellab.compile.types import Compiled
+from kernellab.compile.types import Compiled, CompileJob
 from kernellab.compile.worker import EFFECTS
 from kernellab.errors import CompileError, LaunchError, UnknownTarget, UsageError, WorkerDied, WorkerTimeout
 from kernellab.target import known_targets
@@ -306,6 +306,24 @@ def test_a_stream_yields_every_job_and_a_failure_does_not_stop_the_others(fresh:
 def test_jobs_from_both_ends_are_all_compiled(fresh: kernellab.Lab) -> None:
     found = dict(fresh.compiler.stream(jobs_of(fresh, [128, 64, 32]), from_both_ends=True))
     assert [found[index].parameters[-1].specialization for index in range(3)] == ["128", "64", "32"]
+
+
+def test_a_stream_of_what_is_there_needs_no_thread(fresh: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = jobs_of(fresh, [32, 64])
+    before = dict(fresh.compiler.stream(jobs))
+
+    def refused(*given: Any) -> None:
+        raise AssertionError("a thread")
+
+    def impossible() -> CompileJob:
+        raise LaunchError("no such argument")
+
+    monkeypatch.setattr("kernellab.compile.cache.side_by_side", refused)
+    again = dict(fresh.compiler.stream([lambda: jobs[0], impossible, jobs[1]]))
+    assert [type(result) for result in again.values()] == [Compiled, LaunchError, Compiled]
+    assert again[0].digest == before[0].digest  # type: ignore[union-attr]
+    with pytest.raises(AssertionError, match="a thread"):
+        next(iter(fresh.compiler.stream([jobs[0], *jobs_of(fresh, [128])])))
 
 
 def test_leaving_a_stream_stops_what_is_under_way(fresh: kernellab.Lab) -> None:
