@@ -59,6 +59,7 @@ FLOATS = (torch.float32, torch.float16, torch.float64)
 CHANGES = (0.0, 1e-7, 1e-3, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "dtype", "change"),
     [

@@ -88,6 +88,7 @@ def launched(bound: Any, values: list[Any]) -> str:
     return outcome(lambda: bound[(1,)](*args, BLOCK=block, MODE=mode, **options).hash)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [kernels.anything, kernels.loose, kernels.annotated])
 @pytest.mark.parametrize("is_direct", [False, True])
 def test_500_random_launches_choose_as_triton_does(binding: Bind, direct: Direct, kernel: Any, is_direct: bool) -> None:

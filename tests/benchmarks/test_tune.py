@@ -35,6 +35,7 @@ def ends(configs: list[Any]) -> list[Any]:
     return [originals[order[0]], originals[order[-1]]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_each_kernel_leaves_what_torch_says(lab: kernellab.Lab, name: str) -> None:
     torch.manual_seed(0)

@@ -216,6 +216,7 @@ PROGRAMS: list[tuple[Body, Callable[[int], Inputs], tuple[int, int, int, int]]] 
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("body", "make", "sizes"), PROGRAMS, ids=[body.__name__ for body, _, _ in PROGRAMS])
 def test_a_program_gives_at_other_sizes_what_its_code_gives(
     lab: kernellab.Lab, body: Body, make: Callable[[int], Inputs], sizes: tuple[int, ...]
@@ -515,6 +516,7 @@ if OLDER_TORCH:  # its attention decides by the size, so that a guard fixes it
     del LAYERS["transformer"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "body"), LAYERS.values(), ids=LAYERS.keys())
 def test_a_layer_of_a_model_runs_at_other_sizes(lab: kernellab.Lab, make: Any, body: Any) -> None:
     torch.manual_seed(0)

@@ -6,6 +6,8 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from docs.pages import commands
 from kernellab.commands.schema import ANSWERS, ROWS
 from kernellab.commands.verbs import COMMANDS
@@ -14,6 +16,7 @@ from tests.commands.conftest import Call
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_run_in_its_order(kernellab: Call) -> None:
     file = re.search(r"^```python\n(# (\w+\.py)\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert file

@@ -61,6 +61,7 @@ def test_json_gives_the_same_graph_back(case: Case) -> None:
         assert graph_to_json(graph_from_json(text)) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_json_gives_the_same_effects_back(case: Case) -> None:
     for graph in graphs_of_case(case):

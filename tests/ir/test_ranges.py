@@ -146,6 +146,7 @@ FARTHEST = 1 << 12
 N = 14
 
 
+@pytest.mark.slow
 @given(
     steps=st.tuples(STEPS, STEPS, STEPS),
     mask=st.integers(0, 2),

@@ -36,6 +36,7 @@ def compared() -> dict[str, list[Figure]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "share"), [("requests", 1.0), ("sectors", 1.0), ("wavefronts", 0.95)])
 def test_counts_are_those_of_the_gpu(what: str, share: float) -> None:
     settled = [found for name, found in compared().items() if EXPLAINED.get(name) is not ORDER]

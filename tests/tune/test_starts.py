@@ -85,6 +85,7 @@ def descended(lab: Any, n: int, bench: FakeBench) -> list[Config]:
     return bench.measured
 
 
+@pytest.mark.slow
 def test_a_descent_starts_where_a_tuning_of_another_size_ended() -> None:
     times = {Config.of({"BLOCK": 2**i, "num_warps": w, "num_stages": s, "num_ctas": 1}): abs(i - 9.0) + w + s
              for i in range(4, 13) for w in (1, 2, 4, 8) for s in range(1, 6)}  # fmt: skip

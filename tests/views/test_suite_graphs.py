@@ -17,6 +17,8 @@ from tests.ir.expected import Case, all_cases
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*make_block_ptr is deprecated.*:UserWarning")
 
+# What is marked is looked at in all kernels; Graphviz, which takes most of the time, draws every third.
+DRAWN = {case.name for case in all_cases()[::3]}
 MARKED = {BoxKind.READ, BoxKind.WRITE, BoxKind.ATOMIC, BoxKind.UNKNOWN}
 
 
@@ -31,12 +33,13 @@ def test_every_touched_argument_is_marked_and_everything_has_a_place(case: Case)
             shown = " ".join(" ".join((*node.lines, node.tip)) for node in diagram.nodes if node.kind in MARKED)
             assert {name for name in touched if name not in shown} == set()
             assert any(node.unsure for node in diagram.nodes) == bool(effects.unknown)
-            layout = lay_out(to_dot(diagram))
-            assert layout is not None
-            assert {node.id for node in diagram.nodes} == set(layout.nodes)
-            assert {cluster.id for cluster in diagram.clusters} == set(layout.clusters)
-            assert len(layout.edges) == len(diagram.edges)
-            ElementTree.fromstring(draw(diagram, layout))
+            if case.name in DRAWN:
+                layout = lay_out(to_dot(diagram))
+                assert layout is not None
+                assert {node.id for node in diagram.nodes} == set(layout.nodes)
+                assert {cluster.id for cluster in diagram.clusters} == set(layout.clusters)
+                assert len(layout.edges) == len(diagram.edges)
+                ElementTree.fromstring(draw(diagram, layout))
 
 
 def _views(graph: Graph) -> tuple[View, ...]:

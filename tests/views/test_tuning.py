@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from kernellab.measure.outcomes import Status
 from kernellab.tune.tuner import SPENT
 from kernellab.views.cards.tuning import tuning_html, tuning_text
@@ -44,6 +46,7 @@ def test_configs_that_a_budget_left_out_are_told_from_those_that_were_compiled()
     assert "the budget was spent" in tuning_html(cut).split("</table>")[1]
 
 
+@pytest.mark.slow
 def test_of_a_long_list_the_html_has_the_first_rows_and_says_so() -> None:
     html = tuning_html(large_tuning())
     assert html.count("<tr") == 201
@@ -97,6 +100,7 @@ def test_configs_that_differ_are_rows_with_times_before_what_failed_and_no_failu
     assert not [line for line in lines if line.startswith("differs:")]
 
 
+@pytest.mark.slow
 def test_where_outputs_disagree_the_card_has_a_picture_of_who_agrees_and_a_note() -> None:
     for has_majority in (True, False):
         html = tuning_html(divided_tuning(has_majority=has_majority))
