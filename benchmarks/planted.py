@@ -109,7 +109,8 @@ def named(name: str) -> tuple[KernelCall, KernelCall | None, Any]:
 
 def call_in(lab: kernellab.Lab, call: KernelCall, inputs: dict[str, Any]) -> AskedLaunch:
     grid, arguments = call.of(inputs)
-    return AskedLaunch(lab.launches, lab.kernels, lab.bind, lambda launches: None, call.kernel, grid, (), arguments)
+    asked = (lab.launches, lab.kernels, lab.bind, lambda launches: None, lab.target)
+    return AskedLaunch(*asked, call.kernel, grid, (), arguments)
 
 
 def implementation_of(

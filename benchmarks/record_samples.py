@@ -107,7 +107,8 @@ def profile(name: str, folder: Path) -> None:
 
     kernel, grid, arguments, meta = launches()[name]
     with kernellab.Lab(store=":memory:") as lab:
-        call = AskedLaunch(lab.launches, lab.kernels, lab.bind, lambda launches: None, kernel, grid, arguments, meta)
+        asked = (lab.launches, lab.kernels, lab.bind, lambda launches: None, lab.target)
+        call = AskedLaunch(*asked, kernel, grid, arguments, meta)
         implementation = call.implementation()
         (folder / f"{name}.sass").write_text(_relative(implementation.kernel.sass), encoding="utf-8")
         with numbered(implementation.kernel) as (binary, is_numbered):

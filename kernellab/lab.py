@@ -17,7 +17,7 @@ from kernellab.errors import UsageError
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.ir.laid_out import Layouts
-from kernellab.launch.calls import addresses_of, named_arguments, require_grid, require_kernel, variants_of, verbs
+from kernellab.launch.calls import addresses_of, named_arguments, require_grid, variants_of, verbs
 from kernellab.launch.recording import Recorder
 from kernellab.launch.run import Run
 from kernellab.registry import LoadedVersion, define, remember
@@ -128,7 +128,8 @@ class Lab(Workspace):
         """Return what the memory system does for a launch, by line; without a GPU. Errors are those of `compile`."""
         from kernellab.traffic.launch import launch_traffic
 
-        return launch_traffic(self.compiler, kernel, grid, args, meta, self._parsed(target))
+        call = self._user_call("traffic", kernel, grid, args, meta)
+        return launch_traffic(self.compiler, call, self._parsed(target))
 
     def tune(
         self,
@@ -171,8 +172,7 @@ class Lab(Workspace):
             UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
             WorkerError: the executor broke.
         """
-        require_kernel(kernel)
-        require_grid(grid, "lab.tune")
+        call = self._user_call("tune", kernel, grid, args, meta)
         if self.kernels.is_new(kernel):
             self.launches.start_workers(compiling=executor is None)
         from kernellab.tune.autotune import tune_and_launch  # keeps `import kernellab` light
@@ -180,8 +180,7 @@ class Lab(Workspace):
 
         options = Options(configs, timeout_s, search, budget_configs or 64, budget_s, budget_configs, fresh)
         options = replace(options, check=check, outputs=outputs, executor=executor, devices=devices)
-        bound = self.bind(kernel)
-        return tune_and_launch(self.launches, self.kernels, bound, grid, args, meta, options, measuring_here)
+        return tune_and_launch(self.launches, self.kernels, call, options, measuring_here)
 
     def tune_over(
         self,
@@ -212,15 +211,14 @@ class Lab(Workspace):
             UsageError, LaunchError: the sizes, configs or arguments do not fit the kernel.
             WorkerError: the executor has no GPU, or broke.
         """
-        require_kernel(kernel)
-        require_grid(grid, "lab.tune_over")
+        call = self._user_call("tune_over", kernel, grid, args, meta)
         if self.kernels.is_new(kernel):
             self.launches.start_workers(compiling=executor is None)
         from kernellab.dispatch.asking import OverOptions, tuned_over  # keeps `import kernellab` light
 
         asked = OverOptions(over, inputs, configs, executor, max_configs, timeout_s, fresh, check, outputs)
         asked = replace(asked, opened=measuring_here, exporter=self.export)
-        return tuned_over(self.launches, self.kernels, self.bind(kernel), grid, args, meta, asked)
+        return tuned_over(self.launches, self.kernels, call, asked)
 
     def explore(
         self, kernel: Kernel, grid: Any, /, *args: Any, check: Any = None, target: str | None = None, **ranges: Any
@@ -237,10 +235,8 @@ class Lab(Workspace):
         """
         from kernellab.views.panels.opening import opened  # loads ipywidgets
 
-        require_kernel(kernel)
-        require_grid(grid, "lab.explore")
-        start = self._parsed(target)
-        return opened(self.launches, self.kernels, self.bind(kernel), grid, args, ranges, check, start)
+        call = self._user_call("explore", kernel, grid, args, ranges)
+        return opened(self.launches, self.kernels, call, check, self._parsed(target))
 
     def bench(
         self,

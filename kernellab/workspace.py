@@ -17,7 +17,7 @@ from kernellab.compile.probing import named_target
 from kernellab.errors import StoreError
 from kernellab.gpu.trial import trials_on
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
-from kernellab.launch.calls import require_kernel, verbs
+from kernellab.launch.calls import UserCall, require_grid, require_kernel, verbs
 from kernellab.launch.run import is_lost_to_fork
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, keep
@@ -129,6 +129,12 @@ class Workspace:
             self._twins[id(kernel)] = (kernel, twin)
             self.launches.activate()
         return twin
+
+    def _user_call(self, verb: str, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> UserCall:
+        """Return a call of a verb of the lab, with the bound kernel; what is no kernel or grid raises `UsageError`."""
+        require_kernel(kernel)
+        require_grid(grid, f"lab.{verb}")
+        return UserCall(self.bind(kernel), grid, args, meta)
 
     @contextmanager
     def compiling_for(self, target: str | None = None) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +18,7 @@ from kernellab.dispatch.progress import unwatched
 from kernellab.dispatch.result import Dispatch
 from kernellab.dispatch.table import Table
 from kernellab.errors import WorkerError
+from kernellab.launch.calls import UserCall
 from kernellab.launch.run import multiprocessors
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.config import Space
@@ -54,15 +55,7 @@ class OverOptions:
     exporter: Callable[..., Any] | None = None
 
 
-def tuned_over(
-    runtime: Runtime,
-    kernels: Registry,
-    kernel: Kernel,
-    grid: Any,
-    args: tuple[Any, ...],
-    meta: Mapping[str, Any],
-    options: OverOptions,
-) -> Dispatch:
+def tuned_over(runtime: Runtime, kernels: Registry, call: UserCall, options: OverOptions) -> Dispatch:
     """Tune a bound kernel over sizes.
 
     Raises:
@@ -72,8 +65,9 @@ def tuned_over(
     from kernellab._triton.objects import parameter_names
 
     environment = replace(environment_of(runtime, kernels), progress=None)  # one display for all cases
+    kernel, grid = call.kernel, call.grid
     names = parameter_names(kernel)
-    given = {**dict(zip(names, args, strict=False)), **meta}
+    given = {**dict(zip(names, call.args, strict=False)), **call.meta}
     known = () if takes_all(options.inputs) else (*names, *taken_by(options.inputs))
     cases = cases_of(options.over, known)
     launches = Launches(kernel, grid, (), given, environment.device.target)

@@ -204,6 +204,16 @@ def _with_kernel_arguments(
     return (*args[:before], *given), rest
 
 
+@dataclass(frozen=True, slots=True)
+class UserCall:
+    """A kernel with what the user launches it with: ``kernel[grid](*args, **meta)``."""
+
+    kernel: Kernel
+    grid: Any
+    args: tuple[Any, ...]
+    meta: Mapping[str, Any]
+
+
 def require_kernel(kernel: Kernel) -> None:
     """Raise `UsageError` for what is not a Triton kernel, or has more than one autotuner."""
     from kernellab._triton.decorators import require_one_tuner

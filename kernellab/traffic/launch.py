@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import Compiler, job_of
 from kernellab.compile.types import Compiled
 from kernellab.ir.lines import calls_of, place_of
 from kernellab.ir.ptx import ptx_kernel
-from kernellab.launch.calls import require_grid, require_kernel, variants_of
+from kernellab.launch.calls import UserCall, variants_of
 from kernellab.launch.grid import checked_grid
 from kernellab.launch.run import multiprocessors
 from kernellab.target import Target, limits_of
@@ -160,9 +158,7 @@ def _argument(name: str, coverage: Coverage) -> ArgumentTraffic:
     )
 
 
-def launch_traffic(
-    compiler: Compiler, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: Mapping[str, Any], target: Target
-) -> Traffic:
+def launch_traffic(compiler: Compiler, call: UserCall, target: Target) -> Traffic:
     """Compile a kernel for a launch and return its traffic; of an autotuned kernel, that of the first config.
 
     Raises:
@@ -171,9 +167,8 @@ def launch_traffic(
     """
     from kernellab._triton.specialize import specialize  # keeps `import kernellab` light
 
-    require_kernel(kernel)
-    require_grid(grid, "lab.traffic")
-    variant = next(variants_of(kernel, args, meta))
+    grid, args = call.grid, call.args
+    variant = next(variants_of(call.kernel, args, call.meta))
     special = specialize(variant.function, target, args, variant.meta)
     attributes, options = special.attributes, special.options
     job = job_of(variant.function, target, special.signature, special.constants, attributes, options)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.kernel import Kernel
+from kernellab.launch.calls import UserCall
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.run import Run, device_name
 from kernellab.launch.runtime import Runtime
@@ -45,10 +46,7 @@ def environment_of(runtime: Runtime, kernels: Registry, device: int | None = Non
 def tune_and_launch(
     runtime: Runtime,
     kernels: Registry,
-    kernel: Kernel,
-    grid: Any,
-    args: tuple[Any, ...],
-    meta: dict[str, Any],
+    call: UserCall,
     options: Options,
     opened: OpenEnvironment | None = None,
 ) -> Tuning:
@@ -66,10 +64,10 @@ def tune_and_launch(
     if options.devices is not None:
         options = replace(options, devices=_existing(runtime, options.devices))
     environment = environment_of(runtime, kernels, options.devices[0] if options.devices else None)
-    call = grid, args, meta
-    elsewhere = elsewhere_of(environment, kernel, call, options, opened)
+    kernel, grid, args, meta = call.kernel, call.grid, call.args, dict(call.meta)
+    elsewhere = elsewhere_of(environment, call, options, opened)
     try:
-        tuning = elsewhere or tuned(environment, kernel, *call, options)
+        tuning = elsewhere or tuned(environment, kernel, grid, args, meta, options)
     except KeyboardInterrupt:
         raise Interrupted("The tuning was interrupted before anything was known.") from None
     if tuning.winner is not None:
@@ -85,11 +83,7 @@ def tune_and_launch(
 
 
 def elsewhere_of(
-    environment: Environment,
-    kernel: Kernel,
-    call: tuple[Any, tuple[Any, ...], dict[str, Any]],
-    options: Options,
-    opened: OpenEnvironment | None,
+    environment: Environment, call: UserCall, options: Options, opened: OpenEnvironment | None
 ) -> Tuning | None:
     """Return the tuning as a process of the executor measured it; None where nothing is to be, or can be."""
     if opened is None or options.executor is None or environment.make_bench is not None:
@@ -100,7 +94,7 @@ def elsewhere_of(
     if queue.open() is None:
         queue.close()
         return None
-    return tuned_elsewhere(queue, opened, environment, kernel, call, options)
+    return tuned_elsewhere(queue, opened, environment, call, options)
 
 
 def best_config(

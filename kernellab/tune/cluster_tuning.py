@@ -15,6 +15,7 @@ from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.errors import KernellabError, WorkerError
+from kernellab.launch.calls import UserCall
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import Device, key_fields, key_of
 from kernellab.registry import version_digest
@@ -154,30 +155,24 @@ def queue_of(environment: Environment, executor: Any, opened: OpenEnvironment) -
 
 
 def tuned_elsewhere(
-    queue: CallQueue,
-    opened: OpenEnvironment,
-    environment: Environment,
-    kernel: Kernel,
-    call: tuple[Any, tuple[Any, ...], dict[str, Any]],
-    options: Options,
+    queue: CallQueue, opened: OpenEnvironment, environment: Environment, call: UserCall, options: Options
 ) -> Tuning:
-    """Tune in a process of the queue, which is open; ``call`` is grid, arguments and meta. The rows enter the store.
+    """Tune in a process of the queue, which is open. The rows enter the store.
 
     Raises:
         KernellabError: what the tuning raised there, or that its processes were lost.
     """
-    grid, args, meta = call
     owner = queue.owner
     assert owner is not None, "somebody owns a GPU"
-    launches = Launches(kernel, grid, args, meta, owner.device.target)
-    first = first_config(kernel, launches, options)
-    version = environment.kernels.current(kernel)
+    launches = Launches(call.kernel, call.grid, call.args, call.meta, owner.device.target)
+    first = first_config(call.kernel, launches, options)
+    version = environment.kernels.current(call.kernel)
     key = key_of(key_fields(launches, first, owner.device))
     records = Records(environment.kernels.store.history, version.id, key, owner.device.name)
     before = {} if options.fresh else records.known()
     known = [measurement_of(row, key, owner.device.name) for row in before.values()]
     sent = replace(options, executor=None, devices=None)
-    work = partial(tuned_here, grid=grid, arguments=packed_arguments(args, meta), options=sent)
+    work = partial(tuned_here, grid=call.grid, arguments=packed_arguments(call.args, call.meta), options=sent)
     sent_work = SentWork(opened, owner.kind, sent_kernel(version, known), work)
     tuning = _answer(queue, Call(done_here, sent_work, f"The tuning of {launches.name}"))
     records.add([row for row in tuning.rows if before.get(row.config) != row])

@@ -14,6 +14,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import LaunchError, UsageError
+from kernellab.launch.calls import UserCall
 from kernellab.measure.launches import Launches
 from kernellab.tune.autotune import elsewhere_of, environment_of, tune_and_launch
 from kernellab.tune.cluster_tuning import packed_arguments, unpacked_arguments
@@ -41,12 +42,16 @@ def grid(meta: dict[str, Any]) -> tuple[int, ...]:
     return (triton.cdiv(300, meta["BLOCK"]),)
 
 
+def call_in(lab: kernellab.Lab, *args: Any) -> UserCall:
+    return UserCall(lab.bind(twice), grid, args, {})
+
+
 def measured(
     lab: kernellab.Lab, executor: Any, *blocks: int, opened: Callable[[], Any] = cpu_environment, **more: Any
 ) -> Tuning:
     """Tune as `Lab.tune` does, but for who counts as the owner of a GPU."""
     options = Options([triton.Config({"BLOCK": block}) for block in blocks], executor=executor, **more)
-    return tune_and_launch(lab.launches, lab.kernels, lab.bind(twice), grid, (X, OUT, 300), {}, options, opened)
+    return tune_and_launch(lab.launches, lab.kernels, call_in(lab, X, OUT, 300), options, opened)
 
 
 def _no_bench(launches: Launches, timeout_s: float, device: int | None) -> Any:
@@ -92,7 +97,7 @@ def test_an_error_of_the_tuning_is_raised_here(lab: kernellab.Lab, threads: Thre
 def test_a_lab_with_a_gpu_of_its_own_asks_no_process_for_one(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
     environment = replace(environment_of(lab.launches, lab.kernels), make_bench=_no_bench)
     options = Options(executor=threads)
-    assert elsewhere_of(environment, lab.bind(twice), (grid, (X, OUT, 300), {}), options, cpu_environment) is None
+    assert elsewhere_of(environment, call_in(lab, X, OUT, 300), options, cpu_environment) is None
 
 
 def test_an_executor_leaves_the_compile_pool_alone(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
@@ -126,4 +131,4 @@ def environment_device() -> Any:
 def test_arguments_that_do_not_fit_are_refused_here(lab: kernellab.Lab, threads: ThreadPoolExecutor) -> None:
     options = Options([triton.Config({"BLOCK": 64})], executor=threads)
     with pytest.raises(LaunchError):
-        tune_and_launch(lab.launches, lab.kernels, lab.bind(twice), grid, (X, OUT), {}, options, cpu_environment)
+        tune_and_launch(lab.launches, lab.kernels, call_in(lab, X, OUT), options, cpu_environment)

@@ -15,6 +15,7 @@ from kernellab.explore.evaluator import BYTES_AT_MOST, Evaluator, Interpreted, O
 from kernellab.explore.history import PointHistory
 from kernellab.explore.kept_points import Keeper
 from kernellab.explore.launching import Requests, Verdicts
+from kernellab.launch.calls import UserCall
 from kernellab.launch.grid import checked_grid
 from kernellab.launch.memory import copied, memory_of, size_bytes
 from kernellab.launch.reached import tensors_for_pointers
@@ -33,27 +34,18 @@ _TIMEOUT_S = 10.0  # of a point on the GPU
 _DTYPES = ("float16", "bfloat16", "float32")
 
 
-def opened(
-    runtime: Runtime,
-    kernels: Registry,
-    kernel: Kernel,
-    grid: Any,
-    args: tuple[Any, ...],
-    ranges: Mapping[str, Any],
-    check: Any,
-    target: Target,
-) -> Panel:
-    """Return the panel of a bound kernel, at its first point.
+def opened(runtime: Runtime, kernels: Registry, call: UserCall, check: Any, target: Target) -> Panel:
+    """Return the panel of a call whose ``meta`` are the ranges of its sliders, at its first point.
 
     Raises:
         UsageError: a range is none, or a name is unknown.
     """
     from kernellab._triton.objects import parameter_names
 
-    named = zip(parameter_names(kernel), args, strict=False)
+    named = zip(parameter_names(call.kernel), call.args, strict=False)
     given = {name: tensors_for_pointers(name, value) if runtime.interprets() else value for name, value in named}
     verdicts = Verdicts(None if check is None else check_of(check))
-    return _panel(runtime, kernels, _Launch(kernel, grid, given, ranges), verdicts, target)
+    return _panel(runtime, kernels, _Launch(call.kernel, call.grid, given, call.meta), verdicts, target)
 
 
 def opened_on_launch(
