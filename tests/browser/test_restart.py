@@ -6,6 +6,7 @@ import json
 import re
 import urllib.request
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,14 @@ def got(address: str, name: str) -> Any:
         return nbformat.reads(json.dumps(json.load(answer)["content"]), as_version=4)
 
 
+@cache
+def exporter() -> Any:
+    return nbconvert.HTMLExporter(template_name="lab")
+
+
 def offline(chromium: Any, notebook: Any, file: Path) -> Any:
     """Export a notebook to HTML and open that in a page without a network."""
-    file.write_text(nbconvert.HTMLExporter(template_name="lab").from_notebook_node(notebook)[0], encoding="utf-8")
+    file.write_text(exporter().from_notebook_node(notebook)[0], encoding="utf-8")
     page = chromium.new_page(viewport={"width": 1100, "height": 1000})
     page.route(re.compile("^https?:"), lambda route: route.abort())
     page.goto(file.as_uri(), wait_until="commit")

@@ -56,7 +56,7 @@ def test_an_untrusted_notebook_shows_its_pictures_and_no_wall_of_words(
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_code_host_shows_every_saved_picture(path: Path, chromium: Any, tmp_path: Path) -> None:
+def test_a_code_host_shows_every_saved_picture(path: Path, chromium: Any) -> None:
     notebook = nbformat.read(path, as_version=4)
     parts = [left_by_a_code_host(html) for html in htmls(notebook)]
     expected = sum(count_of_pictures(html) for html in htmls(notebook))
@@ -65,7 +65,6 @@ def test_a_code_host_shows_every_saved_picture(path: Path, chromium: Any, tmp_pa
     page.evaluate(OPEN_ALL)
     assert page.evaluate(SHOWN) == expected
     assert not WALL.search(page.locator("body").inner_text())
-    page.screenshot(path=str(tmp_path / f"{path.stem}.png"), full_page=True)
     page.close()
 
 
