@@ -12,6 +12,7 @@ from typing import Any
 from kernellab._triton.kernel import Kernel
 from kernellab.benchmark.spec import Arguments, BenchmarkSpec
 from kernellab.compile.cache import Compiler
+from kernellab.compile.job_queue import JobSource, made
 from kernellab.compile.types import CompileJob
 from kernellab.dispatch.cases import CaseMeasurer, CaseRequest, MeasuredCase
 from kernellab.dispatch.searching import ForecastSearch
@@ -24,17 +25,20 @@ from kernellab.measure.outcomes import Status
 from kernellab.store import Version
 from kernellab.target import DeviceLimits, limits_of
 from kernellab.tune.finals import Policy
-from kernellab.tune.prepared import Environment, Options, prepared
+from kernellab.tune.prepared import Environment, Options, Prepared, prepared
 from kernellab.tune.result import Row, Tuning
+from kernellab.tune.tuner import longest_first
 from kernellab.tune.tuning import carried_out
 from kernellab.workers.uninterrupted import TICK_S, Told, Work
 
 _END_S = 15.0
+_MOST_AHEAD = 64
 SHORT_FINALS = Policy(
+    screen_runs=3,
     at_once=16,
     max_finalists=4,
-    batch_rounds=8,
-    max_rounds=24,
+    batch_rounds=6,
+    max_rounds=18,
     finals_s=0.15,
     early_s=0.05,
     tie_margin=0.01,
@@ -109,8 +113,11 @@ class LocalCases:
                 self._version = environment.kernels.current(self.kernel)
             arguments = self.spec.arguments(self.kernel, sizes, request.number)
             launches = self._launches.with_arguments((), arguments)
-            found = measured_case(environment, launches, self.spec, request, self._version)
+            search = ForecastSearch(request)
+            options = self.spec.options(search)
+            asked = prepared(environment, launches, options, self._version)
             self._compile_ahead(launches, request)
+            found = measured_case(environment, asked, search, options)
         except KernellabError as exc:
             return MeasuredCase(request.number, sizes, seconds=environment.clock() - begin_s, failure=exc.message)
         return replace(found, seconds=environment.clock() - begin_s)
@@ -122,17 +129,19 @@ class LocalCases:
             self._ahead.close()
 
     def _compile_ahead(self, launches: Launches, request: CaseRequest) -> None:
-        """Let the configs that the first case did not ask for compile while others are measured."""
+        """Let configs that the first case does not ask for compile while others are measured, the longest first."""
+        if self._ahead is not None or self.environment.make_bench is None:
+            return
         asked = {forecast.config for forecast in request.forecasts}
-        left = [config for config in launches.originals if config not in asked]
-        if self._ahead is None and self.environment.make_bench is not None:
-            self._ahead = CompilingAhead(self.environment.compiler, [partial(_job, launches, each) for each in left])
+        left = longest_first(config for config in launches.originals if config not in asked)[:_MOST_AHEAD]
+        jobs = [made(partial(_job, launches, config)) for config in left]  # by functions of the user, in this thread
+        self._ahead = CompilingAhead(self.environment.compiler, jobs)
 
 
 class CompilingAhead:
     """Compiles jobs in the background, whether anybody waits for them or not, until it is closed."""
 
-    def __init__(self, compiler: Compiler, jobs: Sequence[Callable[[], CompileJob]]) -> None:
+    def __init__(self, compiler: Compiler, jobs: Sequence[JobSource]) -> None:
         self._compiler, self._jobs = compiler, jobs
         self._closed = threading.Event()
         self._work: Work[None] | None = Work(self._run, daemon=True) if jobs else None
@@ -167,18 +176,13 @@ def _job(launches: Launches, config: Config) -> CompileJob:
 MakeCases = Callable[[Environment, Kernel], CaseMeasurer]
 
 
-def measured_case(
-    environment: Environment, launches: Launches, spec: CaseSpec, request: CaseRequest, version: Version | None = None
-) -> MeasuredCase:
-    """Measure a case, whose rows are in the store then; ``version`` is that of the kernel if it is known.
+def measured_case(environment: Environment, asked: Prepared, search: ForecastSearch, options: Options) -> MeasuredCase:
+    """Measure a case as it was prepared, with the search of its request; its rows are in the store then.
 
     Raises:
         KernellabError: the case as a whole failed.
     """
-    begin_s = environment.clock()
-    search = ForecastSearch(request)
-    options = spec.options(search)
-    asked = prepared(environment, launches, options, version)
+    begin_s, launches, request = environment.clock(), asked.launches, search.request
     search.request = _without_pruned(request, launches)
     if options.check is None and environment.make_bench is not None:  # where a reference counts, none is taken
         search.known = frozenset(asked.known(options)) & launches.originals.keys()
