@@ -149,6 +149,11 @@ def test_an_access_out_of_bounds_changes_nothing_and_the_next_launch_works(lab: 
     torch.testing.assert_close(out, x + y)
 
 
+def interrupting(kernel: str) -> None:
+    """Interrupt this process soon after a launch on the CPU began."""
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
 def test_an_endless_launch_is_stopped_and_the_next_one_works(lab: kernellab.Lab) -> None:
     x, y, out = tensors()
     with pytest.raises(WorkerTimeout, match=r"endless_kernel .*did not finish within 1 s"):
@@ -157,13 +162,16 @@ def test_an_endless_launch_is_stopped_and_the_next_one_works(lab: kernellab.Lab)
     torch.testing.assert_close(out, x + y)
 
 
-def test_an_interrupt_stops_a_launch_and_the_next_one_works(lab: kernellab.Lab) -> None:
+def test_an_interrupt_stops_a_launch_and_the_next_one_works(
+    lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, y, out = tensors()
     lab.run(samples.add_kernel, (3,), x, y, out, N, BLOCK=128)
     before = x.clone()
-    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    monkeypatch.setattr(lab.launches, "reporter", interrupting)
     with pytest.raises(KeyboardInterrupt):
         lab.run(samples.endless_kernel, (1,), x)
+    monkeypatch.undo()
     assert torch.equal(x, before)
     lab.run(samples.add_kernel, (3,), x, y, out, N, BLOCK=128)
     torch.testing.assert_close(out, x + y)

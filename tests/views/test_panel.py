@@ -255,7 +255,10 @@ def test_an_autotuned_kernel_is_explored_over_its_configs(lab: kernellab.Lab) ->
     assert evaluation.verdict.equal is True
 
 
-def test_an_interrupt_while_the_first_point_is_worked_on_is_one_line(lab: kernellab.Lab) -> None:
-    threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+def test_an_interrupt_while_the_first_point_is_worked_on_is_one_line(
+    lab: kernellab.Lab, opened: Callable[..., Panel]
+) -> None:
+    opened(BLOCK=[64])  # imports what a panel needs, so that the interrupt finds the launch that never ends
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt, match="Opening the sliders of endless_kernel was interrupted"):
         lab.explore(samples.endless_kernel, (1,), torch.zeros(4))

@@ -159,10 +159,8 @@ def test_a_worker_killed_while_idle_is_replaced(worker: Worker) -> None:
 
 def test_an_interrupt_stops_the_job_and_the_next_one_runs(worker: Worker) -> None:
     worker.run(job(echo, 1), 30)
-    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
     with pytest.raises(KeyboardInterrupt) as caught:
-        worker.run(job(sleep, 60.0), 60)
+        worker.run(job(begin_and_sleep, 60.0), 60, lambda told: os.kill(os.getpid(), signal.SIGINT))
     [shown] = caught.value._render_traceback_()  # type: ignore[attr-defined]
     assert shown == f"KeyboardInterrupt: {job(sleep, 60.0).subject} was interrupted."
     assert worker.run(job(echo, 3), 30) == 3
@@ -177,11 +175,11 @@ def test_closing_ends_the_process(worker: Worker) -> None:
         os.kill(pid, 0)
 
 
-def test_jobs_of_a_pool_run_side_by_side() -> None:
+def test_jobs_of_a_pool_run_side_by_side(tmp_path: Path) -> None:
     pool = Pool(KIND, 2)
     try:
         pids: list[int] = []
-        meet = [threading.Thread(target=lambda: pids.append(pool.run(job(getpid_slowly, 0.2), 30))) for _ in range(2)]
+        meet = [threading.Thread(target=lambda: pids.append(pool.run(job(met, str(tmp_path)), 30))) for _ in range(2)]
         for thread in meet:
             thread.start()
         for thread in meet:
@@ -191,14 +189,17 @@ def test_jobs_of_a_pool_run_side_by_side() -> None:
         pool.close()
 
 
-def getpid_slowly(payload: float, progress: Callable[[Any], None]) -> int:
-    time.sleep(payload)
+def met(payload: str, progress: Callable[[Any], None]) -> int:
+    """Return the process once another one is here, too."""
+    Path(payload, str(os.getpid())).touch()
+    while len(os.listdir(payload)) < 2:
+        pass
     return os.getpid()
 
 
 @pytest.fixture
 def server() -> Iterator[ForkServer]:
-    server = ForkServer((), {}, answer_s=0.5)
+    server = ForkServer((), {})
     yield server
     server.close()
 
@@ -256,6 +257,7 @@ def test_a_request_that_is_stopped_leaves_no_answer_for_the_next(server: ForkSer
 
 @pytest.mark.slow
 def test_a_stopped_server_is_replaced(server: ForkServer) -> None:
+    server.answer_s = 1.0
     first = forked(server)
     [popen] = [server._server.child.popen] if server._server else []
     os.kill(popen.pid, signal.SIGSTOP)
@@ -270,6 +272,7 @@ def test_a_stopped_server_is_replaced(server: ForkServer) -> None:
 
 @pytest.mark.slow
 def test_a_fork_of_a_stopped_server_can_be_ended(server: ForkServer) -> None:
+    server.answer_s = 1.0
     process = forked(server)
     assert server._server is not None
     os.kill(server._server.child.pid, signal.SIGSTOP)
