@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.dispatch.cases import CaseRequest, MeasuredCase
-from kernellab.dispatch.searching import ForecastSearch
+from kernellab.dispatch.measuring import ForecastSearch
 from kernellab.launch.grid import Grid3
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status

@@ -14,8 +14,7 @@ from kernellab.dispatch.cases import CaseMeasurer
 from kernellab.dispatch.measuring import CaseSpec, LocalCases
 from kernellab.dispatch.over import OverSizes, cases_of, policy_of
 from kernellab.dispatch.plan import Plan
-from kernellab.dispatch.progress import unwatched
-from kernellab.dispatch.result import Dispatch
+from kernellab.dispatch.result import Dispatch, unwatched
 from kernellab.dispatch.table import Table
 from kernellab.errors import WorkerError
 from kernellab.launch.calls import UserCall

@@ -1,4 +1,7 @@
-"""Cases measured in this process: inputs are made, and a short tuning takes the configs that the forecasts leave."""
+"""Cases measured in this process: inputs are made, and a short tuning takes the configs that the forecasts leave.
+
+Within a case, forecasts say what to try, what was measured corrects them, and losers are dropped.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf, log
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
@@ -14,8 +18,7 @@ from kernellab.benchmark.spec import Arguments, BenchmarkSpec
 from kernellab.compile.cache import Compiler
 from kernellab.compile.job_queue import JobSource, made
 from kernellab.compile.types import CompileJob
-from kernellab.dispatch.cases import CaseMeasurer, CaseRequest, MeasuredCase
-from kernellab.dispatch.searching import ForecastSearch
+from kernellab.dispatch.cases import CaseRequest, Forecast, MeasuredCase
 from kernellab.errors import KernellabError
 from kernellab.launch.grid import Grid3
 from kernellab.launch.run import multiprocessors
@@ -173,9 +176,6 @@ def _job(launches: Launches, config: Config) -> CompileJob:
     return launches.of(config).job
 
 
-MakeCases = Callable[[Environment, Kernel], CaseMeasurer]
-
-
 def measured_case(environment: Environment, asked: Prepared, search: ForecastSearch, options: Options) -> MeasuredCase:
     """Measure a case as it was prepared, with the search of its request; its rows are in the store then.
 
@@ -230,3 +230,61 @@ def _facts(tuning: Tuning) -> dict[str, Any]:
     own = {"search", "seed", "key", "created"}
     kept = {name: value for name, value in tuning.provenance.items() if name not in own}
     return {**kept, "multiprocessors": multiprocessors()}
+
+
+BATCH = 4
+
+
+@dataclass(slots=True)
+class ForecastSearch:
+    """Asks for the configs of a request, a few at a time, as long as one of them may be the best. A `tune.Search`.
+
+    ``known`` are configs that the store knows; they are asked for first, and cost nothing.
+    """
+
+    request: CaseRequest
+    known: frozenset[Config] = frozenset()
+    _times_ms: dict[Config, float] = field(default_factory=dict)
+    _given: set[Config] = field(default_factory=set)
+    _has_begun: bool = False
+
+    def ask(self) -> list[Config]:
+        """Return the next configs; none where no other can be the best, or so many were measured as are asked for."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._given |= self.known
+            if free := [each.config for each in self.request.forecasts if each.config in self.known]:
+                return free
+        tried = len(self._given - self.known)
+        left = [each for each in self.request.forecasts if each.config not in self._given]
+        wanted = [each.config for each in hopeful(self.request, left, self._times_ms)]
+        owed = self.request.at_least - tried
+        if len(wanted) < owed:
+            wanted += [each.config for each in left if each.config not in wanted][: owed - len(wanted)]
+        found = wanted[: min(max(BATCH, owed), self.request.at_most - tried)]
+        self._given |= set(found)
+        return found
+
+    def tell(self, config: Config, time_ms: float | None) -> None:
+        """Take the median of a config; None where it could not be measured."""
+        if time_ms is not None:
+            self._times_ms[config] = time_ms
+
+
+def hopeful(request: CaseRequest, left: list[Forecast], times_ms: Mapping[Config, float]) -> list[Forecast]:
+    """Return the forecasts of those that may still be the best, the most hopeful first, given what was measured.
+
+    All forecasts of a case may be off in common: by how much, the configs that were measured tell, each with the weight
+    of its own precision.
+    """
+    known = [each for each in request.forecasts if each.config in times_ms and each.time_ms]
+    precise = [1.0 / (each.spread**2 + 1e-4) for each in known]
+    missed = [log(times_ms[each.config]) - log(each.time_ms or 1.0) for each in known]
+    total = sum(precise) + 1.0 / request.case_spread**2
+    offset = sum(weight * value for weight, value in zip(precise, missed, strict=True)) / total
+    best = log(min(times_ms.values())) - request.margin if times_ms else inf
+
+    def hope(forecast: Forecast) -> float:
+        return -inf if forecast.time_ms is None else log(forecast.time_ms) + offset - request.doubt * forecast.spread
+
+    return [each for each in sorted(left, key=hope) if hope(each) < best]

@@ -11,8 +11,7 @@ from typing import Any
 from kernellab.dispatch.cases import CaseMeasurer, CaseRequest, MeasuredCase
 from kernellab.dispatch.deciding import decided, regrets_of
 from kernellab.dispatch.plan import Plan, PlanPolicy
-from kernellab.dispatch.progress import DispatchProgress, Watch, unwatched
-from kernellab.dispatch.result import Dispatch
+from kernellab.dispatch.result import Dispatch, DispatchProgress, Watch, unwatched
 from kernellab.dispatch.rule import whole_number
 from kernellab.dispatch.selection import cover_steps
 from kernellab.dispatch.table import Table

@@ -93,11 +93,6 @@ class Plan:
         """How many of them are left, less those that cases under way may take."""
         return self.budget - self._spent - sum(self._under_way.values())
 
-    @property
-    def cases_left(self) -> int:
-        """How many cases were not measured yet, those under way aside."""
-        return len(self._waiting)
-
     def ask(self) -> CaseRequest | None:
         """Return what to measure next; None where nothing is left, or what is under way has to come back first."""
         if self._waiting:

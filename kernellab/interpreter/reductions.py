@@ -17,7 +17,6 @@ from kernellab.interpreter.builder import wrap
 from kernellab.interpreter.syntax import plain
 from kernellab.interpreter.values import Array
 
-Tensors = tuple[Any, ...]
 _standard = tl.standard
 
 

@@ -9,9 +9,9 @@ from itertools import product
 from math import exp
 
 from kernellab.dispatch.cases import CaseRequest, MeasuredCase
+from kernellab.dispatch.measuring import ForecastSearch
 from kernellab.dispatch.over import OverSizes
 from kernellab.dispatch.plan import Plan, PlanPolicy
-from kernellab.dispatch.searching import ForecastSearch
 from kernellab.dispatch.table import Table
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status

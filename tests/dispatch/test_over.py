@@ -10,8 +10,7 @@ import pytest
 
 from kernellab.dispatch.over import cases_of, policy_of
 from kernellab.dispatch.plan import PlanPolicy, first_configs
-from kernellab.dispatch.progress import DispatchProgress
-from kernellab.dispatch.result import Dispatch
+from kernellab.dispatch.result import Dispatch, DispatchProgress
 from kernellab.errors import UsageError
 from kernellab.measure.outcomes import Status
 from kernellab.tune import Space

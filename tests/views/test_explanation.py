@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kernellab.explain.explaining import explained
 from kernellab.explain.result import Explanation
-from kernellab.views.cards.explanation import explanation_html, explanation_text, gain_words, why_words
+from kernellab.views.cards.explanation import explanation_html, explanation_text, gain_words
 from tests.explain.test_rules import access, facts
 
 
@@ -34,8 +34,3 @@ def test_gains_are_told_as_factors() -> None:
     finding = strided().findings[0]
     assert gain_words(replace(finding, gain=(1.2, 3.456))) == "1.2 to 3.46 times faster"
     assert gain_words(replace(finding, gain=(1.0, 1.3))) == "up to 1.3 times faster"
-
-
-def test_one_sentence_has_the_first_finding_or_the_limit() -> None:
-    assert "Uncoalesced access" in why_words(strided())
-    assert why_words(explained(facts())) == explained(facts()).summary

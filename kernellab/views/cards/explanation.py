@@ -61,14 +61,6 @@ def gain_words(finding: PerformanceFinding) -> str:
     return f"up to {high:.3g} times faster" if low < 1.01 else f"{low:.3g} to {high:.3g} times faster"
 
 
-def why_words(explanation: Explanation) -> str:
-    """Return the answer in a sentence: the first finding, or how close to its limit the launch is."""
-    first = next(iter(explanation.findings), None)
-    if first is None:
-        return explanation.summary
-    return f"{explanation.summary} {str(first.cause).capitalize()} ({gain_words(first)}): {first.text}"
-
-
 def _finding_html(number: int, finding: PerformanceFinding, explanation: Explanation) -> str:
     code = _source(finding, explanation)
     shown = f'<pre class="kl-pre">{escape(code)}</pre>' if code else ""

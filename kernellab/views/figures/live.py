@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from kernellab.benchmark.result import BenchmarkProgress
-from kernellab.dispatch.progress import DispatchProgress
+from kernellab.dispatch.result import DispatchProgress
 from kernellab.errors import plural
 from kernellab.tune.progress import TuningProgress
 from kernellab.tune.result import Row
