@@ -252,7 +252,9 @@ def _peak_on_cpu(run: Run) -> int:
     """Return the most bytes that torch had allocated in a run beyond those from before."""
     run()
     run()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, acc_events=True
+    ) as profile:
         kept = run()
     del kept
     results = profile.profiler

@@ -443,8 +443,9 @@ class Lab(Workspace):
         """Check each launch of this thread inside a with statement, or those of the ``kernels`` that are named.
 
         ``nan`` is for NaN where a launch writes one and reads none. ``bounds`` is for a GPU: each launch is tried
-        between redzones first, where writes out of bounds show; on the CPU each access is checked anyway. The launch
-        that is to blame raises `CheckFailed` or `OutOfBounds`, also in programs.
+        between redzones first, where writes out of bounds show; reads do not, for which there is `run` with
+        ``interpret=True``. On the CPU each access is checked anyway. The launch that is to blame raises `CheckFailed`
+        or `OutOfBounds`, also in programs.
         """
         return self.launches.checking(nan=nan, bounds=bounds, kernels=kernels)
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from triton.runtime import JITFunction
 from triton.runtime.autotuner import Autotuner, Config, Heuristics, autotune
 
 from kernellab._triton.objects import jit_function
@@ -81,7 +82,11 @@ def _launch_in_dynamo(kernel: Any, grid: Any, *args: Any, **meta: Any) -> None:
     else:
         grids = [grid]
     in_graph = (torch.Tensor, int, float, str, type(None), tuple, list)
-    constants = {name: _number_of_constant(value) for name, value in named.items() if not isinstance(value, in_graph)}
+    constants = {
+        name: value.number if isinstance(value, HeldConstant) else _number_of_constant(value)
+        for name, value in named.items()
+        if isinstance(value, HeldConstant) or not isinstance(value, in_graph)
+    }
     _launch_in_graph(number, grids, {n: value for n, value in named.items() if n not in constants}, constants)
 
 
@@ -115,6 +120,22 @@ def _number_of_constant(value: Any) -> int:
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
     return int(kernel_side_table.add_constant_args({"value": value}))
+
+
+class HeldConstant(NamedTuple):
+    """A constant in torch's side table, by its number, where dynamo could not hold it: a kernel, on some versions."""
+
+    number: int
+
+
+def held_in_dynamo(constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Return constants with kernels among them by number where dynamo knows no Triton, and so holds none."""
+    from torch.utils._triton import has_triton
+
+    if has_triton():
+        return dict(constants)
+    number = _number_of_constant
+    return {n: HeldConstant(number(v)) if isinstance(v, JITFunction) else v for n, v in constants.items()}
 
 
 class DescriptorParts(NamedTuple):

@@ -50,14 +50,20 @@ class FakeCall:
 
 
 class FakeCalls(TorchDispatchMode):
-    """Notes operations on fake tensors; it keeps none of these, whose last use may decide what torch does next."""
+    """Notes operations on fake tensors; it keeps none of these, whose last use may decide what torch does next.
 
-    def __init__(self) -> None:
+    Unless it ``gives_plain`` sizes, which fixes them, it raises where an operation in C++ asks for these.
+    """
+
+    def __init__(self, *, gives_plain: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.gives_plain = gives_plain
         self.calls: list[FakeCall] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is torch.ops.aten.size.default and not self.gives_plain:
+            raise Untold("an operation asks for plain sizes")
         result = func(*args, **kwargs)
         is_data = torch.Tag.data_dependent_output in func.tags and not isinstance(result, torch.Tensor)
         is_relaid = torch.Tag.inplace_view in func.tags

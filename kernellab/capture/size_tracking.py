@@ -185,16 +185,19 @@ class SizeTracker(TorchFunctionMode):
 
         Where torch's own decomposition takes plain numbers only, another one in Python may take symbolic ones.
         """
+        name = str(getattr(func, "__name__", ""))
+        is_repeatable = not name.endswith("_") and "out" not in given[1]  # a second call would change a tensor twice
         try:
-            return self._on_fakes(func, given, nullcontext())
-        except _FAILURES:
-            name = str(getattr(func, "__name__", ""))
-            if name.endswith("_") or "out" in given[1]:
-                raise  # a second call would change a tensor twice
-            return self._on_fakes(func, given, enable_python_dispatcher())
+            return self._on_fakes(func, given, nullcontext(), FakeCalls(gives_plain=not is_repeatable))
+        except (*_FAILURES, Untold):
+            if not is_repeatable:
+                raise
+            return self._on_fakes(func, given, enable_python_dispatcher(), FakeCalls())
 
-    def _on_fakes(self, func: Any, given: Any, context: AbstractContextManager[Any]) -> tuple[list[FakeCall], Any]:
-        log, (args, kwargs) = FakeCalls(), given
+    def _on_fakes(
+        self, func: Any, given: Any, context: AbstractContextManager[Any], log: FakeCalls
+    ) -> tuple[list[FakeCall], Any]:
+        args, kwargs = given
         with torch._C.DisableTorchFunction(), _disable_current_modes(), _silence(), self.fakes, log, context:
             result = func(*args, **kwargs)
         return log.calls, result

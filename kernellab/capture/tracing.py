@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernellab._triton.tracing import DescriptorParts, is_traced, knows_descriptors, while_tracing
+from kernellab._triton.tracing import DescriptorParts, held_in_dynamo, is_traced, knows_descriptors, while_tracing
 from kernellab.capture.tuned_launch import grid_for
 from kernellab.errors import UsageError
 
@@ -147,7 +147,7 @@ def prepare_for_dynamo(table: Any) -> None:
         """Put all kernels as they were recorded, and their constants, into plain dictionaries, which dynamo reads."""
         found: Any = held()
         for kernel_id, constants_id, grid in found.launched:
-            found.constants[constants_id] = found.registry.constants(constants_id)
+            found.constants[constants_id] = held_in_dynamo(found.registry.constants(constants_id))
             if isinstance(grid[0], int):
                 found.kernel(kernel_id)
                 continue

@@ -18,7 +18,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.capture.program import Program
-from kernellab.errors import UsageError
+from kernellab.errors import OutOfBounds, UsageError
 from tests import samples
 from tests.capture import kernels
 
@@ -35,6 +35,12 @@ def accumulate_kernel(x_ptr, total_ptr, n, BLOCK: tl.constexpr):
 def shifted_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) + 1, mask=offsets < n)
+
+
+@triton.jit
+def gathered_kernel(x_ptr, places_ptr, out_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + tl.load(places_ptr + offsets)))
 
 
 def scaled(lab: kernellab.Lab, x: Any, out: Any) -> Any:
@@ -302,6 +308,19 @@ def test_casts_are_those_of_the_recording(lab: kernellab.Lab, tmp_path: Path) ->
     with torch.autocast("cpu", torch.bfloat16):
         for found in (program(x, w), module["run"](x, w)["addressed_1"]):
             torch.testing.assert_close(found, addressed)
+
+
+def test_a_run_on_the_cpu_finds_what_it_reads_out_of_bounds(lab: kernellab.Lab) -> None:
+    x, places = torch.arange(8.0), torch.arange(8).flip(0)
+    with lab.capture() as program:
+        out = torch.empty_like(x)
+        lab.bind(gathered_kernel)[(1,)](x, places, out, BLOCK=8)
+    torch.testing.assert_close(program(x, places), out)
+    with (
+        lab.checking(nan=False, bounds=True),
+        pytest.raises(OutOfBounds, match="load of x_ptr out of bounds: element 9"),
+    ):
+        program(x, places + 2)
 
 
 def test_random_operations_are_noted(lab: kernellab.Lab) -> None:

@@ -511,11 +511,6 @@ LAYERS: dict[str, tuple[Callable[[], torch.nn.Module], Callable[..., Any]]] = {
 }
 
 
-OLDER_TORCH = torch.__version__ < torch.torch_version.TorchVersion("2.13")
-if OLDER_TORCH:  # its attention decides by the size, so that a guard fixes it
-    del LAYERS["transformer"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("make", "body"), LAYERS.values(), ids=LAYERS.keys())
 def test_a_layer_of_a_model_runs_at_other_sizes(lab: kernellab.Lab, make: Any, body: Any) -> None:

@@ -27,7 +27,6 @@ pytestmark = [
 MUTATION = triton_kernel_wrap.triton_kernel_wrapper_mutation
 FUNCTIONAL = triton_kernel_wrap.triton_kernel_wrapper_functional
 MODES = ("real", "fake", "symbolic")
-OLDER_TORCH = torch.__version__ < torch.torch_version.TorchVersion("2.13")
 
 Function = Callable[..., Any]
 
@@ -199,7 +198,6 @@ def test_the_graph_of_a_program_is_functionalised_and_exported(lab: kernellab.La
         same_as(graph, torch.export.export(graph, (torch.zeros(64),)).run_decompositions().module())
 
 
-@pytest.mark.skipif(OLDER_TORCH, reason="dynamo takes no function as a constexpr of an operator")
 @pytest.mark.parametrize("is_functional", [False, True])
 def test_the_graph_of_a_program_is_compiled_in_one_graph(lab: kernellab.Lab, is_functional: bool) -> None:
     program = chained(lab)

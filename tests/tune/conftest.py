@@ -65,6 +65,7 @@ def inductor() -> Inductor:
 @pytest.fixture(scope="session")
 def known_inductor(inductor: Inductor) -> Inductor:
     if not inductor.is_known:
+        assert torch.torch_version.TorchVersion("2.13") > torch.__version__, "Inductor's rules have got other names"
         pytest.skip("this version of Inductor has other rules")
     return inductor
 
@@ -82,7 +83,7 @@ def told_of_triton(configs: list[Any]) -> Told:
 
 
 def same(ours: list[Config], theirs: list[Any]) -> None:
-    assert told(ours) == told_of_triton(theirs)
+    assert told(ours) == told_of_triton(theirs) != []
 
 
 def over_hints(theirs: Callable[..., list[Any]], *hints: Mapping[str, int]) -> list[Any]:
