@@ -297,7 +297,9 @@ def reference_blamed(file: KernelFile, check: object) -> Iterator[None]:
         if check is not file.reference or not exc.message.startswith("check "):
             raise
         place = None if exc.__cause__ is None else _place(exc.__cause__, file.path)
-        message = f"reference() of {file.path}, which the outputs are compared with: {exc.message}"
+        message = (
+            f"reference() of {file.path}, which the outputs are compared with: {exc.message} --no-check leaves it out."
+        )
         raise LaunchError(message, place=place, kernel=file.name) from exc
 
 

@@ -101,6 +101,10 @@ class Rule:
     multiprocessors: int
     known: Mapping[tuple[int, ...], int] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """The rule as a function to read."""
+        return self.source()
+
     @property
     def configs(self) -> tuple[Config, ...]:
         """The configs that it picks from."""

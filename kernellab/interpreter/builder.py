@@ -356,13 +356,20 @@ def _half_toward_zero(values: Array) -> Array:
 
 
 def _float_to_int(values: Array, wanted: Any) -> Array:
-    """Convert towards zero, saturating, NaN to 0, as ``cvt`` on a GPU does; numpy leaves those cases undefined."""
+    """Convert towards zero as NVIDIA GPUs do; numpy leaves what does not fit undefined.
+
+    ``cvt`` saturates, to 16 bits at least, of which an integer of 8 has the low ones. NaN is 0, but in 64 bits and from
+    float64 the highest bit alone. PTX ISA, "cvt", https://docs.nvidia.com/cuda/parallel-thread-execution/.
+    """
+    if wanted.itemsize == 1:
+        return _float_to_int(values, np.dtype(f"{wanted.kind}2")).astype(wanted)
     limits = np.iinfo(wanted)
     wide = values.astype(np.float64)
     inside = (wide > float(limits.min) - 1) & (wide < float(limits.max) + (wanted.itemsize < 8))
     converted = np.where(inside, wide, 0).astype(wanted)
     if inside.all():
         return converted
-    return np.where(
-        inside, converted, np.where(wide > 0, limits.max, np.where(np.isnan(wide), 0, limits.min)).astype(wanted)
-    )
+    is_highest = wanted.itemsize == 8 or values.dtype == np.float64
+    of_nan = (limits.min or limits.max // 2 + 1) if is_highest else 0
+    outside = [np.where(wide > 0, limits.max, limits.min).astype(wanted), np.array(of_nan, wanted)]
+    return np.where(inside, converted, np.where(np.isnan(wide), outside[1], outside[0]))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
@@ -87,11 +87,15 @@ def require_launchable(grid: Grid3, name: str, target: Target) -> None:
         )
 
 
-@contextmanager
-def grid_errors() -> Iterator[None]:
+class _GridErrors(AbstractContextManager[None]):
+    """No generator: frames of contextlib would show in the user's trace."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        __tracebackhide__ = True
+        if isinstance(error, GridFailed):
+            raise error.error.with_traceback(error.trace) from None
+
+
+def grid_errors() -> AbstractContextManager[None]:
     """Let an exception of the user's own grid function out as itself, its trace beginning in the user's code."""
-    __tracebackhide__ = True
-    try:
-        yield
-    except GridFailed as failed:
-        raise failed.error.with_traceback(failed.trace) from None
+    return _GridErrors()

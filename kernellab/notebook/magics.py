@@ -93,11 +93,14 @@ class TritonMagics(_LabMagics):
             raise
         _deliver(self.shell, report, given)
 
+    @magic_arguments()
+    @argument("target", nargs="?", help="What cells compile for from now on, such as cuda:80 or hip:gfx942.")
     @line_magic
     def triton_target(self, line: str) -> str:
         """Show the target that cells compile for, or set it: %triton_target cuda:80."""
-        if line.strip():
-            self.lab.use_target(line)
+        given = parsed(self.triton_target, "%triton_target", line)
+        if given.target:
+            self.lab.use_target(given.target)
         return str(self.lab.target)
 
 
@@ -158,10 +161,13 @@ def _deliver(shell: Any, report: CellReport, given: Any) -> None:
 class StoreMagics(_LabMagics):
     """``%triton_ls`` and its fellows."""
 
+    @magic_arguments()
+    @argument("text", nargs="*", help="What their name, tags, notes or source contain.")
     @line_magic
     def triton_ls(self, line: str) -> Listing:
         """List the kernels that are kept: all, or those whose name, tags, notes or source contain the given text."""
-        return search(self.lab.kernels, line.strip())
+        given = parsed(self.triton_ls, "%triton_ls", line)
+        return search(self.lab.kernels, " ".join(given.text))
 
     @magic_arguments()
     @argument("kernel", help="A name, name@version or id; or a bundle that %%triton_export wrote.")

@@ -210,6 +210,12 @@ class Registry:
         except UnknownName:
             return False
 
+    def __repr__(self) -> str:
+        """One line; `%triton_ls` is the table."""
+        labels = [version.label for version in self]
+        more = f" and {len(labels) - _NAMED_AT_MOST} more" if len(labels) > _NAMED_AT_MOST else ""
+        return f"<Registry of {', '.join(labels[:_NAMED_AT_MOST]) or 'no kernel yet'}{more}>"
+
     def __iter__(self) -> Iterator[Version]:
         return iter(self.store.versions())
 

@@ -51,6 +51,7 @@ def test_json_gives_the_same_rule_again() -> None:
 def test_the_python_source_picks_the_same() -> None:
     namespace: dict[str, Any] = {}
     exec(RULE.source("pick"), namespace)
+    assert repr(RULE) == RULE.source()
     rng = random.Random(0)
     for _ in range(200):
         sizes = {name: rng.choice([1, 16, 64, 100, 1000, 5000]) for name in RULE.names}

@@ -460,3 +460,9 @@ def pointer_selection(a, b, out, N: tl.constexpr):
     tl.store(out + offs, tl.load(pointers))
     scalar = a if tl.program_id(0) == 0 else b
     tl.store(out + N + offs, tl.load(scalar + offs))
+
+
+@triton.jit
+def to_integer(x, out, N: tl.constexpr):
+    offs = tl.arange(0, N)
+    tl.store(out + offs, tl.load(x + offs).to(out.dtype.element_ty))

@@ -413,3 +413,22 @@ def test_empty_and_zero_dimensional_tensors(quiet: Launch) -> None:
     assert run.changed == {"values": 1, "olds": 2}
     run = quiet(features.masked_atomics, (1,), torch.ones(8), torch.empty(0), 0, 8)
     assert run.changed == {"x": 0, "out": 0}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (torch.int8, [-127, 56, -1, 0, -1]),  # cvt saturates to 16 bits, and the low 8 are kept
+        (torch.uint8, [129, 0, 255, 0, 255]),
+        (torch.int16, [129, -200, 2**15 - 1, 0, 2**15 - 1]),
+        (torch.int32, [129, -200, 2**31 - 1, 0, 2**31 - 1]),
+        (torch.int64, [129, -200, 10**10, -(2**63), 2**63 - 1]),
+    ],
+)
+def test_numbers_that_fit_no_integer_become_what_the_hardware_makes_of_them(
+    quiet: Launch, dtype: torch.dtype, expected: list[int]
+) -> None:
+    x = torch.tensor([129.0, -200.0, 1e10, float("nan"), float("inf"), 0, 0, 0])
+    out = torch.ones(8, dtype=dtype)
+    quiet(features.to_integer, (1,), x, out, 8)
+    assert out.tolist() == [*expected, 0, 0, 0]

@@ -101,14 +101,13 @@ def test_casts_to_integers(launch: Launch, dtype: torch.dtype) -> None:
     compare(launch, to_integers, (1,), x, *outs, 256)
 
 
-@triton.jit
-def to_int32(x, out, N: tl.constexpr):
-    offs = tl.arange(0, N)
-    tl.store(out + offs, tl.load(x + offs).to(tl.int32))
-
-
-def test_casts_to_integers_saturate(launch: Launch) -> None:
-    compare(launch, to_int32, (1,), special(torch.float32), torch.zeros(256, dtype=torch.int32), 256)
+@pytest.mark.parametrize("wide", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.uint32, torch.int64])
+def test_casts_to_integers_do_what_cvt_does_with_what_does_not_fit(
+    launch: Launch, dtype: torch.dtype, wide: torch.dtype
+) -> None:
+    x = special(torch.float32).to(wide)
+    compare(launch, features.to_integer, (1,), x, torch.zeros(256, dtype=dtype), 256)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, *FP8])

@@ -12,6 +12,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 import kernellab
+from kernellab.errors import UsageError
 from kernellab.views.report import CellReport
 
 ADD = """\
@@ -289,6 +290,8 @@ def test_the_target_magic_sets_and_shows(shell: InteractiveShell) -> None:
     try:
         assert shell.run_line_magic("triton_target", "cuda:80") == "cuda:80"
         assert shell.run_line_magic("triton_target", "") == "cuda:80"
+        with pytest.raises(UsageError, match=r"%triton_target\? shows all options"):
+            shell.run_line_magic("triton_target", "--help")
     finally:
         shell.run_line_magic("triton_target", "cuda:90")
 

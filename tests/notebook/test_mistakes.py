@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
 import torch
 
@@ -232,6 +234,7 @@ def test_an_error_of_the_cells_own_python_comes_through_as_itself(notebook: Note
 def test_an_error_of_a_grid_function_comes_through_as_itself(notebook: Notebook) -> None:
     ran = notebook.double("bad_grid", launch="bad_grid[lambda meta: (1 // 0,)](x, out, 100, BLOCK=64)")
     assert type(ran.error) is ZeroDivisionError
+    assert not [frame for frame in traceback.extract_tb(ran.error.__traceback__) if "contextlib" in frame.filename]
 
 
 def test_a_kernel_without_its_decorator_is_told_of_it(notebook: Notebook) -> None:

@@ -26,6 +26,7 @@ def test_ids_names_and_versions_lead_to_the_kernel_and_back() -> None:
     assert table[version.id] is table["add_kernel"] is table["add_kernel@1"] is samples.add_kernel
     assert table.version_of(samples.add_kernel) == version
     assert table.label_of(samples.add_kernel) == "add_kernel@1"
+    assert (repr(registry()), repr(table)) == ("<Registry of no kernel yet>", "<Registry of add_kernel@1>")
 
 
 def test_the_jit_function_of_an_autotuned_kernel_finds_its_entry() -> None:
