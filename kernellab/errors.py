@@ -209,16 +209,18 @@ def choice_message(parameter: str, got: object, choices: tuple[str, ...], *, own
 def value_message(parameter: str, got: object, expected: str, *, owner: str = "") -> str:
     """Return the uniform message for a value that is not what is expected; a long one is cut short."""
     of = f" of {owner}" if owner else ""
-    return f"{parameter}{of} is {_shown(got)}; expected {expected}."
+    return f"{parameter}{of} is {value_text(got)}; expected {expected}."
 
 
-def _shown(value: object) -> str:
+def value_text(value: object) -> str:
     """Return a value in a few words: numbers and texts as they are, others with their type."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     if isinstance(value, int) and value.bit_length() > _WIDTH:
         return f"an integer of {value.bit_length():,} bits"
     if value is None or isinstance(value, int | float | str):
         return _cut(repr(value))
+    if isinstance(name := getattr(value, "__qualname__", None), str):
+        return f"{_cut(name)} ({kind})"
     plain = isinstance(value, list | tuple | dict | set | frozenset | bytes | complex | slice)
     return f"{_cut(reprlib.repr(value))} ({kind})" if plain else f"a {kind}"
 

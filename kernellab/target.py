@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kernellab.errors import UnknownTarget
+from kernellab.errors import UnknownTarget, value_text
 
 DEFAULT_TARGET = "cuda:90"
 
@@ -150,7 +150,7 @@ def parse_target(text: str) -> Target:
     target = well_formed_target(text)
     if target is not None and str(target) in known_targets():
         return target
-    raise UnknownTarget(f"target is {text!r}; expected one of {', '.join(known_targets())}.{_hint(text)}")
+    raise UnknownTarget(f"target is {value_text(text)}; expected one of {', '.join(known_targets())}.{_hint(text)}")
 
 
 def well_formed_target(text: str) -> Target | None:

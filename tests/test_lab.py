@@ -97,6 +97,15 @@ def test_a_grid_that_no_gpu_launches_is_refused_without_one_too(lab: kernellab.L
         lab.bind(samples.add_kernel)[shape](*tensors(), N, BLOCK=128)
 
 
+@pytest.mark.parametrize("verb", ["traffic", "explain", "profile"])
+@pytest.mark.parametrize(("shape", "message"), [(2**31, "CUDA launches at most"), (10**30, "more than 64 bits")])
+def test_a_grid_that_no_gpu_launches_is_refused_where_nothing_runs(
+    lab: kernellab.Lab, verb: str, shape: int, message: str
+) -> None:
+    with pytest.raises(LaunchError, match=message):
+        getattr(lab, verb)(samples.add_kernel, shape, *tensors(), N, BLOCK=128)
+
+
 @pytest.mark.parametrize("verb", ["run", "tune", "bench", "explore"])
 def test_a_missing_grid_is_told_from_a_missing_argument(lab: kernellab.Lab, verb: str) -> None:
     more = {"over": {"n": [N]}} if verb == "bench" else {}

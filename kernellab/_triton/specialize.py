@@ -20,7 +20,7 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import MockTensor, create_function_from_signature
 
 from kernellab._triton.objects import constexpr_value
-from kernellab.errors import LaunchError, UsageError, first_line, plural
+from kernellab.errors import LaunchError, UsageError, first_line, plural, value_message
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
 
 Path = tuple[int, ...]
@@ -251,7 +251,7 @@ def require_options(kernel: str, options: Mapping[str, Any]) -> None:
     for name in _WHOLE_OPTIONS:
         value = constexpr_value(options.get(name))[1]
         if value is not None and not (isinstance(value, Integral) and abs(int(value)) < 2**31):
-            raise UsageError(f"{name} of {kernel} is {value!r}; expected an integer.", kernel=kernel)
+            raise UsageError(value_message(name, value, "an integer", owner=kernel), kernel=kernel)
         if name == "num_ctas" and value is not None and int(value).bit_count() != 1:
             raise UsageError(f"num_ctas of {kernel} is {value}; expected a power of 2.", kernel=kernel)
 

@@ -13,6 +13,7 @@ from kernellab.errors import plural
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.outcomes import OPTION_COLUMNS, OUTCOME_COLUMNS, OutcomeRow, with_types
 from kernellab.workers.forks import cached_property
+from kernellab.workers.uninterrupted import imported_whole
 
 if TYPE_CHECKING:
     import pandas
@@ -155,6 +156,7 @@ def joined(benchmarks: Sequence[Benchmark]) -> Benchmark:
 
 def frame_of(benchmark: Benchmark) -> pandas.DataFrame:
     """Return the frame of a benchmark."""
+    imported_whole("pandas")
     import pandas as pd  # keeps this module light
 
     parameters = dict.fromkeys(name for row in benchmark.rows if row.config for name, _ in row.config.parameters)

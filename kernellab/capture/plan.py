@@ -293,6 +293,9 @@ def room(workspace, offset, count, dtype, device):
 
 def require_workspace(workspace, device):
     """Raise ValueError for a workspace that is no piece of memory of that size on the device."""
+    if not isinstance(workspace, torch.Tensor):
+        raise ValueError(f"The workspace is a {type(workspace).__name__}; expected a tensor: "
+                         f"torch.empty({WORKSPACE_BYTES}, dtype=torch.uint8, device={str(device)!r}).")
     found = (workspace.dtype, workspace.dim(), workspace.is_contiguous(), workspace.device)
     wanted = (torch.uint8, 1, True, device)
     if found != wanted or workspace.numel() < WORKSPACE_BYTES or workspace.data_ptr() % 16:

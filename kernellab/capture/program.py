@@ -12,6 +12,7 @@ from kernellab.capture.tape import LAUNCH, Step, Tape, moved_bytes
 from kernellab.display import Shown
 from kernellab.errors import UsageError, choice_message, plural, value_message
 from kernellab.registry import Registry
+from kernellab.workers.uninterrupted import imported_whole
 
 if TYPE_CHECKING:
     from kernellab.capture.plan import MemoryPlan
@@ -292,6 +293,7 @@ def frame_of(tape: Tape) -> Any:
 
     ``moved_bytes`` are those that a launch reads and writes, each tensor once.
     """
+    imported_whole("pandas")
     import pandas as pd  # keeps `import kernellab` light
 
     found = pd.DataFrame(list(_rows(tape)), columns=list(COLUMNS))

@@ -16,6 +16,7 @@ from kernellab.export.write import Exported
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import OPTION_COLUMNS, OUTCOME_COLUMNS, record_of, with_types
 from kernellab.workers.forks import cached_property
+from kernellab.workers.uninterrupted import imported_whole
 
 if TYPE_CHECKING:
     import pandas
@@ -149,6 +150,7 @@ _OUTCOMES = tuple(name for name in OUTCOME_COLUMNS if name not in {"status", "ra
 
 def frame_of(dispatch: Dispatch) -> pandas.DataFrame:
     """Return the rows of all cases; a case that failed as a whole has one row, with its reason and no config."""
+    imported_whole("pandas")
     import pandas as pd  # keeps this module light
 
     names = dispatch.rule.names
@@ -171,6 +173,7 @@ def frame_of(dispatch: Dispatch) -> pandas.DataFrame:
 
 def regret_frame(dispatch: Dispatch) -> pandas.DataFrame:
     """Return what the rule picks for each case, and what that loses."""
+    imported_whole("pandas")
     import pandas as pd
 
     names = dispatch.rule.names

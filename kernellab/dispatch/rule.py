@@ -121,7 +121,13 @@ class Rule:
         return self.cheapest(dict(zip(self.names, key, strict=True))) if found is None else found
 
     def cheapest(self, sizes: Mapping[str, int]) -> int:
-        """Return the place of the config whose cost is least, whatever is known of these sizes."""
+        """Return the place of the config whose cost is least, whatever is known of these sizes.
+
+        Raises:
+            UsageError: the rule has no configs.
+        """
+        if not self.costs:
+            raise UsageError("The rule has no configs to pick from; give it the cost of one at least.")
         times_ms = [cost.time_ms(self.terms, sizes, self.multiprocessors) for cost in self.costs]
         return times_ms.index(min(times_ms))
 

@@ -11,6 +11,7 @@ from kernellab.display import Shown
 from kernellab.explain.facts import Facts
 from kernellab.explain.model import Bottleneck, Times, floor_seconds, times_of
 from kernellab.explain.profile.result import Profile
+from kernellab.workers.uninterrupted import imported_whole
 
 
 class Cause(StrEnum):
@@ -81,6 +82,7 @@ class Explanation(Shown):
     @property
     def frame(self) -> Any:
         """A row per finding as a DataFrame: cause, line, text, low, high, and the evidence in words."""
+        imported_whole("pandas")
         import pandas as pd  # keeps `import kernellab` light
 
         rows = [

@@ -14,6 +14,7 @@ from typing import Any
 from kernellab.errors import KernellabError, UsageError, choice_message, first_line
 from kernellab.launch.calls import verb
 from kernellab.source import parsed_json, require
+from kernellab.workers.uninterrupted import imported_whole
 
 _ABSENT = "<NA>"
 _PAIRS = "__pairs__"
@@ -53,6 +54,7 @@ def save_frame(found: Any, path: str | Path, *, escape: bool = True) -> Path:
         UsageError: it is no DataFrame, has two columns of one name or something that cannot be written, the ending is
             another one, or Parquet's library is not installed.
     """
+    imported_whole("pandas")
     import pandas as pd
 
     path = Path(path)
@@ -100,6 +102,7 @@ def read_frame(path: str | Path) -> Any:
 
 
 def _read_csv(path: Path) -> tuple[Any, Callable[[], Any]]:
+    imported_whole("pandas")
     import pandas as pd
 
     first, _, rest = path.read_text(encoding="utf-8").partition("\n")
@@ -135,6 +138,7 @@ def _read_csv(path: Path) -> tuple[Any, Callable[[], Any]]:
 
 
 def _read_json(path: Path) -> tuple[Any, Callable[[], Any]]:
+    imported_whole("pandas")
     import pandas as pd
 
     about = parsed_json(path.read_text(encoding="utf-8"), _FILE_BYTES, _CELLS // 2)
@@ -148,6 +152,7 @@ def _read_json(path: Path) -> tuple[Any, Callable[[], Any]]:
 
 
 def _read_parquet(path: Path) -> tuple[Any, Callable[[], Any]]:
+    imported_whole("pandas")
     import pandas as pd
 
     found = _with_parquet(lambda: _whole_parquet(path) and pd.read_parquet(path))
@@ -274,6 +279,7 @@ def _plain(value: Any) -> Any:
 
 
 def _moments(column: Any, kind: str) -> Any:
+    imported_whole("pandas")
     import pandas as pd
 
     return pd.to_datetime(column, utc=True, format="ISO8601").astype(kind)

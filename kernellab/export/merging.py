@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernellab.display import Shown
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, value_text
 from kernellab.export.exchange import measurement_entries
 from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Interval
@@ -37,6 +37,7 @@ from kernellab.registry.kept_times import (
 )
 from kernellab.store import FILE, Entry, Store
 from kernellab.workers.forks import cached_property
+from kernellab.workers.uninterrupted import imported_whole
 
 if TYPE_CHECKING:
     import pandas
@@ -122,6 +123,7 @@ class Merged(Shown):
     @cached_property
     def frame(self) -> pandas.DataFrame:
         """One row per launch, device and conditions, with the fields of `MergedRow`."""
+        imported_whole("pandas")
         import pandas as pd  # keeps this module light
 
         columns = list(MergedRow.__slots__)
@@ -156,8 +158,12 @@ def merge(kernels: Registry, path: Path) -> Merged:
 
 def _entries(path: Path) -> list[Entry]:
     """Return the kernels of a store or of a file of measurements with their history."""
-    file = path / FILE if path.is_dir() else path
-    if not file.is_file():
+    try:
+        file = path / FILE if path.is_dir() else path
+        is_file = file.is_file()
+    except OSError as exc:  # a name may be too long
+        raise UsageError(f"{value_text(str(path))} cannot be read: {exc.strerror}.") from exc
+    if not is_file:
         what = f"it has no {FILE}" if path.is_dir() else "it is no file"
         raise UsageError(f"{str(path)!r} cannot be read: {what}; expected a store, or exported measurements.")
     try:

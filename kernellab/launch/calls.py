@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from kernellab._triton.kernel import JitKernel, Kernel
-from kernellab.errors import KernellabError, LaunchError, UsageError, value_message
+from kernellab.errors import KernellabError, LaunchError, UsageError, value_message, value_text
 from kernellab.launch.grid import MAX_GRID
 from kernellab.target import Target
 
@@ -95,6 +95,7 @@ _RULES = {
     "executor": CallRule("a concurrent.futures.Executor, or a client of dask or ipyparallel", _is_executor),
     "flops": _FORMULA,
     "found": CallRule("a DataFrame", lambda value: hasattr(value, "to_csv") and hasattr(value, "columns")),
+    "max_configs": _COUNT,
     "inputs": CallRule("a function of swept names: lambda n: dict(x=torch.rand(n), n=n)", callable),
     "function": CallRule("a function", callable),
     "kernels": CallRule("a list of names, such as ['add_kernel']", _has_names),
@@ -104,6 +105,7 @@ _RULES = {
     "name": _TEXT,
     "namespace": CallRule("a dict, such as globals()", lambda value: isinstance(value, dict)),
     "opened": _TEXT,
+    "outputs": CallRule("a list of argument names, such as ['out_ptr']", _has_names),
     "others": CallRule("a list of dispatches, or of paths of tables", lambda value: isinstance(value, list | tuple)),
     "path": _PATH,
     "right": CallRule(f"{_KEPT.expected}, or a function", lambda value: _KEPT.allows(value) or callable(value)),
@@ -115,6 +117,7 @@ _RULES = {
     "timeout_s": _SECONDS,
     "to": _PATH,
     "uninitialised": CallRule("a list of names, such as ['out_ptr']", _has_names),
+    "version": CallRule("a version, as lab.kernels.version(name) returns", lambda value: hasattr(value, "closure")),
     "view": _TEXT,
     "where": _CONDITION,
 }  # fmt: skip
@@ -220,7 +223,7 @@ def require_kernel(kernel: Kernel) -> None:
     from kernellab._triton.objects import is_kernel
 
     if not is_kernel(kernel):
-        raise UsageError(f"{kernel!r} is not a Triton kernel; pass a function decorated with @triton.jit.")
+        raise UsageError(f"{value_text(kernel)} is not a Triton kernel; pass a function decorated with @triton.jit.")
     require_one_tuner(kernel)
 
 

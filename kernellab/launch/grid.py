@@ -49,6 +49,9 @@ class CheckedGrid:
         return self.value
 
 
+_LARGEST = 2**63 - 1
+
+
 def checked_grid(grid: Any, name: str) -> Grid3:
     """Return a grid of one to three extents as three.
 
@@ -67,6 +70,8 @@ def checked_grid(grid: Any, name: str) -> Grid3:
             f"The grid of {name} is {grid!r}; its extents must be integers, as triton.cdiv(n, BLOCK) gives.",
             kernel=name,
         ) from None
+    if max(numbers) > _LARGEST:
+        raise LaunchError(f"The grid of {name} has an extent of more than 64 bits; no device has as many.", kernel=name)
     if min(numbers) < 0:
         raise LaunchError(f"The grid of {name} is {grid!r}; an extent cannot be negative.", kernel=name)
     return (*numbers, 1, 1)[:3]

@@ -17,7 +17,7 @@ from typing import Any
 
 from kernellab._triton.closure import decorated_closure_of
 from kernellab._triton.kernel import Kernel
-from kernellab.errors import SourceError, UnknownName, UsageError, value_message
+from kernellab.errors import SourceError, UnknownName, UsageError, value_message, value_text
 from kernellab.launch.calls import require_kernel, verbs
 from kernellab.source import Closure, is_name, jsonable
 from kernellab.store import Store, Version
@@ -44,11 +44,12 @@ def revived(version: Version) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A kernel, or what its decorators wrap, with the kernel itself and its version."""
+    """A kernel, or what its decorators wrap, with the kernel itself and its version; of an epoch of the database."""
 
     layer: weakref.ref[Any]
     owner: weakref.ref[Any]
     version: Version
+    epoch: int
 
 
 @dataclass(slots=True)
@@ -99,6 +100,8 @@ class Registry:
             SourceError: the source of the kernel cannot be found any more.
         """
         before = self.known(kernel)
+        if before is not None and self._entries[id(kernel)].epoch != self.store.database.epoch():
+            before = self._entered_again(kernel, before)
         if before is None or closure is None:
             return before
         owner = self.owner_of(kernel)
@@ -113,6 +116,12 @@ class Registry:
             self._enter_layers(owner, version)
             if self._current.get(before.name) in (None, before):
                 self._current[version.name] = version
+        return version
+
+    def _entered_again(self, kernel: Kernel, before: Version) -> Version:
+        """Return the version of a kernel in the database that took the place of the one that it was entered into."""
+        version = self.store.add(before.closure, version_digest(before.closure), before.name)
+        self._enter(self.owner_of(kernel), version)
         return version
 
     def current(self, kernel: Kernel) -> Version:
@@ -243,13 +252,14 @@ class Registry:
             self._current[version.name] = version
 
     def _enter_layers(self, kernel: Kernel, version: Version) -> None:
+        epoch = self.store.database.epoch()
         for layer in _layers(kernel):
-            self._entries[id(layer)] = _Entry(weakref.ref(layer), weakref.ref(kernel), version)
+            self._entries[id(layer)] = _Entry(weakref.ref(layer), weakref.ref(kernel), version, epoch)
 
     def _by_id(self, number: int) -> Version:
         version = self.store.by_id(number) if number <= _LARGEST else None
         if version is None:
-            raise UnknownName(f"No kernel has the id {number}; %triton_ls lists them.")
+            raise UnknownName(f"No kernel has the id {value_text(number)}; %triton_ls lists them.")
         return version
 
     def _by_label(self, label: str) -> Version:
@@ -261,7 +271,8 @@ class Registry:
         elif number.isdecimal() and int(number) <= _LARGEST:
             version = self.store.find(name, int(number))
         if version is None:
-            raise UnknownName(f"No kernel is called {label!r}; {_known(name, [(v.name, v.label) for v in self])}.")
+            known = _known(name, [(v.name, v.label) for v in self])
+            raise UnknownName(f"No kernel is called {value_text(label)}; {known}.")
         return version
 
 

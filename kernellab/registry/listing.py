@@ -27,6 +27,7 @@ from kernellab.source import (
     is_name,
 )
 from kernellab.store import Argument, LaunchRow, Store, Version
+from kernellab.workers.uninterrupted import imported_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +278,7 @@ def frame(store: Store, table: str) -> Any:
     Raises:
         UsageError: there is no such table.
     """
+    imported_whole("pandas")
     import pandas as pd  # keeps `import kernellab` light
 
     if table not in TABLES:

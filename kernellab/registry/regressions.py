@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from kernellab.display import Shown
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, value_message
 from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Interval
 from kernellab.registry.kept_times import (
@@ -33,6 +33,7 @@ from kernellab.registry.kept_times import (
 )
 from kernellab.registry.kernels import Registry
 from kernellab.workers.forks import cached_property
+from kernellab.workers.uninterrupted import imported_whole
 
 if TYPE_CHECKING:
     import pandas
@@ -121,6 +122,7 @@ class Regressions(Shown):
     @cached_property
     def frame(self) -> pandas.DataFrame:
         """One row per launch and change, and one per config of it, with the columns that `row_fields` returns."""
+        imported_whole("pandas")
         import pandas as pd  # keeps this module light
 
         frame = pd.DataFrame([row_fields(row) for row in self.rows], columns=COLUMNS)
@@ -165,7 +167,7 @@ def regressions_of(kernels: Registry, kernel: Any, since: Any, margin: Any) -> R
         UsageError: ``since`` is no moment, or ``margin`` no share.
     """
     if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin < 1:
-        raise UsageError(f"margin is {margin!r}; expected a share such as {MARGIN}: 3 %.")
+        raise UsageError(value_message("margin", margin, f"a share such as {MARGIN}: 3 %"))
     name = None if kernel is None else kernels.version(kernel).name
     moment = None if since is None else moment_of(since, time.time())
     rows = changed_times(kept_times(kernels.store, name), moment, float(margin))
@@ -194,9 +196,8 @@ def moment_of(since: Any, now: float) -> float:
         pass
     if isinstance(since, int | float) and not isinstance(since, bool) and 0 <= since < 1e11:
         return float(since)
-    raise UsageError(
-        f"since is {since!r}; expected a date such as 2026-11-22, a datetime, or how long ago, such as 7d."
-    )
+    expected = "a date such as 2026-11-22, a datetime, or how long ago, such as 7d"
+    raise UsageError(value_message("since", since, expected))
 
 
 def changed_times(times: Sequence[KeptTime], since: float | None = None, margin: float = MARGIN) -> list[ChangedTime]:

@@ -23,6 +23,7 @@ from kernellab.workers.forks import LOCK_S, at_fork, closed_in_child, no_fork
 FILE = "kernellab.sqlite"
 _BUSY_MS = 30_000
 _LOCK_S, _LOOK_S = 30.0, 0.02
+_SHOWN = 300
 _QUICK_CHECK_BYTES = 64 * 2**20
 
 # https://www.sqlite.org/rescode.html: a file that is broken, and one that cannot be used as things are.
@@ -55,6 +56,7 @@ class Database:
         self.path = None if folder is None else folder / FILE
         self._lock = threading.RLock()
         self._skipped: set[tuple[str, object]] = set()
+        self._epoch = 0
         self._connection = self._opened()
         self._is_closed = self._is_shut = self._crosses = False
         at_fork(self, before=Database._get_ready, in_parent=Database._go_on, in_child=Database._start_in_child)
@@ -121,7 +123,7 @@ class Database:
             except (sqlite3.Error, ForeignSchema) as exc:
                 self._connection.close()
                 self._connection = _connected(":memory:")
-                raise StoreError(f"{str(path)!r} cannot be read as a kernel store: {exc}.") from exc
+                raise StoreError(f"{str(path)!r} cannot be read as a kernel store: {_reason(exc)}.") from exc
 
     def close(self) -> None:
         """Close the connection; it is not opened again."""
@@ -149,15 +151,30 @@ class Database:
 
     def _recovering(self, work: Callable[[], T]) -> T:
         with self._lock:
-            if self._is_shut or self._was_moved():
-                self._connection.close()
-                self._connection, self._is_shut = self._opened(), False
+            if self._is_closed:
+                raise StoreError("The lab is closed, and its store with it; open another lab.")
+            self._follow()
             try:
                 return work()
             except sqlite3.DatabaseError as exc:
                 if not self._recovered(exc):
-                    raise StoreError(f"The kernel store failed: {exc}.") from exc
+                    raise StoreError(f"The kernel store failed: {_reason(exc)}.") from exc
             return work()
+
+    def epoch(self) -> int:
+        """Return how often another file has taken the place of the open one: what was entered before is not in it."""
+        with self._lock:
+            if not self._is_closed:
+                self._follow()
+            return self._epoch
+
+    def _follow(self) -> None:
+        """Open the file again where a fork closed it, or where it was set aside or deleted."""
+        is_moved = self._was_moved()
+        if self._is_shut or is_moved:
+            self._connection.close()
+            self._connection, self._is_shut = self._opened(), False
+            self._epoch += is_moved
 
     def _transaction(self, work: Callable[[sqlite3.Cursor], T]) -> T:
         cursor = self._connection.cursor()
@@ -189,6 +206,7 @@ class Database:
         if _code(exc) in _BROKEN:
             self._connection.close()
             self._connection = self._opened()
+            self._epoch += 1
         else:
             self._connection = self._in_memory(exc, self._connection)
         return True
@@ -215,7 +233,7 @@ class Database:
                 raise
             reason = exc
         aside = _set_aside(path)
-        warn_user(f"The kernel store {path} cannot be used ({reason}); it was set aside as {aside}.")
+        warn_user(f"The kernel store {path} cannot be used ({_reason(reason)}); it was set aside as {aside}.")
         return _connected(str(path))
 
     def _in_memory(self, exc: Exception, opened: sqlite3.Connection | None) -> sqlite3.Connection:
@@ -227,7 +245,8 @@ class Database:
             source.backup(memory)
             source.close()
         _prepare(memory)
-        warn_user(f"The kernel store {path} cannot be written ({_reason(exc)}). {_remedy(path)}")
+        shown = str(path) if len(str(path)) < _SHOWN else f"{str(path)[:_SHOWN]}..."
+        warn_user(f"The kernel store {shown} cannot be written ({_reason(exc)}). {_remedy(path)}")
         return memory
 
 
@@ -319,17 +338,19 @@ def _code(exc: sqlite3.DatabaseError) -> int:
 
 
 def _reason(exc: Exception) -> str:
-    return (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
+    """Return what an exception says, in a line without a full stop."""
+    said = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
+    return " ".join(said.split()).rstrip(".")
 
 
 def _remedy(path: Path) -> str:
     """Return what to do about a file that cannot be written."""
     folder = path.parent
-    if path.is_dir():
+    if os.path.isdir(path):  # which is no error where a name is too long
         wrong = f"{FILE} is a folder there: move it away"
-    elif folder.name == FILE and folder.is_file():
+    elif folder.name == FILE and os.path.isfile(folder):
         wrong = f"A store is a folder: name {str(folder.parent)!r}"
-    elif any(each.exists() and not each.is_dir() for each in (folder, *folder.parents)):
+    elif any(os.path.exists(each) and not os.path.isdir(each) for each in (folder, *folder.parents)):
         wrong = "A store is a folder, and this is none: name another one"
     else:
         wrong = "Free space there, let it be written, or name another folder"

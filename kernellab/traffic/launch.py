@@ -9,7 +9,7 @@ from kernellab.compile.types import Compiled
 from kernellab.ir.lines import calls_of, place_of
 from kernellab.ir.ptx import ptx_kernel
 from kernellab.launch.calls import UserCall, variants_of
-from kernellab.launch.grid import checked_grid
+from kernellab.launch.grid import checked_grid, require_launchable
 from kernellab.launch.run import multiprocessors
 from kernellab.target import Target, limits_of
 from kernellab.traffic.accesses import AccessOperation, CountedAccess, MemorySpace
@@ -173,6 +173,7 @@ def launch_traffic(compiler: Compiler, call: UserCall, target: Target) -> Traffi
     attributes, options = special.attributes, special.options
     job = job_of(variant.function, target, special.signature, special.constants, attributes, options)
     extents = checked_grid(grid(special.bound) if callable(grid) else grid, job.closure.name)
+    require_launchable(extents, job.closure.name, target)
     given = [
         each
         for name, kind in special.signature.items()

@@ -10,6 +10,7 @@ from kernellab.display import Shown
 from kernellab.traffic.accesses import AccessOperation, MemorySpace, WarpExample
 from kernellab.traffic.arithmetic import Array
 from kernellab.workers.forks import cached_property
+from kernellab.workers.uninterrupted import imported_whole
 
 if TYPE_CHECKING:
     import pandas
@@ -131,6 +132,7 @@ def _names(kind: Any) -> list[str]:
 
 
 def _frame(names: list[str], rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> pandas.DataFrame:
+    imported_whole("pandas")
     import pandas as pd  # keeps `import kernellab` light
 
     return pd.DataFrame(rows, columns=names).astype(dict(kinds))

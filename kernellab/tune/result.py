@@ -23,6 +23,7 @@ from kernellab.measure.outcomes import (
 )
 from kernellab.store import History, Measurement
 from kernellab.workers.forks import cached_property
+from kernellab.workers.uninterrupted import imported_whole
 
 if TYPE_CHECKING:
     import pandas
@@ -155,6 +156,7 @@ class Tuning(Shown):
 
 def frame_of(tuning: Tuning) -> pandas.DataFrame:
     """Return the frame of a tuning."""
+    imported_whole("pandas")
     import pandas as pd  # keeps this module light
 
     names = list(dict.fromkeys(name for row in tuning.rows for name, _ in row.config.parameters))

@@ -272,8 +272,9 @@ class ForkServer:
                 raise WorkerTimeout(f"{subject} got no worker within {start_s:g} s.") from exc
             except (Closed, OSError) as exc:
                 said = self._forget()
-                last = next((line for line in reversed(said.splitlines()) if line.strip()), str(exc))
-                raise WorkerDied(f"{subject} got no worker: {last.strip()}", detail=said) from exc
+                last = next((line for line in reversed(said.splitlines()) if line.strip()), str(exc)).strip()
+                reason = last.rstrip(".") or "the process that forks workers was ended from outside, twice"
+                raise WorkerDied(f"{subject} got no worker: {reason}.", detail=said) from exc
 
     def close(self) -> None:
         """End the server, and with it its forks."""

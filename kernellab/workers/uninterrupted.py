@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import importlib
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -85,6 +87,12 @@ def uninterrupted(call: Callable[[], T], stop: Stop | None = None, subject: str 
         Interrupted: in the place of a KeyboardInterrupt, if there is a ``subject`` to tell of.
     """
     return uninterrupted_with_progress(lambda tell: call(), stop, subject)
+
+
+def imported_whole(library: str) -> None:
+    """Import a library that an interrupt would leave imported in part, so that no later import of it succeeds."""
+    if library not in sys.modules:
+        uninterrupted(partial(importlib.import_module, library))
 
 
 def uninterrupted_with_progress(

@@ -74,9 +74,10 @@ def test_a_run_in_a_workspace_gives_the_same_and_leaves_its_outputs_outside(lab:
 
 
 @pytest.mark.parametrize(
-    "workspace", [torch.empty(16, dtype=torch.uint8), torch.empty(1 << 16), torch.empty(1 << 16, dtype=torch.uint8)[1:]]
+    "workspace",
+    [torch.empty(16, dtype=torch.uint8), torch.empty(1 << 16), torch.empty(1 << 16, dtype=torch.uint8)[1:], "a"],
 )
-def test_a_workspace_that_does_not_do_is_refused(lab: kernellab.Lab, tmp_path: Path, workspace: torch.Tensor) -> None:
+def test_a_workspace_that_does_not_do_is_refused(lab: kernellab.Lab, tmp_path: Path, workspace: Any) -> None:
     x = torch.rand(40)
     with lab.capture() as program:
         out = x.exp().sin().sum()

@@ -79,3 +79,8 @@ def test_other_sizes_are_refused(sizes: dict[str, Any]) -> None:
 def test_what_is_no_rule_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="no rule of a dispatch"):
         Rule.from_json({**RULE.as_json, **change})
+
+
+def test_a_rule_without_configs_says_so_when_it_is_asked() -> None:
+    with pytest.raises(UsageError, match="The rule has no configs to pick from"):
+        Rule(("M",), TERMS, (), 4).place(M=64)

@@ -207,3 +207,8 @@ def test_the_views_have_table_and_conflicts(tmp_path: Path) -> None:
     html = merged_html(merged)
     assert "&lt;H&gt;" in html
     assert "<H>" not in html
+
+
+def test_a_path_that_is_too_long_to_be_one_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: File name too long"):
+        merge(Registry(Store(tmp_path)), tmp_path / ("x" * 5000))

@@ -126,3 +126,24 @@ def test_a_tensor_that_is_not_dense_and_a_number_that_is_too_wide_are_named(lab:
         for call in (lab.compile, lab.effects, lambda *args, **meta: lab.run(args[0], (1,), *args[1:], **meta)):
             with pytest.raises(LaunchError, match=said):
                 call(samples.add_kernel, given, x, out, n, BLOCK=64)
+
+
+@pytest.mark.parametrize("outputs", [3, True, torch.ones(2), "out", [1]])
+def test_outputs_that_are_no_names_are_refused(lab: kernellab.Lab, outputs: Any) -> None:
+    x = torch.ones(N)
+    with pytest.raises(UsageError, match=r"outputs is .*; expected a list of argument names, such as"):
+        lab.tune(samples.add_kernel, (1,), x, x, x, N, configs=[triton.Config({"BLOCK": 64})], outputs=outputs)
+
+
+def test_a_value_that_is_long_is_cut_in_a_message(lab: kernellab.Lab) -> None:
+    x, long = torch.ones(N), "x" * 5000
+    for call in (
+        lambda: lab.run(samples.add_kernel, (1,), x, x, x, N, BLOCK=64, num_warps=long),
+        lambda: lab.compile(samples.add_kernel, x, x, x, N, BLOCK=64, target=long),
+        lambda: lab.kernels[long],
+        lambda: lab.bind(long),  # type: ignore[arg-type]
+        lambda: lab.regressions(since=long),
+    ):
+        with pytest.raises(UsageError) as told:
+            call()
+        assert len(told.value.message) < 700

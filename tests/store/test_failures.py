@@ -251,6 +251,31 @@ def test_where_the_store_cannot_be_written_kernels_compile_and_run_all_the_same(
     assert not place.exists()
 
 
+def test_launches_go_on_in_the_file_that_takes_the_place_of_a_deleted_one(tmp_path: Path) -> None:
+    x = torch.ones(64)
+    with shared_lab("cuda:90", tmp_path / "store") as lab:
+        lab.kernels.add(samples.add_kernel)
+        lab.run(samples.add_kernel, (1,), x, x, x, 64, BLOCK=64)
+        shutil.rmtree(tmp_path / "store")
+        for _ in range(2):
+            lab.run(samples.add_kernel, (1,), x, x, x, 64, BLOCK=64)
+        assert [version.label for version in lab.kernels] == ["add_kernel@1"]
+        assert sum(lab.frame("launches")["count"]) == 2
+
+
+def test_a_closed_store_says_that_the_lab_is_closed(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.close()
+    with pytest.raises(StoreError, match="The lab is closed, and its store with it; open another lab"):
+        store.versions()
+
+
+def test_a_name_that_no_disk_takes_is_told_in_a_short_sentence() -> None:
+    with pytest.warns(UserWarning, match="cannot be written .File name too long.*kept in memory") as told:
+        shared_lab("cuda:90", "x" * 5000).close()
+    assert len(str(told[0].message)) < 600
+
+
 @pytest.mark.parametrize(
     ("made", "store", "remedy"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from kernellab.workers.uninterrupted import (
     Interrupted,
     Stop,
     held,
+    imported_whole,
     side_by_side,
     uninterrupted,
     uninterrupted_with_progress,
@@ -31,6 +33,16 @@ def test_interrupts_at_forty_moments_leave_the_process_the_next_results_and_no_t
 
 def test_a_call_runs_in_a_thread_that_no_signal_reaches_and_returns_its_value() -> None:
     assert uninterrupted(threading.current_thread) is not threading.main_thread()
+
+
+def test_a_library_is_whole_after_an_interrupt_of_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(10**5): pass\nvalue = 1\n"
+    (tmp_path / "slow_library.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        imported_whole("slow_library")
+    assert sys.modules["slow_library"].value == 1  # type: ignore[attr-defined]
+    imported_whole("slow_library")
 
 
 def test_an_error_of_a_call_is_raised_where_it_was_asked_for() -> None:

@@ -14,6 +14,7 @@ from kernellab.explain.profile.samples import FrameSamples, Reasons, Share, Stal
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import instruction_of
 from kernellab.ir.lines import StageLine, calls_of
+from kernellab.workers.uninterrupted import imported_whole
 
 _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*$")
 _SECTION = re.compile(r"//-+\s+\.text\.(\S+)")
@@ -115,6 +116,7 @@ class Profile(Shown):
         ``share`` of all samples, ``low`` and ``high`` (none for an instruction), ``reason``, the main one in words, and
         a column for each reason that occurs, with its samples.
         """
+        imported_whole("pandas")
         import pandas as pd  # keeps `import kernellab` light
 
         stalls = list(self.reasons)
