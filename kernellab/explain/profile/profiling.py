@@ -19,6 +19,7 @@ from kernellab.explain.profile.result import Counters, Profile
 from kernellab.explain.profile.sampling import Refused, Sampler, profile_of
 from kernellab.export.module import module_text
 from kernellab.launch.calls import require_grid, require_kernel
+from kernellab.launch.grid import require_launchable
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.run import device_name
 from kernellab.launch.runtime import Runtime
@@ -77,6 +78,7 @@ class AskedLaunch:
         if configs:
             config = launches.effective(self.best(launches) if self.has_gpu else configs[0])
         launch = launches.of(config)
+        require_launchable(launch.grid, launches.name, self.target)
         with self.runtime.compiling(launches.name):
             return implementation_of(launches, config, self.runtime.compiler.compile(launch.job))
 
