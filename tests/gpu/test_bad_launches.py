@@ -12,6 +12,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 import kernellab
 from kernellab.errors import CannotRun, CompileError, KernellabError, LaunchError, OutOfBounds, RunError, WorkerTimeout
+from kernellab.gpu import driver
 from tests import samples
 from tests.gpu import bad_kernels as bad
 
@@ -81,11 +82,8 @@ class Address:
 
 
 def freed_address() -> int:
-    tensor = torch.empty(64 << 20, device="cuda", dtype=torch.uint8)
-    address = tensor.data_ptr()
-    del tensor
-    torch.cuda.empty_cache()
-    return address
+    torch.cuda.synchronize()  # its context is the current one
+    return driver.allocated(64 << 20).address  # torch would keep a part of a larger block
 
 
 Case = tuple[Callable[[Notebook], Any], tuple[type[BaseException], ...], str]
