@@ -33,6 +33,9 @@ class FakeWorker:
         self.asked.append(job.handler.__name__)
         return TrialOutcome(self.ending, Placing.COPIES)
 
+    def prepare(self, job: Job[Any, None], timeout_s: float) -> None:
+        self.asked.append(job.handler.__name__)
+
     def close(self) -> None:
         self.asked.append("close")
 
