@@ -12,7 +12,7 @@ OLDEST_TRITON := 3.6.0
 unexport PYTHONDONTWRITEBYTECODE
 
 PY  := $(VENV)/bin/python
-# Python writes the bytecode of what it imports; pip would take a minute for what nobody ever does.
+# Bytecode is written at the end, by all cores; pip takes a minute for it, with one.
 PIP := $(if $(UV),uv pip install --quiet --python $(PY),$(PY) -m pip install -qq --no-compile)
 TRITON_VENV = .venv-$(VERSION)
 # What says nothing about a Triton: Chromium, pages, files, processes, arithmetic, figures, what runs on fakes, which
@@ -124,6 +124,7 @@ $(VENV)/.torch: | $(PY)
 $(VENV)/.installed-%: pyproject.toml | $(VENV)/.torch
 	@echo "Installing kernellab[$*] into $(VENV); the first time takes some minutes"
 	@$(PIP) -e '.[$*]'
+	@$(PY) -m compileall -qq -j 0 $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || :
 	@touch $@ $(patsubst %,$(VENV)/.installed-%,$(subst $(comma), ,$*))
 
 # Another Triton in front of everything that .venv holds; numpy 2.4 breaks the interpreter of Triton 3.6.
