@@ -106,7 +106,14 @@ class Traffic(Shown):
     wave_programs: int
     notes: tuple[str, ...] = ()
 
+    @property
+    def is_known(self) -> bool:
+        """Whether any program was looked at; if not, ``unknown`` has the reason."""
+        return self.share > 0 or not self.unknown
+
     def __repr__(self) -> str:
+        if not self.is_known:
+            return f"<Traffic of {self.kernel} on {self.target}: not worked out, {self.unknown[0].reason}>"
         moved = sum(row.bytes for row in self.rows if row.space == "global")
         used = sum(row.bytes_used for row in self.rows if row.space == "global")
         share = f", {used / moved:.0%} of them used" if moved else ""

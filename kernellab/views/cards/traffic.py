@@ -88,7 +88,7 @@ def traffic_text(traffic: Traffic) -> str:
 
 def words(traffic: Traffic) -> list[str]:
     """Return the facts beside the name."""
-    share = [] if traffic.share == 1 else [f"{traffic.share:.1%} of its programs"]
+    share = [] if traffic.share == 1 or not traffic.is_known else [f"{traffic.share:.1%} of its programs"]
     return [traffic.target, f"grid {grid_words(traffic.grid)}", *share]
 
 
@@ -100,7 +100,7 @@ def sentences(traffic: Traffic) -> Iterator[tuple[str, str]]:
         yield "kl-note", "It accesses no memory."
     for told in _untouched(traffic):
         yield "kl-note kl-warn", told
-    if traffic.share < 1:
+    if traffic.share < 1 and traffic.is_known:
         looked = f"Looked at were the first, the last and random programs, {percent(traffic.share)} of all"
         yield "kl-note", f"{looked}; what was never read or never written is not known."
     for note in traffic.notes:
