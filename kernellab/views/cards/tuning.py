@@ -8,10 +8,9 @@ from html import escape
 from typing import Any
 
 from kernellab.errors import plural
-from kernellab.explain.winner import TimedConfig, why_it_wins
 from kernellab.measure.outcomes import UNMEASURED, Status
 from kernellab.tune.agreement import DECIDES
-from kernellab.tune.result import Row, Tuning
+from kernellab.tune.result import Tuning, why_it_wins
 from kernellab.views import elements
 from kernellab.views.elements import Table, interval, number
 from kernellab.views.figures.canvas import device_words, picture
@@ -76,16 +75,10 @@ def summary(tuning: Tuning) -> str:
 
 def why(tuning: Tuning) -> list[str]:
     """Return the sentence that says why the winner wins; nothing where there is none, or nothing was timed."""
-    rows = {index: config for index, row in enumerate(tuning.rows) if (config := _timed(row)) is not None}
-    winner = rows.pop(tuning.winner, None) if tuning.winner is not None else None
-    told = "" if winner is None else why_it_wins(winner, list(rows.values()))
+    timed = {i: row for i, row in enumerate(tuning.rows) if row.time_ms is not None and row.status is Status.OK}
+    winner = timed.pop(tuning.winner, None) if tuning.winner is not None else None
+    told = "" if winner is None else why_it_wins(winner, list(timed.values()))
     return [told] if told else []
-
-
-def _timed(row: Row) -> TimedConfig | None:
-    if row.time_ms is None or row.status is not Status.OK:
-        return None
-    return TimedConfig(row.config.values, row.time_ms, row.registers, row.spill_bytes, row.shared_bytes, row.occupancy)
 
 
 def _faster(tuning: Tuning) -> str:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
-from kernellab.explain.winner import TimedConfig, why_it_wins
+from typing import Any
+
+from kernellab.measure.config import Config
+from kernellab.measure.outcomes import Status
+from kernellab.tune.result import Row, why_it_wins
 
 
-def config(warps: int, block: int, time_ms: float, **more: float) -> TimedConfig:
-    return TimedConfig({"num_warps": warps, "BLOCK": block}, time_ms, **more)  # type: ignore[arg-type]
+def config(warps: int, block: int, time_ms: float, **more: Any) -> Row:
+    return Row(Config.of({"num_warps": warps, "BLOCK": block}), Status.OK, time_ms=time_ms, **more)
 
 
 def test_the_parameter_whose_other_values_are_slowest_decides() -> None:
