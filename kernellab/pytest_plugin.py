@@ -12,9 +12,11 @@ import pytest
 from kernellab.errors import RunError
 
 if TYPE_CHECKING:
+    from kernellab._triton.kernel import Kernel
     from kernellab.benchmark.baselines import Baseline, BaselineComparison, BaselineFile
     from kernellab.benchmark.result import Benchmark
     from kernellab.lab import Lab
+    from kernellab.launch.calls import UserCall
 
 _PROPERTY = "kernellab"
 _MARGIN = 0.05  # that of kernellab.benchmark.baselines, which is not imported for a test suite that needs none
@@ -55,7 +57,7 @@ class KernelBench:
 
     def __call__(
         self,
-        kernel: Any,
+        kernel: Kernel,
         grid: Any,
         args: tuple[Any, ...] | list[Any] | Mapping[str, Any],
         baseline: str = "main",
@@ -76,6 +78,7 @@ class KernelBench:
             KernellabError: it does not compile, cannot be launched, or fails its check.
         """
         from kernellab.benchmark.baselines import BaselineFile, compared_with_baseline
+        from kernellab.launch.calls import UserCall
         from kernellab.views.cards.baselines import comparison_text
 
         __tracebackhide__ = True
@@ -84,7 +87,7 @@ class KernelBench:
         self._seen.add(baseline)
         named, positional = (dict(args), ()) if isinstance(args, Mapping) else ({}, tuple(args))
         options = {"check": check, "rounds": rounds, "timeout_s": timeout_s}
-        now = _measured(self._lab, kernel, grid, positional, {**named, **meta}, options)
+        now = _measured(self._lab, UserCall(kernel, grid, positional, {**named, **meta}), options)
         file = BaselineFile(self._test.path.with_name(f"{self._test.path.stem}.baselines.json"))
         if self._config.getoption("--kernellab-update"):
             return self._written(file, baseline, now)
@@ -144,21 +147,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(line)
 
 
-def _measured(
-    lab: Lab, kernel: Any, grid: Any, args: tuple[Any, ...], named: dict[str, Any], options: Mapping[str, Any]
-) -> Baseline:
+def _measured(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Baseline:
     """Return a launch as a baseline: timed where there is a GPU for it, then launched once on the arguments."""
     from kernellab._triton.objects import parameter_names
     from kernellab.benchmark.baselines import EFFECTS, RESOURCES, Baseline, samples_of
     from kernellab.export.checking import tolerance_over
     from kernellab.launch.memory import memory_of
 
+    kernel, args, named = call.kernel, call.args, call.meta
     compiled = lab.compile(kernel, *args, **named)
-    timed = _timed(lab, kernel, grid, args, named, options)
+    timed = _timed(lab, call, options)
     effects, needs = compiled.effects, (compiled.resources if timed is None else timed.rows[0])
     tensors = memory_of({**dict(zip(parameter_names(kernel), args, strict=False)), **named})
     before = samples_of({name: each for name, each in tensors.items() if name in effects.reads | effects.atomics})
-    run = lab.run(kernel, grid, *args, timeout_s=options["timeout_s"], check=options["check"], **named)
+    run = lab.run(kernel, call.grid, *args, timeout_s=options["timeout_s"], check=options["check"], **named)
     written = {name: each for name, each in tensors.items() if name in effects.mutated}
     dtypes = {str(each.dtype).removeprefix("torch.") for each in tensors.values()}
     target = str(compiled.target)
@@ -180,9 +182,7 @@ def _measured(
     )
 
 
-def _timed(
-    lab: Lab, kernel: Any, grid: Any, args: tuple[Any, ...], named: dict[str, Any], options: Mapping[str, Any]
-) -> Benchmark | None:
+def _timed(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Benchmark | None:
     """Return the benchmark of one launch, or None where there is no GPU to time it.
 
     Raises:
@@ -190,8 +190,9 @@ def _timed(
     """
     if lab.launches.is_offline():
         return None
-    over = {"num_warps": (None,)}  # one point: what the kernel is launched with anyway
-    found = lab.bench(kernel, grid, *args, over=over, rounds=options["rounds"], timeout_s=options["timeout_s"], **named)
+    own: dict[str, Any] = {"rounds": options["rounds"], "timeout_s": options["timeout_s"]}
+    own["over"] = {"num_warps": (None,)}  # one point: what the kernel is launched with anyway
+    found = lab.bench(call.kernel, call.grid, *call.args, **own, **call.meta)
     row = found.rows[0]
     if row.time_ms is None and row.status != "not_timed":
         raise RunError(f"{found.kernel} was not timed: {row.reason}.", kernel=found.kernel)

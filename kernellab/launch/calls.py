@@ -209,7 +209,7 @@ def _with_kernel_arguments(
 
 @dataclass(frozen=True, slots=True)
 class UserCall:
-    """A kernel with what the user launches it with: ``kernel[grid](*args, **meta)``."""
+    """A kernel with what the user gives it: ``kernel[grid](*args, **meta)``. A magic may name it by a label."""
 
     kernel: Kernel
     grid: Any

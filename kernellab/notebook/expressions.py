@@ -6,7 +6,6 @@ import argparse
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,21 +13,12 @@ from IPython.core.error import UsageError as ShellError
 from IPython.core.magic_arguments import parse_argstring
 
 from kernellab.errors import UsageError
+from kernellab.launch.calls import UserCall
 from kernellab.measure.config import Space
 from kernellab.measure.reference import no_python
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchText:
-    """What a launch in the notebook says: kernel, grid, arguments by position and by name."""
-
-    kernel: Any
-    grid: Any
-    args: tuple[Any, ...]
-    meta: Mapping[str, Any]
-
-
-def launch_of_text(text: str, namespace: Mapping[str, Any]) -> LaunchText:
+def launch_of_text(text: str, namespace: Mapping[str, Any]) -> UserCall:
     """Return the parts of a launch, evaluated in a namespace.
 
     Raises:
@@ -47,7 +37,7 @@ def launch_of_text(text: str, namespace: Mapping[str, Any]) -> LaunchText:
     taken = ast.Call(ast.Name("_kl_taken", ast.Load()), call.args, call.keywords)
     parts = ast.Expression(ast.Tuple([call.func.value, call.func.slice, taken], ast.Load()))
     kernel, grid, (args, meta) = evaluated(ast.fix_missing_locations(parts), text, namespace)
-    return LaunchText(kernel, grid, args, meta)
+    return UserCall(kernel, grid, args, meta)
 
 
 def evaluated(
@@ -89,7 +79,7 @@ _EXAMPLES = {
 }
 
 
-def launch_or_kernel(text: str, namespace: Mapping[str, Any]) -> LaunchText:
+def launch_or_kernel(text: str, namespace: Mapping[str, Any]) -> UserCall:
     """Return the parts of ``kernel[grid](arguments)``, of ``kernel[grid]``, or of a kernel alone.
 
     Raises:
@@ -105,7 +95,8 @@ def launch_or_kernel(text: str, namespace: Mapping[str, Any]) -> LaunchText:
     if "[" in text:
         return launch_of_text(text, namespace)  # which says what is wrong with it
     is_label = "@" in text or text.partition(".")[0] not in namespace
-    return LaunchText(text.strip("\"'") if is_label else evaluated(text, text, namespace), None, (), {})
+    kernel: Any = text.strip("\"'") if is_label else evaluated(text, text, namespace)
+    return UserCall(kernel, None, (), {})
 
 
 def named(texts: Sequence[str] | None, option: str, namespace: Mapping[str, Any]) -> dict[str, Any]:

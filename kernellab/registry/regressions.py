@@ -159,7 +159,7 @@ def _side_fields(kept: KeptTime | None) -> dict[str, Any]:
     return {**plain, "triton": kept.conditions.triton, "driver": kept.conditions.driver, "config": kept.words}
 
 
-def regressions_of(kernels: Registry, kernel: Any, since: Any, margin: Any) -> Regressions:
+def regressions_of(kernels: Registry, kernel: str | int | None, since: Any, margin: Any) -> Regressions:
     """Return what became slower or faster of all kernels of a registry, or of all versions of one.
 
     Raises:
