@@ -187,7 +187,7 @@ def test_the_tile_of_the_chosen_value_shows_alone(show: Callable[..., Any]) -> N
     tiles = page.locator(".kl-tile:visible")
     assert tiles.count() == 1
     assert "nvidia_mma" in tiles.first.inner_text()
-    page.locator("label", has_text="swizzled_shared").click()
+    page.locator("label", has_text="swizzled_shared").first.click()
     assert tiles.count() == 1
     assert "swizzled_shared" in tiles.first.inner_text()
     assert tiles.first.locator("svg").is_visible()
