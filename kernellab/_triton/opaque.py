@@ -17,7 +17,7 @@ from triton.runtime.autotuner import Autotuner
 from kernellab._triton.objects import jit_function
 
 _SCHEMA = (
-    "(int kernel, int constants, Tensor(a!)[] changed, Tensor[] read, SymInt[] integers, float[] numbers, "
+    "(int kernel, int constants, Tensor(a!)[] changed, Tensor[] read, SymInt[] integers, Scalar[] numbers, "
     "SymInt[] grid) -> ()"
 )
 

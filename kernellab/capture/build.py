@@ -101,6 +101,7 @@ def compacted(tape: Tape, used: Iterable[int]) -> Tape:
         steps=tuple(_renumbered(step, new, refs) for step in tape.steps),
         inputs=tuple(new[index] for index in tape.inputs),
         outputs=tuple(new[index] for index in tape.outputs),
+        apart=tuple(new[index] for index in tape.apart),
         constants=tuple((new[index], tensor) for index, tensor in tape.constants),
     )
 
@@ -282,7 +283,8 @@ def functionalised(tape: Tape) -> Tape:
         rewriter.rewrite(step)
     outputs = tuple(rewriter.now(index) for index in tape.outputs)
     values, storages, steps = tuple(rewriter.values), tuple(rewriter.storages), tuple(rewriter.steps)
-    whole = dataclasses.replace(tape, values=values, storages=storages, steps=steps, outputs=outputs)
+    apart = tuple(dict.fromkeys((*tape.apart, *tape.mutated_inputs)))
+    whole = dataclasses.replace(tape, values=values, storages=storages, steps=steps, outputs=outputs, apart=apart)
     used = {index for step in whole.steps for index in (*step.taken, *step.results, *step.mutated)}
     return _named(compacted(whole, used | set(outputs) | set(tape.inputs)))
 

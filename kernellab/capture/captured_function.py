@@ -113,8 +113,8 @@ class CapturedFunction:
         leaves, structure = pytree.tree_flatten((args, kwargs))
         if _is_followed(leaves):
             return self.function(*args, **kwargs)
-        call, reason = _call_of(leaves, structure), ""
-        scope = _scope_of(self.function, args, kwargs)
+        around, reason = _around(self.function), ""
+        call, scope = _call_of(leaves, structure, around), _scope_of(self.function, args, kwargs, around)
         for each in tuple(self._captured):
             inputs, problem = _inputs_of(each, call, leaves, scope)
             if problem:
@@ -158,15 +158,24 @@ def _is_followed(leaves: Sequence[Any]) -> bool:
     return any(isinstance(mode, OperationRecorder) for mode in _get_current_dispatch_mode_stack())
 
 
-def _call_of(leaves: Sequence[Any], structure: Any) -> _Call:
+def _call_of(leaves: Sequence[Any], structure: Any, around: Mapping[str, Any]) -> _Call:
+    for leaf in leaves:
+        if hasattr(leaf, "__array_interface__"):
+            raise UsageError(f"An argument is a {type(leaf).__name__}, which can change unseen; pass a tensor.")
+    modules = [each for each in around.values() if isinstance(each, torch.nn.Module)]
+    training = [part.training for each in modules for part in each.modules()]
     grads = [leaf.requires_grad for leaf in _tensors(leaves)]
     autocast = [torch.get_autocast_dtype(d) for d in ("cpu", "cuda") if torch.is_autocast_enabled(d)]
-    modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(), autocast, grads)
-    return _Call(structure, tuple(None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves), modes)
+    modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype())
+    return _Call(
+        structure,
+        tuple(None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves),
+        (*modes, autocast, grads, training),
+    )
 
 
-def _scope_of(function: Any, args: Any, kwargs: Any) -> Mapping[str, Any]:
-    """Return what a function finds by name: its arguments, what it is bound to, and the variables around it."""
+def _around(function: Any) -> dict[str, Any]:
+    """Return what a function is bound to, and the variables of functions around it."""
     owner = getattr(function, "__self__", None if inspect.isfunction(function) else function)
     inner = inspect.unwrap(getattr(function, "__func__", function))
     around = {} if owner is None else {"self": owner}
@@ -174,11 +183,17 @@ def _scope_of(function: Any, args: Any, kwargs: Any) -> Mapping[str, Any]:
         names = inner.__code__.co_freevars
         cells = zip(names, inner.__closure__ or (), strict=True)
         around |= {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+    return around
+
+
+def _scope_of(function: Any, args: Any, kwargs: Any, around: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a function finds by name: its arguments, what is around it, and its globals."""
+    inner = inspect.unwrap(getattr(function, "__func__", function))
     try:
         given = dict(inspect.signature(function).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):  # the call itself says what is wrong with it
         given = dict(kwargs)
-    return ChainMap(given, around, getattr(inner, "__globals__", {}))
+    return ChainMap(given, dict(around), getattr(inner, "__globals__", {}))
 
 
 def _is_filled(cell: Any) -> bool:

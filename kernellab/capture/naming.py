@@ -18,7 +18,7 @@ TAKEN = frozenset(
     {
         *("torch", "triton", "tl", "os", "sys", "self", "device", "launch", "window", "layout_copy", "side_table"),
         *("run", "make_inputs", "check", "main", "summary", "require", "refuse", "random_tensor", "grid_of"),
-        *("addressed", "read_problem", "shape_problem", "contents_of", "hashlib"),
+        *("addressed", "read_problem", "shape_problem", "contents_of", "hashlib", "sharing_problem"),
         *(
             "mark",
             "placed",

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernellab._triton.tracing import is_traced
 from kernellab.capture.size import evaluated, guard_problem, here, names_in
 from kernellab.capture.tape import LAUNCH, Step, Tape, moved_bytes
 from kernellab.display import Shown
@@ -284,6 +285,26 @@ def inputs_problem(tape: Tape, inputs: Mapping[str, Any]) -> str:
                 return (
                     f"The input {name} has the {what} {got}; the program was recorded with {want}, and holds for that "
                     "alone. Capture it again for another."
+                )
+    if not tape.apart or is_traced(tuple(inputs.values()), {}):  # what is traced has no addresses
+        return ""
+    return sharing_problem(inputs, [tape.values[index].name for index in tape.apart])
+
+
+def sharing_problem(given: Mapping[str, Any], apart: Collection[str]) -> str:
+    """Return which input shares elements with one of ``apart``, which the program changes or copies in its place."""
+    spans = {}
+    for name in given if apart else ():
+        tensor = given[name]
+        reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+        if tensor.numel():
+            spans[name] = tensor.data_ptr(), tensor.data_ptr() + (1 + reach) * tensor.element_size()
+    for one in apart:
+        for other, (begin, end) in spans.items():
+            if one != other and one in spans and begin < spans[one][1] and spans[one][0] < end:
+                return (
+                    f"The inputs {one} and {other} share memory, and the program holds for tensors that do not. Pass a "
+                    "clone of one, or capture it again with such tensors."
                 )
     return ""
 

@@ -299,6 +299,9 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def taken(part: Any) -> Any:
             if isinstance(part, torch.Tensor):
                 return Ref(self.value_of(part))
+            if isinstance(part, torch.Generator):
+                self.note(f"{place_of_user()} draws from a generator, and the program from that of its device")
+                return None
             if hasattr(part, "block_shape") and isinstance(getattr(part, "base", None), torch.Tensor):
                 layout = (tuple(part.shape), tuple(part.strides), tuple(part.block_shape))
                 return TapeDescriptor(Ref(self.value_of(part.base)), *layout, getattr(part, "padding", "zero"))

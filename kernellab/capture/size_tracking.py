@@ -205,9 +205,9 @@ class SizeTracker(TorchFunctionMode):
     def _taken_over(self, steps: Sequence[int], calls: Sequence[FakeCall], result: Any, fake: Any) -> Any:
         """Take arguments and layouts from the operations on fake tensors, which must be the recorded ones."""
         wanted = [self.recording.steps[index] for index in steps]
-        if [step.operation for step in wanted] != [call.operation for call in calls]:
+        if not _are_alike(wanted, calls):
             calls = [call for call in calls if not call.idle]
-        if [step.operation for step in wanted] != [call.operation for call in calls]:
+        if not _are_alike(wanted, calls):
             raise Untold("the operations are others")
         measured: dict[Any, Any] = {}
         for index, step, call in zip(steps, wanted, calls, strict=True):
@@ -399,6 +399,12 @@ class SizeTracker(TorchFunctionMode):
     def fix_all(self, reason: str) -> None:
         """Let the program hold for the recorded sizes alone."""
         self.fix(set(self.hints), reason)
+
+
+def _are_alike(steps: Sequence[Step], calls: Sequence[FakeCall]) -> bool:
+    """Tell whether calls are the operations of some steps; torch's views of what is its own have two names."""
+    pairs = ([each.operation.replace("_unsafe_view", "view") for each in several] for several in (steps, calls))
+    return next(pairs) == next(pairs)
 
 
 def _is_wrapped(given: Any) -> bool:

@@ -220,7 +220,8 @@ class Tape:
     """A program. ``storages`` are sizes in bytes; ``samples`` describe the inputs, in their order. ``output_names``
     are what the user called the outputs: a changed input and what it became have one name.
 
-    ``constants`` are tensors that the block made from Python data, by the index of their value. With ``sizes``, a
+    ``constants`` are tensors that the block made from Python data, by the index of their value. ``apart`` are inputs
+    that a functional program changes copies of: no other may share elements with them. With ``sizes``, a
     program holds for all sizes under their guards, and its integers may be of `kernellab.capture.size.Size`.
     """
 
@@ -234,6 +235,7 @@ class Tape:
     constants: tuple[tuple[int, Any], ...] = ()
     notes: tuple[str, ...] = ()
     sizes: Sizes | None = None
+    apart: tuple[int, ...] = ()
 
     @property
     def gpus(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from kernellab.capture.graph import addressed, layout_copy, read_problem, shape_problem, window
 from kernellab.capture.naming import TAKEN
 from kernellab.capture.plan import ROOM, MemoryPlan
+from kernellab.capture.program import sharing_problem
 from kernellab.capture.statements import Called, Names, main_device, statements, takes_descriptors, uses_of
 from kernellab.capture.tape import Tape
 from kernellab.capture.torch_calls import contents_of
@@ -71,7 +72,7 @@ def module_text(tape: Tape, plan: MemoryPlan, trial: Trial, name: str) -> str:
     sections = [
         *_definitions(flat, options, closure),
         *tuners.definitions(),
-        *_functions(tape, body),
+        *_functions(tape, body, _apart(tape, plan)),
         *requirements(tape),
     ]
     sections += [
@@ -131,13 +132,22 @@ def _definitions(flat: Flat, options: dict[int, tuple[tuple[str, Any], ...]], cl
     yield from flat.functions(decorator)
 
 
-def _functions(tape: Tape, body: list[str]) -> Iterator[str]:
+def _apart(tape: Tape, plan: MemoryPlan) -> list[str]:
+    """Return the inputs that no other may share elements with: what is copied in their place or lies in them."""
+    copied = [tape.values[index].name for index in tape.apart]
+    names = [tape.values[index].name for index in tape.inputs]
+    return list(dict.fromkeys([*copied, *(name for name in plan.overwritten if name in names)]))
+
+
+def _functions(tape: Tape, body: list[str], apart: Sequence[str]) -> Iterator[str]:
     """Yield the functions of the lab that the statements call."""
     text = "\n".join(body)
+    if "refuse(" in text or apart:
+        yield _REFUSE
+    if apart:
+        yield _source(sharing_problem)
     if "window(" in text:
         yield _source(window)
-    if "refuse(" in text:
-        yield _REFUSE
     if "read_problem(" in text:
         yield _source(contents_of)
     yield from (_source(each) for each in (shape_problem, read_problem) if f"{each.__name__}(" in text)
@@ -175,6 +185,9 @@ def _run(tape: Tape, plan: MemoryPlan, body: list[str]) -> str:
     if _needs_gpu(tape):
         head += ["    if INTERPRETED:", f'        raise NotImplementedError("{_NO_ROUNDING}")']
     lines = [f"require({', '.join(f'{name}={name}' for name in names)})"] if names else []
+    if apart := _apart(tape, plan):
+        own = ", ".join(f"{literal(name)}: {name}" for name in names)
+        lines.append(f"refuse(sharing_problem({{{own}}}, {apart}))")
     if any("device" in line for line in body) or tape.constants:
         lines.append(f"device = {_device_expression(tape)}")
     if plan.workspace_bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -100,6 +101,18 @@ def test_parameters_are_looked_up_under_their_names(lab: kernellab.Lab) -> None:
     torch.testing.assert_close(captured(x), model(x).detach())
     torch.testing.assert_close(captured(x[:3]), model(x[:3]).detach())
     assert len(captured.programs) == 1
+
+
+def test_a_module_that_trains_is_not_taken_for_one_that_does_not(lab: kernellab.Lab) -> None:
+    model, x = torch.nn.BatchNorm1d(4), torch.rand(7, 4)
+    captured = lab.capture(model)
+    assert not torch.equal(captured(x), captured.function.eval()(x))
+    is_right(captured, x)
+
+
+def test_an_array_is_refused_since_it_can_change_unseen(lab: kernellab.Lab) -> None:
+    with pytest.raises(UsageError, match="An argument is a ndarray, which can change unseen; pass a tensor"):
+        lab.capture(lambda x, a: x * float(a[0]))(torch.ones(3), np.ones(3))
 
 
 def test_a_tensor_that_no_call_could_find_again_is_refused(lab: kernellab.Lab) -> None:

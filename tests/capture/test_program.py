@@ -323,6 +323,33 @@ def test_a_run_on_the_cpu_finds_what_it_reads_out_of_bounds(lab: kernellab.Lab) 
         program(x, places + 2)
 
 
+def test_inputs_that_share_memory_are_refused_where_one_is_copied_or_donated(
+    lab: kernellab.Lab, tmp_path: Path
+) -> None:
+    x, y = torch.arange(9.0), torch.ones(9)
+    with lab.capture() as program:
+        x.add_(1)
+        out = x * y
+    functional, whole = program.functionalise(), torch.arange(18.0)
+    functional.export(tmp_path / "functional.py")
+    functional.only("out").export(tmp_path / "donated.py", donated=["x"])
+    for run in (functional.run, *(runpy.run_path(str(tmp_path / f"{n}.py"))["run"] for n in ("functional", "donated"))):
+        torch.testing.assert_close(run(x=whole[:9].clone(), y=whole[9:])["out"], (whole[:9] + 1) * whole[9:])
+        with pytest.raises((UsageError, ValueError), match="The inputs x and y share memory"):
+            run(x=whole[:9], y=whole[8:17])
+    given = torch.arange(9.0)
+    torch.testing.assert_close(program.run(x=given, y=given)["out"], torch.arange(1.0, 10.0) ** 2)
+    assert out.shape == (9,)
+
+
+def test_a_generator_of_a_block_is_not_that_of_a_run(lab: kernellab.Lab) -> None:
+    generator = torch.Generator().manual_seed(3)
+    with lab.capture() as program:
+        x = torch.rand(5, generator=generator)
+    assert any("draws from a generator" in note for note in program.notes)
+    assert program().shape == x.shape
+
+
 def test_random_operations_are_noted(lab: kernellab.Lab) -> None:
     x = torch.zeros(1000)
     with lab.capture() as program:

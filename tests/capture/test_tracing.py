@@ -129,6 +129,24 @@ def test_a_compiled_function_takes_other_sizes(lab: kernellab.Lab) -> None:
         torch.testing.assert_close(compiled(x), function(x))
 
 
+@triton.jit
+def multiplied(x_ptr, out_ptr, factor, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets) * factor)
+
+
+def test_a_compiled_function_gives_a_launch_what_it_reads_of_a_tensor(lab: kernellab.Lab) -> None:
+    kernel, x = lab.bind(multiplied), torch.arange(8.0)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        kernel[(1,)](x, out, x.max().item(), BLOCK=8)
+        return out
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        torch.testing.assert_close(recompiled(function)(x), x * 7)
+
+
 def test_a_mutated_input_is_hidden_from_autograd(lab: kernellab.Lab) -> None:
     kernel = lab.bind(samples.scale_kernel)
 

@@ -42,6 +42,6 @@ def test_nan_is_found_in_the_launches_that_are_checked(module: dict[str, Any]) -
 @pytest.mark.parametrize("marks", [False, True])
 def test_a_profiler_sees_launches_where_marks_are_on(module: dict[str, Any], marks: bool) -> None:
     module["MARKS"] = marks
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as seen:
         launched(module, torch.ones(4), 1.0)
     assert any(event.name == "fill" for event in seen.events()) == marks
