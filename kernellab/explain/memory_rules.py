@@ -15,6 +15,7 @@ from kernellab.explain.result import Cause, Proposal, figure
 _WASTEFUL = 0.6
 _OF_ALL = 0.1  # the least part of what is moved that is worth a finding
 _LEAST_ROUNDS = 4
+_TINY_TILE = 32 * 32  # below it, arithmetic is that of addresses and masks
 _STAGES = 4
 
 
@@ -212,15 +213,19 @@ def tiles(facts: Facts) -> Proposal | None:
     worst = max(small, key=lambda dot: dot.flops)
     m, n, _ = worst.tile
     times = times_of(facts)
-    if max(times.l2, times.loads, times.latency, times.tensor, times.shared) < 0.7 * times.longest or not worst.in_loop:
+    paced = max(times.l2, times.loads, times.latency, times.tensor, times.shared)
+    pace = "so the L2 and the load units set the pace"
+    if m * n < _TINY_TILE and times.arithmetic > paced:
+        paced, pace = times.arithmetic, "and its addresses and masks are worked out for few products"
+    if paced < 0.7 * times.longest or not worst.in_loop:
         return None
     wide = _wider_tile(facts, m, n)
     if wide == (m, n):
         return None
     factor = (1 / wide[0] + 1 / wide[1]) / (1 / m + 1 / n)
     text = (
-        f"the tile of the product in line {worst.line} is {m} x {n}: each operand is fetched once per tile, so the L2 "
-        f"and the load units set the pace. A larger block, such as {wide[0]} x {wide[1]} with num_warps=8, fetches "
+        f"the tile of the product in line {worst.line} is {m} x {n}: each operand is fetched once per tile, "
+        f"{pace}. A larger block, such as {wide[0]} x {wide[1]} with num_warps=8, fetches "
         f"{1 / factor:.2g} times less."
     )
     accesses = tuple(_fetched(each, factor) if each.in_loop else each for each in facts.accesses)

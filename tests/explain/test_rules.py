@@ -149,6 +149,16 @@ def test_small_tiles_of_a_product_fetch_too_often() -> None:
     assert (found.cause, found.line) == (Cause.TILES, 6)
 
 
+def test_tiny_tiles_of_a_product_compute_addresses_for_few_products() -> None:
+    dot = DotFacts(6, "fp16", 6e9, True, (16, 16, 16), 64.0, in_loop=True)
+    loads = access(64, is_async=True, in_loop=True, trips=64.0)
+    asked = facts(loads, dots=(dot,), lines=(LineFacts(7, 2e9),), programs=4096)
+    assert times_of(asked).longest == times_of(asked).arithmetic
+    assert (first(asked).cause, first(asked).line) == (Cause.TILES, 6)
+    asked = replace(asked, dots=(replace(dot, tile=(32, 64, 32)),))
+    assert all(each.cause is not Cause.TILES for each in explained(asked).findings)
+
+
 def test_an_exact_product_leaves_the_tensor_cores_idle() -> None:
     dot = DotFacts(6, "fp32", 6e10, False, (64, 64, 32), 64.0, in_loop=True)
     found = first(facts(access(16), dots=(dot,), lines=(LineFacts(6, 2e9),)))

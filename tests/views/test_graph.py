@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -261,3 +263,9 @@ def test_without_an_engine_the_graph_is_an_indented_list(compiled: Kernels) -> N
     assert "c_ptr" in text
     assert "△" in text
     assert "←" in text
+
+
+def test_a_program_that_drew_a_graph_ends_without_a_word() -> None:
+    program = "from kernellab.views.graphs.graphviz import warm; warm()"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -6,6 +6,7 @@ program ``dot`` of the machine. Both give the coordinates as JSON; the drawing i
 
 from __future__ import annotations
 
+import atexit
 import json
 import shutil
 import subprocess
@@ -68,6 +69,7 @@ def _renderer() -> Engine:
         backend._engine = wasmtime.Engine(config)
         backend._module = wasmtime.Module.from_file(backend._engine, str(PACKAGE_WASM_PATH))
         backend._session = backend._create_session()
+        atexit.register(_renderer.cache_clear)  # what is deleted after the modules of wasmtime are gone complains
         return partial(backend.render, format="json0")
     except (ImportError, AttributeError, OSError, wasmtime.WasmtimeError):  # other releases, no place for a cache
         return partial(render, format="json0")
