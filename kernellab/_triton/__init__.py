@@ -1,4 +1,30 @@
 """The only importer of Triton's internals, and the only place that knows its versions."""
 
+import re
+
+import triton
+
+from kernellab.errors import UsageError
+
 CODE_GENERATOR = "triton.compiler.code_generator"
 """What compile workers load before their first kernel, and a notebook need not."""
+
+OLDEST = (3, 6)
+
+
+def require_supported(version: str) -> None:
+    """Refuse a Triton that is too old, which a fork for other hardware may be; pip knows forks by other names.
+
+    Raises:
+        UsageError: it is older than `OLDEST`.
+    """
+    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if found < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise UsageError(
+            f"The Triton that is installed is {version}; expected {oldest} or later. Install one: "
+            f'pip install -U "triton>={oldest}". A fork, such as triton-xpu, takes the place of triton: remove that first.'
+        )
+
+
+require_supported(triton.__version__)

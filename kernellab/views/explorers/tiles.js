@@ -84,8 +84,9 @@ function tilesPane(root) {
   });
   pane.addEventListener("pointerleave", clear);
 
+  const tree = root.getRootNode(), within = tree instanceof ShadowRoot ? { shadowRoots: [tree] } : {}; // as in marimo
   const nameAt = event => {
-    const caret = document.caretPositionFromPoint?.(event.clientX, event.clientY);
+    const caret = document.caretPositionFromPoint?.(event.clientX, event.clientY, within);
     const range = caret ? null : document.caretRangeFromPoint?.(event.clientX, event.clientY);
     const node = caret?.offsetNode ?? range?.startContainer, at = caret?.offset ?? range?.startOffset;
     if (node?.nodeType !== Node.TEXT_NODE) return null;

@@ -157,9 +157,12 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
         return text(self._shown())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """Show the widget where there are widgets, elsewhere a picture or text of the current point."""
-        bundle = super()._repr_mimebundle_(**kwargs) or {}
-        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        """Show the widget where there are widgets, elsewhere a picture or text of the current point.
+
+        The widget is named here, since ipywidgets 7, which Colab has, names it nowhere else.
+        """
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
+        data = {} if self.comm is None else {"application/vnd.jupyter.widget-view+json": view}
         return {**data, "text/html": with_fallbacks(picture_html(self._shown())), "text/plain": repr(self)}
 
     def _ipython_display_(self) -> None:
