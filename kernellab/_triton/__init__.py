@@ -23,7 +23,7 @@ def require_supported(version: str) -> None:
         oldest = ".".join(map(str, OLDEST))
         raise UsageError(
             f"The Triton that is installed is {version}; expected {oldest} or later. Install one: "
-            f'pip install -U "triton>={oldest}". A fork, such as triton-xpu, takes the place of triton: remove that first.'
+            f'pip install -U "triton>={oldest}". A fork (triton-xpu) takes the place of triton: remove it first.'
         )
 
 

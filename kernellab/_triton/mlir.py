@@ -276,7 +276,19 @@ class _Assembly:
         self.blocks[index] = Block(index, region, arguments, operations, ())
         return index
 
+    def _with_partitions(self, raw: _RawOperation) -> _RawOperation:
+        """Return a `ttg.warp_specialize` with the regions of its partitions, which MLIR keeps in an operation inside.
+
+        What it captures are operands of that one from 3.7 on.
+        """
+        if raw.name != "ttg.warp_specialize":
+            return raw
+        (block,) = self._blocks_of[raw.regions[1]]
+        inner = self.walked.operations[block.operations[-1]]
+        return replace(raw, operands=raw.operands or inner.operands, regions=(raw.regions[0], *inner.regions))
+
     def _operation(self, raw: _RawOperation, block: int, depth: int, pending: _Pending) -> int:
+        raw = self._with_partitions(raw)
         index = len(self.operations)
         self.operations.append(None)
         printed = self._next_printed(raw, depth)

@@ -33,6 +33,7 @@ _LEADING_WORDS = {
     "tt.atomic_cas": ("sem", "scope"),
     "tt.descriptor_reduce": ("kind",),
 }
+_REGION = re.compile(r"(?:default|partition\d+\(.*) ?\{$")  # of a `ttg.warp_specialize`, printed below it
 _LITERAL = {"arith.constant": "value", "tt.elementwise_inline_asm": "asm_string", "tt.print": "prefix"}
 _FREE_FORM = {"tt.func", "scf.for", "scf.while", "scf.if", "scf.condition"}
 
@@ -81,6 +82,10 @@ def read_printed(text: str) -> PrintedModule:
             opened[-1].labels[-1].append(_label_of(line))
         elif line.startswith("}"):
             _close(opened, line)
+        elif _REGION.match(line):
+            operation = next(each for each in reversed(operations) if each.depth == len(opened))
+            operation.labels.append([])
+            opened.append(operation)
         elif line:
             operation = _operation_of(line, len(opened))
             operations.append(operation)

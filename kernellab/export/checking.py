@@ -267,10 +267,19 @@ def _expression(argument: Argument) -> str:
         case "tuple":
             return f"({', '.join(map(_expression, argument.members))},)"
         case "descriptor":
-            base = _expression(argument.members[0])
-            return f"TensorDescriptor.from_tensor({base}, {list(argument.block)})"
+            return descriptor_text(argument, _expression(argument.members[0]))
         case _:
             return scalar_text(argument)
+
+
+def descriptor_text(argument: Argument, base: str) -> str:
+    """Return the expression of a descriptor; one of Gluon has a layout."""
+    layout = ""
+    if argument.value is not None:
+        fields = dict(argument.value)
+        name = fields.pop("class")
+        layout = f", gl.{name}({', '.join(f'{each}={literal(value)}' for each, value in fields.items())})"
+    return f"TensorDescriptor.from_tensor({base}, {list(argument.block)}{layout})"
 
 
 def _tensor_expression(argument: Argument) -> str:

@@ -120,8 +120,11 @@ def finished(sections: Sequence[str], parts: Parts, words: str = "") -> str:
     imports = parts.flat.import_lines()
     standard = ["import os", "import sys", ""]
     launch = parts.recorded.launch
-    if launch is not None and any(argument.block for argument in launch.arguments):
-        imports.append("from triton.tools.tensor_descriptor import TensorDescriptor")
+    blocks = [] if launch is None else [argument for argument in launch.arguments if argument.block]
+    if blocks:
+        is_gluon = any(argument.value is not None for argument in blocks)
+        module = "triton.experimental.gluon.nvidia.hopper" if is_gluon else "triton.tools.tensor_descriptor"
+        imports.append(f"from {module} import TensorDescriptor")
     top = [docstring(_provenance(parts, words)), "\n".join([*standard, *imports])]
     return "\n\n".join(top) + "\n\n" + "\n\n\n".join(section.strip("\n") for section in sections) + "\n"
 

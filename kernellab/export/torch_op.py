@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from kernellab.errors import UsageError
-from kernellab.export.checking import Expected
+from kernellab.export.checking import Expected, descriptor_text
 from kernellab.export.chooser import Chooser
 from kernellab.export.launcher import LauncherPlan
 from kernellab.export.module import (
@@ -96,7 +96,7 @@ def _with_bases(recorded: RecordedVersion) -> RecordedVersion:
 def _base(argument: Argument) -> Argument:
     if argument.kind != "descriptor":
         return argument
-    return dataclasses.replace(argument.members[0], name=argument.name, block=argument.block)
+    return dataclasses.replace(argument.members[0], name=argument.name, value=argument.value, block=argument.block)
 
 
 def _is_opaque(plan: LauncherPlan) -> bool:
@@ -187,7 +187,7 @@ def _copies(plan: LauncherPlan, made: Mapping[str, str]) -> Iterator[tuple[str, 
 def _passed(argument: Argument) -> str:
     """Return what the kernel is given for an argument of the operator."""
     if argument.block:
-        return f"TensorDescriptor.from_tensor({argument.name}, {list(argument.block)})"
+        return descriptor_text(argument, argument.name)
     return f"tuple({argument.name})" if argument.kind == "tuple" or type(argument.value) is tuple else argument.name
 
 

@@ -208,6 +208,16 @@ def _map(frame: Frame, operation: Operation) -> None:
     frame.state.update(zip(operation.results, terms, strict=True))
 
 
+def _specialize(frame: Frame, operation: Operation) -> None:
+    """Run what the default warps do, and the partitions, whose arguments are what the operation captures."""
+    default, *partitions = operation.regions
+    captured = frame.states(operation.operands)
+    results = frame.region(default, [])
+    for partition in partitions:
+        frame.region(partition, captured)
+    frame.state.update(zip(operation.results, results, strict=True))
+
+
 STRUCTURED: MappingProxyType[str, Callable[[Frame, Operation], None]] = MappingProxyType(
     {
         "scf.for": _for,
@@ -216,6 +226,7 @@ STRUCTURED: MappingProxyType[str, Callable[[Frame, Operation], None]] = MappingP
         "tt.reduce": _combine,
         "tt.scan": _combine,
         "tt.map_elementwise": _map,
+        "ttg.warp_specialize": _specialize,
     }
 )
 """What runs each of these operations in the frame of a function."""

@@ -214,6 +214,8 @@ TERMINATORS = frozenset(
         "tt.map_elementwise.return",
         "scf.yield",
         "scf.condition",
+        "ttg.warp_yield",
+        "ttg.warp_return",
         "cf.br",
         "cf.cond_br",
         "ub.unreachable",

@@ -188,6 +188,8 @@ def joins(graph: Graph, operation: Operation) -> Iterator[Join]:
         return _for_joins(graph, operation)
     if operation.name == "scf.while":
         return _while_joins(graph, operation)
+    if operation.name == "ttg.warp_specialize":
+        return _specialize_joins(graph, operation)
     return _branch_joins(graph, operation) if operation.successors else _region_joins(graph, operation)
 
 
@@ -208,6 +210,16 @@ def _while_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
     yield from ((to, source, True) for to, source in zip(before.arguments, yielded, strict=False))
     yield from ((to, source, False) for to, source in zip(after.arguments, passed, strict=False))
     yield from ((to, source, False) for to, source in zip(operation.results, passed, strict=False))
+
+
+def _specialize_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+    """Yield what partitions get of the captured operands, and what the default warps hand on."""
+    default, *partitions = ([graph.blocks[block] for block in graph.regions[each].blocks] for each in operation.regions)
+    for blocks in partitions:
+        pairs = zip(blocks[0].arguments, operation.operands, strict=False)
+        yield from ((to, source, False) for to, source in pairs)
+    yielded = _end(graph, default[-1]).operands
+    yield from ((to, source, False) for to, source in zip(operation.results, yielded, strict=False))
 
 
 def _branch_joins(graph: Graph, operation: Operation) -> Iterator[Join]:

@@ -175,7 +175,8 @@ class Runtime:
         if warmup or (recorder is not None and not recorder.run):
             handle = self._through_triton(call, warmup=True)
             if recorder is not None and handle is not None:
-                recorder.note(call.kernel, self._compiled[handle.hash], call.arguments, None, None)
+                compiled = self._compiled[handle.hash]
+                recorder.note(call.kernel, compiled, call.arguments, None, None, call.grid.given)
             return handle
         if recorder is not None:
             return self._recorded(recorder, call)

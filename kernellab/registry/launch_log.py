@@ -226,11 +226,20 @@ def argument_of(name: str, value: Any) -> Argument:
         return _tensor(name, value)
     if hasattr(getattr(value, "base", None), "untyped_storage") and hasattr(value, "block_shape"):
         member = _tensor(f"{name}.base", value.base)
-        return Argument(name, "descriptor", members=(member,), block=tuple(value.block_shape))
+        return Argument(name, "descriptor", value=_layout_of(value), members=(member,), block=tuple(value.block_shape))
     source = value_closure_of(value)
     if source is None:
         return Argument(name, "other", value=type(value).__name__)
     return Argument(name, "value", value=getattr(value, "__name__", type(value).__name__), source=source)
+
+
+def _layout_of(descriptor: Any) -> dict[str, Any] | None:
+    """Return the layout in shared memory that a descriptor of Gluon has, as its class and fields; else None."""
+    layout = getattr(descriptor, "layout", None)
+    if not dataclasses.is_dataclass(layout):
+        return None
+    fields = {each.name: getattr(layout, each.name) for each in dataclasses.fields(layout) if each.init}
+    return {"class": type(layout).__name__, **fields} if is_plain(fields) else None
 
 
 def _alias(name: str, arguments: Mapping[str, Any]) -> str:

@@ -136,10 +136,7 @@ def _value(argument: Argument, made: Mapping[str, Any], generator: Any, device: 
         case "tuple":
             return tuple(_value(member, made, generator, device) for member in argument.members)
         case "descriptor":
-            from triton.tools.tensor_descriptor import TensorDescriptor
-
-            base = _value(argument.members[0], made, generator, device)
-            return TensorDescriptor.from_tensor(base, list(argument.block))
+            return _descriptor(argument, _value(argument.members[0], made, generator, device))
         case "dtype":
             import triton.language as tl
 
@@ -147,6 +144,20 @@ def _value(argument: Argument, made: Mapping[str, Any], generator: Any, device: 
         case "scalar":
             return argument.value
     raise UsageError(why_unmade(argument))
+
+
+def _descriptor(argument: Argument, base: Any) -> Any:
+    """Return a descriptor of a tensor; where it has a layout of shared memory, one of Gluon."""
+    if argument.value is None:
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        return TensorDescriptor.from_tensor(base, list(argument.block))
+    from triton.experimental.gluon import language
+    from triton.experimental.gluon.nvidia import hopper
+
+    fields = dict(argument.value)
+    layout = getattr(language, str(fields.pop("class")))(**fields)
+    return hopper.TensorDescriptor.from_tensor(base, list(argument.block), layout)
 
 
 def _tensor(argument: Argument, generator: Any, device: str) -> Any:

@@ -99,14 +99,25 @@ def is_named_tuple(cls: type) -> bool:
 def _init_fields(value: Any) -> tuple[Any, ...] | None:
     """Return what a dataclass is to be called with; None where its fields are not all that its ``__init__`` sets."""
     cls = type(value)
-    if not dataclasses.is_dataclass(cls) or not cls.__dataclass_params__.init or hasattr(cls, "__post_init__"):  # type: ignore[attr-defined]
+    if not dataclasses.is_dataclass(cls) or not cls.__dataclass_params__.init:  # type: ignore[attr-defined]
         return None
     fields = dataclasses.fields(cls)
     names = [each.name for each in fields if each.init and not each.kw_only]
     is_plain = cls.__init__.__code__.co_filename == "<string>" and len(names) == len(fields)
     if not is_plain or set(getattr(value, "__dict__", names)) - set(names):
         return None
-    return tuple(getattr(value, name) for name in names)
+    found = tuple(getattr(value, name) for name in names)
+    return found if not hasattr(cls, "__post_init__") or _is_made_by(cls, found, value) else None
+
+
+def _is_made_by(cls: Any, fields: tuple[Any, ...], value: Any) -> bool:
+    """Tell whether a frozen dataclass, as a layout of Gluon is, checks its fields and leaves them as they are."""
+    if not (cls.__dataclass_params__.frozen and cls.__dataclass_params__.eq):
+        return False
+    try:
+        return bool(cls(*fields) == value)
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return False
 
 
 def _is_numpy_number(value: Any) -> bool:

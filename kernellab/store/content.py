@@ -87,7 +87,7 @@ class Argument:
     alias: str = ""
     members: tuple[Argument, ...] = ()
     block: tuple[int, ...] = ()
-    source: tuple[Closure, Binding] | None = None
+    source: tuple[Closure, Binding] | None = field(default=None, hash=False)  # a value in it may be a dict
 
 
 @dataclass(frozen=True, slots=True)

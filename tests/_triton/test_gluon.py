@@ -12,8 +12,10 @@ import torch
 import triton
 
 import kernellab
+from kernellab._triton.tiles import layouts_in
 from kernellab.errors import CompileError, LaunchError, UsageError
 from kernellab.measure.outcomes import Status
+from kernellab.registry import remember
 from kernellab.views.graph import svg
 from tests.labs import shared_lab
 
@@ -22,6 +24,8 @@ pytest.importorskip("triton.experimental.gluon")
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
+
+from tests._triton import gluon_kernels
 
 load_async = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
 STORE = "    gl.store(out + place, shifted(gl.load(x + place, mask=mask) + gl.load(y + place, mask=mask)), mask=mask)"
@@ -79,8 +83,8 @@ def misspelt(x, BLOCK: gl.constexpr):
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[kernellab.Lab]:
-    with shared_lab(store=tmp_path) as lab:
+def fresh(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[kernellab.Lab]:
+    with shared_lab(target=getattr(request, "param", None), store=tmp_path) as lab:
         yield lab
 
 
@@ -211,3 +215,80 @@ def test_copies_by_descriptors_are_reads_and_writes(lab: kernellab.Lab, target: 
     assert (effects.reads, effects.writes, effects.unknown) == ({"source"}, {"to"}, ())
     assert compiled.resources.shared_bytes >= 64 * 64 * 2
     assert "cp.async.bulk.tensor" in compiled.ptx
+
+
+def described(rows: int, columns: int, block: list[int]) -> Any:
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    layout = gl.NVMMASharedLayout.get_default_for(block, gl.float16)
+    return TensorDescriptor.from_tensor(torch.zeros(rows, columns).half(), block, layout)
+
+
+def product_arguments() -> tuple[Any, ...]:
+    a, b, c = described(256, 256, [128, 64]), described(256, 128, [64, 128]), described(256, 128, [128, 128])
+    return a, b, c, 256, 128, 128, 64
+
+
+ROWS = gl.BlockedLayout([1, 128], [32, 1], [4, 1], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "target", "more", "instruction", "columns"),
+    [
+        ("wgmma_product", "cuda:90", (), "wgmma.mma_async", None),
+        ("tcgen05_product", "cuda:100", (ROWS,), "tcgen05.mma", 128),
+    ],
+)
+def test_products_on_tensor_cores_have_effects_resources_and_a_graph(
+    lab: kernellab.Lab, kernel: str, target: str, more: tuple[Any, ...], instruction: str, columns: int | None
+) -> None:
+    compiled = lab.compile(getattr(gluon_kernels, kernel), *product_arguments(), *more, target=target)
+    effects = compiled.effects
+    assert (effects.reads, effects.writes, effects.unknown) == ({"a", "b"}, {"c"}, ())
+    assert instruction in compiled.ptx
+    assert compiled.resources.tensor_memory_columns == columns
+    assert "<svg" in svg(compiled.graph)
+    found = layouts_in(kernel, target, compiled.ttgir)
+    assert found.values
+    assert all(value.layout for value in found.values)
+
+
+def test_warps_that_do_different_things_are_regions_of_one_operation(lab: kernellab.Lab) -> None:
+    given = (described(64, 256, [64, 64]), described(64, 256, [64, 64]), 4, 64)
+    compiled = lab.compile(gluon_kernels.specialized, *given, target="cuda:90")
+    effects, graph = compiled.effects, compiled.graph
+    assert (effects.reads, effects.writes, effects.unknown) == ({"source"}, {"to"}, ())
+    (split,) = (operation for operation in graph.operations if operation.name == "ttg.warp_specialize")
+    assert len(split.regions) == 2
+    entry = graph.blocks[graph.regions[split.regions[1]].blocks[0]]
+    assert len(entry.arguments) == len(split.operands) >= 4
+    drawing = svg(graph)
+    assert "default warps" in drawing
+    assert "warps of partition 0" in drawing
+
+
+FILES = {"module": "module.py", "torch-op": "operator.py", "bundle": "bundle.zip"}
+
+
+@pytest.mark.parametrize("fresh", ["cuda:100"], indirect=True)
+def test_exports_keep_the_layouts_of_arguments_and_of_descriptors(fresh: kernellab.Lab, tmp_path: Path) -> None:
+    kernel = gluon_kernels.tcgen05_product
+    version = fresh.kernels.add(kernel)
+    with fresh.recording(run=False) as recorder:
+        fresh.bind(kernel)[lambda meta: (triton.cdiv(meta["K"], meta["BM"]),)](*product_arguments(), ROWS)
+    for record in recorder.records.values():
+        remember(fresh.kernels, kernel, record)
+    paths = {kind: tmp_path / name for kind, name in FILES.items()}
+    for kind, path in paths.items():
+        fresh.export(version.label, path, kind=kind)
+    module = runpy.run_path(str(paths["module"]))
+    made = module["inputs"]("cpu")
+    wanted = dict(zip("abc", product_arguments(), strict=False))
+    assert all(made[name].layout == each.layout for name, each in wanted.items())
+    assert module["META"]["ROWS"] == ROWS
+    assert fresh.compile(module[kernel.__name__], *product_arguments(), ROWS).resources.tensor_memory_columns == 128
+    assert paths["torch-op"].read_text().count("gl.NVMMASharedLayout(") == 3
+    names: dict[str, Any] = {}
+    with kernellab.Lab(target="cuda:100", store=tmp_path / "other") as other:
+        other.load(str(paths["bundle"]), names)
+        assert other.effects(names[kernel.__name__], *product_arguments(), ROWS).writes == {"c"}

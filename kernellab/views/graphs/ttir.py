@@ -48,6 +48,8 @@ def flow_of(value: Value) -> ArrowKind:
 def frame_label(operation: Operation, region: int, source: SourceText) -> str:
     """Return the words on the frame of a region: what kind of region it is, and its line."""
     names = {"scf.for": ("loop",), "scf.while": ("while", "do"), "scf.if": ("if", "else")}
+    partitions = tuple(f"warps of partition {number}" for number in range(len(operation.regions)))
+    names["ttg.warp_specialize"] = ("default warps", *partitions)
     words = dict(enumerate(names.get(operation.name, ())))
     word = words.get(operation.regions.index(region), operation.name)
     place = source.words(place_of(operation.location))
