@@ -152,12 +152,9 @@ def _descriptor(argument: Argument, base: Any) -> Any:
         from triton.tools.tensor_descriptor import TensorDescriptor
 
         return TensorDescriptor.from_tensor(base, list(argument.block))
-    from triton.experimental.gluon import language
-    from triton.experimental.gluon.nvidia import hopper
+    from kernellab._triton.objects import gluon_descriptor
 
-    fields = dict(argument.value)
-    layout = getattr(language, str(fields.pop("class")))(**fields)
-    return hopper.TensorDescriptor.from_tensor(base, list(argument.block), layout)
+    return gluon_descriptor(base, list(argument.block), argument.value)
 
 
 def _tensor(argument: Argument, generator: Any, device: str) -> Any:

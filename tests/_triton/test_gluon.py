@@ -15,7 +15,8 @@ import kernellab
 from kernellab._triton.tiles import layouts_in
 from kernellab.errors import CompileError, LaunchError, UsageError
 from kernellab.measure.outcomes import Status
-from kernellab.registry import remember
+from kernellab.registry import recorded_version, remember
+from kernellab.registry.recorded_launches import made_inputs
 from kernellab.views.graph import svg
 from tests.labs import shared_lab
 
@@ -282,9 +283,10 @@ def test_exports_keep_the_layouts_of_arguments_and_of_descriptors(fresh: kernell
     for kind, path in paths.items():
         fresh.export(version.label, path, kind=kind)
     module = runpy.run_path(str(paths["module"]))
-    made = module["inputs"]("cpu")
+    (launch,) = recorded_version(fresh.kernels.store, version).launches
     wanted = dict(zip("abc", product_arguments(), strict=False))
-    assert all(made[name].layout == each.layout for name, each in wanted.items())
+    for made in (module["inputs"]("cpu"), made_inputs(launch, "cpu")):
+        assert all(made[name].layout == each.layout for name, each in wanted.items())
     assert module["META"]["ROWS"] == ROWS
     assert fresh.compile(module[kernel.__name__], *product_arguments(), ROWS).resources.tensor_memory_columns == 128
     assert paths["torch-op"].read_text().count("gl.NVMMASharedLayout(") == 3
