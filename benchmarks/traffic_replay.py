@@ -19,7 +19,7 @@ from benchmarks.traffic_launches import traffic_launches
 from benchmarks.traffic_truth import RECORD, unpacked
 from kernellab.ir.ptx import ptx_kernel
 from kernellab.traffic.launch import rows_of
-from kernellab.traffic.parameters import Given, bound_arguments
+from kernellab.traffic.parameters import RuntimeArgument, bound_arguments
 from kernellab.traffic.result import TrafficRow
 from kernellab.traffic.trace import Trace, traced
 
@@ -46,16 +46,16 @@ def replayed(launch: TrafficLaunch, recorded: Mapping[str, Any]) -> Trace:
     return traced(kernel, grid, bound_arguments(kernel, _given(launch, recorded["addresses"])))
 
 
-def _given(launch: TrafficLaunch, addresses: list[int | None]) -> list[Given]:
+def _given(launch: TrafficLaunch, addresses: list[int | None]) -> list[RuntimeArgument]:
     """Return the arguments that have a parameter: no constexpr, and no integer that is 1."""
     found = []
     for parameter, value, address in zip(launch.kernel.params, launch.arguments, addresses, strict=False):
         if isinstance(value, torch.Tensor):
-            found.append(Given(parameter.name, "*", value, address))
+            found.append(RuntimeArgument(parameter.name, "*", value, address))
         elif hasattr(value, "block_shape"):
-            found.append(Given(parameter.name, "tensordesc", value, address))
+            found.append(RuntimeArgument(parameter.name, "tensordesc", value, address))
         elif not parameter.is_constexpr and not (value == 1 and isinstance(value, int)):
-            found.append(Given(parameter.name, "fp32" if isinstance(value, float) else "i32", value))
+            found.append(RuntimeArgument(parameter.name, "fp32" if isinstance(value, float) else "i32", value))
     return found
 
 

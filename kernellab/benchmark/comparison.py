@@ -15,7 +15,7 @@ from kernellab.errors import KernellabError, UsageError, first_line
 from kernellab.launch.memory import copied, memory_of
 from kernellab.launch.poison import Poison, held_in
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.comparison import Check, Value, compare
+from kernellab.measure.comparison import Check, ExpectedValue, compare
 from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.implementations import Implementation, launched_on_copies
 from kernellab.measure.launches import Launches
@@ -93,7 +93,7 @@ class ComparedSide:
     name: str
     source: str
     implementation: Callable[[Mapping[str, Any]], Implementation]
-    bounded: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None
+    bounded: Callable[[Mapping[str, Any]], Mapping[str, ExpectedValue]] | None = None
     arguments: Mapping[str, Any] | None = None
 
 
@@ -215,7 +215,7 @@ def _grid(
 
 
 def _function_side(function: Any, kernel: ComparedSide) -> ComparedSide:
-    def bounded(arguments: Mapping[str, Any]) -> Mapping[str, Value]:
+    def bounded(arguments: Mapping[str, Any]) -> Mapping[str, ExpectedValue]:
         def taken(given: Mapping[str, Any]) -> Any:
             return called(function, given, "The function", f"{kernel.name} has")
 
@@ -286,7 +286,7 @@ def _checks(
         return compare(right.name, values, want, one.poisoned.unwritten, one.poisoned.fills)
     got = {name: each for name, each in two.memory.items() if name in mutated}
     never = {each.name: held_in(got[each.name]) & ~held_in(want[each.name]) for each in two.poisoned.filled}
-    return compare(left.name, {name: Value(each) for name, each in want.items()}, got, never)
+    return compare(left.name, {name: ExpectedValue(each) for name, each in want.items()}, got, never)
 
 
 def _effects(pair: tuple[Compiled | None, Compiled | None]) -> list[str]:

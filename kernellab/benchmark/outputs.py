@@ -13,7 +13,7 @@ from kernellab.ir.effects import Effects
 from kernellab.launch.memory import copied, memory_of
 from kernellab.launch.reached import device_of, reached
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.comparison import Value, agree
+from kernellab.measure.comparison import ExpectedValue, agree
 from kernellab.measure.implementations import Implementation, launched_on_copies, touched
 from kernellab.measure.reference import bounded_values, called
 
@@ -40,7 +40,7 @@ def _written(arguments: Mapping[str, Any], effects: Effects) -> dict[str, Any]:
     return {name: tensor for name, tensor in {**memory, **behind.tensors}.items() if name in mutated}
 
 
-def difference(outputs: Sequence[Any], reference: Sequence[Value], names: Sequence[str], subject: str) -> str:
+def difference(outputs: Sequence[Any], reference: Sequence[ExpectedValue], names: Sequence[str], subject: str) -> str:
     """Return in words how outputs differ from those of a reference, "" where they agree."""
     if len(outputs) != len(reference):
         written = ", ".join(names) or "nothing"
@@ -85,12 +85,14 @@ def run_function(implementation: Implementation, arguments: Mapping[str, Any]) -
         raise RunError(f"{implementation.name} raised {type(exc).__name__}: {first_line(exc)}") from exc
 
 
-def values_of(implementation: Implementation, arguments: Mapping[str, Any], outputs: Sequence[Any]) -> list[Value]:
+def values_of(
+    implementation: Implementation, arguments: Mapping[str, Any], outputs: Sequence[Any]
+) -> list[ExpectedValue]:
     """Return what others are to give beside the outputs of the first one: with bounds, where that is a function.
 
     It is called anew, in float64; where that is not the same, or changes its arguments, its outputs count as they are.
     """
-    plain = [Value(output.clone()) for output in outputs]
+    plain = [ExpectedValue(output.clone()) for output in outputs]
     if implementation.function is None:
         return plain
     with suppress(Exception):  # it has been called and has its outputs: what the other call raises is nobody's concern
@@ -107,7 +109,7 @@ class FirstOutputs:
 
     arguments: Mapping[str, Any]
     names: Sequence[str]
-    _first: tuple[str, list[Value]] | None = None
+    _first: tuple[str, list[ExpectedValue]] | None = None
 
     def difference(self, implementation: Implementation, outputs: Sequence[Any]) -> str:
         """Return how outputs differ from those that came first, "" where they agree or are the first."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _SQLITE = b"SQLite format 3\0"
 
 
-class Origin(StrEnum):
+class RowOrigin(StrEnum):
     """Whose measurements a row is made of."""
 
     HERE = "here"
@@ -81,7 +81,7 @@ class MergedRow:
     low_ms: float | None
     high_ms: float | None
     configs: int
-    origin: Origin
+    origin: RowOrigin
     conflict: str = ""
 
 
@@ -227,7 +227,7 @@ def _row(
     known = latest(times)
     best = fastest(known.values()) or times[-1]
     mine = {kept.id in own for kept in times}
-    origin = Origin.BOTH if len(mine) == 2 else Origin.HERE if True in mine else Origin.THERE
+    origin = RowOrigin.BOTH if len(mine) == 2 else RowOrigin.HERE if True in mine else RowOrigin.THERE
     return MergedRow(
         kernel=launch.kernel,
         launch=words[launch],

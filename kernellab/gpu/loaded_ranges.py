@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kernellab.compile.types import Compiled
-from kernellab.ir.containment import Extent, Given, NotContained, deciding_loads, require_contained
+from kernellab.ir.containment import ArgumentMemory, KnownLaunch, NotContained, deciding_loads, require_contained
 from kernellab.launch.arguments import ArgumentSpec, ScalarSpec, TensorSpec, TupleSpec, tensors_of
 from kernellab.launch.grid import Grid3
 from kernellab.launch.memory import memory_of, span_of
@@ -78,7 +78,7 @@ def lasting_ranges(
         return None
     wider = held if before is None or before.keys() != held.keys() else _joined(held, before)
     for ranges in (wider, held):
-        given = Given(grid, _numbers(pairs), _extents(pairs, sizes_bytes), ranges)
+        given = KnownLaunch(grid, _numbers(pairs), _extents(pairs, sizes_bytes), ranges)
         try:
             require_contained(compiled.graph, given)
         except NotContained:
@@ -105,12 +105,12 @@ def _numbers(specs: Specs) -> dict[str, int]:
     return found
 
 
-def _extents(specs: Specs, sizes_bytes: tuple[int, ...]) -> dict[str, Extent]:
-    found: dict[str, Extent] = {}
+def _extents(specs: Specs, sizes_bytes: tuple[int, ...]) -> dict[str, ArgumentMemory]:
+    found: dict[str, ArgumentMemory] = {}
     for name, spec in specs:
         if isinstance(spec, TupleSpec):
             found |= _extents(((f"{name}[{i}]", item) for i, item in enumerate(spec.items)), sizes_bytes)
         elif isinstance(spec, TensorSpec):
             ahead = spec.offset_bytes
-            found[name] = Extent(ahead, sizes_bytes[spec.storage] - ahead, spec.span_bytes, spec.itemsize)
+            found[name] = ArgumentMemory(ahead, sizes_bytes[spec.storage] - ahead, spec.span_bytes, spec.itemsize)
     return found

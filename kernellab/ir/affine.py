@@ -69,35 +69,35 @@ def term_of(value: int, rank: int) -> Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Opaque:
+class OpaqueCondition:
     """A condition that is no inequality: that a term is true."""
 
     term: Term
 
-    def moved(self, place: Callable[[int], int]) -> Opaque:
+    def moved(self, place: Callable[[int], int]) -> OpaqueCondition:
         """Return the condition in a tensor where dimension i of this one is dimension ``place(i)``."""
-        return Opaque((self.term[0], tuple(map(place, self.term[1]))))
+        return OpaqueCondition((self.term[0], tuple(map(place, self.term[1]))))
 
 
-Condition = Form | Opaque
+Condition = Form | OpaqueCondition
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class HeldCondition:
     """A condition that holds in the lanes where all those in ``given`` do."""
 
     condition: Condition
     given: frozenset[Condition] = frozenset()
 
-    def moved(self, place: Callable[[int], int]) -> Fact:
+    def moved(self, place: Callable[[int], int]) -> HeldCondition:
         """Return the fact in a tensor where dimension i of this one is dimension ``place(i)``."""
-        return Fact(self.condition.moved(place), frozenset(each.moved(place) for each in self.given))
+        return HeldCondition(self.condition.moved(place), frozenset(each.moved(place) for each in self.given))
 
 
-Facts = frozenset[Fact]
+Facts = frozenset[HeldCondition]
 
 
-def conditions_of(facts: Iterable[Fact]) -> frozenset[Condition]:
+def conditions_of(facts: Iterable[HeldCondition]) -> frozenset[Condition]:
     """Return the conditions that follow from facts, each of which counts once what it is given is among them."""
     known: set[Condition] = set()
     waiting = list(facts)

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernellab.ir.affine import Condition, Fact, Facts, Form, Interval, bounds_of, conditions_of
+from kernellab.ir.affine import Condition, Facts, Form, HeldCondition, Interval, bounds_of, conditions_of
 from kernellab.ir.carried import Carried, Seen
 from kernellab.ir.graph import Block, Graph, Operation
 from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, flow_of
@@ -44,7 +44,7 @@ _LONGEST = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class ArgumentMemory:
     """The memory of an argument, in bytes: ``ahead`` of the address that is passed, and from there on ``behind``.
 
     ``elements`` of those behind it are the elements of the tensor, each of ``item`` bytes.
@@ -57,7 +57,7 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class KnownLaunch:
     """What is known of a launch: its grid, and by argument whole numbers, memory, and what integers of tensors lie in.
 
     The ``held`` intervals are those of all elements, their bits read as signed integers.
@@ -65,7 +65,7 @@ class Given:
 
     grid: Grid3
     numbers: Mapping[str, int]
-    extents: Mapping[str, Extent]
+    extents: Mapping[str, ArgumentMemory]
     held: Mapping[str, Interval]
 
 
@@ -81,7 +81,7 @@ def deciding_loads(graph: Graph) -> frozenset[int]:
     return frozenset(each.index for each in leading if each.name in MEMORY and each.results)
 
 
-def require_contained(graph: Graph, given: Given) -> None:
+def require_contained(graph: Graph, given: KnownLaunch) -> None:
     """Return if no launch with loaded values within the given intervals leaves the memory of its arguments.
 
     What no loaded value decides is not looked at.
@@ -102,7 +102,7 @@ class _Walk:
     """
 
     graph: Graph
-    given: Given
+    given: KnownLaunch
     values: Values = field(init=False)
     uses: Uses = field(init=False)
     loads: frozenset[int] = field(init=False)
@@ -168,7 +168,7 @@ class _Walk:
             self.values.context = contexts[block]
             end = self.block(self.graph.blocks[block])
             for successor, facts in _ways(self.values, end):
-                known = conditions_of([*facts, *(Fact(each) for each in contexts[block])])
+                known = conditions_of([*facts, *(HeldCondition(each) for each in contexts[block])])
                 contexts[successor] = contexts.get(successor, known) & known
                 waiting[successor] -= 1
                 if not waiting[successor]:
@@ -255,7 +255,7 @@ class _Walk:
 
     def _reach(self, operation: Operation, pointer: Number) -> Interval | None:
         """Return where an access goes, in bytes from what was passed; None if what a mask left out may lead there."""
-        facts = [*self._mask(operation).when_true, *(Fact(each) for each in self.values.context)]
+        facts = [*self._mask(operation).when_true, *(HeldCondition(each) for each in self.values.context)]
         conditions = conditions_of(facts)
         if not pointer.given <= conditions:
             return None
@@ -298,7 +298,7 @@ class _Walk:
     def _body(self, operation: Operation, region: int, facts: Facts) -> Sequence[int]:
         """Run a region where facts hold; return what it yields."""
         before = self.values.context
-        self.values.context = conditions_of([*facts, *(Fact(each) for each in before)])
+        self.values.context = conditions_of([*facts, *(HeldCondition(each) for each in before)])
         end = self.block(self.graph.blocks[self.graph.regions[operation.regions[region]].blocks[0]])
         self._yielded = [self._seen(value) for value in end.operands]
         self.values.context = before
@@ -383,7 +383,7 @@ class _Walk:
         self.values.ranges[turn] = (0, max(0, rounds - 1))
         count = low.form.plus(Form((((turn, ()), size),)))
         inside = count.plus(high.form, -1).plus(Form((), 1)).reduced()
-        facts = frozenset({Fact(inside, low.given | high.given)})
+        facts = frozenset({HeldCondition(inside, low.given | high.given)})
         return Number(count, low.given), facts, rounds
 
     def _require_short(self, operation: Operation, rounds: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from kernellab.ir.affine import Condition, Fact, Facts, Form, Interval, Opaque, bounds_of, term_of
+from kernellab.ir.affine import Condition, Facts, Form, HeldCondition, Interval, OpaqueCondition, bounds_of, term_of
 from kernellab.ir.constants import Constants
 from kernellab.ir.graph import Graph, Operation
 
@@ -82,7 +82,9 @@ class Values:
     def truth(self, value: int) -> Truth:
         """Return what a condition says; where nothing is known, that it is true."""
         found = self.known.get(value)
-        return found if isinstance(found, Truth) else Truth(frozenset({Fact(Opaque(self._term(value)))}))
+        return (
+            found if isinstance(found, Truth) else Truth(frozenset({HeldCondition(OpaqueCondition(self._term(value)))}))
+        )
 
     def within(self, value: int, interval: Interval, given: frozenset[Condition] = frozenset()) -> Number:
         """Return a value of which its interval alone is known."""
@@ -165,7 +167,7 @@ def _constant(values: Values, operation: Operation) -> Known:
     if values.graph.values[result].element != "i1":
         return None
     # True asks for nothing; false is 1 <= 0.
-    never = frozenset({Fact(Form((), 1))})
+    never = frozenset({HeldCondition(Form((), 1))})
     return Truth(NOTHING, never) if number else Truth(never, NOTHING)
 
 
@@ -284,11 +286,11 @@ def _compared(values: Values, operation: Operation) -> Known:
     if predicate == "eq":
         found = [above, below], []
     if predicate == "ne":
-        own = Fact(Opaque(values._term(operation.results[0])))
-        return Truth(frozenset({own}), frozenset(Fact(each.reduced(), given) for each in (above, below)))
+        own = HeldCondition(OpaqueCondition(values._term(operation.results[0])))
+        return Truth(frozenset({own}), frozenset(HeldCondition(each.reduced(), given) for each in (above, below)))
     if found is None:
         return None
-    true, false = (frozenset(Fact(each.reduced(), given) for each in forms) for forms in found)
+    true, false = (frozenset(HeldCondition(each.reduced(), given) for each in forms) for forms in found)
     return Truth(true, false)
 
 
@@ -303,7 +305,7 @@ def _either(values: Values, operation: Operation) -> Known:
     if values.graph.values[operation.results[0]].element != "i1":
         return values._by_intervals(operation)
     one, other = (values.truth(each) for each in operation.operands)
-    own = Fact(Opaque(values._term(operation.results[0])))
+    own = HeldCondition(OpaqueCondition(values._term(operation.results[0])))
     return Truth(frozenset({own}), one.when_false | other.when_false)
 
 

@@ -16,7 +16,7 @@ from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
 from kernellab.launch.memory import Moves
 from kernellab.measure.bench_jobs import ExpectedOutput, Setup
-from kernellab.measure.comparison import Check, OutputDifference, Value, agree, compared, difference_of
+from kernellab.measure.comparison import Check, ExpectedValue, OutputDifference, agree, compared, difference_of
 
 _ZONE_BYTES = 4 << 20
 _MOST_GROUPS = 4
@@ -125,7 +125,7 @@ class BenchMemory:
         output, value = _viewed(expected.output, self.tensors), _viewed(expected.value, references)
         error = None if expected.error is None else _viewed(expected.error, references)
         missing = None if storage in self.restored else poison.held_in(output)
-        want = Value(value, error, expected.unit)
+        want = ExpectedValue(value, error, expected.unit)
         return compared("the reference", expected.name, output, want, missing, expected.fill)
 
     def damages(self) -> tuple[Damage, ...]:

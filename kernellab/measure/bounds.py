@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map
 
-from kernellab.measure.comparison import Value
+from kernellab.measure.comparison import ExpectedValue
 from kernellab.measure.tolerance import CONFIDENCE, accumulator_of, share_of_largest, unit_of
 
 
@@ -152,7 +152,7 @@ def _room_for_errors(value: torch.Tensor) -> torch.Tensor:
 
 
 def evaluated(call: Callable[[Callable[[Any], Any]], Any], *, widens: bool, exact: Container[int] | None = None) -> Any:
-    """Return what ``call`` returns, with a `Value` in place of each tensor.
+    """Return what ``call`` returns, with a `ExpectedValue` in place of each tensor.
 
     ``call`` is given what takes an argument's tensor to the one to compute with: in float64 where it ``widens``. Where
     it does not, values are as inexact as those of a kernel, and the bounds twice as large. ``exact`` are the addresses
@@ -180,7 +180,7 @@ def evaluated(call: Callable[[Callable[[Any], Any]], Any], *, widens: bool, exac
         if not isinstance(value, torch.Tensor):
             return value
         if not isinstance(value, Bounded):
-            return Value(value.detach(), None, unit_of(value.dtype))
+            return ExpectedValue(value.detach(), None, unit_of(value.dtype))
         error = value.error
         if error is None:
             error = torch.zeros(value.shape, dtype=torch.float64, device=value.device)
@@ -188,7 +188,7 @@ def evaluated(call: Callable[[Callable[[Any], Any]], Any], *, widens: bool, exac
             accumulator = accumulator_of(value.errors.unit)
             error = error + CONFIDENCE * accumulator * value.value.detach().double().abs().nan_to_num(0, 0, 0)
         is_rough = not widens or value.errors.unit == unit_of(torch.float64)
-        return Value(value.value.detach(), error * 2 if is_rough else error)
+        return ExpectedValue(value.value.detach(), error * 2 if is_rough else error)
 
     with sdpa_kernel([SDPBackend.MATH]), Tracking(widens):
         result = call(taken)

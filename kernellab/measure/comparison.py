@@ -29,7 +29,7 @@ _CHUNK = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ExpectedValue:
     """What an output is to hold. ``error`` bounds how far a right kernel may be from each element, before it rounds it
     to the format of the output; where that is None, all elements have a share of the largest, by ``unit``, the roundoff
     of the coarsest format that they come from, and by their own formats.
@@ -105,7 +105,7 @@ class Check:
 
 def compare(
     expression: str,
-    values: Mapping[str, Value],
+    values: Mapping[str, ExpectedValue],
     outputs: Mapping[str, Any],
     unwritten: Mapping[str, Any] | None = None,
     fills: Mapping[str, float | None] | None = None,
@@ -122,7 +122,7 @@ def compare(
 
 
 def compared(
-    expression: str, name: str, got: Any, want: Value, unwritten: Any = None, fill: float | None = None
+    expression: str, name: str, got: Any, want: ExpectedValue, unwritten: Any = None, fill: float | None = None
 ) -> Check:
     """Compare one output with a value of its shape."""
     import torch  # keeps `import kernellab` light
@@ -190,28 +190,28 @@ def difference_of(argument: str, got: Any, want: Any) -> OutputDifference | None
         )
     if agree(got, want):
         return None
-    scan = _scanned(got, Value(want))
+    scan = _scanned(got, ExpectedValue(want))
     largest = scan.largest if math.isfinite(scan.largest) else None
     return OutputDifference(argument, int(scan.wrong.sum()), got.numel(), largest)
 
 
 def agree(got: Any, want: Any) -> bool:
-    """Tell whether an output is that of another, or a `Value` of as many elements, each within its bound."""
+    """Tell whether an output is that of another, or a `ExpectedValue` of as many elements, each within its bound."""
     if isinstance(got, DeviceView):
         found = _differing(got, want)
         return not found.count if found is not None else agree(*(tensor_on(v.memory, v.spec) for v in (got, want)))
     import torch
 
-    if not isinstance(want, Value):
+    if not isinstance(want, ExpectedValue):
         if got.shape != want.shape:
             return False
         if torch.equal(got, want):
             return True
-        want = Value(want)
+        want = ExpectedValue(want)
     return not bool(_scanned(got, want).wrong.any())
 
 
-def wrong_elements(got: Any, want: Value) -> Any:
+def wrong_elements(got: Any, want: ExpectedValue) -> Any:
     """Return the mask of the elements of an output beyond their bounds, flat."""
     return _scanned(got, want).wrong
 
@@ -235,7 +235,7 @@ class _Scan:
     worst: int
 
 
-def _scanned(got: Any, want: Value, skipped: Any = None) -> _Scan:
+def _scanned(got: Any, want: ExpectedValue, skipped: Any = None) -> _Scan:
     """Compare flat, in parts; ``skipped`` elements are never wrong."""
     import torch
 
@@ -271,7 +271,7 @@ def _rounded_to(got: Any, want: Any) -> str:
     return str(got.dtype).removeprefix("torch.") if rounds else ""
 
 
-def _difference(place: int, shape: tuple[int, ...], got: Any, want: Value) -> Difference:
+def _difference(place: int, shape: tuple[int, ...], got: Any, want: ExpectedValue) -> Difference:
     import torch
 
     index = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), shape)) if shape else ()

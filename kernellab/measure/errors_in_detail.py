@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab.measure.comparison import Value
+from kernellab.measure.comparison import ExpectedValue
 from kernellab.measure.tolerance import allowed_error, distance, error_of_unknown, smallest_of, unit_of
 
 _ROWS_AT_MOST = 5
@@ -55,7 +55,7 @@ class ErrorDetail:
 
 
 def detail_of(
-    got: Any, want: Value, wrong: Any, writers: Any = None, grid: tuple[int, int, int] = (1, 1, 1)
+    got: Any, want: ExpectedValue, wrong: Any, writers: Any = None, grid: tuple[int, int, int] = (1, 1, 1)
 ) -> ErrorDetail | None:
     """Return the errors of an output whose mask of ``wrong`` elements is given, flat; None for one that is too large.
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from kernellab.ir.effects import NO_EFFECTS, Access, Effects
-from kernellab.measure.comparison import Value
+from kernellab.measure.comparison import ExpectedValue
 from kernellab.measure.resemblance import (
     Shift,
     added_launches,
@@ -97,7 +97,7 @@ class Mismatch:
     argument: str
     expression: str
     got: Any
-    want: Value
+    want: ExpectedValue
     effects: Effects = NO_EFFECTS
     unwritten: Any = None
     before: Any = None

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernellab.errors import KernellabError, UsageError, plural
 from kernellab.launch.memory import copied, memory_of, with_tensors
-from kernellab.measure.comparison import Value
+from kernellab.measure.comparison import ExpectedValue
 
 
 def taken_by(function: Any) -> list[str]:
@@ -125,11 +125,11 @@ class Reference:
     """
 
     text: str
-    values: Mapping[str, Value | None] | tuple[Value | None, ...]
+    values: Mapping[str, ExpectedValue | None] | tuple[ExpectedValue | None, ...]
     identity: str
-    _named: dict[frozenset[str], dict[str, Value]] = field(default_factory=dict)
+    _named: dict[frozenset[str], dict[str, ExpectedValue]] = field(default_factory=dict)
 
-    def of(self, outputs: Mapping[str, Any]) -> dict[str, Value]:
+    def of(self, outputs: Mapping[str, Any]) -> dict[str, ExpectedValue]:
         """Return what each of some outputs is to hold; ``outputs`` are the tensors that the kernel writes, by name.
 
         Raises:
@@ -140,7 +140,7 @@ class Reference:
             self._named[names] = self._matched(outputs)
         return self._named[names]
 
-    def _matched(self, outputs: Mapping[str, Any]) -> dict[str, Value]:
+    def _matched(self, outputs: Mapping[str, Any]) -> dict[str, ExpectedValue]:
         written = ", ".join(outputs) or "nothing"
         if isinstance(self.values, tuple):
             if len(self.values) != len(outputs) or not any(self.values):
@@ -219,7 +219,7 @@ def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Refe
             result = bounded_values(check.values, check.sources, exact)
         except UsageError:  # it may need what copies lack: the graph behind a tensor, its being the key of a dict
             result = _with_values(check.values({}))
-    values: Mapping[str, Value | None] | tuple[Value | None, ...]
+    values: Mapping[str, ExpectedValue | None] | tuple[ExpectedValue | None, ...]
     if isinstance(result, Mapping):
         values = {str(name): _entered(value, check.text) for name, value in result.items()}
     else:
@@ -231,7 +231,7 @@ def reference_of(check: ReferenceFunction, arguments: Mapping[str, Any]) -> Refe
 def bounded_values(
     function: Callable[[Mapping[str, Any]], Any], arguments: Mapping[str, Any], exact: Container[int] | None = None
 ) -> Any:
-    """Return what a function of named arguments returns, with a `Value` in place of each tensor.
+    """Return what a function of named arguments returns, with a `ExpectedValue` in place of each tensor.
 
     It is called with float64 in place of narrower formats, else (where it refuses) with what they are; the errors that
     a kernel may make are followed through it. Where they cannot be, as through NumPy, the values have no bounds of
@@ -273,17 +273,17 @@ def _with_values(result: Any, unit: float = 0.0) -> Any:
     if isinstance(result, tuple | list):
         return tuple(_with_values(value, unit) for value in result)
     known = hasattr(result, "untyped_storage")
-    return Value(result.detach(), None, max(unit, unit_of(result.dtype))) if known else result
+    return ExpectedValue(result.detach(), None, max(unit, unit_of(result.dtype))) if known else result
 
 
-def _entered(value: Any, text: str) -> Value | None:
+def _entered(value: Any, text: str) -> ExpectedValue | None:
     import torch  # a launch needs it anyway
 
-    if value is None or isinstance(value, Value):
+    if value is None or isinstance(value, ExpectedValue):
         return value
     if not isinstance(value, int | float | complex):
         raise UsageError(f"{_named(text)} gives a {type(value).__name__}; expected tensors.")
-    return Value(torch.as_tensor(value))
+    return ExpectedValue(torch.as_tensor(value))
 
 
 def _of_parameters(text: str) -> ReferenceFunction:
@@ -334,7 +334,7 @@ def _value_of(text: str, namespace: Mapping[str, Any], option: str) -> Any:
         raise UsageError(f"{option} {text!r} cannot be evaluated: {type(exc).__name__}: {exc}") from exc
 
 
-def _like(value: Value, output: Any, name: str, text: str) -> Value:
+def _like(value: ExpectedValue, output: Any, name: str, text: str) -> ExpectedValue:
     """Return a value as one of the shape and device of an output."""
 
     def shaped(tensor: Any) -> Any:
@@ -354,7 +354,7 @@ def _named(text: str) -> str:
     return "check" if text in {ANONYMOUS, "check"} else f"check {text!r}"
 
 
-def _identity(values: Mapping[str, Value | None] | tuple[Value | None, ...]) -> str:
+def _identity(values: Mapping[str, ExpectedValue | None] | tuple[ExpectedValue | None, ...]) -> str:
     """Return a hash of values: sums over their bytes, plain and by position, which a GPU computes in place."""
     named = values.items() if isinstance(values, Mapping) else enumerate(values)
     text = repr([_RULES, *((name, None if value is None else _summed(value.value)) for name, value in named)])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from kernellab.measure.comparison import Value, agree, wrong_elements
+from kernellab.measure.comparison import ExpectedValue, agree, wrong_elements
 from kernellab.measure.tolerance import unit_of
 
 _ELEMENTS_AT_MOST = 1 << 24
@@ -32,12 +32,12 @@ _NARROW_ROUNDINGS = 4
 _NARROW_AT_LEAST = 0.9
 
 
-def is_transposed(got: Any, want: Value) -> bool:
+def is_transposed(got: Any, want: ExpectedValue) -> bool:
     """Tell whether an output holds its reference with the last two dimensions exchanged, in the order of memory."""
     if want.value.dim() < 2 or not _can_be_told(got, want):
         return False
     error = None if want.error is None else want.error.mT.reshape(got.shape)
-    return agree(got, Value(want.value.mT.reshape(got.shape), error, want.unit))
+    return agree(got, ExpectedValue(want.value.mT.reshape(got.shape), error, want.unit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Shift:
     share: float
 
 
-def shift_of(got: Any, want: Value, unwritten: Any = None) -> Shift | None:
+def shift_of(got: Any, want: ExpectedValue, unwritten: Any = None) -> Shift | None:
     """Return the shift after which an output holds its reference, None where there is none.
 
     It is one by which at least 99 % of the elements are right that stay inside, and these are at least half of all,
@@ -66,7 +66,7 @@ def shift_of(got: Any, want: Value, unwritten: Any = None) -> Shift | None:
     return max(filter(None, found), key=lambda shift: shift.share, default=None)
 
 
-def factor_of(got: Any, want: Value) -> tuple[float, str] | None:
+def factor_of(got: Any, want: ExpectedValue) -> tuple[float, str] | None:
     """Return the one factor by which an output differs from its reference and its name, None where there is none.
 
     A simple fraction, a power of two, a whole number and a square root of one have their names, others their digits.
@@ -81,23 +81,25 @@ def factor_of(got: Any, want: Value) -> tuple[float, str] | None:
         return None
     for value, name in (*_simple_near(factor), (factor, f"{factor:.4g}")):
         error = None if want.error is None else want.error.double() * max(abs(value), 1)
-        if value != 1 and agree(got, Value(want.value.double() * value, error, max(want.unit, unit_of(got.dtype)))):
+        if value != 1 and agree(
+            got, ExpectedValue(want.value.double() * value, error, max(want.unit, unit_of(got.dtype)))
+        ):
             return value, name
     return None
 
 
-def added_launches(got: Any, want: Value, before: Any, launches: int) -> int | None:
+def added_launches(got: Any, want: ExpectedValue, before: Any, launches: int) -> int | None:
     """Return how many launches added the reference to what an output held before: one, or all of them; else None."""
     for count in dict.fromkeys((1, launches)):
         total = before.double() + count * want.value.double()
         slack = unit_of(got.dtype) * (before.double().abs() + count * want.value.double().abs())
         error = None if want.error is None else count * want.error.double() + count * slack
-        if agree(got, Value(total, error, want.unit)):
+        if agree(got, ExpectedValue(total, error, want.unit)):
             return count
     return None
 
 
-def wraps_at(got: Any, want: Value) -> int | None:
+def wraps_at(got: Any, want: ExpectedValue) -> int | None:
     """Return the largest number of the format of an output that holds the low bits of a reference beyond it."""
     import torch
 
@@ -113,7 +115,7 @@ def wraps_at(got: Any, want: Value) -> int | None:
     return int(limits.max) if torch.equal(whole.to(got.dtype), got) else None
 
 
-def narrow_format(got: Any, want: Value) -> str | None:
+def narrow_format(got: Any, want: ExpectedValue) -> str | None:
     """Return the format of fewer bits that holds all elements of an output, and not those of its reference.
 
     Nearly all are within a few of its roundings of the reference, so that rounding to it explains the difference.
@@ -138,7 +140,7 @@ def narrow_format(got: Any, want: Value) -> str | None:
     return None
 
 
-def _can_be_told(got: Any, want: Value) -> bool:
+def _can_be_told(got: Any, want: ExpectedValue) -> bool:
     """Tell whether a reference has enough different values for a likeness to mean something."""
     if not 0 < got.numel() <= _ELEMENTS_AT_MOST:
         return False
@@ -166,7 +168,7 @@ def _simple_near(factor: float) -> Iterator[tuple[float, str]]:
             yield math.copysign(value, factor), f"{sign}{name}"
 
 
-def _distances(got: Any, want: Value) -> list[int]:
+def _distances(got: Any, want: ExpectedValue) -> list[int]:
     """Return by how many elements some of an output's may have moved, where few distances can be told."""
     a, b = got.double().flatten(), want.value.double().flatten()
     row = want.value.shape[-1] if want.value.dim() > 1 else 0
@@ -195,7 +197,7 @@ def _places_of(probe: Any, values: Any) -> list[int]:
     return [int(place) for place in hits.nonzero().flatten()[: _PLACES_AT_MOST + 2]]
 
 
-def _shifted(got: Any, want: Value, distance: int, unwritten: Any) -> Shift | None:
+def _shifted(got: Any, want: ExpectedValue, distance: int, unwritten: Any) -> Shift | None:
     """Return how an output is shifted by a number of elements, along the dimension that tells it best."""
     shape = want.value.shape
     row = shape[-1] if len(shape) > 1 else 0
@@ -213,7 +215,7 @@ def _shifted(got: Any, want: Value, distance: int, unwritten: Any) -> Shift | No
     return None
 
 
-def _share_equal(got: Any, want: Value, by: int, view: tuple[int, int], axis: int, unwritten: Any) -> float:
+def _share_equal(got: Any, want: ExpectedValue, by: int, view: tuple[int, int], axis: int, unwritten: Any) -> float:
     size = view[axis]
     kept = size - abs(by)
     if kept < size * _OVERLAP_AT_LEAST or kept < 1:
@@ -224,7 +226,7 @@ def _share_equal(got: Any, want: Value, by: int, view: tuple[int, int], axis: in
 
     to, of = max(by, 0), max(-by, 0)
     error = None if want.error is None else part(want.error, of)
-    wrong = wrong_elements(part(got, to), Value(part(want.value, of), error, want.unit))
+    wrong = wrong_elements(part(got, to), ExpectedValue(part(want.value, of), error, want.unit))
     if unwritten is not None:
         wrong = wrong | part(unwritten, to).flatten()
     return 1 - float(wrong.float().mean())

@@ -16,7 +16,7 @@ from kernellab.launch.memory import Copier, memory_of, with_tensors
 from kernellab.launch.poison import Key, fill, fill_of, key_of
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.run import ElementAccesses, LaneFill, MaskedLoad, Watch
-from kernellab.measure.comparison import Check, Value, agree, wrong_elements
+from kernellab.measure.comparison import Check, ExpectedValue, agree, wrong_elements
 from kernellab.measure.errors_in_detail import detail_of
 from kernellab.measure.hints import MaskedLanes, Mismatch, NeverRead, Tried, hints_on
 from kernellab.measure.reference import ReferenceFunction, reference_of
@@ -40,7 +40,7 @@ class WrongLaunch:
     """
 
     record: LaunchRecord
-    values: Mapping[str, Value]
+    values: Mapping[str, ExpectedValue]
     unwritten: Mapping[str, Any]
     before: Mapping[str, Any]
     check: ReferenceFunction
@@ -163,7 +163,7 @@ class _Trials:
         got = self.launch.memory[name]
         held, never = held.to(got.device), self.launch.unwritten.get(name)
         held = held if never is None else torch.where(never, got, held)
-        return not bool(wrong_elements(held, Value(got)).any())
+        return not bool(wrong_elements(held, ExpectedValue(got)).any())
 
     def _copies(self, contiguous: frozenset[Key] | set[Key] = frozenset()) -> dict[str, Any]:
         """Return copies of the arguments on the CPU as they were before the first launch, some of them contiguous."""

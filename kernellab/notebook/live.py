@@ -20,7 +20,7 @@ from kernellab.dispatch.result import Watch as DispatchWatch
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.result import Tuning
 from kernellab.views.figures.live import (
-    Shown,
+    LiveView,
     benchmark_shown,
     compiling_shown,
     dispatch_shown,
@@ -38,21 +38,21 @@ _END_S = 5.0  # for a display that takes no more
 Report = Callable[[tuple[int, int]], None]
 
 
-NOTHING = Shown("", "")
+NOTHING = LiveView("", "")
 
 
 class DisplayHandle(Protocol):
     """A display that is there."""
 
-    def update(self, shown: Shown, /) -> None:
+    def update(self, shown: LiveView, /) -> None:
         """Show something else in its place."""
 
     def end(self) -> None:
         """Leave the last state, or nothing."""
 
 
-Show = Callable[[Shown], DisplayHandle]
-Render = Callable[[float], Shown]
+Show = Callable[[LiveView], DisplayHandle]
+Render = Callable[[float], LiveView]
 Ticking = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 
@@ -118,7 +118,7 @@ class _Compiles:
         self.done += 1
         self.idle_s = self.board.clock() if self.done == self.total else None
 
-    def shown(self, seconds: float) -> Shown:
+    def shown(self, seconds: float) -> LiveView:
         return compiling_shown(self.kernel, self.done, self.total, seconds, tuple(self.stopped))
 
 
@@ -214,7 +214,7 @@ class LiveProgress:
 
     @contextmanager
     def _while_it_lasts(
-        self, kind: type, kernel: str, delay_s: float, shown: Callable[[float, str], Shown]
+        self, kind: type, kernel: str, delay_s: float, shown: Callable[[float, str], LiveView]
     ) -> Iterator[None]:
         """Draw on a board of its own while the context is open; a result of this kind clears it when it is shown.
 
@@ -275,7 +275,7 @@ class TerminalLine:
 
     stream: IO[str]
 
-    def update(self, shown: Shown, /) -> None:
+    def update(self, shown: LiveView, /) -> None:
         """Write the text over what stands there, cut to the width of the terminal."""
         if self.stream.isatty():
             width = shutil.get_terminal_size().columns - 1
@@ -293,7 +293,7 @@ class NotebookDisplay:
 
     handle: Any
 
-    def update(self, shown: Shown, /) -> None:
+    def update(self, shown: LiveView, /) -> None:
         """Replace what is displayed."""
         self.handle.update(shown)
 
@@ -301,7 +301,7 @@ class NotebookDisplay:
         """The last state stays."""
 
 
-def in_notebook(shown: Shown) -> DisplayHandle:
+def in_notebook(shown: LiveView) -> DisplayHandle:
     """Show in the output of the cell that runs."""
     from IPython.display import display  # only in a shell
 
@@ -311,7 +311,7 @@ def in_notebook(shown: Shown) -> DisplayHandle:
 def on_terminal(stream: IO[str]) -> Show:
     """Return what shows on a line of a terminal."""
 
-    def show(shown: Shown) -> DisplayHandle:
+    def show(shown: LiveView) -> DisplayHandle:
         line = TerminalLine(stream)
         line.update(shown)
         return line

@@ -16,7 +16,7 @@ from kernellab.traffic.accesses import AccessOperation, CountedAccess, MemorySpa
 from kernellab.traffic.counting import SECTOR_BYTES, Count
 from kernellab.traffic.coverage import Coverage
 from kernellab.traffic.memory import LaunchBuffer
-from kernellab.traffic.parameters import SCRATCH, Given, bound_arguments, flattened
+from kernellab.traffic.parameters import SCRATCH, RuntimeArgument, bound_arguments, flattened
 from kernellab.traffic.result import (
     ArgumentTraffic,
     Traffic,
@@ -28,7 +28,7 @@ from kernellab.traffic.trace import Trace, traced
 _WAVEFRONT_BYTES = 128
 
 
-def traffic_of(compiled: Compiled, grid: tuple[int, int, int], given: Sequence[Given]) -> Traffic:
+def traffic_of(compiled: Compiled, grid: tuple[int, int, int], given: Sequence[RuntimeArgument]) -> Traffic:
     """Return the traffic of a launch; of a target without PTX, that it is unknown.
 
     Raises:

@@ -25,7 +25,7 @@ _SCRATCH_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class RuntimeArgument:
     """A run-time argument: its name, the type that Triton gave it, and its value.
 
     ``address`` is where a tensor is taken to lie, if that is not where it lies.
@@ -64,7 +64,7 @@ class _Binding:
             )
         return self.kernel.parameters[place]
 
-    def take(self, given: Given) -> None:
+    def take(self, given: RuntimeArgument) -> None:
         if given.type.startswith("tensordesc"):
             self._descriptor(given)
         elif given.type.startswith("*"):
@@ -81,7 +81,7 @@ class _Binding:
         self.buffers.append(buffer_of(name, tensor, address))
         return len(self.buffers) - 1
 
-    def _descriptor(self, given: Given) -> None:
+    def _descriptor(self, given: RuntimeArgument) -> None:
         shape, strides = tuple(map(int, given.value.shape)), tuple(map(int, given.value.strides))
         buffer = self._buffer(given.name, given.value.base, given.address)
         if self.next_parameter().size_bytes == TENSOR_MAP_BYTES:
@@ -106,7 +106,7 @@ class _Binding:
             self._pointer(len(self.buffers) - 1)
 
 
-def bound_arguments(kernel: PtxKernel, given: Sequence[Given]) -> BoundParameters:
+def bound_arguments(kernel: PtxKernel, given: Sequence[RuntimeArgument]) -> BoundParameters:
     """Return the parameters of a kernel for a launch.
 
     Raises:
@@ -171,10 +171,10 @@ def _scalar(value: Any, size_bytes: int, kind: str) -> bytes:
     return (int(value) % (1 << (8 * size_bytes))).to_bytes(size_bytes, "little")
 
 
-def flattened(name: str, kind: Any, value: Any) -> Iterator[Given]:
+def flattened(name: str, kind: Any, value: Any) -> Iterator[RuntimeArgument]:
     """Yield the run-time arguments that one argument of a call stands for: the members of a tuple, nothing of None."""
     if isinstance(kind, tuple | list):
         for index, (member, each) in enumerate(zip(kind, value, strict=True)):
             yield from flattened(f"{name}[{index}]", member, each)
     elif kind != "constexpr":
-        yield Given(name, str(kind), value)
+        yield RuntimeArgument(name, str(kind), value)

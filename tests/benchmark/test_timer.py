@@ -15,14 +15,14 @@ from kernellab.benchmark.outputs import difference, returned, run_function
 from kernellab.benchmark.timer import SWITCHED_OFF, GpuTimer, call_hooks
 from kernellab.errors import RunError
 from kernellab.gpu.ipc import CannotExport
-from kernellab.measure.comparison import Value
+from kernellab.measure.comparison import ExpectedValue
 from kernellab.measure.implementations import Implementation, Measured
 from kernellab.measure.stopwatch import DeviceState, Turn
 from tests.measure.test_stopwatch import Device
 
 
 def compared(outputs: list[Any], reference: list[Any], *names: str) -> str:
-    return difference(outputs, [Value(each) for each in reference], names, "torch")
+    return difference(outputs, [ExpectedValue(each) for each in reference], names, "torch")
 
 
 def test_outputs_that_agree_differ_in_nothing() -> None:

@@ -13,7 +13,7 @@ from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Interval
 from kernellab.tune.result import Row
 from kernellab.views.figures.charts import history_svg
-from kernellab.views.panels.picture import Shown, figures_html, picture_html, point_words, sentence, text
+from kernellab.views.panels.picture import PanelView, figures_html, picture_html, point_words, sentence, text
 
 CONTROLS = (Control("BLOCK", (64, 128, 256), 64),)
 
@@ -79,7 +79,7 @@ def test_words_say_how_a_point_compares() -> None:
     slower = dataclasses.replace(
         evaluation(128, 1.3, Interval(1.3, 1.28, 1.32), 1), verdict=Verdict(True, "equals check, largest error 0")
     )
-    shown = Shown("softmax", CONTROLS, points, points.add(slower))
+    shown = PanelView("softmax", CONTROLS, points, points.add(slower))
     assert sentence(shown) == (
         "BLOCK=128: 1.3 ms (1.274 to 1.326); 1.3 times as long as the best so far (BLOCK=64); "
         "equals check, largest error 0."
@@ -92,7 +92,7 @@ def test_a_failure_shows_beside_the_last_good_figures() -> None:
     points = history(evaluation(64, 1.0))
     error = CompileError("arange's <range> must be a power of 2")
     bad = points.add(failed(Point((("BLOCK", 96),), ""), "cuda:90", Config(), Status.COMPILE_ERROR, error))
-    html = picture_html(Shown("softmax", CONTROLS, points, bad))
+    html = picture_html(PanelView("softmax", CONTROLS, points, bad))
     assert "arange&#x27;s &lt;range&gt; must be" in html
     assert "Figures of the last good point, BLOCK=64" in html
     assert "1 ms" in html
@@ -103,7 +103,7 @@ def test_without_a_good_point_there_is_only_the_reason() -> None:
     bad = points.add(
         failed(Point((), ""), "cuda:90", Config(), Status.CANNOT_RUN, CompileError("too much shared memory"))
     )
-    html = picture_html(Shown("softmax", (), points, bad))
+    html = picture_html(PanelView("softmax", (), points, bad))
     assert "too much shared memory" in html
     assert "kp-facts" not in re.sub(r"<style>.*?</style>", "", html, flags=re.S)
 

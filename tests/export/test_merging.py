@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernellab.errors import StoreError, UsageError
-from kernellab.export.merging import Disagreement, Merged, Origin, merge
+from kernellab.export.merging import Disagreement, Merged, RowOrigin, merge
 from kernellab.export.write import write_measurements
 from kernellab.registry import Registry
 from kernellab.store import FILE, SCHEMA, Measurement, Store
@@ -71,9 +71,9 @@ def test_the_table_tells_device_driver_version_and_whose_measurements_they_are(t
     folder = theirs_in(tmp_path, measured(key(), 1.0, block=256), measured(key(device="NVIDIA B200"), 0.5))
     merged = merged_with(folder, measured(key(), 2.0), measured(key(driver="580.2"), 2.0))
     assert [(row.device, row.driver, row.config, row.configs, row.origin) for row in merged.rows] == [
-        ("NVIDIA B200", "550.1", "BLOCK=128, num_warps=4, num_stages=3", 1, Origin.THERE),
-        ("NVIDIA H200", "550.1", "BLOCK=256, num_warps=4, num_stages=3", 2, Origin.BOTH),
-        ("NVIDIA H200", "580.2", "BLOCK=128, num_warps=4, num_stages=3", 1, Origin.HERE),
+        ("NVIDIA B200", "550.1", "BLOCK=128, num_warps=4, num_stages=3", 1, RowOrigin.THERE),
+        ("NVIDIA H200", "550.1", "BLOCK=256, num_warps=4, num_stages=3", 2, RowOrigin.BOTH),
+        ("NVIDIA H200", "580.2", "BLOCK=128, num_warps=4, num_stages=3", 1, RowOrigin.HERE),
     ]
     assert merged.frame.loc[1, "time_ms"] == 1.0
 

@@ -13,7 +13,7 @@ import triton.language as tl
 
 import kernellab
 from kernellab.ir.affine import Interval
-from kernellab.ir.containment import Extent, Given, NotContained, deciding_loads, require_contained
+from kernellab.ir.containment import ArgumentMemory, KnownLaunch, NotContained, deciding_loads, require_contained
 
 N, ROWS, COLS = 1000, 50, 70
 GRID = (8, 1, 1)
@@ -377,10 +377,10 @@ CASES = [
 ]
 
 
-def given_of(case: Case) -> Given:
+def given_of(case: Case) -> KnownLaunch:
     sizes = {"x_ptr": case.x, "idx_ptr": case.idx, "out_ptr": case.out, "lens_ptr": 8}
-    extents = {name: Extent(0, 4 * size, 4 * size, 4) for name, size in sizes.items()}
-    return Given(GRID, {"n": N, **case.numbers}, extents, {"idx_ptr": case.held, "lens_ptr": case.lens})
+    extents = {name: ArgumentMemory(0, 4 * size, 4 * size, 4) for name, size in sizes.items()}
+    return KnownLaunch(GRID, {"n": N, **case.numbers}, extents, {"idx_ptr": case.held, "lens_ptr": case.lens})
 
 
 def graph_of(lab: kernellab.Lab, case: Case) -> Any:

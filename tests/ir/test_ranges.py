@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import kernellab
 from kernellab.ir.affine import Form, Term, bounds_of
-from kernellab.ir.containment import Extent, Given, NotContained, require_contained
+from kernellab.ir.containment import ArgumentMemory, KnownLaunch, NotContained, require_contained
 from kernellab.ir.provenance import depends_on_data
 from kernellab.ir.ranges import _INTERVALS
 from kernellab.ir.scalars import computed
@@ -165,9 +165,9 @@ def test_a_random_kernel_stays_in_the_least_memory_that_is_shown_to_hold_it(
     assume(depends_on_data(graph))  # else a trial says it all
 
     def is_shown(ahead: int, behind: int) -> bool:
-        extents = {"idx_ptr": Extent(0, 64, 64, 4), "out_ptr": Extent(4 * ahead, 4 * behind, 0, 4)}
+        extents = {"idx_ptr": ArgumentMemory(0, 64, 64, 4), "out_ptr": ArgumentMemory(4 * ahead, 4 * behind, 0, 4)}
         try:
-            require_contained(graph, Given((2, 1, 1), {"n": N}, extents, {"idx_ptr": (low, high)}))
+            require_contained(graph, KnownLaunch((2, 1, 1), {"n": N}, extents, {"idx_ptr": (low, high)}))
         except NotContained:
             return False
         return True

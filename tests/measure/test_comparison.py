@@ -5,7 +5,7 @@ import torch
 
 from kernellab.errors import UsageError
 from kernellab.launch.poison import fill_of
-from kernellab.measure.comparison import Check, OutputDifference, Value, agree, compare, difference_of
+from kernellab.measure.comparison import Check, ExpectedValue, OutputDifference, agree, compare, difference_of
 from kernellab.measure.reference import check_of, reference_of
 
 
@@ -100,7 +100,7 @@ def test_a_large_matrix_has_a_coarse_map_and_a_vector_none() -> None:
 
 
 def unwritten(got: torch.Tensor, want: torch.Tensor, mask: torch.Tensor) -> Check:
-    (check,) = compare("x", {"out": Value(want)}, {"out": got}, {"out": mask}, {"out": fill_of(got[mask])})
+    (check,) = compare("x", {"out": ExpectedValue(want)}, {"out": got}, {"out": mask}, {"out": fill_of(got[mask])})
     return check
 
 
@@ -129,28 +129,30 @@ def test_a_fill_that_is_not_the_value_is_told_as_never_written() -> None:
 
 
 def test_the_bound_that_is_told_is_that_of_the_worst_element() -> None:
-    want = Value(torch.tensor([1.0, 1000.0]).double(), torch.tensor([1e-6, 10.0]).double())
+    want = ExpectedValue(torch.tensor([1.0, 1000.0]).double(), torch.tensor([1e-6, 10.0]).double())
     check = one_of(torch.tensor([1.1, 1005.0]), want)
     assert (check.mismatched, check.worst is not None and check.worst.index) == (1, (0,))
     assert check.tolerance == pytest.approx(1e-6 + 2**-24, rel=1e-3)
 
 
-def one_of(got: torch.Tensor, want: Value) -> Check:
+def one_of(got: torch.Tensor, want: ExpectedValue) -> Check:
     (check,) = compare("want", {"out": want}, {"out": got})
     return check
 
 
 def test_what_exceeds_a_format_may_become_infinite_and_nothing_else() -> None:
-    want = Value(torch.tensor([1e5, -1e5, 1.0]).double(), torch.zeros(3).double())
+    want = ExpectedValue(torch.tensor([1e5, -1e5, 1.0]).double(), torch.zeros(3).double())
     infinite = torch.tensor([float("inf"), -float("inf"), 1.0], dtype=torch.float16)
     assert one_of(infinite, want).equal
     assert one_of(-infinite, want).mismatched == 3
-    assert one_of(torch.tensor([450.0, 448.0]).to(torch.float8_e4m3fn), Value(torch.tensor([500.0, 500.0]))).equal
+    assert one_of(
+        torch.tensor([450.0, 448.0]).to(torch.float8_e4m3fn), ExpectedValue(torch.tensor([500.0, 500.0]))
+    ).equal
 
 
 def test_bounds_of_zero_allow_the_rounding_of_the_output_alone() -> None:
     x = torch.rand(100).double()
-    exact = Value(x, torch.zeros(100).double())
+    exact = ExpectedValue(x, torch.zeros(100).double())
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn):
         assert one_of(x.to(dtype), exact).equal
         assert not one_of((x * (1 + 4 * torch.finfo(dtype).eps)).to(dtype), exact).equal

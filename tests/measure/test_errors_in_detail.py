@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
-from kernellab.measure.comparison import Value
+from kernellab.measure.comparison import ExpectedValue
 from kernellab.measure.errors_in_detail import EDGES, ErrorDetail, detail_of
 from kernellab.measure.tolerance import FLOAT32
 
 
 def detail(got: torch.Tensor, want: torch.Tensor, wrong: torch.Tensor, **facts: object) -> ErrorDetail:
-    value = Value(want, 2 * FLOAT32 * want.double().abs(), FLOAT32)
+    value = ExpectedValue(want, 2 * FLOAT32 * want.double().abs(), FLOAT32)
     found = detail_of(got, value, wrong.flatten(), **facts)  # type: ignore[arg-type]
     assert found is not None
     return found

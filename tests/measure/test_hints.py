@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernellab.ir.effects import NO_EFFECTS
-from kernellab.measure.comparison import Value
+from kernellab.measure.comparison import ExpectedValue
 from kernellab.measure.hints import HintKind, Mismatch, Tried, hints_on
 from kernellab.measure.tolerance import FLOAT32
 
@@ -15,7 +15,7 @@ X = torch.randn(48, 32, generator=G)
 
 
 def hinted(got: torch.Tensor, want: torch.Tensor, **facts: object) -> dict[HintKind, str]:
-    value = Value(want, 4 * FLOAT32 * want.double().abs(), FLOAT32)
+    value = ExpectedValue(want, 4 * FLOAT32 * want.double().abs(), FLOAT32)
     mismatch = Mismatch("out", "ref", got, value, NO_EFFECTS, **facts)  # type: ignore[arg-type]
     return {hint.kind: hint.text for hint in hints_on(mismatch)}
 

@@ -13,7 +13,7 @@ import pytest
 from kernellab.benchmark.result import BenchmarkProgress
 from kernellab.notebook.live import NOTHING, Board, LiveProgress, in_background, on_terminal
 from kernellab.tune.progress import TuningProgress
-from kernellab.views.figures.live import Shown
+from kernellab.views.figures.live import LiveView
 from tests.benchmark.frames import sweep
 from tests.tune.frames import small_tuning
 
@@ -30,15 +30,15 @@ class Display:
     """Keeps what is displayed, and each update."""
 
     def __init__(self) -> None:
-        self.shown: list[Shown] = []
+        self.shown: list[LiveView] = []
         self.displays = 0
 
-    def __call__(self, shown: Shown) -> Display:
+    def __call__(self, shown: LiveView) -> Display:
         self.displays += 1
         self.update(shown)
         return self
 
-    def update(self, shown: Shown) -> None:
+    def update(self, shown: LiveView) -> None:
         self.shown.append(shown)
 
     def end(self) -> None:
@@ -288,7 +288,7 @@ class Tty(io.StringIO):
 def test_two_threads_that_draw_at_once_share_a_display() -> None:
     display, others = Display(), list[threading.Thread]()
 
-    def show(shown: Shown) -> Display:
+    def show(shown: LiveView) -> Display:
         if not others:
             others.append(threading.Thread(target=board.draw, args=(lambda seconds: shown,)))
             others[0].start()
@@ -303,8 +303,8 @@ def test_two_threads_that_draw_at_once_share_a_display() -> None:
 
 def test_a_terminal_has_one_line_that_is_gone_at_the_end() -> None:
     stream = Tty()
-    line = on_terminal(stream)(Shown("12 of 60 configs", ""))
-    line.update(Shown("60 of 60 configs", ""))
+    line = on_terminal(stream)(LiveView("12 of 60 configs", ""))
+    line.update(LiveView("60 of 60 configs", ""))
     line.end()
     assert "\n" not in stream.getvalue()
     assert stream.getvalue().split("\r\x1b[K") == ["", "12 of 60 configs", "60 of 60 configs", ""]
@@ -312,8 +312,8 @@ def test_a_terminal_has_one_line_that_is_gone_at_the_end() -> None:
 
 def test_where_output_is_no_terminal_nothing_is_written() -> None:
     stream = io.StringIO()
-    line = on_terminal(stream)(Shown("12 of 60 configs", ""))
-    line.update(Shown("60 of 60 configs", ""))
+    line = on_terminal(stream)(LiveView("12 of 60 configs", ""))
+    line.update(LiveView("60 of 60 configs", ""))
     line.end()
     assert stream.getvalue() == ""
 

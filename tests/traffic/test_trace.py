@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from kernellab.ir.ptx import ptx_kernel
-from kernellab.traffic.parameters import Given, bound_arguments
+from kernellab.traffic.parameters import RuntimeArgument, bound_arguments
 from kernellab.traffic.relevance import relevance_of
 from kernellab.traffic.trace import Trace, traced
 
@@ -34,8 +34,8 @@ def text(body: str, threads: int = 64) -> str:
 
 def run(body: str, threads: int = 64, programs: int = 1, x: torch.Tensor | None = None) -> Trace:
     given = [
-        Given("x", "*i32", torch.zeros(4096, dtype=torch.int32) if x is None else x),
-        Given("y", "*i32", torch.zeros(4096, dtype=torch.int32)),
+        RuntimeArgument("x", "*i32", torch.zeros(4096, dtype=torch.int32) if x is None else x),
+        RuntimeArgument("y", "*i32", torch.zeros(4096, dtype=torch.int32)),
     ]
     kernel = ptx_kernel(text(body, threads))
     return traced(kernel, (programs, 1, 1), bound_arguments(kernel, given))

@@ -7,7 +7,7 @@ import pytest
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.views.graph import diagram_of, svg
-from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Cluster, Diagram, Edge, Node, fitting, folded
+from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Diagram, Edge, Node, RegionFrame, fitting, folded
 
 Kernels = Callable[[str], Compiled]
 
@@ -24,7 +24,9 @@ def diagram() -> Diagram:
     edges = tuple(
         Edge(tail, head, ArrowKind.VALUE, f"{tail}{head}") for tail, head in ("ab", "bc", "cd", "ac", "de", "ce")
     )
-    return Diagram("t", nodes, edges, (Cluster("outer", "loop"), Cluster("inner", "if", "outer")), (("b", "d"),))
+    return Diagram(
+        "t", nodes, edges, (RegionFrame("outer", "loop"), RegionFrame("inner", "if", "outer")), (("b", "d"),)
+    )
 
 
 def test_a_folded_frame_is_one_box_with_what_it_holds() -> None:

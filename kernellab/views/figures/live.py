@@ -15,7 +15,7 @@ from kernellab.views.figures.charts import times_svg
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class LiveView:
     """What a live display shows at one moment, as text and as HTML."""
 
     text: str
@@ -25,13 +25,13 @@ class Shown:
         return {"text/plain": self.text, "text/html": self.html}
 
 
-def programs_shown(kernel: str, done: int, total: int) -> Shown:
+def programs_shown(kernel: str, done: int, total: int) -> LiveView:
     """Return how many programs of a launch on the CPU have run."""
     text = f"{kernel}: {done:,} of {plural(total, 'program')}"
-    return Shown(text, _box(_bar(done, total, "programs done"), escape(text)))
+    return LiveView(text, _box(_bar(done, total, "programs done"), escape(text)))
 
 
-def compiling_shown(kernel: str, done: int, total: int, seconds: float, stopped: Sequence[str] = ()) -> Shown:
+def compiling_shown(kernel: str, done: int, total: int, seconds: float, stopped: Sequence[str] = ()) -> LiveView:
     """Return how many of the kernels that were asked for are compiled; ``kernel`` is the one at work.
 
     ``stopped`` says of those that came to nothing what became of them: ``softmax interrupted``.
@@ -42,10 +42,10 @@ def compiling_shown(kernel: str, done: int, total: int, seconds: float, stopped:
         more = [f"{len(stopped) - 3} more"] if len(stopped) > 3 else []
         text = ", ".join([f"{count} in {seconds:.1f} s", *stopped[:3], *more])
     bar = "" if stopped and done == total else _bar(done, total, "kernels compiled")
-    return Shown(text, _box(bar, escape(text)))
+    return LiveView(text, _box(bar, escape(text)))
 
 
-def tuning_shown(progress: TuningProgress, seconds: float, ended: str = "") -> Shown:
+def tuning_shown(progress: TuningProgress, seconds: float, ended: str = "") -> LiveView:
     """Return what is done of what, the best so far, the failures, the seconds, about how many are left.
 
     In HTML with the times as they came, and a table of the fastest configs and of those that ended last: as many rows
@@ -55,7 +55,7 @@ def tuning_shown(progress: TuningProgress, seconds: float, ended: str = "") -> S
     done = progress.known + max(progress.compiled, progress.measured)
     bar = "" if progress.stage == "done" or ended else _bar(done, progress.total, "configs done")
     head = f"<b>{escape(progress.kernel)}</b> {escape(counts)}" + (f"<div>{escape(best)}</div>" if best else "")
-    return Shown(
+    return LiveView(
         "; ".join([f"{progress.kernel}: {counts}", *([best] if best else [])]),
         _box(
             bar, head + times_svg(progress.times_ms) + _table(progress, is_over=progress.stage == "done" or bool(ended))
@@ -63,7 +63,7 @@ def tuning_shown(progress: TuningProgress, seconds: float, ended: str = "") -> S
     )
 
 
-def benchmark_shown(progress: BenchmarkProgress, seconds: float, ended: str = "") -> Shown:
+def benchmark_shown(progress: BenchmarkProgress, seconds: float, ended: str = "") -> LiveView:
     """Return which point is at work, how many are done, what the last one gave, the seconds.
 
     ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
@@ -77,10 +77,10 @@ def benchmark_shown(progress: BenchmarkProgress, seconds: float, ended: str = ""
     doing, latest = _doing(progress, seconds, ended), "" if progress.stage == "done" else progress.latest
     text = f"{progress.kernel}: {doing}" + (f"; {latest}" if latest else "")
     body = f"<b>{escape(progress.kernel)}</b> {escape(doing)}" + (f"<div>{escape(latest)}</div>" if latest else "")
-    return Shown(text, _box(bar, body))
+    return LiveView(text, _box(bar, body))
 
 
-def dispatch_shown(progress: DispatchProgress, seconds: float, ended: str = "") -> Shown:
+def dispatch_shown(progress: DispatchProgress, seconds: float, ended: str = "") -> LiveView:
     """Return how many cases of a tuning over sizes are measured, what the last one gave, about how long is left.
 
     ``ended`` says how it ended if not well: ``interrupted``, ``failed``.
@@ -94,7 +94,7 @@ def dispatch_shown(progress: DispatchProgress, seconds: float, ended: str = "") 
     text = f"{progress.kernel}: {doing}" + (f"; {progress.latest}" if progress.latest else "")
     bar = "" if ended else _bar(progress.measured, progress.budget, "configs measured")
     latest = f"<div>{escape(progress.latest)}</div>" if progress.latest else ""
-    return Shown(text, _box(bar, f"<b>{escape(progress.kernel)}</b> {escape(doing)}{latest}"))
+    return LiveView(text, _box(bar, f"<b>{escape(progress.kernel)}</b> {escape(doing)}{latest}"))
 
 
 def _doing(progress: BenchmarkProgress, seconds: float, ended: str) -> str:

@@ -72,7 +72,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class RegionFrame:
     """A frame around boxes and other frames: a region of the IR."""
 
     id: str
@@ -91,7 +91,7 @@ class Diagram:
     title: str
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
-    clusters: tuple[Cluster, ...] = ()
+    clusters: tuple[RegionFrame, ...] = ()
     order: tuple[tuple[str, str], ...] = ()
     is_contracted: bool = False
 
@@ -125,7 +125,7 @@ def restricted(diagram: Diagram, title: str, kept: Collection[str]) -> Diagram:
     )
 
 
-def occupied(clusters: Iterable[Cluster], nodes: Iterable[Node]) -> tuple[Cluster, ...]:
+def occupied(clusters: Iterable[RegionFrame], nodes: Iterable[Node]) -> tuple[RegionFrame, ...]:
     """Return the clusters that hold one of the nodes, directly or within a cluster of theirs."""
     clusters = tuple(clusters)
     parents = {cluster.id: cluster.parent for cluster in clusters}
@@ -211,7 +211,7 @@ def _moved(edge: Edge, shown: Mapping[str, str]) -> Edge:
     return replace(edge, tail=shown.get(edge.tail, edge.tail), head=shown.get(edge.head, edge.head))
 
 
-def _box(frame: Cluster, members: list[Node]) -> Node:
+def _box(frame: RegionFrame, members: list[Node]) -> Node:
     kinds = Counter(node.kind for node in members)
     counts = [plural(kinds[kind], word) for kind, word in _WORDS.items() if kinds[kind]]
     titles = [node.lines[0] for node in members]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from kernellab.errors import plural
-from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Cluster, Diagram, Edge, Node
+from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Diagram, Edge, Node, RegionFrame
 from kernellab.views.graphs.graphviz import ENGINES, MISSING, Engine, GraphLayout, Point, lay_out
 
 BOXES_AT_MOST = 500  # beyond some thousand boxes a layout takes minutes, and nobody could read it
@@ -125,8 +125,8 @@ def _members(diagram: Diagram) -> dict[str | None, list[Node]]:
     return members
 
 
-def _children(diagram: Diagram) -> dict[str | None, list[Cluster]]:
-    children: dict[str | None, list[Cluster]] = defaultdict(list)
+def _children(diagram: Diagram) -> dict[str | None, list[RegionFrame]]:
+    children: dict[str | None, list[RegionFrame]] = defaultdict(list)
     for cluster in diagram.clusters:
         children[cluster.parent].append(cluster)
     return children
@@ -136,7 +136,7 @@ def _emit_cluster(
     diagram: Diagram,
     cluster: str | None,
     members: dict[str | None, list[Node]],
-    children: dict[str | None, list[Cluster]],
+    children: dict[str | None, list[RegionFrame]],
     lines: list[str],
 ) -> None:
     for node in members[cluster]:

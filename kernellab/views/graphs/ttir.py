@@ -24,7 +24,7 @@ from kernellab.views.graphs.dataflow import (
     origins,
     touches,
 )
-from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Cluster, Diagram, Edge, Node, merged_edges, occupied
+from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Diagram, Edge, Node, RegionFrame, merged_edges, occupied
 from kernellab.views.graphs.labels import (
     SourceText,
     constants,
@@ -71,7 +71,7 @@ class _TtirView:
         title: str,
         nodes: Iterable[Node],
         edges: Iterable[Edge],
-        clusters: Iterable[Cluster],
+        clusters: Iterable[RegionFrame],
         order: Iterable[tuple[str, str]] = (),
     ) -> Diagram:
         """Return the picture: arguments on top of ``nodes``, without scalars that lead nowhere and empty frames."""
@@ -82,10 +82,10 @@ class _TtirView:
         )
         return Diagram(title, shown, merged, occupied((*self._helpers(), *clusters), shown), tuple(order))
 
-    def _helpers(self) -> Iterator[Cluster]:
+    def _helpers(self) -> Iterator[RegionFrame]:
         for function in self.graph.functions:
             if not function.is_kernel:
-                yield Cluster(f"r{function.region}", f"helper {plain_name(function.name)}")
+                yield RegionFrame(f"r{function.region}", f"helper {plain_name(function.name)}")
 
     def _arguments(self) -> Iterator[Node]:
         for function in self.graph.functions:
@@ -122,12 +122,12 @@ class OperationView(_TtirView):
             if operation.name == "scf.for"
         }
 
-    def clusters(self) -> Iterator[Cluster]:
+    def clusters(self) -> Iterator[RegionFrame]:
         """Yield a frame for each region of an operation."""
         graph = self.graph
         for operation in graph.operations:
             for region in operation.regions:
-                yield Cluster(
+                yield RegionFrame(
                     f"r{region}", frame_label(operation, region, self.source), self.cluster_of(operation.block)
                 )
 
@@ -331,12 +331,12 @@ class SourceView(_TtirView):
                 body = self.graph.blocks[self.graph.regions[operation.regions[0]].blocks[0]]
                 self.heads[body.arguments[0]] = line.key
 
-    def clusters(self) -> Iterator[Cluster]:
+    def clusters(self) -> Iterator[RegionFrame]:
         """Yield the frames of regions that span source lines of their own."""
         for operation in self.graph.operations:
             for region in operation.regions:
                 if region in self.frames:
-                    yield Cluster(
+                    yield RegionFrame(
                         self.frames[region], frame_label(operation, region, self.source), self.frame_of(operation.block)
                     )
 

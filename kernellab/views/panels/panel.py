@@ -27,7 +27,7 @@ from kernellab.views.elements import style_sheet
 from kernellab.views.explorers.explorer import explorer_html, explorer_script
 from kernellab.views.figures.raster import with_fallbacks
 from kernellab.views.graphs.labels import SourceText
-from kernellab.views.panels.picture import Shown, figures_html, picture_html, sentence, text
+from kernellab.views.panels.picture import PanelView, figures_html, picture_html, sentence, text
 
 if TYPE_CHECKING:
     import pandas
@@ -235,9 +235,9 @@ class Panel(ipywidgets.VBox):  # type: ignore[misc]
             self._screen.point = "" if shown.latest is None else values_text(shown.latest.point.named)
             self._screen.state = state or ("failed" if failed else "ready")
 
-    def _shown(self) -> Shown:
+    def _shown(self) -> PanelView:
         controls = tuple(self._controls.values())
-        return Shown(self.kernel, controls, self.evaluations, self._latest, self._notes, self._kept)
+        return PanelView(self.kernel, controls, self.evaluations, self._latest, self._notes, self._kept)
 
     def _unfolded(self, change: Mapping[str, Any]) -> None:
         good = self._shown().good

@@ -18,7 +18,7 @@ _TIE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PanelView:
     """All that a panel shows. ``latest`` is where the controls stand; where it failed, the last good figures show."""
 
     kernel: str
@@ -48,7 +48,7 @@ class Shown:
         return None if good is None else self.history.best_of(good.sizes, good.target)
 
 
-def sentence(shown: Shown) -> str:
+def sentence(shown: PanelView) -> str:
     """Return what a screen reader is told when the figures change."""
     evaluation = shown.latest
     if evaluation is None:
@@ -166,7 +166,7 @@ def _correctness(evaluation: Evaluation) -> Fact:
     return Fact("outputs", value, verdict.text or evaluation.row.reason, alarm=verdict.equal is False)
 
 
-def remarks(shown: Shown) -> list[str]:
+def remarks(shown: PanelView) -> list[str]:
     """Return what else there is to say: what the interpreter found, notes of the run and the kernel, what was kept."""
     evaluation = shown.good
     found = list(shown.notes)
@@ -181,7 +181,7 @@ def remarks(shown: Shown) -> list[str]:
     return [*dict.fromkeys(each for each in [*found, shown.kept] if each)]
 
 
-def text(shown: Shown) -> str:
+def text(shown: PanelView) -> str:
     """Return the panel for a terminal, or a page without widgets and HTML."""
     lines = [f"Exploring {shown.kernel}, {plural(len(shown.history), 'point')} visited", sentence(shown)]
     if shown.good is not None:
@@ -214,7 +214,7 @@ _STATIC_CSS = """
 """
 
 
-def figures_html(shown: Shown) -> str:
+def figures_html(shown: PanelView) -> str:
     """Return the figures of the current point: what failed, the facts, the history, remarks."""
     parts = []
     latest, good = shown.latest, shown.good
@@ -233,7 +233,7 @@ def figures_html(shown: Shown) -> str:
     return "\n".join(parts)
 
 
-def picture_html(shown: Shown) -> str:
+def picture_html(shown: PanelView) -> str:
     """Return the panel without its controls, as one ``<div>`` that needs no script and no network."""
     values = "".join(
         f"<dt>{escape(name)}</dt><dd>{escape(label_of(value))}</dd>"
@@ -247,7 +247,7 @@ def picture_html(shown: Shown) -> str:
     )
 
 
-def _count(shown: Shown) -> str:
+def _count(shown: PanelView) -> str:
     return f"explored at {plural(len(shown.history), 'point')}; run the cell for its controls"
 
 
