@@ -79,6 +79,7 @@ def test_grids_of_every_form_launch(lab: kernellab.Lab, shape: Any) -> None:
         ((1, 1, 1, 1), "one to three"),
         (("a",), "must be integers"),
         ((1.5,), "triton.cdiv"),
+        (lambda meta: Exception("x" * 5000), "is a Exception; expected one to three"),
     ],
 )
 def test_a_grid_that_is_none_is_refused(lab: kernellab.Lab, shape: Any, message: str) -> None:
