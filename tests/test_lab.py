@@ -164,6 +164,7 @@ def interrupting(kernel: str) -> None:
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
+@pytest.mark.slow
 def test_an_endless_launch_is_stopped_and_the_next_one_works(lab: kernellab.Lab) -> None:
     x, y, out = tensors()
     with pytest.raises(WorkerTimeout, match=r"endless_kernel .*did not finish within 1 s"):
@@ -172,6 +173,7 @@ def test_an_endless_launch_is_stopped_and_the_next_one_works(lab: kernellab.Lab)
     torch.testing.assert_close(out, x + y)
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_a_launch_and_the_next_one_works(
     lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -207,6 +207,7 @@ def test_the_graph_of_a_program_is_traced(lab: kernellab.Lab, mode: str) -> None
         same_as(graph, module)
 
 
+@pytest.mark.slow
 def test_the_graph_of_a_program_is_functionalised_and_exported(lab: kernellab.Lab) -> None:
     program = chained(lab)
     for graph in (program.graph, program.functionalise().graph):
