@@ -71,7 +71,7 @@ def _estimated(table: Table, fit: Fit, case: int, own: Sequence[int]) -> float |
         return None
     times = table.times_of(case)
     features: Array = table.features([table.cases[case]])[0]
-    expected = (np.exp(fit.without(case)) * features).sum(axis=1)
+    expected = (fit.weights_without(case) * features).sum(axis=1)
     picked = min(own, key=lambda place: float(expected[place]))
     best_ms = min(times.values())
     time_ms = times.get(picked) or max(best_ms, float(np.exp(fit.log_times(case)[picked])))

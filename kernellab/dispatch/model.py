@@ -13,7 +13,7 @@ Processes for Machine Learning*, section 2.7). It costs cases x cases x configs,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log2
 
@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 _ROUNDS, _FURTHER_ROUNDS = 16, 4  # the latter from an earlier fit
 _CLOSE = 1e-2
 _MOST_STEP = 2.0
+_EXPECTED = 4.0  # measurements that a config's misfit is known by before there is one
 _OUTLIERS = 4.0  # degrees of freedom of Student's t
 
 
@@ -43,7 +44,7 @@ class Prior:
     slope: float = 0.7
     own: float = 0.4
     case: float = 0.1
-    noise: float = 0.03
+    noise: float = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +79,28 @@ class _Solved:
 class Fit:
     """What is known of all times: logarithms of the weights, a row for each config and a column for each term.
 
-    ``features`` are what the weights are multiplied with: cases, configs, terms. ``offsets`` are those of the cases,
-    ``case_spreads`` their standard deviations before.
+    ``features`` are what the weights are multiplied with: cases, configs, terms. ``offsets`` are those of the cases.
+    ``misfits`` are the mean squares of what each config is off by, as a logarithm.
     """
 
     features: Array
     design: Array
     prior: Prior
-    case_spreads: Array
     log_weights: Array
     offsets: Array
+    misfits: Array
     _base: Array
     _linear: _Linear
     _solved: _Solved
 
     @property
     def weights_ms(self) -> Array:
-        """The weights of the terms for each config, in milliseconds."""
-        weights: Array = np.exp(self.log_weights)
+        """The weights of the terms for each config, in milliseconds, for the time to expect.
+
+        That of a config that the terms do not describe well is longer than the most likely one, as the mean of a
+        lognormal variable is.
+        """
+        weights: Array = np.exp(self.log_weights + self.misfits[:, None] / 2)
         return weights
 
     def log_times(self, case: int) -> Array:
@@ -117,46 +122,53 @@ class Fit:
             offsets[:, case] += 1.0
         towards = np.concatenate([plane, offsets], axis=1)
         variances = (moved * shares).sum(axis=1) + ((towards @ solved.between) * towards).sum(axis=1)
-        spreads: Array = np.sqrt(np.maximum(variances, 0.0) + self.prior.noise**2)
+        spreads: Array = np.sqrt(np.maximum(variances, 0.0) + self.misfits)
         return spreads
 
-    def without(self, case: int) -> Array:
-        """Return the logarithms of the weights as they would be if a case had not been measured."""
+    def weights_without(self, case: int) -> Array:
+        """Return `weights_ms` as they would be if a case had not been measured."""
         precisions = self._linear.precisions.copy()
         precisions[case] = 0.0
-        linear = replace(self._linear, precisions=precisions)
-        found: Array = self._base + _solved(linear, self.design, self.prior, self.case_spreads).log_weights
-        return found
+        solved = _solved(replace(self._linear, precisions=precisions), self.design, self.prior)
+        weights: Array = np.exp(self._base + solved.log_weights + self.misfits[:, None] / 2)
+        return weights
 
 
-def fitted(
-    features: Array, design: Array, case_spreads: Array, log_times: Array, prior: Prior, start: Fit | None = None
-) -> Fit:
+def fitted(features: Array, design: Array, log_times: Array, prior: Prior, start: Fit | None = None) -> Fit:
     """Fit the weights to what was measured.
 
-    ``design`` are the parameters of the configs, ``case_spreads`` the standard deviation of the offset of each case,
-    and ``log_times`` the logarithms of milliseconds, cases by configs, NaN where nothing was measured. ``start`` is an
-    earlier fit of the same table, from which the way is shorter.
+    ``design`` are the parameters of the configs, ``log_times`` the logarithms of milliseconds, cases by configs, NaN
+    where nothing was measured. ``start`` is an earlier fit of the same table, from which the way is shorter.
     """
     plane = np.concatenate([np.ones((len(design), 1)), design], axis=1)
     known = ~np.isnan(log_times)
     if start is None:
-        typical = np.maximum(np.median(features[known], axis=0), 1e-12)
-        base = np.median(log_times[known]) - np.log(features.shape[2] * typical)
+        base = np.median(log_times[known]) - np.log(features.shape[2] * _typical(features[known]))
         log_weights, offsets = np.tile(base, (len(design), 1)), np.zeros(len(features))
     else:
         base, log_weights, offsets = start._base, start.log_weights, start.offsets
     rounds = _ROUNDS if start is None else _FURTHER_ROUNDS
     for _ in range(rounds):
         linear = _linear(features, log_times, known, log_weights, offsets, base, prior)
-        solved = _solved(linear, plane, prior, case_spreads)
+        solved = _solved(linear, plane, prior)
         moves = base + solved.log_weights - log_weights
         change = float(np.abs(moves).max())
         step = min(1.0, _MOST_STEP / max(change, 1e-9))
         log_weights, offsets = log_weights + step * moves, offsets + step * (solved.offsets - offsets)
         if change < _CLOSE:
             break
-    return Fit(features, plane, prior, case_spreads, log_weights, offsets, base, linear, solved)
+    missed = log_times - np.log((np.exp(log_weights) * features).sum(axis=2)) - offsets[:, None]
+    squares, counts = np.where(known, missed**2, 0.0).sum(axis=0), known.sum(axis=0)
+    misfits = (squares + _EXPECTED * prior.noise**2) / (counts + _EXPECTED)
+    return Fit(features, plane, prior, log_weights, offsets, misfits, base, linear, solved)
+
+
+def _typical(features: Array) -> Array:
+    """Return the median of each feature where it counts; 1 where it never does."""
+    counts = np.where(features > 0, features, np.nan)
+    counts[0, ~(features > 0).any(axis=0)] = 1.0
+    found: Array = np.nanmedian(counts, axis=0)
+    return found
 
 
 def _linear(
@@ -172,7 +184,7 @@ def _linear(
     return _Linear(shares, np.where(known, trust / prior.noise**2, 0.0), targets)
 
 
-def _solved(linear: _Linear, plane: Array, prior: Prior, case_spreads: Array) -> _Solved:
+def _solved(linear: _Linear, plane: Array, prior: Prior) -> _Solved:
     """Solve for weights (less the base), plane and offsets."""
     shares, precisions = linear.shares, linear.precisions
     cases, configs, terms = shares.shape
@@ -194,7 +206,7 @@ def _solved(linear: _Linear, plane: Array, prior: Prior, case_spreads: Array) ->
     crossing = own * (plane.T @ coupling.reshape(configs, -1)).reshape(size, cases)
     system[:size, size:], system[size:, :size] = crossing, crossing.T
     flat = pulled.reshape(-1, cases).T
-    diagonal = np.diag(precisions.sum(axis=1) + case_spreads**-2)
+    diagonal = np.diag(precisions.sum(axis=1) + prior.case**-2)
     system[size:, size:] = diagonal - flat @ coupling.reshape(-1, cases)
     right = np.concatenate(
         [own * (plane.T @ alone).ravel(), (precisions * linear.targets).sum(axis=1) - flat @ alone.ravel()]
@@ -230,17 +242,3 @@ def _columns(name: str, values: Sequence[object]) -> list[list[float]]:
         return [[log2(number) if doubles else number for number in numbers]]
     words = list(dict.fromkeys(map(repr, values)))
     return [[float(repr(value) == word) for value in values] for word in words]
-
-
-def case_spreads(cases: Sequence[Mapping[str, int]], prior: Prior) -> Array:
-    """Return the standard deviation of the offset of each case.
-
-    Sizes that are no multiples of 16, where most are, are compiled otherwise (Triton assumes what divides by 16), and
-    all configs may take several times as long: so little is assumed of their offset.
-    """
-    patterns = [tuple(value % 16 == 0 for value in case.values()) for case in cases]
-    usual = max(patterns, key=patterns.count)
-    return np.array([prior.case if pattern == usual else _ODD_CASE for pattern in patterns])
-
-
-_ODD_CASE = 1.5

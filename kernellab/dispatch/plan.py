@@ -25,19 +25,21 @@ class PlanPolicy:
     ``share`` of the table of cases and configs is measured at most, known rows aside. On the first case, ``first``
     configs are; on others, ``at_least`` and ``at_most`` so many at the first visit. A config is tried there where it
     may be faster than the best one by more than ``margin``, as a logarithm, if it is ``doubt`` standard deviations
-    faster than expected. What is left of the budget is spent in so many ``rounds`` over all cases; in each, ``rest`` of
-    it goes to the configs of the rule, on cases where they come within about ``near`` of the best, and the other part
-    to configs that may be better than the best of a case. The model is not fitted anew for a case where no more than
+    faster than expected. What is left of the budget is spent in so many ``rounds`` over all cases, each on the share
+    ``revisited`` of these at most, since a visit costs as much as several configs. In a round, ``rest`` goes to the
+    configs of the rule, on cases where they come within about ``near`` of the best, and the other part to configs that
+    may be better than the best of a case. The model is not fitted anew for a case where no more than
     the share ``stale`` of the times is.
     """
 
     share: float = 0.25
     first: int = 20
     at_least: int = 3
-    at_most: int = 8
+    at_most: int = 12
     doubt: float = 1.5
     margin: float = 0.01
-    rounds: int = 3
+    rounds: int = 2
+    revisited: float = 0.25
     rest: float = 0.12
     near: float = 0.2
     stale: float = 0.05
@@ -126,7 +128,7 @@ class Plan:
         reserve = policy.at_least * len(self._waiting) + ceil(policy.rest * self.budget)
         at_most = max(policy.at_least, min(policy.at_most, self.left - reserve))
         at_least = min(policy.at_least, at_most)
-        return self._request(case, self._forecasts(case, fit), at_least, at_most, float(fit.case_spreads[case]))
+        return self._request(case, self._forecasts(case, fit), at_least, at_most, self.table.prior.case)
 
     def _request(
         self, case: int, forecasts: tuple[Forecast, ...], at_least: int, at_most: int, spread: float
@@ -157,17 +159,23 @@ class Plan:
         spreads = {case: fit.spreads(case) for case in logs}
         gains = [cell for case in logs for cell in self._gains(case, logs[case], spreads[case])]
         lessons = [cell for case in logs for cell in self._lessons(case, logs[case], spreads[case], rule)]
-        taken: dict[tuple[int, int], None] = {}
+        visited: dict[int, dict[int, None]] = {}
         for cells, most in ((gains, count - int(self.policy.rest * count)), (lessons, count), (gains, count)):
-            for cell in sorted(cells, reverse=True):
-                if len(taken) < most:
-                    taken[cell.case, cell.place] = None
+            self._take(sorted(cells, reverse=True), most, visited)
         found = []
-        for case in dict.fromkeys(case for case, _ in taken):
-            own = [place for other, place in taken if other == case]
+        for case, own in visited.items():
             forecasts = tuple(self._forecast(place, logs[case], spreads[case]) for place in own)
             found.append(self._request(case, forecasts, len(own), len(own), 1e-3))
         return found
+
+    def _take(self, cells: Sequence[_Cell], most: int, visited: dict[int, dict[int, None]]) -> None:
+        """Add cells to those that a round visits, until there are so many, on no more cases than it may visit."""
+        cases = ceil(self.policy.revisited * len(self.table.cases))
+        for cell in cells:
+            if sum(map(len, visited.values())) >= most:
+                return
+            if cell.case in visited or len(visited) < cases:
+                visited.setdefault(cell.case, {})[cell.place] = None
 
     def _gains(self, case: int, logs: Array, spreads: Array) -> list[_Cell]:
         """Return untried configs with how much they are expected to be faster than the best of the case."""

@@ -23,6 +23,9 @@ SCHEMA = 1
 Quantity = Literal["launch", "wave", "round"]
 QUANTITIES: tuple[Quantity, ...] = ("launch", "wave", "round")
 
+ALIGNMENT = 16
+"""Triton compiles another kernel for a size that this does not divide: its accesses are then narrower."""
+
 
 @dataclass(frozen=True, slots=True)
 class Extent:
@@ -45,21 +48,27 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What a part of the time grows with: a launch, its waves or its rounds, times the sizes that are named."""
+    """What a part of the time grows with: a launch, its waves or its rounds, times the sizes that are named.
+
+    With ``odd``, it counts only where that size is no multiple of `ALIGNMENT`.
+    """
 
     per: Quantity
     sizes: tuple[str, ...] = ()
+    odd: str = ""
 
     def value(self, sizes: Mapping[str, int], waves: int, rounds: int) -> float:
         """Return what the milliseconds of this term are multiplied with."""
         count = 1 if self.per == "launch" else waves if self.per == "wave" else rounds
-        return float(count * prod(sizes[name] for name in self.sizes))
+        counts = not self.odd or sizes[self.odd] % ALIGNMENT > 0
+        return float(count * prod(sizes[name] for name in self.sizes) * counts)
 
     @property
     def source(self) -> str:
         """The term as Python over ``waves``, ``rounds`` and the sizes."""
         count = () if self.per == "launch" else (f"{self.per}s",)
-        return " * ".join((*count, *self.sizes))
+        odd = (f"({self.odd} % {ALIGNMENT} > 0)",) if self.odd else ()
+        return " * ".join((*count, *self.sizes, *odd))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +158,7 @@ class Rule:
             "schema": SCHEMA,
             "sizes": list(self.names),
             "multiprocessors": self.multiprocessors,
-            "terms": [{"per": term.per, "sizes": list(term.sizes)} for term in self.terms],
+            "terms": [{"per": term.per, "sizes": list(term.sizes), "odd": term.odd} for term in self.terms],
             "configs": [
                 {
                     "config": cost.config.stored,
@@ -212,12 +221,17 @@ def _read(given: Any) -> Rule:
     if given["schema"] != SCHEMA:
         raise ValueError(f"its schema is {given['schema']!r}, and this release reads {SCHEMA}")
     names = tuple(_name(name) for name in given["sizes"])
-    terms = tuple(Term(_quantity(term["per"]), tuple(_of(n, names) for n in term["sizes"])) for term in given["terms"])
+    terms = tuple(_read_term(term, names) for term in given["terms"])
     costs = tuple(_read_cost(cost, names, len(terms)) for cost in given["configs"])
     known = {_read_key(entry["sizes"], names): int(entry["config"]) for entry in given["known"]}
     if not costs or not all(0 <= place < len(costs) for place in known.values()):
         raise ValueError("a known case has no config")
     return Rule(names, terms, costs, _positive(given["multiprocessors"]), known)
+
+
+def _read_term(given: Any, names: tuple[str, ...]) -> Term:
+    sizes = tuple(_of(name, names) for name in given["sizes"])
+    return Term(_quantity(given["per"]), sizes, _of(given["odd"], (*names, "")))
 
 
 def _read_cost(given: Any, names: tuple[str, ...], terms: int) -> Cost:

@@ -14,8 +14,8 @@ from math import prod
 import numpy as np
 
 from kernellab.dispatch.cases import MeasuredCase
-from kernellab.dispatch.model import Array, Fit, Prior, case_spreads, design_of, fitted
-from kernellab.dispatch.rule import QUANTITIES, Cost, Extent, Term
+from kernellab.dispatch.model import Array, Fit, Prior, design_of, fitted
+from kernellab.dispatch.rule import ALIGNMENT, QUANTITIES, Cost, Extent, Quantity, Term
 from kernellab.launch.grid import Grid3
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
@@ -23,7 +23,9 @@ from kernellab.tune.result import Row
 
 _BROKEN = frozenset({Status.CANNOT_RUN, Status.COMPILE_ERROR, Status.PRUNED})
 _MOST_FAULTS = 2
+_BUSY: tuple[Quantity, ...] = ("wave", "round")
 _FEW_SIZES = 2
+_MOST_FACTORS = 3
 
 
 @dataclass(slots=True)
@@ -41,7 +43,7 @@ class Table:
     formula: ProgramsFormula | None = None
     _times_ms: dict[int, dict[int, float]] = field(default_factory=dict)  # by case and config
     _fresh: int = 0  # times since the last fit
-    _is_changed: bool = False  # the number of programs, or how many are resident
+    _is_changed: bool = False  # the formula, since the last fit
     _faults: dict[int, list[Status]] = field(default_factory=dict)  # by config
     _resident: dict[int, int] = field(default_factory=dict)
     _seen: list[SeenGrid] = field(default_factory=list)
@@ -60,9 +62,8 @@ class Table:
             if row.config in places:
                 self._enter(case.number, places[row.config], row)
         for config, count in case.resident.items():
-            if config in places and self._resident.get(places[config]) != count:
-                self._resident[places[config]] = count
-                self._is_changed = True
+            if config in places:
+                self._resident.setdefault(places[config], count)
         self._see([SeenGrid(case.sizes, config, grid) for config, grid in case.grids.items()])
 
     def _see(self, seen: Sequence[SeenGrid]) -> None:
@@ -127,12 +128,11 @@ class Table:
             return start
         if start is None or self._is_changed:
             start = None
-            self._terms = terms_of(list(self.cases[0]), self.formula)
+            self._terms = terms_of(self.cases, self.formula)
         logs = np.full((len(self.cases), len(self.configs)), np.nan)
         for case, times in self._times_ms.items():
             logs[case, list(times)] = np.log(list(times.values()))
-        spreads = case_spreads(self.cases, self.prior)
-        self._fit = fitted(self.features(self.cases), self._design, spreads, logs, self.prior, start)
+        self._fit = fitted(self.features(self.cases), self._design, logs, self.prior, start)
         self._fresh, self._is_changed = 0, False
         return self._fit
 
@@ -168,6 +168,8 @@ class Table:
             column = counts[term.per]
             for name in term.sizes:
                 column = column * sizes[name][:, None]
+            if term.odd:
+                column = column * (sizes[term.odd][:, None] % ALIGNMENT > 0)
             columns.append(column)
         return np.stack(columns, axis=-1)
 
@@ -177,20 +179,22 @@ class Table:
         return Cost(self.configs[place], extents, self.slots()[place], tuple(weights_ms))
 
 
-def terms_of(names: Sequence[str], formula: ProgramsFormula | None) -> tuple[Term, ...]:
+def terms_of(cases: Sequence[Mapping[str, int]], formula: ProgramsFormula | None) -> tuple[Term, ...]:
     """Return the terms of a kernel's time: launches, waves and rounds, alone and for each size within a program.
 
     Those are the sizes that the number of programs does not depend on; where it depends on all of them and these are
-    few, all are, since programs may run over what they are also counted by.
+    few, all are, since programs may run over what they are also counted by. A size that is odd in some cases and not in
+    others has terms of its own, with what waves and rounds take longer then.
     """
+    names = list(cases[0])
     outside = frozenset() if formula is None else formula.sizes
     inside = [name for name in names if name not in outside]
     if not inside and 1 < len(names) <= _FEW_SIZES:
         inside = list(names)
-    return tuple(Term(per, sizes) for per in QUANTITIES for sizes in ((), *((name,) for name in inside)))
-
-
-_MOST_FACTORS = 3
+    steps: list[tuple[str, ...]] = [(name,) for name in inside]
+    terms = [Term(per, sizes) for per in QUANTITIES for sizes in ((), *steps)]
+    mixed = [name for name in names if len({case[name] % ALIGNMENT > 0 for case in cases}) > 1]
+    return (*terms, *(Term(per, sizes, name) for name in mixed for per in _BUSY for sizes in steps or [()]))
 
 
 @dataclass(frozen=True, slots=True)

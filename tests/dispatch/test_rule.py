@@ -12,7 +12,7 @@ from kernellab.dispatch import Cost, Extent, Rule, Term
 from kernellab.errors import UsageError
 from kernellab.measure.config import Config
 
-TERMS = (Term("launch"), Term("wave"), Term("wave", ("K",)), Term("round"))
+TERMS = (Term("launch"), Term("wave"), Term("wave", ("K",)), Term("round"), Term("round", ("K",), "N"))
 
 
 def cost(block: int, *weights_ms: float, slots: int = 4) -> Cost:
@@ -22,7 +22,7 @@ def cost(block: int, *weights_ms: float, slots: int = 4) -> Cost:
 RULE = Rule(
     ("M", "N", "K"),
     TERMS,
-    (cost(16, 0.004, 0.001, 1e-5, 1e-6), cost(64, 0.004, 0.002, 5e-5, 0.0, slots=8)),
+    (cost(16, 0.004, 0.001, 1e-5, 1e-6, 2e-5), cost(64, 0.004, 0.002, 5e-5, 0.0, 1e-6, slots=8)),
     4,
     {(64, 64, 64): 1},
 )
@@ -42,6 +42,12 @@ def test_the_last_wave_costs_as_much_as_a_full_one() -> None:
 def test_a_program_that_is_not_full_counts() -> None:
     assert Extent("M", 16).value({"M": 17}) == 2
     assert Extent("", 3).value({"M": 17}) == 3
+
+
+def test_a_term_of_an_odd_size_counts_where_16_does_not_divide_it() -> None:
+    values = [RULE.costs[0].values(TERMS, {"M": 1, "N": size, "K": 3}, 4)[-1] for size in (16, 17, 32, 1000)]
+    assert values == [0.0, 3.0, 0.0, 24.0]
+    assert "* K * (N % 16 > 0)" in RULE.source()
 
 
 def test_json_gives_the_same_rule_again() -> None:
@@ -69,8 +75,9 @@ def test_other_sizes_are_refused(sizes: dict[str, Any]) -> None:
     [
         {"schema": 99},
         {"sizes": ["M", "N", "import os"]},
-        {"terms": [{"per": "second", "sizes": []}] * 4},
-        {"terms": [{"per": "wave", "sizes": ["x"]}] * 4},
+        {"terms": [{"per": "second", "sizes": [], "odd": ""}] * 5},
+        {"terms": [{"per": "wave", "sizes": ["x"], "odd": ""}] * 5},
+        {"terms": [{"per": "wave", "sizes": [], "odd": "x"}] * 5},
         {"known": [{"sizes": [1, 2, 3], "config": 7}]},
         {"known": [{"sizes": [1], "config": 0}]},
         {"configs": []},

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernellab.dispatch.result import Dispatch, Regret
-from kernellab.dispatch.rule import Rule
+from kernellab.dispatch.rule import ALIGNMENT, Rule
 from kernellab.errors import UsageError, choice_message
 from kernellab.views.figures.canvas import (
     DARK,
@@ -183,6 +183,10 @@ def _cheapest(rule: Rule, sizes: Mapping[str, Any]) -> NDArray[np.int64]:
         waves, rounds = -(-programs // cost.slots), -(-programs // rule.multiprocessors)
         counts = {"launch": 1, "wave": waves, "round": rounds}
         terms = [counts[term.per] * prod(sizes[name] for name in term.sizes) for term in rule.terms]
+        terms = [
+            value * (sizes[term.odd] % ALIGNMENT > 0) if term.odd else value
+            for value, term in zip(terms, rule.terms, strict=True)
+        ]
         times_ms.append(sum(weight * term for weight, term in zip(cost.weights_ms, terms, strict=True)))
     found: NDArray[np.int64] = np.argmin(np.stack(np.broadcast_arrays(*times_ms)), axis=0)
     shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
