@@ -202,19 +202,22 @@ _WHAT_FITS = "tensors, numbers, tuples or None; torch.as_tensor(values) makes a 
 
 def argument_error(function: Any, args: tuple[Any, ...], meta: Mapping[str, Any], exc: Exception) -> LaunchError:
     """Return the error for arguments that Triton's binder refused, naming those of an odd type."""
-    problem = launch_problem(function, args, meta)
-    if problem is None:
-        given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
-        wide = [name for name, v in given.items() if isinstance(v, int) and not -(2**63) <= v < 2**64]
-        if wide:
-            problem = (
-                f"{wide[0]} of {function.__name__} is {given[wide[0]]}; a kernel takes numbers of 64 bits at most."
-            )
-            return LaunchError(problem, kernel=function.__name__, detail=str(exc))
-        odd = [f"{name} is a {type(v).__module__}.{type(v).__qualname__}" for name, v in given.items() if _is_odd(v)]
-        what = "; ".join(odd) or first_line(exc)
-        problem = f"{function.__name__} cannot take these arguments: {what}. Pass {_WHAT_FITS}."
+    given = {**dict(zip(function.arg_names, args, strict=False)), **meta}
+    problem = launch_problem(function, args, meta) or _refused(function.__name__, given, exc)
     return LaunchError(problem, kernel=function.__name__, detail=str(exc))
+
+
+def _refused(kernel: str, given: Mapping[str, Any], exc: Exception) -> str:
+    """Return which values Triton's binder refuses: numbers that are too wide, tuples in tuples, objects."""
+    wide = [name for name, v in given.items() if isinstance(v, int) and not -(2**63) <= v < 2**64]
+    if wide:
+        return f"{wide[0]} of {kernel} is {given[wide[0]]}; a kernel takes numbers of 64 bits at most."
+    nested = [name for name, v in given.items() if isinstance(v, tuple) and any(isinstance(m, tuple) for m in v)]
+    if nested and "unhashable" in str(exc):
+        cannot = f"which Triton {triton.__version__} cannot launch"
+        return f"{nested[0]} of {kernel} is a tuple with a tuple in it, {cannot}. Pass all members in one tuple."
+    odd = [f"{name} is a {type(v).__module__}.{type(v).__qualname__}" for name, v in given.items() if _is_odd(v)]
+    return f"{kernel} cannot take these arguments: {'; '.join(odd) or first_line(exc)}. Pass {_WHAT_FITS}."
 
 
 def _is_odd(value: object) -> bool:

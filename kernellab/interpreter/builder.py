@@ -59,6 +59,11 @@ class ArithmeticBuilder(upstream.InterpreterBuilder):  # type: ignore[misc]
             raise Unsupported(f"{name.removeprefix('create_')} operations")
         raise AttributeError(name)
 
+    def get_all_ones_value(self, type: Any) -> Handle:
+        """Return the integer whose bits are all set; numpy takes no -1 for an unsigned one, as Triton 3.6 writes it."""
+        dtype = type.scalar
+        return Handle(np.invert(np.zeros(1, numpy_dtype(dtype))), dtype)
+
     def get_bf16(self, value: float) -> Handle:
         """Return a bf16 constant."""
         return wrap(np.array([value], np.float32), tl.bfloat16)

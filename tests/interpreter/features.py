@@ -466,3 +466,9 @@ def pointer_selection(a, b, out, N: tl.constexpr):
 def to_integer(x, out, N: tl.constexpr):
     offs = tl.arange(0, N)
     tl.store(out + offs, tl.load(x + offs).to(out.dtype.element_ty))
+
+
+@triton.jit
+def complement(x, out, N: tl.constexpr):
+    offs = tl.arange(0, N)
+    tl.store(out + offs, ~tl.load(x + offs))

@@ -432,3 +432,12 @@ def test_numbers_that_fit_no_integer_become_what_the_hardware_makes_of_them(
     out = torch.ones(8, dtype=dtype)
     quiet(features.to_integer, (1,), x, out, 8)
     assert out.tolist() == [*expected, 0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint32, torch.int16, torch.bool])
+def test_bits_are_inverted_in_every_integer(quiet: Launch, dtype: torch.dtype) -> None:
+    x = torch.tensor([0, 1, 1, 0]).to(dtype)
+    out = torch.zeros_like(x)
+    quiet(features.complement, (1,), x, out, 4)
+    expected = ~x.to(torch.int64) & torch.iinfo(dtype).max if str(dtype).startswith("torch.uint") else ~x
+    assert out.tolist() == expected.tolist()

@@ -8,6 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from packaging.version import Version
 
 import kernellab
 from kernellab.errors import LaunchError, UnknownName, UsageError
@@ -147,3 +148,19 @@ def test_a_value_that_is_long_is_cut_in_a_message(lab: kernellab.Lab) -> None:
         with pytest.raises(UsageError) as told:
             call()
         assert len(told.value.message) < 700
+
+
+@triton.jit
+def adds_members(pair, BLOCK: tl.constexpr):
+    (x, (y, _)), offsets = pair, tl.arange(0, BLOCK)
+    tl.store(x + offsets, tl.load(y + offsets))
+
+
+def test_a_tuple_in_a_tuple_is_launched_or_refused_in_a_sentence(lab: kernellab.Lab) -> None:
+    x, y = torch.zeros(8), torch.rand(8)
+    if Version(triton.__version__) < Version("3.7"):  # its key of a launch has lists for tuples in tuples
+        with pytest.raises(LaunchError, match="pair of adds_members is a tuple with a tuple in it, which Triton 3"):
+            lab.run(adds_members, (1,), (x, (y, 3)), BLOCK=8)
+        return
+    lab.run(adds_members, (1,), (x, (y, 3)), BLOCK=8)
+    assert torch.equal(x, y)
