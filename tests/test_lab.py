@@ -79,6 +79,7 @@ def test_grids_of_every_form_launch(lab: kernellab.Lab, shape: Any) -> None:
         ((1, 1, 1, 1), "one to three"),
         (("a",), "must be integers"),
         ((1.5,), "triton.cdiv"),
+        (lambda meta: Exception("x" * 5000), "is a Exception; expected one to three"),
     ],
 )
 def test_a_grid_that_is_none_is_refused(lab: kernellab.Lab, shape: Any, message: str) -> None:
@@ -163,6 +164,7 @@ def interrupting(kernel: str) -> None:
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
+@pytest.mark.slow
 def test_an_endless_launch_is_stopped_and_the_next_one_works(lab: kernellab.Lab) -> None:
     x, y, out = tensors()
     with pytest.raises(WorkerTimeout, match=r"endless_kernel .*did not finish within 1 s"):
@@ -171,6 +173,7 @@ def test_an_endless_launch_is_stopped_and_the_next_one_works(lab: kernellab.Lab)
     torch.testing.assert_close(out, x + y)
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_a_launch_and_the_next_one_works(
     lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

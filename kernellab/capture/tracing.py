@@ -85,7 +85,10 @@ def require_guard_in_dynamo(holds: Any, words: str) -> None:
 
 def require_read_in_dynamo(*given: Any) -> None:
     """Stand for `kernellab.capture.graph.require_read`."""
-    raise UsageError("A program that reads values of a tensor in Python holds for those alone and cannot be compiled.")
+    *_, place = given
+    raise RuntimeError(  # of Python's own, as dynamo knows no others
+        f"{place} reads values of a tensor, and the program holds for those alone, which torch.compile cannot ask."
+    )
 
 
 def is_open(size: Any) -> bool:

@@ -92,16 +92,7 @@ class Interpreter:
             raise _shown(outcome, outcome.failure, closure).exception()
         if tell is not None and outcome.accesses is not None:
             tell(outcome.accesses)
-        return Run(
-            kernel=closure.name,
-            grid=grid,
-            seconds=outcome.seconds,
-            changed=changed,
-            findings=tuple(_shown_finding(finding, closure) for finding in outcome.findings),
-            where="interpreter",
-            output=outcome.output,
-            notes=outcome.notes,
-        )
+        return _run_of(outcome, changed, closure, grid)
 
     def _outcome(
         self, job: Job[InterpretJob, RunOutcome], timeout_s: float | None, progress: Progress | None
@@ -128,6 +119,19 @@ def _stays_constant(function: Any, name: str, value: object) -> bool:
 
     parameter = next((parameter for parameter in function.params if parameter.name == name), None)
     return (parameter is not None and parameter.is_constexpr) or objects.is_jit_function(value)
+
+
+def _run_of(outcome: RunOutcome, changed: Mapping[str, int], closure: Closure, grid: tuple[int, int, int]) -> Run:
+    return Run(
+        kernel=closure.name,
+        grid=grid,
+        seconds=outcome.seconds,
+        changed=changed,
+        findings=tuple(_shown_finding(finding, closure) for finding in outcome.findings),
+        where="interpreter",
+        output=outcome.output,
+        notes=outcome.notes,
+    )
 
 
 def _shown(outcome: RunOutcome, failure: Failure, closure: Closure) -> Failure:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from kernellab._triton.kernel import JitKernel
-from kernellab.errors import LaunchError
+from kernellab.errors import LaunchError, value_text
 from kernellab.target import Target
 
 Grid3 = tuple[int, int, int]
@@ -61,13 +61,13 @@ def checked_grid(grid: Any, name: str) -> Grid3:
     extents = (grid,) if isinstance(grid, int) else grid
     if not isinstance(extents, tuple | list) or not 1 <= len(extents) <= 3:
         raise LaunchError(
-            f"The grid of {name} is {grid!r}; expected one to three integers, such as (64,).", kernel=name
+            f"The grid of {name} is {value_text(grid)}; expected one to three integers, such as (64,).", kernel=name
         )
     try:
         numbers = tuple(extent.__index__() for extent in extents)
     except AttributeError:
         raise LaunchError(
-            f"The grid of {name} is {grid!r}; its extents must be integers, as triton.cdiv(n, BLOCK) gives.",
+            f"The grid of {name} is {value_text(grid)}; its extents must be integers, as triton.cdiv(n, BLOCK) gives.",
             kernel=name,
         ) from None
     if max(numbers) > _LARGEST:

@@ -36,6 +36,7 @@ class UnloadingHandle(Handle):
         self.module = None
 
 
+@pytest.mark.slow
 def test_a_launcher_holds_the_kernel_that_it_launches() -> None:
     handle = Handle()
     launches, held = handle.launches, weakref.ref(handle)

@@ -29,6 +29,7 @@ made = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(made, max_size=12, unique_by=lambda buffer: buffer.name))
 def test_what_is_alive_at_one_time_does_not_overlap(buffers: list[Buffer]) -> None:

@@ -207,6 +207,7 @@ def test_the_graph_of_a_program_is_traced(lab: kernellab.Lab, mode: str) -> None
         same_as(graph, module)
 
 
+@pytest.mark.slow
 def test_the_graph_of_a_program_is_functionalised_and_exported(lab: kernellab.Lab) -> None:
     program = chained(lab)
     for graph in (program.graph, program.functionalise().graph):
@@ -297,6 +298,8 @@ def test_a_program_that_reads_values_is_refused_by_tracers_with_the_line(lab: ke
     for mode in MODES:
         with pytest.raises(UsageError, match=r"test_tracing.py, line \d+ reads values.* tracers cannot ask"):
             make_fx(program.graph, tracing_mode=mode)(x)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"test_tracing.py, line \d+ reads values"):
+        recompiled(program.graph)(x)
     assert y.shape == x.shape
 
 

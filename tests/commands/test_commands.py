@@ -141,6 +141,7 @@ def test_merge_enters_another_store_and_tells_what_disagrees(kernellab: Call) ->
     assert kernellab("merge", "absent").status == 2
 
 
+@pytest.mark.slow
 def test_explain_tells_what_limits_a_launch(kernellab: Call) -> None:
     found = kernellab(*CALLS["explain"], "--json").json
     assert found["bound"]
@@ -156,6 +157,7 @@ def test_tune_tells_the_winner_and_a_row_per_config(kernellab: Call) -> None:
     assert found["rows"][0]["time_ms"] is None
 
 
+@pytest.mark.slow
 def test_a_long_table_says_where_its_other_rows_are(kernellab: Call) -> None:
     words = ("tune", "add.py", "--space", "BLOCK=16,32,64,128,256", "--space", "num_stages=2,3,4")
     assert "... and 3 more with --json" in kernellab(*words).out.splitlines()

@@ -80,6 +80,7 @@ def test_a_product_declares_its_registers_and_lds(lab: kernellab.Lab, target: st
     assert _by_registers(compiled) == _occupancy_of_llvm(compiled)
 
 
+@pytest.mark.slow
 def test_accumulation_registers_are_among_the_registers_of_cdna(lab: kernellab.Lab) -> None:
     resources = _product(lab, "hip:gfx942", 256).resources
     assert (resources.accumulation_registers, resources.registers) == (256, 512)
@@ -89,6 +90,7 @@ def test_accumulation_registers_are_among_the_registers_of_cdna(lab: kernellab.L
     assert words["scalar registers"].endswith("per wave")
 
 
+@pytest.mark.slow
 def test_spills_lie_in_scratch(lab: kernellab.Lab) -> None:
     compiled = _product(lab, "hip:gfx1100", 128)
     resources = compiled.resources
@@ -98,6 +100,7 @@ def test_spills_lie_in_scratch(lab: kernellab.Lab) -> None:
     assert resources.spill_bytes <= resources.stack_bytes
 
 
+@pytest.mark.slow
 def test_more_lds_than_there_is_does_not_fit(lab: kernellab.Lab) -> None:
     a, b = torch.rand(128, 512).half(), torch.rand(512, 128).half()
     compiled = lab.compile(product, a, b, torch.zeros(128, 128), 512, 128, 512, num_warps=8, target="hip:gfx90a")
@@ -112,6 +115,7 @@ def test_disassembly_that_the_wheel_has_no_tool_for_is_said(lab: kernellab.Lab) 
         _ = compiled.sass
 
 
+@pytest.mark.slow
 def test_blackwell_keeps_accumulators_in_tensor_memory(lab: kernellab.Lab) -> None:
     compiled = _product(lab, "cuda:100", 128)
     assert compiled.resources.tensor_memory_columns == 128

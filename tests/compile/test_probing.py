@@ -25,6 +25,7 @@ def fresh(tmp_path: Path) -> Iterator[kernellab.Lab]:
         yield lab
 
 
+@pytest.mark.slow
 def test_targets_are_those_that_compile_and_what_was_found_is_kept(fresh: kernellab.Lab) -> None:
     found = fresh.targets()
     assert set(found) <= set(known_targets())

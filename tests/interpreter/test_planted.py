@@ -151,6 +151,7 @@ def test_an_argument_that_cannot_travel_is_refused_with_a_remedy(launch: Launch,
         launch(planted.printing, (1,), tensor)
 
 
+@pytest.mark.slow
 def test_an_endless_loop_is_stopped_and_the_next_launch_runs(interpreter: Interpreter, launch: Launch) -> None:
     x = torch.zeros(1)
     with pytest.raises(WorkerTimeout, match="endless"):

@@ -61,6 +61,7 @@ KINDS: tuple[Callable[[], tuple[Pointer, Any]], ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", KINDS)
 def test_a_pointer_stands_for_its_memory_in_a_launch(lab: Lab, make: Callable[[], tuple[Pointer, Any]]) -> None:
     (x, from_x), (y, from_y) = make(), make()
@@ -75,6 +76,7 @@ def test_a_pointer_among_tensors_is_checked_to_its_last_element(lab: Lab) -> Non
     assert array.tolist() == list(range(N))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "use",
     [
@@ -92,6 +94,7 @@ def test_each_verb_takes_pointers(lab: Lab, make: Callable[[], tuple[Pointer, An
     use(lab, (make()[0], make()[0], N))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [of_tensor, lambda: of_array(nbytes=4 * N)])
 def test_launches_on_pointers_are_captured_recorded_and_poisoned(lab: Lab, make: Any) -> None:
     kernel, (x, from_x), (y, from_y) = lab.bind(double_kernel), make(), make()

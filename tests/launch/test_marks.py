@@ -41,6 +41,7 @@ def test_launches_are_marked_where_that_is_asked_for_and_not_else(lab: kernellab
     assert marks(body) == 0
 
 
+@pytest.mark.slow
 def test_launches_of_captures_and_programs_are_marked_once_each(lab: kernellab.Lab) -> None:
     body, programs = launches(lab), []
 

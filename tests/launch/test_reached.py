@@ -80,6 +80,7 @@ def test_what_an_argument_covers_is_no_memory_apart(foreach: Effects) -> None:
     assert list(apart(found.tensors, arguments)) == [f"{REACHED}ptrs[1]"]
 
 
+@pytest.mark.slow
 def test_copies_of_arguments_hold_addresses_of_copies(foreach: Effects, by_number: Effects) -> None:
     x, y = torch.ones(4), torch.ones(6)
     given = {"ptrs": table(x, y[2:]), "lengths": torch.tensor([4, 4])}
@@ -171,6 +172,7 @@ def test_a_table_is_copied_where_only_what_is_written_is() -> None:
     assert bench.tensors[0].view(torch.int64).tolist() == [0, data.data_ptr()]
 
 
+@pytest.mark.slow
 def test_sliders_work_on_copies_of_what_is_reached(lab: kernellab.Lab) -> None:
     tensors = [torch.zeros(8), torch.zeros(8)]
     arguments: dict[str, Any] = {"ptrs": table(*tensors), "lengths": torch.tensor([8, 8]), "step": 1.0}

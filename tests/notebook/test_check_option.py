@@ -100,6 +100,7 @@ def {name}(a_ptr, b_ptr, out_ptr, K, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr)
 """
 
 
+@pytest.mark.slow
 def test_long_products_pass_and_the_bound_told_is_that_of_the_element(notebook: Notebook) -> None:
     notebook.names.update(
         a=torch.randn(32, 4096, device=DEVICE),

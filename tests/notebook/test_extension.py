@@ -343,6 +343,7 @@ def test_unloading_takes_everything_away(shell: InteractiveShell) -> None:
     assert "triton" in shell.magics_manager.magics["cell"]
 
 
+@pytest.mark.slow
 def test_kernels_show_their_launches_after_the_extension_was_loaded_anew(
     shell: InteractiveShell, run: Callable[[str], Any], shown: Callable[[str], Any]
 ) -> None:

@@ -179,6 +179,7 @@ def test_a_constant_speedup_is_one_number() -> None:
     assert "; 0.80 times as fast as torch;" in summary(products(3))
 
 
+@pytest.mark.slow
 def test_a_long_table_is_cut_in_text_and_folded_in_html() -> None:
     found = products(80)
     assert "... and 365 more in .frame" in benchmark_text(found)

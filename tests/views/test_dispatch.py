@@ -48,6 +48,7 @@ def test_the_case_that_loses_most_comes_first() -> None:
     assert lines[head + 1].split()[-2:] == ["1.250", "1.500"]
 
 
+@pytest.mark.slow
 def test_the_card_has_three_pictures_the_rule_and_escapes() -> None:
     html = dispatch_html(found())
     for words in ("configs over two sizes", "what the rule loses over the sizes", "what each further config buys"):

@@ -193,6 +193,7 @@ def test_the_page_brings_its_script_along(matmul: Compile) -> None:
     assert set(re.findall(r"https?://[^\"<]*", page)) == {"http://www.w3.org/2000/svg"}
 
 
+@pytest.mark.slow
 def test_the_widget_falls_back_to_the_static_explorer(matmul: Compile) -> None:
     from kernellab.views.widgets import Explorer
 

@@ -117,6 +117,7 @@ def test_a_state_that_does_not_exist_is_refused_with_the_choices(
     assert getattr(widget, trait) == before
 
 
+@pytest.mark.slow
 def test_what_the_page_asks_in_vain_is_told_there(view: Callable[..., GraphView]) -> None:
     widget = view("unrolled")
     widget.set_state({"view": "operations"})

@@ -55,6 +55,7 @@ def test_failures_are_listed_with_their_reason() -> None:
     assert any(text.startswith("cannot_run  BLOCK=128 warps=8: it needs 294,912 bytes") for text in found)
 
 
+@pytest.mark.slow
 def test_many_failures_are_counted() -> None:
     found = texts(timings_figure(large_tuning().frame))
     assert "fault  20 configs, most often: illegal memory access" in found

@@ -82,6 +82,7 @@ def test_without_a_gpu_columns_without_numbers_are_left_out_and_what_cannot_run_
     assert "cannot_run: BLOCK=64, num_warps=4, num_stages=3: it needs too much shared memory" in lines
 
 
+@pytest.mark.slow
 def test_the_first_line_says_that_the_fastest_did_not_win_since_it_differs_from_most() -> None:
     tuning = divided_tuning(has_majority=True)
     first = tuning_text(tuning).splitlines()[0]

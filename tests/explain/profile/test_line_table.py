@@ -16,6 +16,7 @@ def compiled(lab: kernellab.Lab) -> Any:
     return lab.compile(case.kernel, **case.fresh_arguments(), **case.meta, target="cuda:90")
 
 
+@pytest.mark.slow
 def test_every_instruction_becomes_a_line_of_its_own_and_the_code_stays(compiled: Any) -> None:
     with numbered(compiled) as (binary, is_numbered):
         lines, addresses = [], []
