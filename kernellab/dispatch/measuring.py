@@ -28,7 +28,7 @@ from kernellab.measure.outcomes import Status
 from kernellab.store import Version
 from kernellab.target import DeviceLimits, limits_of
 from kernellab.tune.finals import Policy
-from kernellab.tune.prepared import Environment, Options, Prepared, prepared
+from kernellab.tune.prepared import Environment, Options, PreparedTuning, prepared
 from kernellab.tune.result import Row, Tuning
 from kernellab.tune.tuner import longest_first
 from kernellab.tune.tuning import carried_out
@@ -176,7 +176,9 @@ def _job(launches: Launches, config: Config) -> CompileJob:
     return launches.of(config).job
 
 
-def measured_case(environment: Environment, asked: Prepared, search: ForecastSearch, options: Options) -> MeasuredCase:
+def measured_case(
+    environment: Environment, asked: PreparedTuning, search: ForecastSearch, options: Options
+) -> MeasuredCase:
     """Measure a case as it was prepared, with the search of its request; its rows are in the store then.
 
     Raises:

@@ -97,7 +97,7 @@ class PlannedConfigs:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedTuning:
     """A tuning of which nothing is compiled: its launches and configs, and the rows of earlier ones under its key."""
 
     launches: Launches
@@ -114,7 +114,7 @@ class Prepared:
 
 def prepared(
     environment: Environment, launches: Launches, options: Options, version: Version | None = None
-) -> Prepared:
+) -> PreparedTuning:
     """Return a tuning of launches; ``version`` is that of the kernel, where it was looked up before.
 
     Raises:
@@ -128,7 +128,7 @@ def prepared(
     known = version or environment.kernels.current(kernel)
     key = key_of(key_fields(launches, first, environment.device))
     history = environment.kernels.store.history
-    return Prepared(launches, planned, first, Records(history, known.id, key, environment.device.name))
+    return PreparedTuning(launches, planned, first, Records(history, known.id, key, environment.device.name))
 
 
 def usable(rows: Mapping[Config, Row], launches: Launches, *, is_generated: bool = False) -> dict[Config, Row]:

@@ -27,7 +27,7 @@ from kernellab.tune.prepared import (
     Environment,
     Options,
     PlannedConfigs,
-    Prepared,
+    PreparedTuning,
     joined_names,
     prepared,
     reference_identity,
@@ -146,7 +146,7 @@ def tuned(
     return carried_out(environment, prepared(environment, launches, options), options, start_s)
 
 
-def carried_out(environment: Environment, tuning: Prepared, options: Options, start_s: float) -> Tuning:
+def carried_out(environment: Environment, tuning: PreparedTuning, options: Options, start_s: float) -> Tuning:
     """Measure what was prepared at ``start_s``; see `tuned`."""
     launches, plan, records = tuning.launches, tuning.planned, tuning.records
     take_reference(launches, tuning.first, options, times=environment.make_bench is not None)
