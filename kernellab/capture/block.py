@@ -65,6 +65,7 @@ class Capture:
         self._open.enter_context(self.launches.switch.on())
         self._recorder: OperationRecorder | None = recorder
         self._open.enter_context(self.launches.observers.added(recorder.launched, recorder.is_here))
+        self._open.enter_context(self.launches.observers.added(recorder.launched_elsewhere, recorder.is_elsewhere))
         self._open.enter_context(marked_launches())
         self._open.enter_context(_each_launch(self.launches, recorder, self._unbound))
         self._open.enter_context(recorder)

@@ -7,6 +7,7 @@ that shares memory with a known tensor is a view of it. Nothing is kept alive: w
 from __future__ import annotations
 
 import dataclasses
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -95,6 +96,7 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.scope = scope
         self.recording = Recording()
         self.is_inside_operation = False
+        self._thread = threading.get_ident()
         self._written_inside: set[int] = set()  # storages
         self._being_launched: set[int] = set()  # storages: what they hold now is the work of the launch
         self._own = 0
@@ -143,6 +145,21 @@ class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Record a launch; one that an operation makes is part of that."""
         with self.working():
             self._launched(launched)
+
+    def is_elsewhere(self) -> bool:
+        """Tell whether this is a thread that is not recorded."""
+        return threading.get_ident() != self._thread and not (self.is_inside_operation or self.is_here())
+
+    def launched_elsewhere(self, launched: Launched) -> None:
+        """Enter a problem if a launch of a thread that is not recorded changes memory that is known here."""
+        effects = launched.compiled.effects
+        memory = memory_of(launched.arguments) if self.is_elsewhere() else {}
+        changed = [t for n, t in memory.items() if n in effects.mutated or not effects.is_followed]
+        if any(self.memory.storage_of(tensor) is not None for tensor in changed):
+            name = launched.compiled.kernel
+            self.recording.problems[f"{place_of_user()} launches {name} in another thread, on memory of the block"] = (
+                None
+            )
 
     def _launched(self, launched: Launched) -> None:
         name, effects = launched.compiled.kernel, launched.compiled.effects

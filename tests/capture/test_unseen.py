@@ -260,6 +260,21 @@ def test_memory_that_changes_behind_a_capture_is_refused_with_the_place(
         program(x)
 
 
+def test_a_launch_of_another_thread_on_memory_of_the_block_is_refused(lab: kernellab.Lab) -> None:
+    x, out = torch.arange(8.0), torch.zeros(8)
+    kernel = lab.bind(samples.scale_kernel)
+
+    def body() -> torch.Tensor:
+        before = out + 1
+        thread = threading.Thread(target=lambda: kernel[(1,)](x, out, 8, BLOCK=128))
+        thread.start()
+        thread.join()
+        return before + out
+
+    with pytest.raises(UsageError, match="launches scale_kernel in another thread"), lab.capture():
+        body()
+
+
 def test_memory_that_numpy_changes_before_a_launch_is_refused(lab: kernellab.Lab) -> None:
     x, out = torch.arange(100.0), torch.zeros(100)
     array = out.numpy()
