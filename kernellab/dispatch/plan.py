@@ -39,7 +39,7 @@ class PlanPolicy:
     doubt: float = 1.5
     margin: float = 0.01
     rounds: int = 2
-    revisited: float = 0.25
+    revisited: float = 0.4
     rest: float = 0.12
     near: float = 0.2
     stale: float = 0.05
