@@ -129,9 +129,9 @@ def test_named_outputs_are_passed_on_and_what_was_compared_otherwise_is_measured
     [
         (("x_ptr",), "outputs names x_ptr, and scale writes out_ptr"),
         (("dx", "out_ptr"), "outputs names dx, and scale writes out_ptr"),
-        ("out_ptr", "expected names of arguments"),
+        ("out_ptr", "expected a list of argument names"),
         ((), "expected names of arguments"),
-        ((1,), "expected names of arguments"),
+        ((1,), "expected a list of argument names"),
     ],
 )
 def test_outputs_that_the_kernel_does_not_write_are_refused(lab: kernellab.Lab, outputs: Any, message: str) -> None:
