@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
-from kernellab.dispatch.table import SeenGrid, programs_formula
+from kernellab.dispatch.rule import Term
+from kernellab.dispatch.table import SeenGrid, programs_formula, terms_of
 from kernellab.launch.grid import Grid3
 from kernellab.measure.config import Config
 
@@ -72,3 +73,12 @@ def test_an_axis_may_be_a_parameter_of_the_config() -> None:
 def test_what_is_no_such_product_has_no_formula() -> None:
     assert programs_formula(seen(lambda s, c: (s["M"] % 7 + c["BN"], 1, 1))) is None
     assert programs_formula([]) is None
+
+
+def test_a_size_that_is_odd_in_some_cases_alone_has_terms_of_its_own() -> None:
+    formula = programs_formula(seen(lambda s, c: (cdiv(s["M"], c["BM"]), cdiv(s["N"], c["BN"]), 1)))
+    aligned = terms_of([{"M": 16, "N": 32, "K": 64}, {"M": 48, "N": 64, "K": 32}], formula)
+    mixed = terms_of([{"M": 16, "N": 32, "K": 64}, {"M": 48, "N": 77, "K": 32}], formula)
+    assert not any(term.odd for term in aligned)
+    assert mixed == (*aligned, Term("wave", ("K",), "N"), Term("round", ("K",), "N"))
+    assert not any(term.odd for term in terms_of([{"M": 16, "N": 77, "K": 64}], formula))
