@@ -118,7 +118,7 @@ class LocalCases:
             launches = self._launches.with_arguments((), arguments)
             search = ForecastSearch(request)
             options = self.spec.options(search)
-            asked = prepared(environment, launches, options, self._version)
+            asked = prepared(environment, launches, options, self._version, sizes)
             self._compile_ahead(launches, request)
             found = measured_case(environment, asked, search, options)
         except KernellabError as exc:

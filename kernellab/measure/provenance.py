@@ -91,12 +91,14 @@ def ceilings_here(runtime: Runtime, *, fresh: bool = False) -> Ceilings:
     return found
 
 
-def key_fields(launches: Launches, config: Config, device: Device) -> dict[str, Any]:
+def key_fields(
+    launches: Launches, config: Config, device: Device, sizes: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """Return what a measurement holds for, beside its config.
 
     That is the kernel's closure, the types and assumptions of the arguments that no config sets, and the values of the
     autotuner's ``key``; of a kernel without one, all numbers and shapes, and a grid that is no function of them. Then
-    device, driver and Triton.
+    device, driver and Triton. ``sizes`` are those that a tuning goes over: they count whatever a ``key`` names.
     """
     from kernellab._triton.decorators import declared
 
@@ -109,7 +111,7 @@ def key_fields(launches: Launches, config: Config, device: Device) -> dict[str, 
         "signature": jsonable(tuple((name, kind) for name, kind in job.signature if name not in tuned)),
         "attributes": jsonable(tuple((path, v) for path, v in job.attributes if names[path[0]] not in tuned and v)),
         "constants": jsonable(tuple((path, v) for path, v in job.constants if names[path[0]] not in tuned)),
-        "values": _sizes(launches) if key is None else _values(launches, key),
+        "values": _sizes(launches) if key is None else _values(launches, key) | _texts(sizes or {}),
         "options": {n: str(v) for n, v in sorted(launches.meta.items()) if n not in names and n not in config.options},
         "device": device.name,
         "driver": device.driver,
@@ -127,6 +129,10 @@ def key_of(fields: Mapping[str, Any]) -> str:
 def _values(launches: Launches, key: tuple[str, ...]) -> dict[str, str]:
     given = launches.given
     return {name: _text(given[name]) for name in key if name in given}
+
+
+def _texts(sizes: Mapping[str, int]) -> dict[str, str]:
+    return {name: _text(value) for name, value in sizes.items()}
 
 
 def _sizes(launches: Launches) -> dict[str, str]:

@@ -113,9 +113,15 @@ class PreparedTuning:
 
 
 def prepared(
-    environment: Environment, launches: Launches, options: Options, version: Version | None = None
+    environment: Environment,
+    launches: Launches,
+    options: Options,
+    version: Version | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> PreparedTuning:
     """Return a tuning of launches; ``version`` is that of the kernel, where it was looked up before.
+
+    ``sizes`` are those of a case among several: its rows are those of no other, whatever an autotuner's ``key`` names.
 
     Raises:
         UsageError: there are no configs, or the options are wrong.
@@ -126,7 +132,7 @@ def prepared(
     first = _first(kernel, launches, planned)
     launches.outputs = named_outputs(options.outputs)
     known = version or environment.kernels.current(kernel)
-    key = key_of(key_fields(launches, first, environment.device))
+    key = key_of(key_fields(launches, first, environment.device, sizes))
     history = environment.kernels.store.history
     return PreparedTuning(launches, planned, first, Records(history, known.id, key, environment.device.name))
 

@@ -139,3 +139,15 @@ def test_compiling_ahead_ends_with_the_cases() -> None:
     assert ahead._work is not None
     assert ahead._work._is_over
     assert all(waited)
+
+
+def test_a_size_that_the_key_of_an_autotuner_lacks_tells_cases_apart() -> None:
+    tuned = triton.autotune(configs=CONFIGS, key=["BLOCK"])(scale)
+    cases = LocalCases(cpu_environment(), lab_here().bind(tuned), CaseSpec((4,), {}, inputs, None))
+    found = []
+    for n in (902, 903, 902):
+        cases.submit(request(n))
+        found.append(cases.take())
+    cases.close()
+    assert [case.known for case in found] == [0, 0, len(VALUES)]
+    assert found[0].key == found[2].key != found[1].key
