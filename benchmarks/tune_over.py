@@ -14,7 +14,9 @@ import argparse
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -125,7 +127,7 @@ def lines_of(run: Run, seen: Sequence[Shape], unseen: Sequence[Shape]) -> list[s
     asked = (
         (f"cost at most {MOST_SHARE:.0%}", run.over_s / whole_s <= MOST_SHARE),
         ("measured shapes within 2 %", all(value <= MEASURED for value in known)),
-        ("median of unseen at most 1.01", _median(others) <= MEDIAN),
+        ("median of unseen at most 1.01", median(others or [inf]) <= MEDIAN),
         ("ten of twelve within 5 %", sum(value <= WITHIN for value in others) >= MANY * len(others) / 12),
         ("none beyond 1.12", max(others, default=9.0) <= WORST),
     )
@@ -160,10 +162,6 @@ def _extrapolated(seconds: Sequence[float], count: int) -> float:
     """Return the seconds of all from those of some; the first, which compiles, counts once."""
     rest = seconds[1:]
     return seconds[0] + sum(rest) * (count - 1) / len(rest) if rest else seconds[0] * count
-
-
-def _median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2] if values else float("inf")
 
 
 def main() -> None:
