@@ -364,7 +364,8 @@ def _float_to_int(values: Array, wanted: Any) -> Array:
     """Convert towards zero as NVIDIA GPUs do; numpy leaves what does not fit undefined.
 
     ``cvt`` saturates, to 16 bits at least, of which an integer of 8 has the low ones. NaN is 0, but in 64 bits and from
-    float64 the highest bit alone. PTX ISA, "cvt", https://docs.nvidia.com/cuda/parallel-thread-execution/.
+    float64 the highest bit alone. In ``uint8``, what does not fit is not defined: elements that are packed together
+    take bits of each other. PTX ISA, "cvt", https://docs.nvidia.com/cuda/parallel-thread-execution/.
     """
     if wanted.itemsize == 1:
         return _float_to_int(values, np.dtype(f"{wanted.kind}2")).astype(wanted)

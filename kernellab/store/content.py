@@ -448,6 +448,7 @@ def _require_argument(argument: Argument) -> None:
             _require_tensor(bases[0])
             fits = len(argument.block) == len(bases[0].shape) and min(argument.block, default=1) > 0
             require(fits, f"the block of {name}", argument.block, "a positive extent per dimension")
+            require(value is None or _is_layout(value), f"the layout of {name}", value, "a layout of Gluon, or none")
         case _:
             named = type(value) is str and re.fullmatch(r"[\w.<>\[\]]+", value) is not None
             require(named, f"the value of {name}", value, f"the name of a {argument.kind}")
@@ -455,6 +456,14 @@ def _require_argument(argument: Argument) -> None:
         closure, binding = argument.source
         require_closure(closure, f"the source of {name}", of_kernel=False)
         require_binding(binding, len(closure.functions), f"the source of {name}")
+
+
+def _is_layout(value: Any) -> bool:
+    """Tell whether a plain value is a layout of Gluon: its class, and its fields by name."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name.isidentifier() for name in value):
+        return False
+    name = value.get("class")
+    return isinstance(name, str) and name.isidentifier() and name.endswith("Layout")
 
 
 def _require_tensor(argument: Argument) -> None:

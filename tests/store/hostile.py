@@ -170,6 +170,7 @@ def with_code(canary: Path) -> Iterator[tuple[str, Json]]:
         "alias": (*launch, "arguments", 1, "alias"),
         "kind": (*launch, "arguments", 2, "kind"),
         "member": (*launch, "arguments", 5, "members", 0, "name"),
+        "layout": (*launch, "arguments", 4, "value"),
         "triton-dtype": (*launch, "arguments", 8, "value"),
         "function": (*launch, "arguments", 9, "value"),
         "shape": (*launch, "arguments", 0, "shape"),
