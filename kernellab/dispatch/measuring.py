@@ -5,13 +5,19 @@ Within a case, forecasts say what to try, what was measured corrects them, and l
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, log
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.benchmark.spec import Arguments, BenchmarkSpec
+from kernellab.compile.cache import Compiler
+from kernellab.compile.job_queue import JobSource, made
+from kernellab.compile.types import CompileJob
 from kernellab.dispatch.cases import CaseRequest, Forecast, MeasuredCase
 from kernellab.errors import KernellabError
 from kernellab.launch.grid import Grid3
@@ -24,8 +30,12 @@ from kernellab.target import DeviceLimits, limits_of
 from kernellab.tune.finals import Policy
 from kernellab.tune.prepared import Environment, Options, PreparedTuning, prepared
 from kernellab.tune.result import Row, Tuning
+from kernellab.tune.tuner import longest_first
 from kernellab.tune.tuning import carried_out
+from kernellab.workers.uninterrupted import TICK_S, Told, Work
 
+_END_S = 15.0
+_MOST_AHEAD = 64
 SHORT_FINALS = Policy(
     screen_runs=3,
     at_once=16,
@@ -90,6 +100,7 @@ class LocalCases:
     _waiting: list[CaseRequest] = field(default_factory=list)
     _launches: Launches | None = None
     _version: Version | None = None
+    _ahead: CompilingAhead | None = None
 
     def submit(self, request: CaseRequest, /) -> None:
         """Note a case."""
@@ -108,14 +119,61 @@ class LocalCases:
             search = ForecastSearch(request)
             options = self.spec.options(search)
             asked = prepared(environment, launches, options, self._version, sizes)
+            self._compile_ahead(launches, request)
             found = measured_case(environment, asked, search, options)
         except KernellabError as exc:
             return MeasuredCase(request.number, sizes, seconds=environment.clock() - begin_s, failure=exc.message)
         return replace(found, seconds=environment.clock() - begin_s)
 
     def close(self) -> None:
-        """Forget what was noted."""
+        """Forget what was noted, and compile nothing more."""
         self._waiting.clear()
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def _compile_ahead(self, launches: Launches, request: CaseRequest) -> None:
+        """Let configs that the first case does not ask for compile while others are measured, the longest first."""
+        if self._ahead is not None or self.environment.make_bench is None:
+            return
+        asked = {forecast.config for forecast in request.forecasts}
+        left = longest_first(config for config in launches.originals if config not in asked)[:_MOST_AHEAD]
+        jobs = [made(partial(_job, launches, config)) for config in left]  # by functions of the user, in this thread
+        self._ahead = CompilingAhead(self.environment.compiler, jobs)
+
+
+class CompilingAhead:
+    """Compiles jobs in the background, whether anybody waits for them or not, until it is closed."""
+
+    def __init__(self, compiler: Compiler, jobs: Sequence[JobSource]) -> None:
+        self._compiler, self._jobs = compiler, jobs
+        self._closed = threading.Event()
+        self._work: Work[None] | None = Work(self._run, daemon=True) if jobs else None
+        if self._work is not None:
+            self._work.begin()
+
+    def close(self) -> None:
+        """Stop what is under way."""
+        self._closed.set()
+        if self._work is not None:
+            self._work.await_end(_END_S)
+
+    def _run(self, tell: Told) -> None:
+        with suppress(_Closed):
+            for _ in self._compiler.stream(self._jobs, idle=self._go_on):  # whoever needs one is told why it failed
+                self._go_on(0.0)
+
+    def _go_on(self, wait_s: float = TICK_S) -> bool:
+        if self._closed.wait(wait_s):
+            raise _Closed
+        return True
+
+
+class _Closed(Exception):
+    """Nothing more is to be compiled."""
+
+
+def _job(launches: Launches, config: Config) -> CompileJob:
+    return launches.of(config).job
 
 
 def measured_case(

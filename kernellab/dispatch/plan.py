@@ -13,7 +13,9 @@ from kernellab.dispatch.cases import CaseRequest, Forecast, MeasuredCase
 from kernellab.dispatch.model import Array, Fit, design_of
 from kernellab.dispatch.selection import best_set
 from kernellab.dispatch.table import Table
+from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
+from kernellab.tune.tuner import longest_first
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class PlanPolicy:
     """
 
     share: float = 0.25
-    first: int = 64
+    first: int = 20
     at_least: int = 3
     at_most: int = 12
     doubt: float = 1.5
@@ -45,6 +47,7 @@ class PlanPolicy:
 
 
 _LEAST_GAIN = 1e-4  # as a logarithm
+_HEAVY_SHARE = 4
 _UNSERVED = 100.0  # how much more it is worth to measure on a case for which the rule has no good config yet
 
 
@@ -120,8 +123,7 @@ class Plan:
         if fit is None:
             first = min(count, policy.first if not self._under_way else max(policy.at_most, 1))
             first = count if not self._is_timed else first
-            chosen = spread_out(design_of(self.table.configs), first)
-            forecasts = tuple(Forecast(self.table.configs[place]) for place in chosen)
+            forecasts = tuple(map(Forecast, first_configs(self.table.configs, first)))
             return self._request(case, forecasts, first, first, 1e-3)
         reserve = policy.at_least * len(self._waiting) + ceil(policy.rest * self.budget)
         at_most = max(policy.at_least, min(policy.at_most, self.left - reserve))
@@ -202,6 +204,17 @@ def _expected_gain(best: float, mean: float, spread: float) -> float:
     """Return by how much a normal variable is expected to be below ``best`` (Jones, Schonlau and Welch 1998)."""
     z = (best - mean) / spread
     return spread * (z * 0.5 * (1.0 + erf(z / sqrt(2.0))) + exp(-0.5 * z * z) / sqrt(2.0 * pi))
+
+
+def first_configs(configs: Sequence[Config], count: int) -> list[Config]:
+    """Return so many configs that lie far apart, none of those that compile longest where there are enough others.
+
+    They compile while the first ones are measured: the longest of 48 matrix products takes ten times the shortest.
+    """
+    light = longest_first(configs)[min(len(configs) // _HEAVY_SHARE, len(configs) - count) :]
+    kept = set(light)
+    chosen = [config for config in configs if config in kept]
+    return [chosen[place] for place in spread_out(design_of(chosen), count)]
 
 
 def spread_out(design: Array, count: int) -> list[int]:
