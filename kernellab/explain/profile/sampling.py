@@ -77,7 +77,7 @@ class Sampler:
         except CannotExport as exc:
             raise Refused(f"{name} cannot be sampled: {exc}.") from exc
         except WorkerDied as exc:
-            if "CUPTI" not in (text := f"{exc.message} {exc.detail}") and "PROTON" not in text:
+            if not is_of_profiler(text := f"{exc.message} {exc.detail}"):
                 raise
             raise Refused(remedy(text)) from exc
         finally:
@@ -168,11 +168,16 @@ _MISSING = "This Triton finds no CUPTI; install one built with Proton, or set TR
 _TOO_OLD = "CUPTI cannot sample on this GPU with this driver; take a Triton whose CUPTI is as new as the driver."
 _REMEDIES = (
     (("INSUFFICIENT_PRIVILEGES", "error 35", "VIRTUALIZED_DEVICE_INSUFFICIENT"), _RESTRICTED),
-    (("MULTIPLE_SUBSCRIBERS", "error 39"), _TAKEN),
+    (("MULTIPLE_SUBSCRIBERS", "error 39", "HARDWARE_BUSY", "error 26"), _TAKEN),
     (("libcupti", "cannot open shared object", "No module named", "cannot import"), _MISSING),
     (("NOT_SUPPORTED", "error 27", "NOT_COMPATIBLE", "not compatible"), _TOO_OLD),
     (("TRITON_PROTON_DISABLE",), "Proton is switched off; unset TRITON_PROTON_DISABLE."),
 )
+
+
+def is_of_profiler(words: str) -> bool:
+    """Tell whether it is the profiler that ended a process, by its last words: ``cuptiPCSamplingStart``, ``PROTON``."""
+    return "cupti" in words.lower() or "PROTON" in words
 
 
 def remedy(words: str) -> str:

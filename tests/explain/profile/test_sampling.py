@@ -11,7 +11,7 @@ import torch
 import kernellab
 from kernellab.errors import WorkerDied
 from kernellab.explain.profile.profiling import AskedLaunch, reproducer_text
-from kernellab.explain.profile.sampling import Refused, Sampler, profile_of, remedy
+from kernellab.explain.profile.sampling import Refused, Sampler, is_of_profiler, profile_of, remedy
 from kernellab.gpu.trial import GpuTrials
 from tests.explain.profile.test_samples import frame, hatchet
 from tests.kernels.cases import all_cases
@@ -108,6 +108,7 @@ def test_a_worker_that_dies_of_the_kernel_is_an_error(call: AskedLaunch) -> None
         ("Failed to execute cuptiPCSamplingEnable with error 35: ...", "NVreg_RestrictProfilingToAdminUsers=0"),
         ("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES", "CAP_SYS_ADMIN"),
         ("cuptiSubscribe failed with error 39", "Another profiler"),
+        ("what():  Failed to execute cuptiPCSamplingStart with error 26", "Another profiler"),
         ("dlopen: libcupti.so: cannot open shared object file", "TRITON_CUPTI_LIB_PATH"),
         ("Proton is switched off; unset TRITON_PROTON_DISABLE", "unset TRITON_PROTON_DISABLE"),
         ("[PROTON] something new", "The profiler refused: [PROTON] something new;"),
@@ -115,6 +116,11 @@ def test_a_worker_that_dies_of_the_kernel_is_an_error(call: AskedLaunch) -> None
 )
 def test_each_refusal_comes_with_its_remedy(words: str, says: str) -> None:
     assert says in remedy(words)
+
+
+def test_a_process_that_the_profiler_ends_is_told_from_one_that_the_kernel_ends() -> None:
+    assert is_of_profiler("terminate called\n  what():  Failed to execute cuptiPCSamplingStart with error 26")
+    assert not is_of_profiler("copy ended its worker process (SIGSEGV): segmentation fault")
 
 
 def test_without_a_gpu_the_profile_says_so(lab: kernellab.Lab) -> None:
