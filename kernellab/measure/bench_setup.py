@@ -22,6 +22,7 @@ from kernellab.measure.implementations import BenchOptions, Implementation, touc
 from kernellab.measure.launches import KernelLaunch
 from kernellab.measure.reference import Reference
 
+_MOST_SPECS = 64
 Specs = tuple[tuple[str, ArgumentSpec], ...]
 """Arguments of a launch by name, as data."""
 
@@ -67,9 +68,12 @@ class CommonMemory:
 
     def specs(self, launch: KernelLaunch, device: int) -> Specs:
         """Return the arguments of a launch as data; memory keeps its index, so that is found out once."""
-        if id(launch) not in self._specs:
-            self._specs[id(launch)] = launch, self.exported(device).specs(launch.arguments)
-        return self._specs[id(launch)][1]
+        known = self._specs.get(id(launch))
+        if known is None:
+            known = self._specs[id(launch)] = launch, self.exported(device).specs(launch.arguments)
+            if len(self._specs) > _MOST_SPECS:  # a slider's bench lives long, and each launch holds its arguments
+                del self._specs[next(iter(self._specs))]
+        return known[1]
 
     def setup(
         self, name: str, options: BenchOptions, exported: IpcExport, values: IpcExport, *, stays: bool = False

@@ -330,3 +330,11 @@ def test_trials_are_told_of_launches_that_went_well(timing: BenchTiming, has_hoo
     with suppress(KernellabError):
         bench.measure(replace(CANDIDATE, launch=launch), 4, None)
     assert found == told
+
+
+def test_a_bench_that_lives_long_holds_few_launches() -> None:
+    common = CommonMemory()
+    launches: list[Any] = [SimpleNamespace(arguments={"n": number}) for number in range(300)]
+    assert [common.specs(launch, 0)[0][1] for launch in launches] == [ScalarSpec(number) for number in range(300)]
+    assert len(common._specs) < 100
+    assert common.specs(launches[0], 0)[0][1] == ScalarSpec(0)
