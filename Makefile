@@ -21,12 +21,12 @@ TRITON_VENV = .venv-$(VERSION)
 WITHOUT_TRITON := benchmarks browser docs notebooks pytest_plugin store workers \
   benchmark/test_spec.py benchmark/test_timer.py capture/test_plan.py capture/test_pointers.py \
   capture/test_random_sizes.py capture/test_sizes.py capture/test_tracing.py capture/test_unseen.py \
-  commands/test_agents_page.py commands/test_kernel_file.py commands/test_terminal.py commands/test_wrong_calls.py \
-  dispatch/test_extents.py dispatch/test_over.py dispatch/test_rule.py explain/profile explain/test_planted.py explore/test_cells.py \
+  cli/test_agents_page.py cli/test_kernel_file.py cli/test_terminal.py cli/test_wrong_calls.py \
+  tune/dispatch/test_extents.py tune/dispatch/test_over.py tune/dispatch/test_rule.py explain/profile explain/test_planted.py explore/test_cells.py \
   explore/test_history.py explore/test_proposals.py explore/test_ranges.py explore/test_schedule.py \
   export/test_choosing.py export/test_frames.py export/test_merging.py export/test_notebook_kernels.py \
   measure/test_bounds.py measure/test_comparison.py measure/test_config.py measure/test_reference.py \
-  measure/test_statistics.py measure/test_stopwatch.py notebook/test_versions.py notebook/test_why.py test_cli.py \
+  measure/test_statistics.py measure/test_stopwatch.py notebook/test_versions.py notebook/test_why.py cli/test_cli.py \
   test_display.py test_errors.py test_import.py test_layers.py test_optional_packages.py test_package.py \
   test_settings.py test_target.py tune/cluster tune/test_agreement.py tune/test_agreement_on_gpu.py tune/test_compile_order.py \
   tune/test_device_pool.py tune/test_finals.py tune/test_many.py tune/test_result.py tune/test_search.py \

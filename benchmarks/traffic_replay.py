@@ -17,11 +17,11 @@ import torch
 from benchmarks.traffic_launch import TrafficLaunch
 from benchmarks.traffic_launches import traffic_launches
 from benchmarks.traffic_truth import RECORD, unpacked
+from kernellab.explain.traffic.launch import rows_of
+from kernellab.explain.traffic.parameters import RuntimeArgument, bound_arguments
+from kernellab.explain.traffic.result import TrafficRow
+from kernellab.explain.traffic.trace import Trace, traced
 from kernellab.ir.ptx import ptx_kernel
-from kernellab.traffic.launch import rows_of
-from kernellab.traffic.parameters import RuntimeArgument, bound_arguments
-from kernellab.traffic.result import TrafficRow
-from kernellab.traffic.trace import Trace, traced
 
 _OPERATIONS = {"load": ("ld",), "store": ("st",), "atomic": ("atom", "red")}
 _GLOBAL = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum"

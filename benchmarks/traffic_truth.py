@@ -2,7 +2,7 @@
 
 Usage: python3 benchmarks/traffic_truth.py --record FILE, with the repository on PYTHONPATH. Needs a CUDA GPU with open
 counters. The file holds, per launch, the counters, the PTX and TTGIR, and the addresses of its arguments, so that a
-machine without a GPU can compare (tests/traffic/test_truth.py).
+machine without a GPU can compare (tests/explain/traffic/test_truth.py).
 """
 
 from __future__ import annotations

@@ -32,13 +32,13 @@ import kernellab
 from benchmarks.tune_over import KERNEL, grid
 from benchmarks.tune_over import inputs as inputs_on_gpu
 from benchmarks.tune_over_table import table
-from kernellab.dispatch.cases import CaseRequest, MeasuredCase
-from kernellab.dispatch.cluster_cases import cluster_cases
+from kernellab.lab.workspace import measuring_here
 from kernellab.tune.autotune import environment_of
 from kernellab.tune.cluster_tuning import OpenEnvironment
+from kernellab.tune.dispatch.cases import CaseRequest, MeasuredCase
+from kernellab.tune.dispatch.cluster_cases import cluster_cases
 from kernellab.tune.prepared import Environment, Options
 from kernellab.tune.tuning import tuned
-from kernellab.workspace import measuring_here
 
 RESULT = Path(__file__).parent / "results" / "tune_machines.txt"
 SMALL = [{"M": m, "N": n, "K": 32} for m in (16, 32) for n in (32, 64)]

@@ -26,8 +26,8 @@ import kernellab
 from benchmarks.tune_over_replay import in_words, report
 from benchmarks.tune_over_table import Shape, table
 from benchmarks.tune_products import matmul
-from kernellab.dispatch.result import Dispatch
 from kernellab.measure.config import Config
+from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
 
 RESULT = Path(__file__).parent / "results" / "tune_over.txt"

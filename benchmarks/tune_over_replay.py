@@ -9,11 +9,11 @@ from math import exp, inf, log2
 from statistics import fmean, geometric_mean, median
 
 from benchmarks.tune_over_table import MULTIPROCESSORS, MeasuredTable, Shape, TableCases, table
-from kernellab.dispatch.over import OverSizes, policy_of
-from kernellab.dispatch.plan import Plan, PlanPolicy
-from kernellab.dispatch.result import Dispatch
-from kernellab.dispatch.table import Table
 from kernellab.measure.config import Config
+from kernellab.tune.dispatch.over import OverSizes, policy_of
+from kernellab.tune.dispatch.plan import Plan, PlanPolicy
+from kernellab.tune.dispatch.result import Dispatch
+from kernellab.tune.dispatch.table import Table
 
 SPLITS, NOISE = 40, 0.01
 _MUCH = 1.12

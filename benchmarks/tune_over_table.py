@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernellab.dispatch.cases import CaseRequest, MeasuredCase
-from kernellab.dispatch.measuring import ForecastSearch
 from kernellab.launch.grid import Grid3
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
+from kernellab.tune.dispatch.cases import CaseRequest, MeasuredCase
+from kernellab.tune.dispatch.measuring import ForecastSearch
 from kernellab.tune.result import Row
 
 PATH = Path(__file__).parent / "results" / "tune_over_table.json"

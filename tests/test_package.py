@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.conftest import ADD
+from tests.cli.conftest import ADD
 
 pytest.importorskip("hatchling")
 pytestmark = pytest.mark.slow
@@ -123,7 +123,7 @@ def test_the_wheel_alone_runs_a_kernel_from_the_command_line(binaries: Path, tmp
 
 
 def test_the_wheel_alone_runs_the_demo(binaries: Path, tmp_path: Path) -> None:
-    from tests.test_cli import KERNEL, notebook
+    from tests.cli.test_cli import KERNEL, notebook
 
     words = ("demo", notebook(tmp_path, KERNEL), "--page", tmp_path / "page.html")
     assert "double_kernel@1" in run(binaries / "kernellab", *words, folder=tmp_path)

@@ -136,7 +136,7 @@ CHAPTERS = (
         "What `lab.export` and `lab.frame` give, and DataFrames as files.",
         (
             "kernellab.export.write.Exported",
-            "kernellab.dispatch.config_files",
+            "kernellab.tune.dispatch.config_files",
             "kernellab.registry.listing.frame",
             "kernellab.export.frames.save_frame",
             "kernellab.export.frames.read_frame",

@@ -12,12 +12,12 @@ from kernellab.explain.gathering import RunFacts, facts_of, traffic_of_launch
 from kernellab.explain.profile.profiling import AskedLaunch, profiled, sampled
 from kernellab.explain.profile.result import Profile
 from kernellab.explain.result import Explanation
+from kernellab.explain.traffic.result import Traffic
 from kernellab.ir.lines import main_file
 from kernellab.launch.run import multiprocessors
 from kernellab.measure.gpu_bench import gpu_bench
 from kernellab.measure.implementations import BenchOptions, Implementation
 from kernellab.measure.provenance import ceilings_here
-from kernellab.traffic.result import Traffic
 
 _FIRST_RUNS = 3
 _TIMING_MS = 30.0

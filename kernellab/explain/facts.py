@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from kernellab.explain.traffic.counting import SECTOR_BYTES
 from kernellab.measure.ceilings import Ceilings
 from kernellab.target import Target
-from kernellab.traffic.counting import SECTOR_BYTES
 
 WARP_THREADS = 32
 WIDEST_BYTES = 16  # of one instruction of one thread

@@ -23,15 +23,15 @@ from kernellab.explain.reading import (
     reductions_of,
     runs_of,
 )
+from kernellab.explain.traffic.launch import traffic_of
+from kernellab.explain.traffic.parameters import flattened
+from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.ir.graph import Graph
 from kernellab.ir.lines import main_file, short_file
 from kernellab.launch.memory import memory_of
 from kernellab.measure.implementations import Implementation
 from kernellab.measure.launches import moved_bytes
 from kernellab.target import limits_of
-from kernellab.traffic.launch import traffic_of
-from kernellab.traffic.parameters import flattened
-from kernellab.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 
 
 @dataclass(frozen=True, slots=True)

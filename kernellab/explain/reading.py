@@ -20,6 +20,7 @@ from kernellab.explain.facts import (
     LineFacts,
     ReductionFacts,
 )
+from kernellab.explain.traffic.counting import SECTOR_BYTES
 from kernellab.ir.arithmetic import dot_work
 from kernellab.ir.effects import Access
 from kernellab.ir.graph import Graph, Location, Operation
@@ -28,7 +29,6 @@ from kernellab.ir.lines import StageLine, main_file, place_of, short_file, stage
 from kernellab.ir.operations import access_bytes
 from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight
 from kernellab.ir.scalars import axis_of, integers
-from kernellab.traffic.counting import SECTOR_BYTES
 
 _KINDS: Mapping[Access, AccessKind] = {Access.READ: "load", Access.WRITE: "store", Access.ATOMIC: "atomic"}
 _LOOPS = frozenset({"scf.for", "scf.while"})

@@ -10,10 +10,10 @@ from typing import Any
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.getipython import get_ipython
 
-from kernellab.dispatch.exporting import DISPATCH_KINDS
 from kernellab.export.write import KINDS
 from kernellab.notebook.magics import STAGES, lab_of_shell
 from kernellab.target import known_targets
+from kernellab.tune.dispatch.exporting import DISPATCH_KINDS
 
 _LINE = re.compile(r"^(?:[^'\"#]*[=(]\s*)?(?P<sigil>%%?)(?P<magic>triton\w*)\s(?P<given>.*)$", re.DOTALL)
 _KERNEL_PARAMETERS = {"kernel", "left", "right"}

@@ -15,8 +15,8 @@ from typing import IO, Any, Protocol
 
 from kernellab.benchmark.result import Benchmark, BenchmarkProgress
 from kernellab.benchmark.result import Watch as BenchmarkWatch
-from kernellab.dispatch.result import Dispatch, DispatchProgress
-from kernellab.dispatch.result import Watch as DispatchWatch
+from kernellab.tune.dispatch.result import Dispatch, DispatchProgress
+from kernellab.tune.dispatch.result import Watch as DispatchWatch
 from kernellab.tune.progress import TuningProgress, Watch
 from kernellab.tune.result import Tuning
 from kernellab.views.figures.live import (

@@ -14,8 +14,6 @@ from IPython.display import display
 
 from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark
-from kernellab.dispatch.exporting import DISPATCH_KINDS, exported_by
-from kernellab.dispatch.result import Dispatch
 from kernellab.errors import KernellabError, UsageError, choice_message
 from kernellab.explain.result import Explanation
 from kernellab.export.merging import Merged
@@ -34,6 +32,8 @@ from kernellab.notebook.expressions import (
 )
 from kernellab.registry import Listing, LoadedVersion
 from kernellab.registry.listing import key_of, labelled, remove, search, tag
+from kernellab.tune.dispatch.exporting import DISPATCH_KINDS, exported_by
+from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
 from kernellab.tune.search import SEARCHES
 from kernellab.views.explorers.exploration import STAGE_NAMES

@@ -10,10 +10,10 @@ from kernellab.benchmark.comparison import Comparison
 from kernellab.benchmark.result import Benchmark
 from kernellab.capture.program import Program
 from kernellab.compile.types import Compiled
-from kernellab.dispatch.result import Dispatch
 from kernellab.display import Bundle
 from kernellab.explain.profile.result import Profile
 from kernellab.explain.result import Explanation
+from kernellab.explain.traffic.result import Traffic
 from kernellab.export.merging import Merged
 from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
@@ -23,7 +23,7 @@ from kernellab.launch.run import Run
 from kernellab.measure.ceilings import Ceilings
 from kernellab.registry import Listing, LoadedVersion
 from kernellab.registry.regressions import Regressions
-from kernellab.traffic.result import Traffic
+from kernellab.tune.dispatch.result import Dispatch
 from kernellab.tune.result import Tuning
 from kernellab.views.cards import results
 from kernellab.views.cards.benchmark import (

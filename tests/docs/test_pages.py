@@ -116,7 +116,7 @@ def test_pictures_for_the_dark_follow_the_palette_of_the_site() -> None:
     [
         ("[first](01_quickstart.ipynb#add)", "[first](01_quickstart.md#add)"),
         ("[runs](../docs/cpu_runs.md)", "[runs](../cpu_runs.md)"),
-        ("[source](../kernellab/lab.py)", "source"),
+        ("[source](../kernellab/lab/__init__.py)", "source"),
         ("[Triton](https://triton-lang.org)", "[Triton](https://triton-lang.org)"),
         ("`kernel[grid](x)`", "`kernel[grid](x)`"),
     ],

@@ -19,7 +19,7 @@ from IPython.utils.capture import capture_output
 import kernellab
 from kernellab.errors import KernellabError
 from tests import samples
-from tests.dispatch.test_exporting import of_rows
+from tests.tune.dispatch.test_exporting import of_rows
 
 N = 64
 

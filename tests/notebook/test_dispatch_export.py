@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernellab.errors import UsageError
-from tests.dispatch.test_exporting import of_add
 from tests.notebook.conftest import Notebook
+from tests.tune.dispatch.test_exporting import of_add
 
 
 def test_a_dispatch_is_exported_by_its_variable_or_its_kernel(notebook: Notebook, tmp_path: Path) -> None:

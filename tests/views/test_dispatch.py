@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kernellab.dispatch import Dispatch
-from kernellab.dispatch.result import Regret
-from kernellab.dispatch.selection import CoverStep
 from kernellab.errors import UsageError
 from kernellab.measure.config import Config
+from kernellab.tune.dispatch import Dispatch
+from kernellab.tune.dispatch.result import Regret
+from kernellab.tune.dispatch.selection import CoverStep
 from kernellab.views.cards.dispatch import dispatch_html, dispatch_text
 from kernellab.views.figures.dispatch import cover_figure, regret_figure, winners_figure
-from tests.dispatch.tuned import LARGE, SMALL, dispatch_of
+from tests.tune.dispatch.tuned import LARGE, SMALL, dispatch_of
 
 KNOWN = {(16, 64): 0, (16, 4096): 1, (4096, 64): 0, (4096, 4096): 1}
 COVER = (CoverStep(1, 1.2, 1.5, 1.3), CoverStep(2, 1.0, 1.0, 1.02))

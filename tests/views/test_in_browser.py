@@ -12,7 +12,7 @@ import torch
 
 import kernellab
 from benchmarks import traffic_kernels
-from kernellab.traffic.result import Traffic
+from kernellab.explain.traffic.result import Traffic
 from kernellab.views.cards.card import card_html
 from kernellab.views.cards.layouts import layouts_html
 from kernellab.views.cards.traffic import traffic_html

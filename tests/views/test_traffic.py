@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernellab.explain.traffic.accesses import WarpExample
+from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow, UnknownTraffic
 from kernellab.notebook.extension import register_formatters
-from kernellab.traffic.accesses import WarpExample
-from kernellab.traffic.result import ArgumentTraffic, Traffic, TrafficRow, UnknownTraffic
 from kernellab.views.cards.traffic import access_badge, request_words, spacing_words, traffic_html, traffic_text
 from kernellab.views.figures.access_maps import mapped_programs, program_map, program_slider, touched_bytes, warp_map
 from tests.views.test_card import Reader

@@ -6,8 +6,8 @@ from collections import Counter
 from html import escape
 from statistics import median
 
-from kernellab.dispatch.result import Dispatch, Regret
 from kernellab.errors import plural
+from kernellab.tune.dispatch.result import Dispatch, Regret
 from kernellab.views import elements
 from kernellab.views.elements import Table, number
 from kernellab.views.figures.canvas import device_words, picture

@@ -8,10 +8,10 @@ from html import escape
 from itertools import pairwise
 
 from kernellab.errors import plural
+from kernellab.explain.traffic.accesses import WarpExample
+from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.ir.effects import Access
 from kernellab.ir.lines import short_file
-from kernellab.traffic.accesses import WarpExample
-from kernellab.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.views.elements import (
     Table,
     badge,

@@ -7,10 +7,10 @@ from html import escape
 from math import ceil
 
 from kernellab.errors import plural
-from kernellab.traffic.accesses import WarpExample
-from kernellab.traffic.arithmetic import Array
-from kernellab.traffic.counting import SECTOR_BYTES
-from kernellab.traffic.result import ArgumentTraffic
+from kernellab.explain.traffic.accesses import WarpExample
+from kernellab.explain.traffic.arithmetic import Array
+from kernellab.explain.traffic.counting import SECTOR_BYTES
+from kernellab.explain.traffic.result import ArgumentTraffic
 
 _LANE_PX = 9
 _LEFT_PX, _TOP_PX, _GAP_PX = 62, 18, 10

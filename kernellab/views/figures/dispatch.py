@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernellab.dispatch.result import Dispatch, Regret
-from kernellab.dispatch.rule import ALIGNMENT, Rule
 from kernellab.errors import UsageError, choice_message
+from kernellab.tune.dispatch.result import Dispatch, Regret
+from kernellab.tune.dispatch.rule import ALIGNMENT, Rule
 from kernellab.views.figures.canvas import (
     DARK,
     LIGHT,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from html import escape
 
 from kernellab.benchmark.result import BenchmarkProgress
-from kernellab.dispatch.result import DispatchProgress
 from kernellab.errors import plural
+from kernellab.tune.dispatch.result import DispatchProgress
 from kernellab.tune.progress import TuningProgress
 from kernellab.tune.result import Row
 from kernellab.views.figures.charts import times_svg

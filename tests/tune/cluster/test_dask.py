@@ -18,9 +18,9 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.dispatch.asking import OverOptions, tuned_over
 from kernellab.launch.calls import UserCall
 from kernellab.tune.autotune import tune_and_launch
+from kernellab.tune.dispatch.asking import OverOptions, tuned_over
 from kernellab.tune.prepared import Options
 from kernellab.tune.result import Tuning
 from tests.labs import shared_lab

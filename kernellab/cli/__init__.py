@@ -1,0 +1,141 @@
+"""The command line: parse, call, print. Text is made for a terminal, ``--json`` for programs; no traceback shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from kernellab import __version__
+from kernellab.cli import json_form
+from kernellab.cli.parser import parser
+from kernellab.cli.terminal import answers_alone, shown, warned_in_a_line
+from kernellab.errors import KernellabError, LaunchError, UsageError
+
+if TYPE_CHECKING:
+    from kernellab.cli.verbs import Answer
+    from kernellab.lab import Lab
+
+FAILED, WRONG_CALL, INTERRUPTED = 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None, open_lab: Callable[..., Lab] | None = None) -> int:
+    """Run a command; returns the exit status: 0, 1 (the kernel's fault), 2 (a wrong call), 130 (interrupted).
+
+    ``open_lab`` makes the lab from ``target`` and ``store``; it is `kernellab.Lab` if left out.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    wants_json = "--json" in words
+    try:
+        given = parser().parse_args(words)
+        if given.command == "demo":
+            return _demo(given)
+        answer = _answer(given, open_lab)
+        return _print(answer, given)
+    except KernellabError as exc:
+        return _print_error(exc, words, wants_json=wants_json)
+    except KeyboardInterrupt:
+        return _print_interrupted(words, wants_json=wants_json)
+    except BrokenPipeError:  # whoever read the output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except SystemExit as exc:  # --help and --version
+        return exc.code if isinstance(exc.code, int) else 0
+    except Exception as exc:  # noqa: BLE001 - a fault of the lab itself is an error in a sentence, too
+        return _print_error(_translated(exc, words), words, wants_json=wants_json)
+
+
+def status_of(error: KernellabError) -> int:
+    """Return the exit status of an error: 2 for what the call asks, 1 for what the kernel or its file does."""
+    is_call = isinstance(error, UsageError) and not isinstance(error, LaunchError)
+    return WRONG_CALL if is_call else FAILED
+
+
+def _answer(given: Namespace, open_lab: Callable[..., Lab] | None) -> Answer:
+    from kernellab.cli.verbs import COMMANDS  # --version needs nothing of it
+    from kernellab.lab import Lab
+
+    with (
+        answers_alone(),
+        warned_in_a_line(),
+        (open_lab or Lab)(target=getattr(given, "target", None), store=given.store) as lab,
+    ):
+        if given.command != "ls":
+            _report_progress(lab)
+        return COMMANDS[given.command](lab, given)
+
+
+def _report_progress(lab: Lab) -> None:
+    """Show on standard error how far what takes its time has come, if that is a terminal."""
+    from kernellab.notebook.live import LiveProgress, on_terminal
+
+    if sys.stderr.isatty() and lab.settings.progress:
+        lab.launches.report_to(LiveProgress(on_terminal(sys.stderr)))
+
+
+def _print(answer: Answer, given: Namespace) -> int:
+    if given.json:
+        _print_json(given.command, answer.data)
+    else:
+        _write(answer.text(), sys.stdout)
+    sys.stdout.flush()
+    return answer.status
+
+
+def _write(text: str, stream: TextIO) -> None:
+    """Print a text; what the encoding of the stream lacks becomes a question mark."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    print(shown(text, stream).encode(encoding, "replace").decode(encoding), file=stream)
+
+
+def _print_json(command: str | None, data: Any) -> None:
+    head = {"schema": json_form.SCHEMA, "kernellab": __version__, "command": command}
+    print(json.dumps({**head, **data}, indent=2 if sys.stdout.isatty() else None))
+
+
+def _print_error(error: KernellabError, words: Sequence[str], *, wants_json: bool) -> int:
+    if wants_json:
+        _print_json(_command(words), {"error": json_form.error_data(error)})
+    else:
+        _write("\n".join(error.lines(verbose="--verbose" in words)), sys.stderr)
+    return status_of(error)
+
+
+def _print_interrupted(words: Sequence[str], *, wants_json: bool) -> int:
+    if wants_json:
+        message = {"type": "Interrupted", "message": "It was interrupted.", "kernel": None, "place": None}
+        _print_json(_command(words), {"error": {**message, "advice": "Call it again.", "detail": None}})
+    else:
+        print("Interrupted.", file=sys.stderr)
+    return INTERRUPTED
+
+
+def _command(words: Sequence[str]) -> str | None:
+    return next((word for word in words if not word.startswith("-")), None)
+
+
+def _translated(exc: Exception, words: Sequence[str]) -> KernellabError:
+    """Return an exception that is no error of the lab as one: the file's fault where it comes from there."""
+    from kernellab.cli.kernel_file import fault_of_file, trail_of
+
+    files = [Path(word.partition("::")[0]) for word in words if word.partition("::")[0].endswith(".py")]
+    found = next((fault for file in files if (fault := fault_of_file(exc, file)) is not None), None)
+    if found is not None:
+        return found
+    message = f"kernellab itself failed: {type(exc).__name__}: {exc}. --verbose shows where; please report it."
+    return KernellabError(message, detail=trail_of(exc))
+
+
+def _demo(given: Namespace) -> int:
+    from kernellab.notebook.demo import demonstrate, summary_text  # each command loads what it needs
+
+    print(summary_text(demonstrate(Path(given.notebook), Path(given.page), sys.stdout)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

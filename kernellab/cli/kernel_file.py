@@ -1,0 +1,329 @@
+"""A kernel file: Python that defines kernels and says how they are launched.
+
+It says so by a function ``arguments(**sizes)``, which returns (grid, args, meta): the grid as for ``kernel[grid]``,
+the arguments by position or as a dict by name, and constexprs and options by name. A file that the lab exported says
+it by its ``inputs`` and ``launch``. A function ``reference`` takes parameters of the kernel by name and returns what
+its outputs are to hold.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.util
+import linecache
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from kernellab._triton.kernel import Kernel
+from kernellab.advice import remark_on
+from kernellab.cli.parser import FORM
+from kernellab.errors import KernellabError, LaunchError, Place, SourceError, UsageError, first_line, value_message
+from kernellab.measure.reference import required_by, taken_by, takes_all
+
+if TYPE_CHECKING:
+    from kernellab.lab import Lab
+
+_GIVEN = ("device", "kernel")  # what `arguments` is told where it takes it
+_ASK = "define arguments(**sizes), which returns (grid, args, meta)"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFile:
+    """A file that was imported, and the kernel of it that was named."""
+
+    path: Path
+    module: ModuleType
+    name: str
+    kernel: Kernel
+
+    @property
+    def reference(self) -> Callable[..., Any] | None:
+        """What the outputs are to hold, as a function of parameters of the kernel; None where the file has none."""
+        found = getattr(self.module, "reference", None)
+        return found if callable(found) else None
+
+
+@dataclass(frozen=True, slots=True)
+class FileLaunch:
+    """How a kernel file launches its kernel: ``args`` by position, ``named`` by name, constexprs and options too."""
+
+    grid: Any
+    args: tuple[Any, ...]
+    named: Mapping[str, Any]
+
+
+def kernel_file(text: str) -> KernelFile:
+    """Import the file that ``FILE.py::KERNEL`` names, and return it; a file with one kernel needs no name.
+
+    Raises:
+        UsageError: there is no such file, or no such kernel in it.
+        SourceError: the file cannot be imported.
+    """
+    from kernellab._triton.objects import is_kernel  # keeps the start of other commands light
+
+    name, _, kernel = text.partition("::")
+    path = Path(name)
+    if not path.is_file():
+        what = "a folder" if name and path.is_dir() else "no file"
+        raise UsageError(f"{name!r} is {what}; expected {FORM}, such as add.py::add_kernel.")
+    module = _imported(path)
+    found = {key: value for key, value in vars(module).items() if is_kernel(value)}
+    names = ", ".join(found) or "none"
+    if not kernel:
+        if len(found) != 1:
+            raise UsageError(f"{name} has several kernels or none ({names}); name one: {name}::KERNEL.")
+        kernel = next(iter(found))
+    if kernel not in found:
+        is_function = callable(getattr(module, kernel, None))
+        more = "; it has a function of that name without @triton.jit" if is_function else ""
+        raise UsageError(f"{name} has no kernel {kernel!r}{more}; its kernels are: {names}.")
+    return KernelFile(path, module, kernel, found[kernel])
+
+
+def file_launch(file: KernelFile, sizes: Mapping[str, Any], device: str) -> FileLaunch:
+    """Return how the file launches its kernel for some sizes, on ``device``: ``cpu`` or ``cuda``.
+
+    Raises:
+        UsageError: the file does not say it, or does not take these sizes.
+        LaunchError: its function raises, or returns something else.
+    """
+    made = getattr(file.module, "arguments", None)
+    if callable(made):
+        return _by_arguments(file, made, sizes, device)
+    launch, inputs = (getattr(file.module, name, None) for name in ("launch", "inputs"))
+    if callable(launch) and callable(inputs):
+        if sizes:
+            raise UsageError(f"{file.path} was exported and launches one size; for others {_ASK}.")
+        return _by_export(file, launch, inputs, device)
+    raise UsageError(f"{file.path} does not say how {file.name} is launched; {_ASK}.")
+
+
+def sizes_of(file: KernelFile) -> tuple[str, ...]:
+    """Return the sizes that the file's ``arguments`` takes by name."""
+    made = getattr(file.module, "arguments", None)
+    return tuple(name for name in taken_by(made) if name not in _GIVEN) if callable(made) else ()
+
+
+def by_name(launch: FileLaunch, kernel: Kernel) -> dict[str, Any]:
+    """Return all arguments of a launch by the names of the kernel's parameters, constexprs and options included."""
+    from kernellab._triton.objects import parameter_names
+
+    return {**dict(zip(parameter_names(kernel), launch.args, strict=False)), **launch.named}
+
+
+def with_meta(lab: Lab, file: KernelFile, launch: FileLaunch, meta: Mapping[str, Any]) -> FileLaunch:
+    """Return a launch with what ``--meta`` gives in place of what the file does.
+
+    Raises:
+        UsageError: a name is neither a constexpr of the kernel nor an option of its compiler.
+    """
+    from kernellab._triton.objects import constexpr_names, parameter_names
+
+    names = parameter_names(file.kernel)
+    constexprs = tuple(name for name in names if name in constexpr_names(file.kernel))
+    require_known(lab, file, "--meta", meta, constexprs)
+    if any(name in meta for name in names[: len(launch.args)]):
+        return FileLaunch(launch.grid, (), {**by_name(launch, file.kernel), **meta})
+    return FileLaunch(launch.grid, launch.args, {**launch.named, **meta})
+
+
+def require_known(
+    lab: Lab, file: KernelFile, option: str, given: Iterable[str], parameters: Sequence[str] | None = None
+) -> None:
+    """Raise where an option names what is none of these parameters of the kernel (None: any), nor of its compiler.
+
+    Raises:
+        UsageError: it does.
+    """
+    from kernellab._triton.objects import parameter_names
+    from kernellab._triton.specialize import known_options, option_names
+
+    parameters = parameter_names(file.kernel) if parameters is None else parameters
+    known = (*parameters, *known_options(lab.target))
+    for name in given:
+        if name not in known:
+            shown = ", ".join((*parameters, *option_names(lab.target)))
+            raise UsageError(f"{option} {name}: {file.name} has no such constexpr or option; expected one of {shown}.")
+
+
+def device_of(lab: Lab) -> str:
+    """Return where tensors have to lie for the launches of a lab: ``cpu`` or ``cuda``."""
+    return "cpu" if lab.launches.is_offline() else "cuda"
+
+
+def _by_arguments(file: KernelFile, made: Callable[..., Any], sizes: Mapping[str, Any], device: str) -> FileLaunch:
+    known = sizes_of(file)
+    unknown = [name for name in sizes if name not in known]
+    if unknown and not takes_all(made):
+        taken = ", ".join(known) or "none"
+        raise UsageError(f"arguments() of {file.path} takes no size {unknown[0]!r}; the sizes it takes: {taken}.")
+    missing = [name for name in required_by(made) if name not in {*_GIVEN, *sizes}]
+    if missing:
+        raise UsageError(f"arguments() of {file.path} takes {', '.join(missing)}; give it: --size {missing[0]}=4096.")
+    told = {name: value for name, value in (("device", device), ("kernel", file.name)) if name in taken_by(made)}
+    with _blamed(file.path, "arguments() raised", LaunchError):
+        result = made(**{**told, **sizes})
+    if not isinstance(result, tuple | list) or len(result) != 3:
+        raise LaunchError(value_message("what arguments() returns", result, "(grid, args, meta)", owner=str(file.path)))
+    grid, args, meta = result
+    if not callable(grid) and not isinstance(grid, int | tuple | list):
+        expected = "a tuple such as (64,), or a function of meta"
+        raise LaunchError(value_message("the grid of arguments()", grid, expected, owner=str(file.path)))
+    if not isinstance(meta, Mapping) or not isinstance(args, tuple | list | Mapping):
+        wrong, value = ("meta", meta) if not isinstance(meta, Mapping) else ("args", args)
+        expected = "a dict by name" if wrong == "meta" else "a tuple, or a dict by name"
+        raise LaunchError(value_message(f"{wrong} of arguments()", value, expected, owner=str(file.path)))
+    if isinstance(args, Mapping):
+        return FileLaunch(grid, (), {**args, **meta})
+    return FileLaunch(grid, tuple(args), dict(meta))
+
+
+class _Caught(BaseException):
+    """Ends the ``launch`` of an exported file where it would launch its kernel."""
+
+    def __init__(self, launch: FileLaunch) -> None:
+        super().__init__()
+        self.launch = launch
+
+
+class _StandIn:
+    """Takes the place of the kernel of an exported file, whose ``launch`` then tells what it would launch."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kernel, name)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        def called(*args: Any, **named: Any) -> Any:
+            raise _Caught(FileLaunch(grid, args, named))
+
+        return called
+
+
+def _by_export(file: KernelFile, launch: Callable[..., Any], inputs: Callable[..., Any], device: str) -> FileLaunch:
+    """Return what the file's ``check`` launches, which knows the grid, else what its ``launch`` does."""
+    check = getattr(file.module, "check", None)
+    setattr(file.module, file.name, _StandIn(file.kernel))
+    try:
+        with _blamed(file.path, "launch() raised", LaunchError):
+            check(device) if callable(check) else launch(**inputs(device))
+    except _Caught as caught:
+        return caught.launch
+    finally:
+        setattr(file.module, file.name, file.kernel)
+    raise UsageError(f"launch() of {file.path} does not launch {file.name} itself; {_ASK}.")
+
+
+def _imported(path: Path) -> ModuleType:
+    """Import a file as Python would from its folder: by its dotted name in a package, else by its own."""
+    folder, names = path.resolve().parent, [path.stem]
+    while (folder / "__init__.py").is_file():
+        folder, names = folder.parent, [folder.name, *names]
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))  # a random.py beside the file is not what torch imports
+    dotted = ".".join(names)
+    with _blamed(path, "cannot be imported", SourceError):
+        if len(names) > 1:
+            return importlib.import_module(dotted)
+        found = sys.modules.get(dotted)
+        if found is not None and Path(getattr(found, "__file__", None) or "").resolve() == path.resolve():
+            return found
+        return _executed(path, dotted if _is_free(dotted, path) else f"kernel_file_{dotted}")
+
+
+def _is_free(name: str, path: Path) -> bool:
+    """Tell whether a module of this name would be that file."""
+    if name in sys.modules or name in sys.stdlib_module_names or not name.isidentifier():
+        return False
+    spec = importlib.util.find_spec(name)
+    return spec is not None and Path(spec.origin or "").resolve() == path.resolve()
+
+
+def _executed(path: Path, name: str) -> ModuleType:
+    loader = importlib.machinery.SourceFileLoader(name, str(path.resolve()))
+    spec = importlib.util.spec_from_loader(name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # as dataclasses and pickle expect
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+@contextmanager
+def _blamed(path: Path, what: str, error: type[SourceError | LaunchError]) -> Iterator[None]:
+    """Make whatever the user's file raises an error with its line."""
+    try:
+        yield
+    except (KernellabError, KeyboardInterrupt, _Caught):
+        raise
+    except BaseException as exc:
+        reason = "it ends the process" if isinstance(exc, SystemExit) else f"{type(exc).__name__}: {first_line(exc)}"
+        reason = exc.msg if isinstance(exc, SyntaxError) else reason
+        remark = remark_on(exc)
+        message = f"{path} {what}: {reason}.{f' {remark}' if remark else ''}"
+        raise error(message, place=_place(exc, path), detail=trail_of(exc)) from exc
+
+
+def trail_of(exc: BaseException) -> str:
+    """Return where an exception went through, a line each, the innermost last, and what it said."""
+    frames = traceback.extract_tb(exc.__traceback__)
+    lines = [f"{each.filename}, line {each.lineno}, in {each.name}: {each.line}" for each in frames]
+    return "\n".join([*lines, f"{type(exc).__name__}: {exc}"])
+
+
+@contextmanager
+def reference_blamed(file: KernelFile, check: object) -> Iterator[None]:
+    """Make an error of the file's ``reference``, which is what a launch is compared with, the file's fault.
+
+    Raises:
+        LaunchError: it takes what the kernel has not, raises, or returns something else.
+    """
+    try:
+        yield
+    except UsageError as exc:
+        if check is not file.reference or not exc.message.startswith("check "):
+            raise
+        place = None if exc.__cause__ is None else _place(exc.__cause__, file.path)
+        message = (
+            f"reference() of {file.path}, which the outputs are compared with: {exc.message} --no-check leaves it out."
+        )
+        raise LaunchError(message, place=place, kernel=file.name) from exc
+
+
+def fault_of_file(exc: BaseException, path: Path) -> LaunchError | None:
+    """Return what a function of a kernel file raised while the lab called it, such as a grid, with its line.
+
+    None where the exception does not come from the file: a frame of the lab stands below the last one of it.
+    """
+    files = [Path(each.filename).resolve() for each in traceback.extract_tb(exc.__traceback__)]
+    own = Path(__file__).parents[1]
+    last = next((file for file in reversed(files) if file == path.resolve() or own in file.parents), None)
+    if last != path.resolve():
+        return None
+    message = f"{path} raised {type(exc).__name__}: {first_line(exc)}."
+    return LaunchError(message, place=_place(exc, path), detail=trail_of(exc))
+
+
+def _place(exc: BaseException, path: Path) -> Place | None:
+    """Return the line of the user's code that an exception comes from: the last one of the file, if it is in it."""
+    if isinstance(exc, SyntaxError) and exc.filename and exc.lineno:
+        column = None if exc.offset is None else max(exc.offset - 1, 0)
+        return Place(exc.filename, exc.lineno, column, exc.text.rstrip("\n") if exc.text else None)
+    frames = [f for f in traceback.extract_tb(exc.__traceback__) if Path(f.filename).resolve() == path.resolve()]
+    if not frames or frames[-1].lineno is None:
+        return None
+    line = frames[-1].lineno
+    return Place(str(path.resolve()), line, text=linecache.getline(frames[-1].filename, line).rstrip("\n"))

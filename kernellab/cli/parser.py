@@ -1,0 +1,239 @@
+"""What the command line takes, as an `argparse` parser; a wrong call is a `UsageError`."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import metadata
+from typing import Any, NoReturn, TypeVar
+
+from kernellab import __version__
+from kernellab.errors import UsageError
+
+FORM = "FILE.py::KERNEL"
+TESTED = "tested with triton 3.6.0 and 3.9.0, torch 2.11 and 2.13"
+_STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
+_N = TypeVar("_N", int, float)
+_KINDS = ("module", "torch-op", "autotune", "report", "bundle")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises where `argparse` would write to standard error and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}; {self.prog} --help lists what it takes.")
+
+
+class _Version(argparse.Action):
+    """Prints the versions as one line; that of `argparse` breaks it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
+        print(version_text())
+        parser.exit()
+
+
+_ONE = "the file and the kernel in it; a file with one kernel needs no name"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser; what it returns has ``command``, a name of `kernellab.cli.verbs.COMMANDS`."""
+    top = _Parser(
+        prog="kernellab",
+        description="A lab for Triton kernels. A file says how its kernel is launched by a function "
+        "arguments(**sizes), which returns (grid, args, meta); or it was exported by the lab.",
+        epilog="Exit status: 0; 1 where the kernel or its file is at fault; 2 for a wrong call; 130 when interrupted.",
+    )
+    top.add_argument("--version", action=_Version, nargs=0, help="tell the versions, and which were tested")
+    commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command", parser_class=_Parser)
+    _add_looking(commands)
+    _add_running(commands)
+    _add_measuring(commands)
+    _add_keeping(commands)
+    return top
+
+
+def version_text() -> str:
+    """Return the versions of the lab, Triton and torch, and with which of these it was tested."""
+    found = " and ".join(f"{name} {_installed(name)}" for name in ("triton", "torch"))
+    return f"kernellab {__version__}, with {found}; {TESTED}"
+
+
+def _installed(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _add_looking(commands: Any) -> None:
+    compiled = _of_file(commands, "compile", "compile for a target: resources, effects, stages")
+    compiled.add_argument("--stage", choices=_STAGES, help="print the text of this stage")
+    _of_file(commands, "effects", "tell what the kernel does to the memory of each argument")
+
+
+def _add_running(commands: Any) -> None:
+    run = _of_file(commands, "run", "launch once, compare with the file's reference(), and keep the kernel")
+    _add_check(run)
+    run.add_argument("--interpret", action="store_true", help="run on the CPU, where every access is checked")
+    _add_timeout(run, 60.0, "of the launch")
+
+
+def _add_measuring(commands: Any) -> None:
+    _of_file(commands, "traffic", "tell what the memory system does for each access, without a GPU")
+    explain = _of_file(commands, "explain", "say why it takes as long as it does, and what mending that would gain")
+    explain.add_argument("--samples", action="store_true", help="sample where it spends its time, which needs a GPU")
+    _add_timeout(explain, 60.0, "of a launch")
+    tune = _of_file(commands, "tune", "find the fastest config")
+    tune.add_argument(
+        "--space",
+        action="append",
+        default=[],
+        metavar="NAME=V,V",
+        help="values to try of a constexpr or option, in place of the configs of @triton.autotune; repeat it",
+    )
+    tune.add_argument("--where", help='which combinations count: --where "BLOCK >= 32 * num_warps"')
+    tune.add_argument("--search", default="exhaustive", help="exhaustive, random, descent or optuna")
+    tune.add_argument("--budget", type=_positive, metavar="SECONDS", help="of the search")
+    tune.add_argument("--fresh", action="store_true", help="time again what the store knows")
+    _add_check(tune)
+    _add_timeout(tune, 10.0, "of a config")
+    bench = _of_file(commands, "bench", "time it over a sweep, beside others")
+    bench.add_argument(
+        "--over",
+        action="append",
+        default=[],
+        metavar="NAME=V,V",
+        help="values of a size of arguments(), of a constexpr or an option; repeat it",
+    )
+    bench.add_argument(
+        "--versus", action="append", default=[], metavar="NAME", help="a function or kernel of the file beside it"
+    )
+    bench.add_argument("--check", action="store_true", help="without a GPU, compare the outputs on the CPU")
+    bench.add_argument("--rounds", type=_count, default=30, help="of timing (30)")
+    _add_timeout(bench, 60.0, "of a point")
+
+
+def _add_keeping(commands: Any) -> None:
+    listing = _command(commands, "ls", "list the kept kernels")
+    listing.add_argument("search", nargs="?", default="", help="a part of name, tags, notes or source")
+    merged = _command(commands, "merge", "enter kernels and measurements of another store, and tell what disagrees")
+    merged.add_argument("path", metavar="PATH", help="the folder of a store, its file, or exported measurements")
+    changed = _command(
+        commands, "regressions", "tell what became slower or faster under other versions of Triton, driver or kernel"
+    )
+    changed.add_argument(
+        "kernel", nargs="?", help="a kept kernel, of which all versions count; all kernels if left out"
+    )
+    changed.add_argument("--since", metavar="WHEN", help="from when on changes count: 2026-11-22, or 7d, 12h, 2w ago")
+    changed.add_argument("--margin", type=float, default=0.03, help="by how much medians differ at least (0.03)")
+    export = _of_file(
+        commands, "export", "write a kernel as a file that needs nothing of the lab", f"{_ONE}; or a kept NAME"
+    )
+    export.add_argument(
+        "--as", dest="kind", choices=_KINDS, help="what to write; module, with its decorators, if left out"
+    )
+    export.add_argument("-o", "--output", metavar="PATH", help="where to; NAME.py, NAME.html or NAME.zip if left out")
+    demo = commands.add_parser("demo", help="execute the quickstart notebook and write it as an HTML page")
+    demo.add_argument("notebook", nargs="?", default="notebooks/01_quickstart.ipynb")
+    demo.add_argument("--page", default="build/quickstart.html")
+
+
+def _of_file(commands: Any, name: str, words: str, what: str = _ONE) -> argparse.ArgumentParser:
+    """Add a command on a kernel of a file."""
+    added = _command(commands, name, words)
+    added.add_argument("kernel", metavar=FORM, help=what)
+    added.add_argument(
+        "--size", action="append", default=[], metavar="NAME=V", help="a size for arguments(); repeat it"
+    )
+    added.add_argument(
+        "--meta",
+        action="append",
+        default=[],
+        metavar="NAME=V",
+        help="a constexpr or option (num_warps) in place of what arguments() gives; repeat it",
+    )
+    added.add_argument("--target", help="compile for this: cuda:90, hip:gfx942; the GPU if there is one, else cuda:90")
+    return added
+
+
+def _command(commands: Any, name: str, words: str) -> argparse.ArgumentParser:
+    added: argparse.ArgumentParser = commands.add_parser(
+        name, help=words, description=f"{words[:1].upper()}{words[1:]}."
+    )
+    added.add_argument("--store", help="the folder of all that is kept, or :memory:")
+    added.add_argument("--json", action="store_true", help="answer with one JSON object")
+    added.add_argument("--verbose", action="store_true", help="show the whole message behind an error")
+    return added
+
+
+def _add_check(added: argparse.ArgumentParser) -> None:
+    which = added.add_mutually_exclusive_group()
+    which.add_argument("--check", metavar="EXPR", help="a reference over kernel parameters, in place of reference()")
+    which.add_argument("--no-check", action="store_true", help="compare with no reference")
+
+
+def _add_timeout(added: argparse.ArgumentParser, seconds: float, of: str) -> None:
+    added.add_argument("--timeout", type=_positive, default=seconds, metavar="SECONDS", help=f"{of} ({seconds:g})")
+
+
+def assigned(texts: Sequence[str], option: str) -> dict[str, Any]:
+    """Return what ``NAME=V`` assigns, by name.
+
+    Raises:
+        UsageError: a text is something else.
+    """
+    return {name: value_of(value) for name, value in _pairs(texts, option, "4096")}
+
+
+def listed(texts: Sequence[str], option: str) -> dict[str, tuple[Any, ...]]:
+    """Return the values that ``NAME=V,V`` lists, by name.
+
+    Raises:
+        UsageError: a text is something else.
+    """
+    found = {name: values.split(",") for name, values in _pairs(texts, option, "1024,4096")}
+    for name, values in found.items():
+        if not all(value.strip() for value in values):
+            raise UsageError(f"{option} {name}={','.join(values)}: a value is missing between its commas.")
+    return {name: tuple(map(value_of, values)) for name, values in found.items()}
+
+
+def _pairs(texts: Sequence[str], option: str, example: str) -> list[tuple[str, str]]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name.isidentifier() or not value:
+            raise UsageError(f"{option} {text!r}: expected NAME=VALUE, such as {option} n={example}.")
+        if name in found:
+            raise UsageError(f"{option} names {name} twice; give {option} {name}={found[name]}, or {name}={value}.")
+        found[name] = value
+    return list(found.items())
+
+
+def value_of(text: str) -> Any:
+    """Return what a text on the command line stands for: a literal, ``2**20``, or the text itself."""
+    power = re.fullmatch(r"\s*(\d{1,4})\*\*(\d{1,3})\s*", text)
+    if power:
+        return int(power[1]) ** int(power[2])
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError):
+        return text.strip()
+
+
+def _positive(text: str) -> float:
+    return _number(text, float, "a positive number, such as 2.5")
+
+
+def _count(text: str) -> int:
+    return _number(text, int, "a positive integer, such as 30")
+
+
+def _number(text: str, kind: type[_N], expected: str) -> _N:
+    with suppress(ValueError):
+        if (value := kind(text)) > 0:
+            return value
+    raise argparse.ArgumentTypeError(f"it is {text!r}, and expected is {expected}")

@@ -1,0 +1,300 @@
+"""The commands: each takes a lab and the options, calls a method of the lab, and returns an answer.
+
+A benchmark sweeps sizes by asking the kernel file for each, all else by the lab.
+"""
+
+from __future__ import annotations
+
+import inspect
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from kernellab.benchmark.result import Benchmark, joined
+from kernellab.benchmark.spec import VARIANTS
+from kernellab.cli import json_form
+from kernellab.cli.kernel_file import (
+    KernelFile,
+    by_name,
+    device_of,
+    file_launch,
+    kernel_file,
+    reference_blamed,
+    require_known,
+    sizes_of,
+    with_meta,
+)
+from kernellab.cli.parser import assigned, listed
+from kernellab.errors import UsageError
+from kernellab.measure.outcomes import UNMEASURED, Status
+from kernellab.views.cards import results
+from kernellab.views.cards.traffic import traffic_text
+
+if TYPE_CHECKING:
+    from kernellab.lab import Lab
+
+
+_REST = "with --json"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command gives: data for JSON, a function that makes the text, and the exit status."""
+
+    data: Mapping[str, Any]
+    text: Callable[[], str]
+    status: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A kernel of a file with its launch, as the options ask for it."""
+
+    file: KernelFile
+    grid: Any
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What every answer on a kernel begins with."""
+        return {"kernel": self.file.name, "file": str(self.file.path)}
+
+
+def asked(lab: Lab, given: Namespace) -> Asked:
+    """Return the kernel and the launch that the options name.
+
+    Raises:
+        KernellabError: there is no such kernel, or its file does not say how it is launched.
+    """
+    file = kernel_file(given.kernel)
+    launch = file_launch(file, assigned(given.size, "--size"), device_of(lab))
+    launch = with_meta(lab, file, launch, assigned(given.meta, "--meta"))
+    return Asked(file, launch.grid, launch.args, dict(launch.named))
+
+
+def compile_command(lab: Lab, given: Namespace) -> Answer:
+    """Compile a kernel; show the card, or the text of one stage."""
+    it = asked(lab, given)
+    compiled = lab.compile(it.file.kernel, *it.args, **it.named)
+    data = {**it.about, "target": str(compiled.target), **json_form.compiled_data(compiled)}
+    if given.stage is None:
+        return Answer(data, lambda: results.compiled_text(compiled))
+    text: str = getattr(compiled, given.stage)
+    return Answer({**data, "text": text}, lambda: text)
+
+
+def effects_command(lab: Lab, given: Namespace) -> Answer:
+    """Tell what a kernel does to its arguments."""
+    it = asked(lab, given)
+    effects = lab.effects(it.file.kernel, *it.args, **it.named)
+    data = {**it.about, "target": str(lab.target), **json_form.effects_data(effects)}
+    return Answer(data, lambda: results.effects_text(effects))
+
+
+def run_command(lab: Lab, given: Namespace) -> Answer:
+    """Launch a kernel once, compare it with a reference, and keep it."""
+    it = asked(lab, given)
+    lab.kernels.add(it.file.kernel)
+    check, named = _reference(it.file, given)
+    options = {"timeout_s": given.timeout, "interpret": given.interpret, "check": check}
+    with reference_blamed(it.file, check):
+        run = lab.run(it.file.kernel, it.grid, *it.args, **options, **it.named)
+    data = {**it.about, "target": str(lab.target), **json_form.run_data(run, named)}
+    return Answer(data, lambda: results.run_text(run, named))
+
+
+def traffic_command(lab: Lab, given: Namespace) -> Answer:
+    """Tell what the memory system does for a launch."""
+    it = asked(lab, given)
+    traffic = lab.traffic(it.file.kernel, it.grid, *it.args, **it.named)
+    data = {**it.about, "target": traffic.target, **json_form.traffic_data(traffic)}
+    return Answer(data, lambda: traffic_text(traffic))
+
+
+def explain_command(lab: Lab, given: Namespace) -> Answer:
+    """Say why a launch takes as long as it does, and what mending it would gain."""
+    from kernellab.views.cards.explanation import explanation_text
+
+    it = asked(lab, given)
+    options = {"samples": given.samples, "timeout_s": given.timeout}
+    explanation = lab.explain(it.file.kernel, it.grid, *it.args, **options, **it.named)
+    data = {**it.about, "target": explanation.target, **json_form.explanation_data(explanation)}
+    return Answer(data, lambda: explanation_text(explanation))
+
+
+def tune_command(lab: Lab, given: Namespace) -> Answer:
+    """Find the fastest config of a kernel."""
+    from kernellab._triton.decorators import declared  # loads Triton
+    from kernellab.tune import Space
+    from kernellab.views.cards.tuning import tuning_text  # loads matplotlib
+
+    it = asked(lab, given)
+    values = listed(given.space, "--space")
+    require_known(lab, it.file, "--space", values)
+    if given.where is not None and not values:
+        raise UsageError("--where says which values of --space count; give these: --space BLOCK=64,128; repeat it.")
+    if not values and not declared(it.file.kernel).configs:
+        raise UsageError(f"{it.file.name} has no configs; give values to try: --space BLOCK=64,128; repeat it.")
+    configs = Space(where=given.where, **values) if values else None
+    named = {name: value for name, value in it.named.items() if name not in values}
+    options = {"search": given.search, "budget_s": given.budget, "fresh": given.fresh, "timeout_s": given.timeout}
+    check = _reference(it.file, given)[0]
+    with reference_blamed(it.file, check):
+        tuning = lab.tune(it.file.kernel, it.grid, *it.args, configs=configs, check=check, **options, **named)
+    data = {**it.about, "target": str(lab.target), **json_form.tuning_data(tuning)}
+    return Answer(data, lambda: tuning_text(tuning, rest_is=_REST), status=int(tuning.winner is None))
+
+
+def bench_command(lab: Lab, given: Namespace) -> Answer:
+    """Time a kernel over a sweep."""
+    from kernellab.views.cards.benchmark import benchmark_text  # loads matplotlib
+
+    file = kernel_file(given.kernel)
+    benchmark = swept_benchmark(lab, file, given)
+    own = [row for row in benchmark.rows if row.implementation == benchmark.implementations[0]]
+    failed = not any(row.status in {Status.OK, *UNMEASURED} for row in own)
+    data = {"kernel": file.name, "file": str(file.path), "target": str(lab.target)}
+    data |= json_form.benchmark_data(benchmark)
+    return Answer(data, lambda: benchmark_text(benchmark, rest_is=_REST), status=int(failed))
+
+
+def ls_command(lab: Lab, given: Namespace) -> Answer:
+    """List the kept kernels."""
+    from kernellab.registry.listing import search
+    from kernellab.views.cards.kernels import listing_text
+
+    found = search(lab.kernels, given.search)
+    return Answer(json_form.listing_data(found), lambda: listing_text(found))
+
+
+def merge_command(lab: Lab, given: Namespace) -> Answer:
+    """Enter the kernels and measurements of another store."""
+    from kernellab.views.cards.merged import merged_text
+
+    merged = lab.merge(given.path)
+    return Answer(json_form.merged_data(merged), lambda: merged_text(merged))
+
+
+def regressions_command(lab: Lab, given: Namespace) -> Answer:
+    """Tell what became slower or faster; the exit status is 1 where a launch became slower, or fails."""
+    from kernellab.registry.listing import key_of
+    from kernellab.views.cards.regressions import regressions_text
+
+    kernel = None if given.kernel is None else key_of(given.kernel)
+    found = lab.regressions(kernel, since=given.since, margin=given.margin)
+    data = json_form.regressions_data(found)
+    return Answer(data, lambda: regressions_text(found), status=int(bool(found.slower)))
+
+
+def export_command(lab: Lab, given: Namespace) -> Answer:
+    """Write a kernel as a file: a kept one, or one of a file, which is launched once for it."""
+    from kernellab.registry.listing import key_of
+
+    key: str | int = key_of(given.kernel)
+    if isinstance(key, str) and ("::" in key or key.endswith(".py")):
+        it = asked(lab, given)
+        key = lab.kernels.add(it.file.kernel).id
+        lab.run(it.file.kernel, it.grid, *it.args, **it.named)
+    elif given.size or given.meta:
+        raise UsageError(f"--size and --meta say how a FILE.py launches; {key!r} is kept with the launch that it had.")
+    exported = lab.export(key, given.output, kind=given.kind)
+    return Answer(json_form.exported_data(exported), lambda: results.exported_text(exported))
+
+
+def _reference(file: KernelFile, given: Namespace) -> tuple[Any, str | None]:
+    """Return what outputs are compared with, and its name: the option's expression, or the file's function."""
+    if given.check is not None:
+        return given.check, given.check
+    function = None if given.no_check else file.reference
+    return function, None if function is None else "reference"
+
+
+COMMANDS: Mapping[str, Callable[[Lab, Namespace], Answer]] = {
+    "compile": compile_command,
+    "effects": effects_command,
+    "run": run_command,
+    "traffic": traffic_command,
+    "explain": explain_command,
+    "tune": tune_command,
+    "bench": bench_command,
+    "ls": ls_command,
+    "merge": merge_command,
+    "regressions": regressions_command,
+    "export": export_command,
+}
+
+
+def swept_benchmark(lab: Lab, file: KernelFile, given: Namespace) -> Benchmark:
+    """Return the benchmark that the options ask for.
+
+    A file's grid and arguments belong to its sizes, so there is one benchmark for each combination of these; together
+    they are one table.
+
+    Raises:
+        UsageError: what is swept is neither a size of the file nor of the kernel, or a peer is not in the file.
+    """
+    over = listed(given.over, "--over")
+    fixed, meta = assigned(given.size, "--size"), assigned(given.meta, "--meta")
+    sizes = {name: over[name] for name in over if name in sizes_of(file)}
+    others = {name: over[name] for name in over if name not in sizes}
+    _require_known(file, others)
+    for option, assigned_ones in (("--size", fixed), ("--meta", meta)):
+        if twice := [name for name in assigned_ones if name in over]:
+            raise UsageError(f"{twice[0]} is given by --over and by {option}; give it once.")
+    if not over:
+        sizes, others = _default_sizes(file, fixed)
+    options = {"rounds": given.rounds, "timeout_s": given.timeout, "check": given.check}
+    options["versus"] = _peers(file, given.versus) or None
+    found = []
+    for values in product(*sizes.values()):
+        case = dict(zip(sizes, values, strict=True))
+        launch = with_meta(lab, file, file_launch(file, {**fixed, **case}, device_of(lab)), meta)
+        arguments = by_name(launch, file.kernel)
+        left = {name: value for name, value in arguments.items() if name not in others}
+        over = {**{name: (value,) for name, value in case.items()}, **others}
+        found.append(lab.bench(file.kernel, launch.grid, over=over, inputs=_these(left), **options))
+    return joined(found)
+
+
+def _these(arguments: Mapping[str, Any]) -> Callable[..., Mapping[str, Any]]:
+    return lambda **point: arguments
+
+
+def _require_known(file: KernelFile, others: Iterable[str]) -> None:
+    from kernellab._triton.objects import parameter_names
+
+    known = (*sizes_of(file), *parameter_names(file.kernel), *VARIANTS)
+    for name in others:
+        if name not in known:
+            raise UsageError(
+                f"--over {name}: neither a size of {file.path} nor of {file.name}; known: {', '.join(known)}."
+            )
+
+
+def _default_sizes(
+    file: KernelFile, fixed: Mapping[str, Any]
+) -> tuple[dict[str, tuple[Any, ...]], dict[str, tuple[Any, ...]]]:
+    """Return the one point of a benchmark that sweeps nothing: its sizes, else the options that it has anyway."""
+    made = getattr(file.module, "arguments", None)
+    parameters = inspect.signature(made).parameters if callable(made) and sizes_of(file) else {}
+    defaults = {name: parameters[name].default for name in sizes_of(file)}
+    found = {**{name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}, **fixed}
+    if found:
+        return {name: (value,) for name, value in found.items()}, {}
+    return {}, {"num_warps": (None,)}
+
+
+def _peers(file: KernelFile, names: Sequence[str]) -> dict[str, Any]:
+    """Return functions and kernels of the file by name.
+
+    Raises:
+        UsageError: one is not there.
+    """
+    found = {name: getattr(file.module, name, None) for name in names}
+    for name, peer in found.items():
+        if not callable(peer) and not hasattr(peer, "run"):
+            raise UsageError(f"--versus {name!r}: {file.path} has no such function or kernel.")
+    return found

@@ -1,0 +1,415 @@
+"""Counts the accesses of the programs that a machine runs, and gives loads their values where these matter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from kernellab.explain.traffic.arithmetic import Array, width_of
+from kernellab.explain.traffic.counting import SECTOR_BYTES, WARP, Count, atomic_count, global_count, shared_count
+from kernellab.explain.traffic.coverage import MAPPED_PROGRAMS, Coverage
+from kernellab.explain.traffic.machine import Machine, NotFollowed, RegisterBits, UnknownValue
+from kernellab.explain.traffic.memory import TAG_SHIFT, LaunchMemory
+from kernellab.explain.traffic.relevance import Relevance, destination_of, is_shared
+from kernellab.explain.traffic.shared import SharedMemory
+from kernellab.explain.traffic.tensor_maps import REPLACED_WORDS, TENSOR_MAP_BYTES, TensorMaps
+from kernellab.ir.ptx import Address, Immediate, Operand, PtxInstruction, Vector
+
+_MATRIX_BYTES = 16
+_WORD_BYTES = 4
+_MOST_VAIN = 1000
+
+AccessOperation = Literal["load", "store", "atomic"]
+MemorySpace = Literal["global", "shared"]
+
+_GLOBAL: Mapping[str, AccessOperation] = {"ld": "load", "ldu": "load", "st": "store"}
+_SHARED: Mapping[str, AccessOperation] = {"ld": "load", "ldmatrix": "load", "st": "store", "stmatrix": "store"}
+
+
+@dataclass(frozen=True, slots=True)
+class WarpExample:
+    """One request as it was: the bytes from the start of the argument that each thread touches, None of idle ones.
+
+    The argument starts ``begin_bytes`` into a sector.
+    """
+
+    offsets: tuple[int | None, ...]
+    size_bytes: int
+    sectors: int
+    ideal_sectors: int
+    begin_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """An instruction that a machine executes, by its position in the kernel, for ``active`` threads: None for all."""
+
+    machine: Machine
+    number: int
+    instruction: PtxInstruction
+    active: Array | None
+
+    @property
+    def lanes(self) -> Array:
+        """Which threads execute it, a row per program."""
+        return np.broadcast_to(np.True_ if self.active is None else self.active, self.machine.shape)
+
+    def address(self, operand: Operand) -> Array | UnknownValue:
+        """Return what an operand points to."""
+        assert isinstance(operand, Address)
+        base = self.machine.value(operand.base)
+        if isinstance(base, UnknownValue):
+            return base
+        return base.astype(np.uint64) + np.uint64(operand.offset_bytes % (1 << 64))
+
+
+@dataclass(frozen=True, slots=True)
+class AddressedMemory:
+    """The memory that an instruction touches: ``size_bytes`` at the address of each thread that is ``active``."""
+
+    addresses: Array
+    active: Array | None
+    size_bytes: int
+    operation: AccessOperation
+
+    def rows(self, machine: Machine) -> tuple[Array, Array | None, int]:
+        """Return addresses and active threads, a row per program; or one row, and how many programs are like it."""
+        programs, threads = machine.shape
+        rows = max(self.addresses.shape[0], 1 if self.active is None else self.active.shape[0])
+        spread = np.broadcast_to(self.addresses, (rows, threads))
+        lanes = None if self.active is None else np.broadcast_to(self.active, spread.shape)
+        return spread, lanes, programs if rows == 1 else 1
+
+    def shared_count(self, machine: Machine) -> Count:
+        """Return what it costs if this is shared memory."""
+        spread, lanes, times = self.rows(machine)
+        found = Count()
+        found.add(shared_count(spread, lanes, self.size_bytes, stores=self.operation == "store"), times)
+        return found
+
+
+@dataclass(slots=True)
+class CountedAccess:
+    """What one instruction did in one space of memory. ``tags`` are the arguments, by the top bits of addresses."""
+
+    instruction: PtxInstruction
+    operation: AccessOperation
+    space: MemorySpace
+    size_bytes: int
+    count: Count = field(default_factory=Count)
+    tags: set[int] = field(default_factory=set)
+    example: WarpExample | None = None
+
+
+@dataclass(slots=True)
+class Accesses:
+    """All accesses of a launch, by the position of their instruction and their space."""
+
+    memory: LaunchMemory
+    maps: TensorMaps
+    relevance: Relevance
+    shared_bytes: int
+    covers: bool = True
+    found: dict[tuple[int, str], CountedAccess] = field(default_factory=dict)
+    coverage: dict[int, Coverage] = field(default_factory=dict)
+    unknown: dict[tuple[int | None, str], None] = field(default_factory=dict)
+    shared: SharedMemory | None = None
+
+    def begin(self, programs: int) -> None:
+        """Go on with other programs: their shared memory is empty, and none of them made a tensor map."""
+        self.shared = SharedMemory(programs, self.shared_bytes) if self.relevance.follows_shared else None
+        self.maps.begin()
+
+    def access(self, machine: Machine, number: int, instruction: PtxInstruction, mask: Array | None) -> None:
+        """Count one executed instruction, and do to registers and memory what matters of it."""
+        if number in self.relevance.dead:
+            return
+        active = machine.guarded(instruction, mask)
+        executed = Executed(machine, number, instruction, None if isinstance(active, UnknownValue) else active)
+        if isinstance(active, UnknownValue):
+            self._give_up(executed, active.reason)
+            return
+        if active is not None and not active.any():
+            return
+        if instruction.name == "call":
+            self.unknown[instruction.location.line, "what a function does that is called there is not counted"] = None
+        elif instruction.name == "tensormap" or "tensor" in instruction.parts or "bulk" in instruction.parts:
+            self._bulk(executed)
+        elif instruction.name == "cp":
+            self._async_copy(executed)
+        elif is_shared(instruction):
+            self._shared(executed)
+        elif "local" in instruction.parts:
+            if instruction.name != "st":
+                self._give_up(executed, "the local memory of a thread")
+        else:
+            self._global(executed)
+
+    def _give_up(self, executed: Executed, reason: str) -> None:
+        self.unknown[executed.instruction.location.line, f"it depends on {reason}"] = None
+        destination = destination_of(executed.instruction)
+        if destination is not None:
+            for member in destination.members if isinstance(destination, Vector) else (destination,):
+                executed.machine.put(member, UnknownValue(reason), None, "b32")
+
+    def _addressed(self, executed: Executed, operations: Mapping[str, AccessOperation]) -> AddressedMemory | None:
+        """Return what a load, store or atomic touches; None where that is given up."""
+        instruction = executed.instruction
+        addresses = executed.address(next(each for each in instruction.operands if isinstance(each, Address)))
+        if isinstance(addresses, UnknownValue):
+            self._give_up(executed, addresses.reason)
+            return None
+        operation = operations.get(instruction.name, "atomic")
+        return AddressedMemory(addresses, executed.active, access_bytes(instruction), operation)
+
+    # global memory
+
+    def _global(self, executed: Executed) -> None:
+        touched = self._addressed(executed, _GLOBAL)
+        if touched is None:
+            return
+        self._count_global(executed, touched)
+        if touched.operation == "load":
+            if executed.number in self.relevance.loads:
+                self._load(executed, touched.addresses)
+        elif self.relevance.follows_global:
+            self._write(executed, touched.addresses)
+
+    def _count_global(self, executed: Executed, touched: AddressedMemory) -> None:
+        found = self._entry(executed, touched.operation, "global", touched.size_bytes)
+        spread, lanes, times = touched.rows(executed.machine)
+        counted = atomic_count if touched.operation == "atomic" else global_count
+        found.count.add(counted(spread, lanes, touched.size_bytes), times)
+        tags = ((spread if lanes is None else spread[lanes]) >> np.uint64(TAG_SHIFT)).astype(np.int64)
+        kinds = _kinds(tags)
+        found.tags.update(kinds)
+        if found.example is None:
+            found.example = self._example(spread, lanes, touched.size_bytes, kinds[0])
+        if self.covers:
+            self._cover(executed.machine, touched, kinds)
+
+    def _cover(self, machine: Machine, touched: AddressedMemory, kinds: Sequence[int]) -> None:
+        addresses, active, size = touched.addresses, touched.active, touched.size_bytes
+        shape = np.broadcast_shapes(addresses.shape, (1, 1) if active is None else active.shape)
+        shape = (machine.shape[0], shape[1])
+        spread = np.broadcast_to(addresses, shape)
+        numbers = np.broadcast_to(machine.programs[:, None], shape)
+        if active is not None:
+            lanes = np.broadcast_to(active, shape)
+            spread, numbers = spread[lanes], numbers[lanes]
+        else:
+            spread, numbers = spread.ravel(), numbers.ravel()
+        for tag in kinds:
+            strays = self._cover_places(tag, spread, numbers, size, touched.operation)
+            self.memory.strays += strays if len(kinds) == 1 else 0
+
+    def _cover_places(self, tag: int, addresses: Array, programs: Array, size: int, operation: AccessOperation) -> int:
+        """Enter what lies in the argument of a tag, in its order; return how many addresses do not."""
+        number = self.memory.number_of(tag)
+        if number is None:
+            return 0
+        buffer = self.memory.buffers[number]
+        places = (addresses - np.uint64(self.memory.start(number) - buffer.offset_bytes)).astype(np.int64)
+        inside = (places >= 0) & (places + size <= buffer.storage_bytes)
+        strays = int(places.size - inside.sum())
+        if strays:
+            places, programs = places[inside], programs[inside]
+        covered = self.coverage.setdefault(number, Coverage.of(buffer))
+        covered.touch(places, size, reads=operation != "store", writes=operation != "load")
+        early = programs < MAPPED_PROGRAMS
+        if early.any():
+            covered.draw(programs[early], places[early], size, operation != "load")
+        return strays
+
+    def _example(self, addresses: Array, lanes: Array | None, size: int, tag: int) -> WarpExample | None:
+        """Return the request of the first program that moves the most sectors."""
+        number = self.memory.number_of(tag)
+        if number is None:
+            return None
+        worst: WarpExample | None = None
+        for first in range(0, addresses.shape[1], WARP):
+            warp = addresses[:1, first : first + WARP]
+            alive = None if lanes is None else lanes[:1, first : first + WARP]
+            count = global_count(warp, alive, size)
+            if count.requests and (worst is None or count.sectors > worst.sectors):
+                start = self.memory.start(number)
+                offsets = (int(each) - start for each in warp[0])
+                shown = [o if alive is None or on else None for o, on in zip(offsets, _flags(alive), strict=False)]
+                worst = WarpExample(tuple(shown), size, count.sectors, count.ideal_sectors, start % SECTOR_BYTES)
+        return worst
+
+    def _load(self, executed: Executed, addresses: Array) -> None:
+        active, kind = executed.active, executed.instruction.type
+        destination = destination_of(executed.instruction)
+        members = destination.members if isinstance(destination, Vector) else (destination,)
+        size = width_of(kind) // 8
+        lanes = np.broadcast_to(
+            np.True_ if active is None else active,
+            np.broadcast_shapes(addresses.shape, (1, 1) if active is None else active.shape),
+        )
+        spread = np.broadcast_to(addresses, lanes.shape)
+        for place, member in enumerate(members):
+            bits = self.memory.load(spread + np.uint64(place * size), lanes, size)
+            if size == 8:
+                bits = self.memory.adopted(bits)
+            if member is not None:
+                executed.machine.put(member, _extended(bits, kind), active, f"b{max(32, 8 * size)}")
+
+    def _write(self, executed: Executed, addresses: Array) -> None:
+        instruction, lanes = executed.instruction, executed.lanes
+        spread = np.broadcast_to(addresses, lanes.shape)
+        size = width_of(instruction.type) // 8
+        if not (self.relevance.follows_stores or executed.number in self.relevance.positions):
+            self.memory.store(spread, lanes, None, access_bytes(instruction))
+        elif instruction.name == "st":
+            value = next(each for each in instruction.operands if not isinstance(each, Address))
+            members = value.members if isinstance(value, Vector) else [value]
+            for place, member in enumerate(members):
+                bits = executed.machine.value(member)
+                known = None if isinstance(bits, UnknownValue) else _low_part(bits, size)
+                self.memory.store(spread + np.uint64(place * size), lanes, known, size)
+        else:
+            self._update(executed, spread)
+
+    def _update(self, executed: Executed, addresses: Array) -> None:
+        machine, instruction, lanes = executed.machine, executed.instruction, executed.lanes
+        operands = [each for each in instruction.operands if not isinstance(each, Address)]
+        values = operands if instruction.name == "red" else operands[1:]
+        size = width_of(instruction.type) // 8
+        inputs = [machine.value(each) for each in values]
+        reason = next((each.reason for each in inputs if isinstance(each, UnknownValue)), None)
+        old: RegisterBits
+        if reason is not None or any(isinstance(each, Vector) for each in values):
+            self.memory.store(addresses, lanes, None, access_bytes(instruction))
+            old = UnknownValue(reason or "a vector of atomics")
+        else:
+            bits = [np.broadcast_to(_low_part(each, size), machine.shape) for each in inputs]  # type: ignore[arg-type]
+            old = self.memory.update(addresses, lanes, instruction.parts, bits, size)
+            if self.memory.vain > _MOST_VAIN:
+                raise NotFollowed(f"programs wait in line {instruction.location.line} for what does not happen")
+        if executed.number in self.relevance.positions:
+            destination = destination_of(instruction)
+            assert destination is not None
+            machine.put(destination, old, lanes, f"b{max(32, 8 * size)}")
+
+    # shared memory
+
+    def _shared(self, executed: Executed) -> None:
+        touched, instruction = self._addressed(executed, _SHARED), executed.instruction
+        if touched is None:
+            return
+        if instruction.name in {"ldmatrix", "stmatrix"}:
+            matrices = int(next(part for part in instruction.parts if part in {"x1", "x2", "x4"})[1:])
+            leading = np.arange(executed.machine.shape[1])[None, :] % WARP < 8 * matrices
+            touched = replace(touched, active=leading if executed.active is None else leading & executed.active)
+        count = touched.shared_count(executed.machine)
+        self._entry(executed, touched.operation, "shared", touched.size_bytes).count.add(count)
+        if self.shared is not None:
+            is_needed = executed.number in self.relevance.positions
+            self.shared.execute(executed.machine, instruction, touched.addresses, executed.active, is_needed)
+
+    def _async_copy(self, executed: Executed) -> None:
+        """Count a copy from global to shared memory; threads whose source is empty only clear what they write.
+
+        The copy is one access of global memory, whose wavefronts are those of writing to shared memory.
+        """
+        machine, operands, active = executed.machine, executed.instruction.operands, executed.active
+        target, source = (executed.address(each) for each in operands[:2])
+        assert isinstance(operands[2], Immediate)
+        size = operands[2].bits
+        left = machine.value(operands[3]) if len(operands) > 3 else None
+        for each in (target, source, left):
+            if isinstance(each, UnknownValue):
+                self._give_up(executed, each.reason)
+                return
+        assert not isinstance(target, UnknownValue)
+        assert not isinstance(source, UnknownValue)
+        loading = active
+        if left is not None and not isinstance(left, UnknownValue):
+            full = left != 0
+            loading = full if active is None else full & active
+        if loading is None or loading.any():
+            self._count_global(executed, AddressedMemory(source, loading, size, "load"))
+        written = AddressedMemory(target, active, size, "store").shared_count(machine)
+        count = Count(wavefronts=written.wavefronts, ideal_wavefronts=written.ideal_wavefronts)
+        self._entry(executed, "load", "global", size).count.add(count)
+        if self.shared is not None:
+            self.shared.forget(machine, target, active, size, "what was copied to shared memory asynchronously")
+
+    # tensor maps
+
+    def _bulk(self, executed: Executed) -> None:
+        machine, instruction, active = executed.machine, executed.instruction, executed.active
+        if instruction.name == "tensormap":
+            self.maps.replace(machine, instruction)
+            self._count_replaced(executed)
+            return
+        boxes = self.maps.boxes(machine, instruction, active)
+        if isinstance(boxes, UnknownValue):
+            self._give_up(executed, boxes.reason)
+            return
+        into_shared = isinstance(instruction.operands[0], Address) and not instruction.operands[0].coordinates
+        operation: AccessOperation = "load" if into_shared else "atomic" if "reduce" in instruction.parts else "store"
+        found = self._entry(executed, operation, "global", boxes.row_bytes)
+        found.count.add(boxes.count)
+        found.tags.update(boxes.tags)
+        if self.covers:
+            for tag in boxes.tags:
+                self._cover_places(tag, boxes.units, machine.programs[boxes.programs], boxes.unit_bytes, operation)
+        if operation != "load" and self.relevance.follows_global:
+            self.memory.store(boxes.units, np.ones(boxes.units.shape, bool), None, boxes.unit_bytes)
+        if operation == "load" and self.shared is not None:
+            self.shared.forget_all("what a tensor map brought to shared memory")
+
+    def _count_replaced(self, executed: Executed) -> None:
+        """Count what setting a field does to shared memory: most are part of a word, which is loaded first."""
+        lanes, parts = executed.lanes, executed.instruction.parts
+        warps = int(lanes.reshape(len(lanes), -1, WARP).any(axis=2).sum()) if lanes.shape[1] >= WARP else len(lanes)
+        loads, stores = REPLACED_WORDS.get(parts[3], (1, 1))
+        if parts[1] == "cp_fenceproxy":
+            loads, stores = 1, 0
+            copied = Count(warps, warps * TENSOR_MAP_BYTES // SECTOR_BYTES, warps * TENSOR_MAP_BYTES // SECTOR_BYTES)
+            copied.bytes_used = warps * TENSOR_MAP_BYTES
+            self._entry(executed, "atomic", "global", _WORD_BYTES).count.add(copied)
+        word_counts: tuple[tuple[AccessOperation, int], ...] = (("load", loads), ("store", stores))
+        for operation, words in word_counts:
+            count = Count(words * warps, wavefronts=words * warps, ideal_wavefronts=words * warps)
+            self._entry(executed, operation, "shared", _WORD_BYTES, key=operation).count.add(count)
+
+    def _entry(
+        self, executed: Executed, operation: AccessOperation, space: MemorySpace, size: int, key: str = ""
+    ) -> CountedAccess:
+        place = (executed.number, space + key)
+        if place not in self.found:
+            self.found[place] = CountedAccess(executed.instruction, operation, space, size)
+        return self.found[place]
+
+
+def _kinds(tags: Array) -> list[int]:
+    lowest, highest = int(tags.min()), int(tags.max())
+    return [lowest] if lowest == highest else np.unique(tags).tolist()
+
+
+def access_bytes(instruction: PtxInstruction) -> int:
+    """Return how many bytes one thread moves by a load, store or atomic."""
+    if instruction.name in {"ldmatrix", "stmatrix"}:
+        return _MATRIX_BYTES
+    vector = next((int(part[1:]) for part in instruction.parts if part in {"v2", "v4", "v8"}), 1)
+    return vector * width_of(instruction.type) // 8
+
+
+def _low_part(bits: Array, size: int) -> Array:
+    return bits.astype(f"u{size}") if bits.dtype.itemsize != size else bits
+
+
+def _extended(bits: Array, kind: str) -> Array:
+    if kind[0] == "s" and bits.dtype.itemsize < 4:
+        return bits.view(f"i{bits.dtype.itemsize}").astype(np.int32).view(np.uint32)
+    return bits
+
+
+def _flags(alive: Array | None) -> Sequence[bool]:
+    return [True] * WARP if alive is None else alive[0].tolist()

@@ -1,0 +1,308 @@
+"""What the assembler changes about accesses on the way from PTX to machine code, as far as it was seen to.
+
+ptxas says nothing about this; the rules are those of its machine code, and hold for the recorded launches:
+
+- a load of what another one loaded, with no write or barrier between, is left out;
+- loads from shared memory that lie side by side become one of 8 or 16 bytes, where they are known to be aligned;
+- at the end of a kernel, after the last barrier, threads leave that have nothing to store any more, so that what is
+  loaded there from shared memory and stored as it is, is loaded by the threads that store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from kernellab.explain.traffic.arithmetic import width_of
+from kernellab.explain.traffic.relevance import (
+    destination_of,
+    is_access,
+    is_shared,
+    registers_in,
+    sources_of,
+    written_by,
+)
+from kernellab.ir.ptx import Address, Immediate, Operand, PtxInstruction, PtxKernel, Register, Symbol, Vector
+
+_KERNELS_KEPT = 64
+_WORD = 4
+_WIDEST = 16
+
+
+@lru_cache(_KERNELS_KEPT)
+def assembled(kernel: PtxKernel) -> PtxKernel:
+    """Return a kernel with the accesses that its machine code has."""
+    zeros = known_zeros(kernel)
+    blocks = tuple(_without_repeats(_merged(block, zeros)) for block in kernel.blocks)
+    return replace(kernel, blocks=_with_early_ends(blocks))
+
+
+def _parts_memory(instruction: PtxInstruction) -> bool:
+    """Tell whether loads on both sides of an instruction may differ: a write, a barrier, a call."""
+    if instruction.name in {"bar", "barrier", "membar", "fence", "call", "mbarrier", "tensormap", "cp", "wgmma"}:
+        return True
+    return is_access(instruction) and instruction.name not in {"ld", "ldu", "ldmatrix"}
+
+
+def _is_plain_load(instruction: PtxInstruction) -> bool:
+    return instruction.name == "ld" and is_access(instruction) and not {"volatile", "acquire"} & set(instruction.parts)
+
+
+# repeated loads
+
+
+def _without_repeats(block: Sequence[PtxInstruction]) -> tuple[PtxInstruction, ...]:
+    """Return a block with loads of what others loaded before replaced by moves."""
+    known: list[PtxInstruction] = []
+    found: list[PtxInstruction] = []
+    for each in block:
+        if _parts_memory(each):
+            known.clear()
+        moves = next((moves for load in known if (moves := _moves(each, load))), None) if _is_plain_load(each) else None
+        if moves is not None:
+            found += moves
+            continue
+        written = set(written_by(each))
+        known = [load for load in known if not written & {*_registers(load), *_guards(load), *written_by(load)}]
+        if _is_plain_load(each) and not written & set(_registers(each)):
+            known.append(each)
+        found.append(each)
+    return tuple(found)
+
+
+def _registers(instruction: PtxInstruction) -> list[str]:
+    return [name for operand in sources_of(instruction) for name in registers_in(operand)]
+
+
+def _moves(load: PtxInstruction, first: PtxInstruction) -> list[PtxInstruction]:
+    """Return the moves that stand for a load of a part of what ``first`` loaded; none where it is no part of it."""
+    here, there = _address(load), _address(first)
+    size = width_of(load.type) // 8
+    skipped, rest = divmod(here.offset_bytes - there.offset_bytes, size)
+    members, loaded = _members(load), _members(first)
+    same = (here.base, _kind(load), load.guard, load.negated) == (there.base, _kind(first), first.guard, first.negated)
+    if not same or rest or skipped < 0 or skipped + len(members) > len(loaded):
+        return []
+    parts = ("mov", f"b{max(16, width_of(load.type))}")
+    pairs = zip(members, loaded[skipped:], strict=False)
+    return [replace(load, parts=parts, operands=pair) for pair in pairs]
+
+
+def _kind(load: PtxInstruction) -> tuple[str, ...]:
+    return tuple(part for part in load.parts if part not in {"v2", "v4", "v8"})
+
+
+def _members(load: PtxInstruction) -> tuple[Operand, ...]:
+    destination = destination_of(load)
+    assert destination is not None
+    return destination.members if isinstance(destination, Vector) else (destination,)
+
+
+# neighbouring loads from shared memory
+
+
+def _merged(block: Sequence[PtxInstruction], zeros: dict[str, int]) -> tuple[PtxInstruction, ...]:
+    found: list[PtxInstruction] = []
+    window: list[PtxInstruction] = []
+    for each in block:
+        if _parts_memory(each):
+            found += _joined(window, zeros)
+            window = []
+        window.append(each)
+    return (*found, *_joined(window, zeros))
+
+
+def _joined(window: Sequence[PtxInstruction], zeros: dict[str, int]) -> list[PtxInstruction]:
+    """Return a run without writes, its loads of neighbouring words put together where the first of them stands."""
+    groups: dict[Operand, list[tuple[int, PtxInstruction]]] = {}
+    for place, each in enumerate(window):
+        if _is_plain_load(each) and is_shared(each) and each.guard is None and width_of(each.type) == 8 * _WORD:
+            groups.setdefault(_address(each).base, []).append((place, each))
+    result: list[PtxInstruction | None] = list(window)
+    for base, loads in groups.items():
+        aligned = min(_WIDEST, 1 << _zeros_of(base, zeros))
+        between = window[loads[0][0] : loads[-1][0]]
+        if aligned > _WORD and not any(set(registers_in(base)) & set(written_by(each)) for each in between):
+            _join(loads, aligned, result)
+    return [each for each in result if each is not None]
+
+
+def _join(loads: Sequence[tuple[int, PtxInstruction]], aligned: int, result: list[PtxInstruction | None]) -> None:
+    """Replace loads in ``result`` by wider ones; one of 16 bytes may leave its last word unused."""
+    words: dict[int, tuple[int, PtxInstruction, Operand]] = {}
+    for place, load in loads:
+        for index, member in enumerate(_members(load)):
+            words.setdefault(_address(load).offset_bytes + _WORD * index, (place, load, member))
+    replaced: set[int] = set()
+    for size in (_WIDEST, 2 * _WORD):
+        if size > aligned:
+            continue
+        for start in sorted({offset // size * size for offset in words}):
+            parts = [words.get(start + _WORD * index) for index in range(size // _WORD)]
+            places = {part[0] for part in parts if part is not None}
+            whole = None not in parts[: max(2, size // _WORD - 1)] and len(places) > 1 and not places & replaced
+            if whole and _covers(loads, places, start, size):
+                replaced |= places
+                _put(parts, start, places, result)
+
+
+def _covers(loads: Sequence[tuple[int, PtxInstruction]], places: set[int], start: int, size: int) -> bool:
+    """Tell whether the loads at some places lie within a range of bytes."""
+    taken = [load for place, load in loads if place in places]
+    spans = [(_address(load).offset_bytes, _WORD * len(_members(load))) for load in taken]
+    return all(offset >= start and offset + length <= start + size for offset, length in spans)
+
+
+def _put(
+    parts: Sequence[tuple[int, PtxInstruction, Operand] | None],
+    start: int,
+    places: set[int],
+    result: list[PtxInstruction | None],
+) -> None:
+    first = min(places)
+    load = next(part[1] for part in parts if part is not None and part[0] == first)
+    members = tuple(Symbol("_") if part is None else part[2] for part in parts)
+    address = replace(_address(load), offset_bytes=start)
+    name = ("ld", "shared", f"v{len(members)}", load.type)
+    for place in places:
+        result[place] = None
+    result[first] = replace(load, parts=name, operands=(Vector(members), address))
+
+
+def _address(load: PtxInstruction) -> Address:
+    operand = load.operands[1]
+    assert isinstance(operand, Address)
+    return operand
+
+
+def _zeros_of(base: Operand, zeros: dict[str, int]) -> int:
+    """Return how many of the lowest bits of a base are known to be zero."""
+    if isinstance(base, Register):
+        return zeros.get(base.name, 0)
+    return 4 if isinstance(base, Symbol) else 0
+
+
+# threads that leave early
+
+
+def _with_early_ends(blocks: tuple[tuple[PtxInstruction, ...], ...]) -> tuple[tuple[PtxInstruction, ...], ...]:
+    """Return the blocks of a kernel with the predicate of its last stores on the loads that only they use."""
+    last = max((index for index, block in enumerate(blocks) if block), default=None)
+    if last is None or blocks[last][-1].name != "ret":
+        return blocks
+    block = blocks[last]
+    barriers = [place for place, each in enumerate(block) if each.name in {"bar", "barrier"}]
+    if not barriers:
+        return blocks
+    tail = block[barriers[-1] + 1 :]
+    effects = [each for each in tail if _parts_memory(each)]
+    guards = {(each.guard, each.negated) for each in effects}
+    if len(guards) != 1 or (None, False) in guards:
+        return blocks
+    ((guard, negated),) = guards
+    changed = tuple(
+        replace(each, guard=guard, negated=negated)
+        if each.name == "ld" and is_shared(each) and each.guard is None and _is_only_stored(each, tail)
+        else each
+        for each in _guard_first(tail, guard)
+    )
+    return (*blocks[:last], (*block[: barriers[-1] + 1], *changed), *blocks[last + 1 :])
+
+
+def _is_only_stored(load: PtxInstruction, tail: Sequence[PtxInstruction]) -> bool:
+    """Tell whether all that is done with a loaded value is to store it, not to compute with it."""
+    names = set(written_by(load))
+    users = [each for each in tail if names & {*_registers(each), *_guards(each)}]
+    operands = [operand for each in users for operand in each.operands if isinstance(operand, Address)]
+    addresses = {name for operand in operands for name in registers_in(operand)}
+    return all(each.name in {"st", "red", "atom"} for each in users) and not names & addresses
+
+
+def _guards(instruction: PtxInstruction) -> list[str]:
+    return [] if instruction.guard is None else [instruction.guard.name]
+
+
+def _guard_first(tail: Sequence[PtxInstruction], guard: Register | None) -> list[PtxInstruction]:
+    """Return instructions with those that make a predicate, and what they derive from, before all others."""
+    needed = set() if guard is None else {guard.name}
+    early: set[int] = set()
+    for place in range(len(tail) - 1, -1, -1):
+        if needed & set(written_by(tail[place])):
+            early.add(place)
+            needed |= set(_registers(tail[place]))
+            needed |= set(_guards(tail[place]))
+    if any(is_access(tail[place]) for place in early):
+        return list(tail)
+    first = [each for place, each in enumerate(tail) if place in early]
+    return [*first, *(each for place, each in enumerate(tail) if place not in early)]
+
+
+_ALL = 64
+_SYMBOL_ZEROS = 4  # shared memory is declared with an alignment of 16
+
+
+def known_zeros(kernel: PtxKernel) -> dict[str, int]:
+    """Return the number of low zero bits of each register, whatever way led to it; those without any are left out."""
+    made: dict[str, list[PtxInstruction]] = {}
+    for each in kernel.instructions:
+        destination = destination_of(each)
+        for name in _written(destination):
+            made.setdefault(name, []).append(each)
+    zeros = dict.fromkeys(made, _ALL)
+    changed = True
+    while changed:
+        changed = False
+        for name, makers in made.items():
+            least = min(_zeros_of_result(each, zeros) for each in makers)
+            if least < zeros[name]:
+                zeros[name] = least
+                changed = True
+    return {name: count for name, count in zeros.items() if count}
+
+
+def _written(destination: Operand | None) -> Sequence[str]:
+    if isinstance(destination, Register):
+        return (destination.name,)
+    members = getattr(destination, "members", ())
+    return tuple(member.name for member in members if isinstance(member, Register))
+
+
+def _zeros_of_operand(operand: Operand, zeros: dict[str, int]) -> int:
+    match operand:
+        case Immediate(bits):
+            return _ALL if bits == 0 else (bits & -bits).bit_length() - 1
+        case Register(name):
+            return zeros.get(name, 0)
+        case Symbol():
+            return _SYMBOL_ZEROS
+    return 0
+
+
+def _shift_of(operand: Operand) -> int:
+    return operand.bits if isinstance(operand, Immediate) else 0
+
+
+_RULES: dict[str, Callable[[Sequence[int], Sequence[Operand]], int]] = {
+    "mov": lambda zeros, operands: zeros[0],
+    "cvt": lambda zeros, operands: zeros[0],
+    "cvta": lambda zeros, operands: zeros[0],
+    "and": lambda zeros, operands: max(zeros),
+    "or": lambda zeros, operands: min(zeros),
+    "xor": lambda zeros, operands: min(zeros),
+    "add": lambda zeros, operands: min(zeros),
+    "sub": lambda zeros, operands: min(zeros),
+    "mul": lambda zeros, operands: min(_ALL, zeros[0] + zeros[1]),
+    "mad": lambda zeros, operands: min(zeros[0] + zeros[1], zeros[2]),
+    "shl": lambda zeros, operands: min(_ALL, zeros[0] + _shift_of(operands[1])),
+    "shr": lambda zeros, operands: max(0, zeros[0] - _shift_of(operands[1])) if _shift_of(operands[1]) else 0,
+    "selp": lambda zeros, operands: min(zeros[:2]),
+}
+
+
+def _zeros_of_result(instruction: PtxInstruction, zeros: dict[str, int]) -> int:
+    rule = _RULES.get(instruction.name)
+    if rule is None or instruction.type.startswith(("f", "bf", "pred")) or "hi" in instruction.parts:
+        return 0
+    operands = sources_of(instruction)
+    return rule([_zeros_of_operand(each, zeros) for each in operands], operands)

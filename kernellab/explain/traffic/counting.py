@@ -1,0 +1,157 @@
+"""Requests, sectors and wavefronts of warp-wide accesses, from the addresses of their threads.
+
+A request is one instruction of one warp with at least one active thread. A sector is 32 aligned bytes; a request moves
+each sector that it touches once. Shared memory has 32 banks of 4 bytes; threads that want different words of one bank
+wait for each other, and each turn is a wavefront. Wide accesses are done part of the warp by part.
+See the "Memory Tables" of https://docs.nvidia.com/nsight-compute/ProfilingGuide/ and the chapter on shared
+memory of the CUDA programming guide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernellab.explain.traffic.arithmetic import Array
+
+WARP = 32
+SECTOR_BYTES = 32
+_BANKS = 32
+_BANK_BYTES = 4
+_NONE = np.int64(np.iinfo(np.int64).max)
+
+
+@dataclass(slots=True)
+class Count:
+    """What one instruction did, summed over all its executions.
+
+    ``ideal_sectors`` is what would hold the bytes that are used, ``bytes_used`` counts a byte once per request.
+    ``lanes`` are threads that were active, ``lanes_off`` those of the same requests that were not.
+    """
+
+    requests: int = 0
+    sectors: int = 0
+    ideal_sectors: int = 0
+    wavefronts: int = 0
+    ideal_wavefronts: int = 0
+    bytes_used: int = 0
+    lanes: int = 0
+    lanes_off: int = 0
+
+    def add(self, other: Count, times: int = 1) -> None:
+        """Add another count, ``times`` over."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + times * getattr(other, name))
+
+
+def global_count(addresses: Array, active: Array | None, size: int) -> Count:
+    """Return the requests and sectors of accesses of ``size`` bytes per thread; the last axis is that of threads."""
+    rows = _rows(addresses, active)
+    alive = rows[:, 0] != _NONE
+    if not alive.all():
+        rows = rows[alive]
+    if not rows.size:
+        return Count()
+    off = rows[:, -1] == _NONE
+    used = _distinct(rows, off) * size
+    sectors = _distinct(rows >> 5, off) if size <= SECTOR_BYTES else used // SECTOR_BYTES
+    lanes = int((rows != _NONE).sum()) if off.any() else rows.size
+    return Count(
+        requests=len(rows),
+        sectors=int(sectors.sum()),
+        ideal_sectors=int((-(-used // SECTOR_BYTES)).sum()),
+        bytes_used=int(used.sum()),
+        lanes=lanes,
+        lanes_off=rows.size - lanes,
+    )
+
+
+def atomic_count(addresses: Array, active: Array | None, size: int) -> Count:
+    """Return the requests and sectors of atomics; threads that update one element take turns, and each moves it."""
+    count = global_count(addresses, active, size)
+    rows = _rows(addresses, active)
+    order = np.sort(rows, axis=1)
+    first = np.ones(order.shape, bool)
+    first[:, 1:] = order[:, 1:] != order[:, :-1]
+    places = np.broadcast_to(np.arange(order.shape[1]), order.shape)
+    turn = places - np.maximum.accumulate(np.where(first, places, 0), axis=1)  # how many threads came before
+    alive = order != _NONE
+    row = np.broadcast_to(np.arange(len(order))[:, None], order.shape)
+    moved = np.stack([row[alive], turn[alive], (order >> 5)[alive]], axis=1)
+    count.sectors = len(np.unique(moved, axis=0))
+    return count
+
+
+def _rows(addresses: Array, active: Array | None) -> Array:
+    """Return one ascending row per warp, the addresses of inactive threads at its end and as `_NONE`."""
+    signed = addresses.astype(np.int64, copy=False)
+    if active is not None:
+        signed = np.where(active, signed, _NONE)
+    rows = _by_warp(signed, _NONE)
+    if rows.size and not (rows[:, 1:] >= rows[:, :-1]).all():
+        rows = np.sort(rows, axis=1)
+    return rows
+
+
+def _by_warp(values: Array, fill: object) -> Array:
+    threads = values.shape[-1]
+    if threads % WARP:
+        padding = [(0, 0)] * (values.ndim - 1) + [(0, WARP - threads % WARP)]
+        values = np.pad(values, padding, constant_values=fill)  # type: ignore[call-overload]
+    return np.ascontiguousarray(values).reshape(-1, WARP)
+
+
+def _distinct(rows: Array, off: Array) -> Array:
+    """Return how many different values each ascending row has, without those of inactive threads."""
+    found: Array = 1 + (rows[:, 1:] != rows[:, :-1]).sum(axis=1) - off
+    return found
+
+
+def shared_count(addresses: Array, active: Array | None, size: int, *, stores: bool = False) -> Count:
+    """Return the requests and wavefronts of accesses to shared memory of ``size`` bytes per thread.
+
+    A load of 16 bytes per thread is done by halves of the warp; ``stores`` go by halves for 8 and by quarters for 16.
+    Nothing documents that: it is what counters of an H200 say for accesses whose threads share words.
+    """
+    signed = _by_warp(addresses.astype(np.int64, copy=False), 0)
+    lanes = np.ones(signed.shape, bool) if active is None else _by_warp(np.broadcast_to(active, addresses.shape), False)
+    alive = lanes.any(axis=1)
+    signed, lanes = signed[alive], lanes[alive]
+    if not signed.size:
+        return Count()
+    phases = max(1, size // (_BANK_BYTES if stores else 2 * _BANK_BYTES))
+    wavefronts, least = _turns(signed, lanes, size, phases)
+    used = _distinct_words(signed, lanes, size)
+    total = int(lanes.sum())
+    return Count(
+        requests=len(signed),
+        wavefronts=wavefronts,
+        ideal_wavefronts=least,
+        bytes_used=used,
+        lanes=total,
+        lanes_off=lanes.size - total,
+    )
+
+
+def _turns(addresses: Array, lanes: Array, size: int, phases: int) -> tuple[int, int]:
+    """Return the wavefronts, in each phase the most words that are wanted of one bank, and how many it takes at least.
+
+    The least is what the words would take if they were spread evenly over the banks.
+    """
+    words = (addresses >> 2)[:, :, None] + np.arange(max(1, size // _BANK_BYTES))
+    words = np.where(lanes[:, :, None], words, -1).reshape(len(addresses) * phases, -1)
+    words = np.sort(words, axis=1)
+    first = np.ones(words.shape, bool)
+    first[:, 1:] = words[:, 1:] != words[:, :-1]
+    first &= words >= 0
+    row = np.broadcast_to(np.arange(len(words))[:, None], words.shape)
+    banks = (row * _BANKS + (words & (_BANKS - 1)))[first]
+    per_bank = np.bincount(banks, minlength=len(words) * _BANKS).reshape(-1, _BANKS)
+    return int(per_bank.max(axis=1).sum()), int((-(-first.sum(axis=1) // _BANKS)).sum())
+
+
+def _distinct_words(addresses: Array, lanes: Array, size: int) -> int:
+    ordered = np.sort(np.where(lanes, addresses, _NONE), axis=1)
+    off = ordered[:, -1] == _NONE
+    return int((_distinct(ordered, off) * size).sum())

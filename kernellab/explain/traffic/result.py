@@ -1,0 +1,145 @@
+"""What `lab.traffic` answers: a row per access, a row per argument, and what could not be worked out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from kernellab.display import Shown
+from kernellab.explain.traffic.accesses import AccessOperation, MemorySpace, WarpExample
+from kernellab.explain.traffic.arithmetic import Array
+from kernellab.workers.forks import cached_property
+from kernellab.workers.uninterrupted import imported_whole
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficRow:
+    """What one access of the source does, summed over the launch.
+
+    A request is one instruction of one warp. In global memory it moves ``sectors`` of 32 bytes, where ``ideal_sectors``
+    would hold what it uses; ``bytes`` are 32 per sector, ``bytes_used`` those that threads asked for, each once per
+    request, and ``efficiency`` is the second over the first. Shared memory answers a request in ``wavefronts``;
+    ``conflicts`` are those that are only there because threads want different words of one bank, ``bytes`` 128 per
+    wavefront, and ``efficiency`` is the share of wavefronts without conflicts. A copy from global to shared memory is
+    one row, that of its argument, with the wavefronts of what it writes, too. ``lanes_off`` is the share of threads
+    that were masked off in the warps that accessed memory. ``argument`` is None in shared memory. ``example`` is the
+    request of the first program that moves most sectors.
+    """
+
+    line: int | None
+    file: str | None
+    operation: AccessOperation
+    space: MemorySpace
+    argument: str | None
+    requests: int
+    sectors: int
+    ideal_sectors: int
+    wavefronts: int
+    conflicts: int
+    bytes: int
+    bytes_used: int
+    efficiency: float | None
+    lanes_off: float
+    instruction: str
+    calls: tuple[tuple[str | None, int | None], ...] = ()
+    example: WarpExample | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentTraffic:
+    """What a launch does to the elements of one argument; known only where all programs were looked at.
+
+    ``never_read`` and ``never_written`` count elements of the view; the first is None of an output that nothing reads,
+    the second of an input. ``read_bytes`` and ``written_bytes`` count each access of each thread, ``reads_per_element``
+    how often an element that is read at all is read. ``footprint_bytes`` counts each sector once, and ``wave_bytes``
+    once for every wave of programs that touches it: what the L2 has to fetch if it keeps nothing from one wave to the
+    next.
+    ``programs`` has a row for each of the first programs and a column for each part of the argument: 1 where it reads,
+    2 where it writes, 3 for both.
+    """
+
+    argument: str
+    elements: int
+    is_read: bool
+    is_written: bool
+    never_read: int | None
+    never_written: int | None
+    read_bytes: int
+    written_bytes: int
+    reads_per_element: float | None
+    footprint_bytes: int
+    wave_bytes: int
+    waves: int
+    programs: Array = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownTraffic:
+    """What could not be worked out: the line, where there is one, and why."""
+
+    line: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason if self.line is None else f"line {self.line}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Traffic(Shown):
+    """What the memory system does for a launch. ``share`` is the part of its programs that was looked at.
+
+    Where that is not all of them, the first, the last and random ones were, and counts are scaled. ``notes`` are what
+    else a reader of the figures should know.
+    """
+
+    kernel: str
+    target: str
+    grid: tuple[int, int, int]
+    rows: tuple[TrafficRow, ...]
+    arguments: tuple[ArgumentTraffic, ...]
+    unknown: tuple[UnknownTraffic, ...]
+    share: float
+    wave_programs: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any program was looked at; if not, ``unknown`` has the reason."""
+        return self.share > 0 or not self.unknown
+
+    def __repr__(self) -> str:
+        if not self.is_known:
+            return f"<Traffic of {self.kernel} on {self.target}: not worked out, {self.unknown[0].reason}>"
+        moved = sum(row.bytes for row in self.rows if row.space == "global")
+        used = sum(row.bytes_used for row in self.rows if row.space == "global")
+        share = f", {used / moved:.0%} of them used" if moved else ""
+        unknown = f", {len(self.unknown)} not worked out" if self.unknown else ""
+        return f"<Traffic of {self.kernel} on {self.target}: {moved:,} bytes{share}{unknown}>"
+
+    @cached_property
+    def frame(self) -> pandas.DataFrame:
+        """A row per access, by line."""
+        names = [name for name in _names(TrafficRow) if name not in {"calls", "example"}]
+        return _frame(names, [asdict(row) for row in self.rows], {"efficiency": "float64", "line": "Int64"})
+
+    @cached_property
+    def argument_frame(self) -> pandas.DataFrame:
+        """A row per argument; empty where only a part of the programs was looked at."""
+        names = [name for name in _names(ArgumentTraffic) if name != "programs"]
+        rows = [{name: getattr(each, name) for name in names} for each in self.arguments]
+        return _frame(names, rows, {"never_read": "Int64", "never_written": "Int64"})
+
+
+def _names(kind: Any) -> list[str]:
+    return [each.name for each in fields(kind)]
+
+
+def _frame(names: list[str], rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> pandas.DataFrame:
+    imported_whole("pandas")
+    import pandas as pd  # keeps `import kernellab` light
+
+    return pd.DataFrame(rows, columns=names).astype(dict(kinds))

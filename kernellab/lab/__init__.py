@@ -1,0 +1,484 @@
+"""The lab: one short method per verb. It holds all state: target, workers, compiled kernels, the side table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from kernellab._triton.kernel import Kernel
+from kernellab.compile.cache import compile_job
+from kernellab.compile.probing import compiled_targets
+from kernellab.compile.types import Compiled
+from kernellab.errors import UsageError
+from kernellab.ir.effects import Effects, union_of, with_aliases
+from kernellab.ir.graph import Graph
+from kernellab.ir.laid_out import Layouts
+from kernellab.lab.workspace import Workspace, measuring_here
+from kernellab.launch.calls import addresses_of, named_arguments, require_grid, variants_of, verbs
+from kernellab.launch.recording import Recorder
+from kernellab.launch.run import Run
+from kernellab.registry import LoadedVersion, define, remember
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from kernellab.benchmark.comparison import Comparison
+    from kernellab.benchmark.result import Benchmark
+    from kernellab.capture.block import Capture
+    from kernellab.capture.captured_function import CapturedFunction
+    from kernellab.explain.profile.result import Profile
+    from kernellab.explain.result import Explanation
+    from kernellab.explain.traffic.result import Traffic
+    from kernellab.export.merging import Merged
+    from kernellab.export.write import Exported
+    from kernellab.measure.ceilings import Ceilings
+    from kernellab.measure.config import Space
+    from kernellab.registry.regressions import Regressions
+    from kernellab.tune.dispatch import Dispatch
+    from kernellab.tune.result import Tuning
+    from kernellab.tune.search import Search, Searching
+    from kernellab.views.panels.panel import Panel
+
+
+@verbs
+class Lab(Workspace):
+    """A place to compile, explain and run kernels.
+
+    ``target`` is what is compiled for: ``cuda:90``, ``hip:gfx942``; None means the GPU if there is one, else
+    ``cuda:90``. ``store`` is the folder of all that lasts, ``":memory:"``, or None. Processes start when needed.
+
+    Raises:
+        UnknownTarget: Triton has no backend for ``target``.
+    """
+
+    def targets(self) -> tuple[str, ...]:
+        """Return the targets that the installed Triton compiles for, which a compile for each tells; it is kept."""
+        return compiled_targets(self.compiler)
+
+    def compile(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Compiled:
+        """Compile a kernel for these arguments; of an autotuned one, the first config.
+
+        A kernel that exceeds the limits of the target is compiled all the same; its ``resources.fits`` is False.
+
+        Raises:
+            LaunchError, UsageError: the arguments or options do not fit the kernel.
+            CompileError: the compiler refused it.
+        """
+        variant = next(variants_of(kernel, args, meta))
+        job = compile_job(variant.function, self._parsed(target), args, variant.meta)
+        with self.launches.compiling(job.closure.name):
+            return self.compiler.compile(job)
+
+    def effects(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Effects:
+        """Return what a kernel does to the memory of each argument; of an autotuned one, the union over its configs."""
+        wanted = self._parsed(target)
+        found = list(variants_of(kernel, args, meta))
+        jobs = [compile_job(variant.function, wanted, args, variant.meta) for variant in found]
+        effects = union_of([self.compiler.effects(job) for job in jobs])
+        return with_aliases(effects, addresses_of(named_arguments(found[0].function, args, meta)))
+
+    def graph(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Graph:
+        """Return the dataflow graph of a kernel's TTIR; of an autotuned one, that of the first config."""
+        variant = next(variants_of(kernel, args, meta))
+        return self.compiler.graph(compile_job(variant.function, self._parsed(target), args, variant.meta))
+
+    def run(
+        self,
+        kernel: Kernel,
+        grid: Any,
+        /,
+        *args: Any,
+        timeout_s: float = 60.0,
+        interpret: bool = False,
+        uninitialised: Iterable[str] = (),
+        check: Any = None,
+        **meta: Any,
+    ) -> Run:
+        """Launch a kernel once and return what it did.
+
+        Without a GPU, and with ``interpret``, it runs on the CPU, where every access is checked and the contents of the
+        arguments that ``uninitialised`` names count as never written. ``check`` is a reference, as for `tune`.
+
+        Raises:
+            CheckFailed: an output differs from what ``check`` gives for the arguments as they were before the launch.
+            KernellabError: it does not compile, cannot run on the target, or fails while it runs.
+        """
+        from kernellab.measure.checked_run import launched_once  # keeps `import kernellab` light
+
+        bound = self.bind(kernel)
+        require_grid(grid, "lab.run")
+        options = {"timeout_s": timeout_s, "interpret": interpret, "uninitialised": frozenset(uninitialised)}
+        recorder = launched_once(self.launches, bound, grid, args, meta, check, **options)
+        for record in recorder.records.values():
+            remember(self.kernels, kernel, record, by="run")
+        return recorder.last_run(bound)
+
+    def layouts(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Layouts:
+        """Return which warp, lane and register, or bank, holds each element of the values of a kernel's TTGIR."""
+        from kernellab._triton.tiles import layouts_in  # keeps `import kernellab` light
+
+        compiled = self.compile(kernel, *args, target=target, **meta)
+        return layouts_in(compiled.kernel, str(compiled.target), compiled.stages.get("ttgir", ""))
+
+    def traffic(self, kernel: Kernel, grid: Any, /, *args: Any, target: str | None = None, **meta: Any) -> Traffic:
+        """Return what the memory system does for a launch, by line; without a GPU. Errors are those of `compile`."""
+        from kernellab.explain.traffic.launch import launch_traffic
+
+        call = self._user_call("traffic", kernel, grid, args, meta)
+        return launch_traffic(self.compiler, call, self._parsed(target))
+
+    def tune(
+        self,
+        kernel: Kernel,
+        grid: Any,
+        /,
+        *args: Any,
+        configs: Space | Sequence[Any] | None = None,
+        timeout_s: float = 10.0,
+        search: Searching | Search = "exhaustive",
+        budget_s: float | None = None,
+        budget_configs: int | None = None,
+        fresh: bool = False,
+        check: Any = None,
+        outputs: Sequence[str] | None = None,
+        executor: Executor | None = None,
+        devices: Sequence[int] | None = None,
+        **meta: Any,
+    ) -> Tuning:
+        """Find the fastest config of a kernel for these arguments; launch it once. What the store knows is not timed.
+
+        ``configs`` are those to try; None takes those of the kernel's ``@triton.autotune``. The budgets bound the
+        search, in seconds or configs; ``timeout_s`` bounds each config. Without a GPU, configs are only compiled.
+        ``search`` is ``exhaustive``, ``random``, ``descent``, ``optuna``, or a `Search`, which has `ask` and `tell`.
+        ``check``, a function of kernel parameters by name or an expression over them, returns what the outputs are to
+        hold: a tensor, a tuple in the order of the outputs, None for one that is not judged, or a dict of some. Configs
+        that differ from it are ``wrong``. Without it, outputs are compared with each other: where more than half of the
+        configs agree, the winner is one of these, and the others have the status ``differs``; else all count.
+        ``outputs`` names the arguments that are compared, such as ``("dx",)``, where the rest is scratch.
+
+        ``executor`` is one, or a client of dask or ipyparallel; its workers need kernellab and the same Triton. Where
+        the lab has no GPU and they do, the whole tuning happens in one of them, on copies of the arguments; else they
+        compile in place of the lab's own. Of process pools take one that spawns: forks of a process that uses CUDA can
+        compile, and nothing else on the GPU.
+        ``devices`` are the GPUs that measure side by side where that saves two seconds, else the first does alone, and
+        the notes say so. One that disagrees with it by more than 3 % on a config measures no other. The final is held
+        on the first; a long one on all, each of its rounds on one.
+
+        Raises:
+            UsageError, LaunchError: the configs, options or arguments do not fit the kernel.
+            WorkerError: the executor broke.
+        """
+        call = self._user_call("tune", kernel, grid, args, meta)
+        if self.kernels.is_new(kernel):
+            self.launches.start_workers(compiling=executor is None)
+        from kernellab.tune.autotune import tune_and_launch  # keeps `import kernellab` light
+        from kernellab.tune.prepared import Options
+
+        options = Options(configs, timeout_s, search, budget_configs or 64, budget_s, budget_configs, fresh)
+        options = replace(options, check=check, outputs=outputs, executor=executor, devices=devices)
+        return tune_and_launch(self.launches, self.kernels, call, options, measuring_here)
+
+    def tune_over(
+        self,
+        kernel: Kernel,
+        grid: Any,
+        /,
+        *args: Any,
+        over: Any,
+        inputs: Any = None,
+        configs: Space | Sequence[Any] | None = None,
+        executor: Executor | None = None,
+        max_configs: int = 8,
+        timeout_s: float = 10.0,
+        fresh: bool = False,
+        check: Any = None,
+        outputs: Sequence[str] | None = None,
+        **meta: Any,
+    ) -> Dispatch:
+        """Find a few configs for all sizes, and a rule that picks one: ``over={"M": [16, 4096], "K": [512, 8192]}``.
+
+        ``over`` has the values of each size, of which all combinations are cases; a `Space` with a ``where``; or a list
+        of dicts, one a case. ``inputs`` makes arguments by name from the sizes that it takes; without it, sizes replace
+        given arguments. About a quarter of the cases' configs is measured, those that may be the best: what was found
+        nearby says which. What the store knows counts, and every row goes there. The rule has ``max_configs`` at most.
+        With an ``executor`` whose processes own a GPU each, whole cases go to these. The rest is as for `tune`.
+
+        Raises:
+            UsageError, LaunchError: the sizes, configs or arguments do not fit the kernel.
+            WorkerError: the executor has no GPU, or broke.
+        """
+        call = self._user_call("tune_over", kernel, grid, args, meta)
+        if self.kernels.is_new(kernel):
+            self.launches.start_workers(compiling=executor is None)
+        from kernellab.tune.dispatch.asking import OverOptions, tuned_over  # keeps `import kernellab` light
+
+        asked = OverOptions(over, inputs, configs, executor, max_configs, timeout_s, fresh, check, outputs)
+        asked = replace(asked, opened=measuring_here, exporter=self.export)
+        return tuned_over(self.launches, self.kernels, call, asked)
+
+    def explore(
+        self, kernel: Kernel, grid: Any, /, *args: Any, check: Any = None, target: str | None = None, **ranges: Any
+    ) -> Panel:
+        """Return a panel with sliders over a launch: each move compiles, runs on copies, and updates in place.
+
+        A list is the values of a slider (``BLOCK=[64, ..., 4096]``), a tuple a range of integers (``n=(1, 10**7)``);
+        without any, the kernel's constexprs suggest them. ``grid_x``, ``grid_y``, ``grid_z`` are extents of the grid.
+        ``check`` returns what the outputs are to hold, from parameters that it takes by name; without it, outputs are
+        compared with those of the first point.
+
+        Raises:
+            UsageError: a range is none, or a name is none of the kernel.
+        """
+        from kernellab.views.panels.opening import opened  # loads ipywidgets
+
+        call = self._user_call("explore", kernel, grid, args, ranges)
+        return opened(self.launches, self.kernels, call, check, self._parsed(target))
+
+    def bench(
+        self,
+        kernel: Kernel | str | int,
+        grid: Any = None,
+        /,
+        *args: Any,
+        over: Any,
+        inputs: Any = None,
+        versus: Any = None,
+        where: Any = None,
+        flops: Any = None,
+        bytes: Any = None,
+        check: bool = False,
+        rounds: int = 30,
+        timeout_s: float = 60.0,
+        **meta: Any,
+    ) -> Benchmark:
+        """Time a kernel over a sweep, beside others: ``over={"n": [...]}, versus={"torch": lambda x, y: x + y}``.
+
+        ``inputs`` makes arguments by name from the swept names it takes; else swept values replace given arguments.
+        Without grid and arguments, those of the latest recorded launch are scaled. Also swept: ``dtype``, ``config``,
+        ``version``, ``num_warps``... ``versus`` has functions, kernels, ``name@version`` or (kernel, grid, meta).
+        ``where`` says which points count, ``flops`` and ``bytes`` are formulas, ``check`` compares outputs on a CPU.
+
+        Raises:
+            UsageError, LaunchError: what is asked, or its first point, does not fit the kernel.
+        """
+        from kernellab.benchmark.recorded import spec_of
+        from kernellab.benchmark.setup import benchmark  # keeps `import kernellab` light
+        from kernellab.tune.autotune import best_of
+
+        kernel = kernel if isinstance(kernel, str | int) else self.bind(kernel)
+        own = {"over": over, "inputs": inputs, "versus": versus, "where": where, "flops": flops, "bytes": bytes}
+        own |= {"check": check, "rounds": rounds, "timeout_s": timeout_s}
+        spec = spec_of(self.kernels, self.launches.device, kernel, grid, args, {**meta, **own})
+        best = partial(best_of, self.launches, self.kernels)
+        return benchmark(self.launches, self.kernels, self.bind, best, spec)
+
+    def profile(
+        self, kernel: Kernel, grid: Any, /, *args: Any, counters: bool = False, timeout_s: float = 60.0, **meta: Any
+    ) -> Profile:
+        """Sample where a launch spends its time, by line and instruction; with ``counters``, Nsight Compute counts."""
+        from kernellab.explain.asking import profile_with_answer
+
+        return profile_with_answer(self._call(kernel, grid, args, meta), timeout_s, counters=counters)
+
+    def explain(
+        self,
+        kernel: Any,
+        grid: Any = None,
+        /,
+        *args: Any,
+        target: str | None = None,
+        samples: bool = False,
+        timeout_s: float = 60.0,
+        **meta: Any,
+    ) -> Explanation:
+        """Say what limits a launch, or the recorded one of a kept kernel; with ``samples``, by its profile, too.
+
+        Of a ``target`` that is not this machine's GPU, a model of its data sheet tells.
+        """
+        from kernellab.explain.asking import explanation_of
+
+        call = replace(self._call(kernel, grid, args, meta), target=self._parsed(target))
+        return explanation_of(call, timeout_s, samples=samples)
+
+    def ceilings(self, *, fresh: bool = False) -> Ceilings:
+        """Return what the GPU can do at best; measured once per device and driver, or again if ``fresh``."""
+        from kernellab.measure.provenance import ceilings_here
+
+        return ceilings_here(self.launches, fresh=fresh)
+
+    def compare(self, left: str | int, right: str | int | Callable[..., Any], /) -> Comparison:
+        """Compare two kept kernels, or one with a function of torch, on the inputs of the latest recorded launch.
+
+        A function takes parameters of the kernel by name, and returns what its outputs are to hold. Times are taken
+        on a GPU only, in turns.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel or launch, or the parameters differ.
+        """
+        from kernellab.benchmark.comparison import ComparisonEnvironment, compare_kernels
+
+        return compare_kernels(self.kernels, ComparisonEnvironment(self.launches.device, self.launches), left, right)
+
+    def frame(self, table: str) -> Any:
+        """Return ``kernels``, ``launches`` or ``measurements`` of the whole history as a DataFrame.
+
+        Raises:
+            UsageError: there is no such table.
+        """
+        from kernellab.registry.listing import frame
+
+        return frame(self.kernels.store, table)
+
+    def regressions(self, kernel: str | int | None = None, *, since: Any = None, margin: float = 0.03) -> Regressions:
+        """Return what the store knows of launches under several versions of Triton, driver or kernel, compared.
+
+        ``kernel`` is a name, of which all versions count; None takes all kernels. ``since`` leaves earlier changes out:
+        a date or datetime, also as ISO 8601, seconds since 1970, or how long ago, such as ``"7d"``. A launch is slower
+        or faster where the intervals of the medians lie apart, and these differ by more than ``margin``.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel, or moment.
+        """
+        from kernellab.registry.regressions import regressions_of
+
+        return regressions_of(self.kernels, kernel, since, margin)
+
+    def export(
+        self,
+        kernel: str | int | Dispatch,
+        /,
+        to: str | Path | None = None,
+        *,
+        kind: str | None = None,
+        others: Sequence[Dispatch | str | Path] = (),
+    ) -> Exported:
+        """Write a kept kernel, by name, ``name@version`` or id, as a file that needs nothing of the lab.
+
+        Without a ``kind``, it is a module with the decorators that the kernel was launched with. Else it is ``module``
+        (with the configs that were chosen in place of ``@triton.autotune``), ``autotune`` (with that), ``torch-op``,
+        ``report`` (a page with all that is known of it), or ``bundle`` (for ``%triton_load`` on another machine).
+        A kernel that this session did not launch is not executed for it: the file lacks what only that tells.
+
+        Of a dispatch, ``kind`` is ``dispatch`` (a module that chooses by sizes and device), ``torch-op`` (an operator
+        that does), ``table`` (as JSON; also by the suffix of ``to``) or ``vllm`` (a folder of configs by size).
+        ``others`` are dispatches of the same kernel for other devices, or paths of tables with such.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel or kind, or the kernel cannot be written so.
+        """
+        from kernellab.export.write import Facilities, export
+        from kernellab.tune.dispatch import Dispatch
+        from kernellab.tune.dispatch.exporting import export_dispatch
+        from kernellab.views.cards.kernels import report_page
+
+        if isinstance(kernel, Dispatch):
+            return export_dispatch(self.kernels, self.launches, kernel, to, kind, others)
+        if others:
+            raise UsageError(
+                "others belongs to a dispatch; give one in place of a name, such as what tune_over returns."
+            )
+        facilities = Facilities(self.compile, self.launches.device, report_page)
+        return export(self.kernels, facilities, kernel, to, kind)
+
+    def export_measurements(self, kernel: str | int | None, path: str | Path, /) -> int:
+        """Write what was measured of a version, of all versions of a name, or (None) of all kernels, as JSON lines.
+
+        Returns how many measurements the file has. Each names device model, driver and Triton.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel, or the file cannot be written.
+        """
+        from kernellab.export.write import write_measurements
+
+        return write_measurements(self.kernels, kernel, Path(path))
+
+    def merge(self, path: str | Path, /) -> Merged:
+        """Enter kernels and measurements of another store, or of exported ones; return them with one's own, as a table.
+
+        ``path`` is the folder of a store, its file, or what `export_measurements` wrote. It is only read, and all of it
+        enters or nothing. Rows keep the device, driver and Triton that they were measured with: tunings under the same
+        take them for their own, and where rows disagree, the table says by what. Kernels with the same text are one.
+
+        Raises:
+            StoreError, UsageError: it is broken, or cannot be read.
+        """
+        from kernellab.export.merging import merge
+
+        return merge(self.kernels, Path(path).expanduser())
+
+    def load(self, kernel: str | int | Path, /, namespace: dict[str, Any], *, name: str | None = None) -> LoadedVersion:
+        """Define a kept kernel, or that of a bundle (a path that ends with ``.zip``), in a namespace again.
+
+        It comes with its decorators, and with those of its helpers whose names are free there.
+
+        Raises:
+            UnknownName, UsageError: there is no such kernel, or the file is no bundle.
+        """
+        if str(kernel).endswith(".zip"):
+            from kernellab.export.exchange import read_bundle
+
+            kernel = read_bundle(self.kernels.store, Path(str(kernel))).id
+        return define(self.kernels, str(kernel), namespace, name)
+
+    def recording(self, **options: Any) -> AbstractContextManager[Recorder]:
+        """Record the launches of this thread; ``options`` are told by `Recorder`."""
+        return self.launches.recording(**options)
+
+    def marking(self) -> AbstractContextManager[None]:
+        """Mark each launch inside a with statement for profilers: torch's and, by NVTX, Nsight Systems.
+
+        Launches in captures, programs and exported programs are marked without that.
+        """
+        from kernellab.launch.marks import marked_launches
+
+        return marked_launches()
+
+    def checking(
+        self, *, nan: bool = True, bounds: bool = False, kernels: Iterable[str] = ()
+    ) -> AbstractContextManager[None]:
+        """Check each launch of this thread inside a with statement, or those of the ``kernels`` that are named.
+
+        ``nan`` is for NaN where a launch writes one and reads none. ``bounds`` is for a GPU: each launch is tried
+        between redzones first, where writes out of bounds show; reads do not, for which there is `run` with
+        ``interpret=True``. On the CPU each access is checked anyway. The launch that is to blame raises `CheckFailed`
+        or `OutOfBounds`, also in programs.
+        """
+        return self.launches.checking(nan=nan, bounds=bounds, kernels=kernels)
+
+    @overload
+    def capture(self, function: None = None, /, *, dynamic: bool = False, max_programs: int = 8) -> Capture: ...
+
+    @overload
+    def capture(
+        self, function: Callable[..., Any], /, *, dynamic: bool = False, max_programs: int = 8
+    ) -> CapturedFunction: ...
+
+    def capture(
+        self, function: Callable[..., Any] | None = None, /, *, dynamic: bool = False, max_programs: int = 8
+    ) -> Capture | CapturedFunction:
+        """Record the launches and torch operations of a with statement as a program, or those of a function.
+
+        They run as ever. ``with lab.capture() as program:`` binds a `kernellab.capture.program.Program`: a graph of
+        torch.fx that runs again, becomes functional, and is exported with a plan of its memory. With ``dynamic``,
+        sizes of tensors are symbolic inside of the block, and the program holds for all sizes under its guards.
+        Of a ``function``, return one that runs programs, and captures again where no guards hold; it keeps
+        ``max_programs``.
+        """
+        from kernellab.capture.block import Capture
+
+        if function is None:
+            return Capture(self.launches, self.kernels, dynamic=dynamic)
+        from kernellab.capture.captured_function import CapturedFunction  # needs torch
+
+        return CapturedFunction(function, partial(Capture, self.launches, self.kernels, dynamic=dynamic), max_programs)
+
+    def _call(self, *call: Any) -> Any:
+        from kernellab.explain.profile.profiling import AskedLaunch
+        from kernellab.tune.autotune import best_of
+
+        best = partial(best_of, self.launches, self.kernels)
+        return AskedLaunch(self.launches, self.kernels, self.bind, best, self.target, *call)

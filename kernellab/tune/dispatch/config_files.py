@@ -1,0 +1,225 @@
+"""Dispatches as JSON: one file with all devices and versions of Triton, or a folder as vLLM keeps its configs.
+
+The file is an object with ``schema`` 1, ``kernel``, ``sizes`` (their names in order) and ``devices``: by model of
+device, then by version of Triton, an object with ``driver``, ``target``, ``created`` (seconds since
+1970), ``rule``, and ``sizes``. That has, by sizes as ``M=64,N=64``, the ``config`` that is chosen, its
+``time_ms`` and ``shared_bytes``, the ``best_ms`` of all configs and the ``regret``, each null where it is not known.
+``rule`` is what `Rule.as_json` gives; it decides what is chosen for other sizes.
+
+The folder has a file for all sizes but the first, which are in its name with the device; it has a config by the first
+size. ``N=4096,K=4096,device_name=NVIDIA_H200.json`` holds ``{"triton_version": "3.6.0", "16": {"BLOCK_M": 16, ...}}``,
+as a file of vLLM's ``fused_moe/configs`` does. Who reads it takes the config of the nearest size; here, it gives
+configs to try.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernellab.errors import UsageError, plural
+from kernellab.export.write import Exported, replace_file
+from kernellab.measure.config import Config
+from kernellab.measure.outcomes import Status
+from kernellab.source import Malformed, is_name, parsed_json, reading, require
+from kernellab.tune.dispatch.cases import MeasuredCase
+from kernellab.tune.dispatch.result import Dispatch, Regret
+from kernellab.tune.dispatch.rule import Rule
+from kernellab.tune.result import Row
+
+SCHEMA = 1
+_BYTES = 32 * 2**20
+
+
+def write_table(path: Path, dispatches: Sequence[Dispatch]) -> Exported:
+    """Write dispatches of one kernel as a table; what a file has of other devices and versions of Triton stays in it.
+
+    Raises:
+        UsageError: the file cannot be written, or is the table of another kernel.
+    """
+    first = dispatches[0]
+    known = {_place(each): each for each in read_table(path)} if path.exists() else {}
+    for each in known.values():
+        require_alike(first, each, str(path))
+    found = {**known, **{_place(each): each for each in dispatches}}
+    devices: dict[str, dict[str, Any]] = {}
+    for (device, triton), each in sorted(found.items()):
+        devices.setdefault(device, {})[triton] = _entry(each)
+    content = {"schema": SCHEMA, "kernel": first.kernel, "sizes": list(first.rule.names), "devices": devices}
+    replace_file(path, f"{json.dumps(content, indent=1)}\n".encode())
+    places = [" under Triton ".join(place) for place in found]
+    return Exported(path, first.kernel, "table", (f"it has decisions for {', '.join(places)}",))
+
+
+def require_alike(dispatch: Dispatch, other: Dispatch, where: str) -> None:
+    """Raise where a dispatch is none of the same kernel over the same sizes.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if (other.kernel, other.rule.names) != (dispatch.kernel, dispatch.rule.names):
+        there, here = (f"{each.kernel} over {', '.join(each.rule.names)}" for each in (other, dispatch))
+        raise UsageError(f"{where} has a dispatch of {there}; expected one of {here}.")
+
+
+def _place(dispatch: Dispatch) -> tuple[str, str]:
+    facts = dispatch.provenance
+    return str(facts.get("device") or "no GPU"), str(facts.get("triton") or "unknown")
+
+
+def _entry(dispatch: Dispatch) -> dict[str, Any]:
+    facts = dispatch.provenance
+    return {
+        "driver": facts.get("driver"),
+        "target": facts.get("target"),
+        "created": facts.get("created") or time.time(),
+        "sizes": dict(_sizes(dispatch)),
+        "rule": dispatch.rule.as_json,
+    }
+
+
+def _sizes(dispatch: Dispatch) -> Iterator[tuple[str, dict[str, Any]]]:
+    for case, regret in zip(dispatch.cases, dispatch.regrets, strict=True):
+        if regret.config is None:
+            continue
+        row = next((row for row in case.rows if row.config == regret.config), None)
+        yield (
+            ",".join(f"{name}={value}" for name, value in case.sizes.items()),
+            {
+                "config": shown_config(regret.config),
+                "time_ms": regret.time_ms,
+                "best_ms": regret.best_ms,
+                "regret": regret.regret,
+                "shared_bytes": None if row is None else row.shared_bytes,
+            },
+        )
+
+
+def shown_config(config: Config) -> dict[str, Any]:
+    """Return constexprs and options of a config as JSON, without what is the default of all."""
+    return {name: value for name, value in config.stored.items() if (name, value) != ("num_ctas", 1)}
+
+
+def read_table(path: str | Path) -> tuple[Dispatch, ...]:
+    """Return the dispatches of a table, one for each device and version of Triton; they have no kernel.
+
+    Raises:
+        UsageError: the file is no table, or one of a later release.
+    """
+    try:
+        if not Path(path).is_file() or Path(path).stat().st_size > _BYTES:
+            raise Malformed(f"expected a file of at most {_BYTES:,} bytes")
+        content = parsed_json(Path(path).read_text(encoding="utf-8"))
+        with reading("it"):
+            require(content["schema"] == SCHEMA, "its schema", content["schema"], f"{SCHEMA}, that of this release")
+            require(is_name(content["kernel"]), "its kernel", content["kernel"], "an identifier")
+            return tuple(
+                _dispatch(content["kernel"], tuple(content["sizes"]), str(device), str(triton), entry)
+                for device, versions in content["devices"].items()
+                for triton, entry in versions.items()
+            )
+    except (Malformed, OSError, ValueError) as exc:
+        raise UsageError(f"{str(path)!r} is no table of a dispatch: {exc}.") from exc
+
+
+def _dispatch(kernel: str, names: tuple[str, ...], device: str, triton: str, entry: Mapping[str, Any]) -> Dispatch:
+    rule = Rule.from_json(entry["rule"])
+    require(rule.names == names, "the sizes of the rule", rule.names, f"{names}, as in the table")
+    cases, regrets = [], []
+    for number, (text, found) in enumerate(entry["sizes"].items()):
+        sizes = {name: int(value) for name, _, value in (part.partition("=") for part in text.split(","))}
+        require(tuple(sizes) == names, "its sizes", text, ",".join(f"{name}=1" for name in names))
+        config = Config.from_stored({**_UNSET, **found["config"]})
+        row = Row(config, Status.OK, time_ms=found["time_ms"], shared_bytes=found["shared_bytes"])
+        cases.append(MeasuredCase(number, sizes, (row,)))
+        regrets.append(Regret(sizes, config, None, found["time_ms"], found["best_ms"], found["regret"], None))
+    facts = {"device": device, "triton": triton, **{name: entry[name] for name in ("driver", "target", "created")}}
+    originals = tuple(config.to_triton() for config in rule.configs)
+    return Dispatch(kernel, rule, tuple(cases), tuple(regrets), originals, provenance=facts)
+
+
+_UNSET = {"num_warps": None, "num_stages": None}
+
+
+def table_files(folder: Path, dispatches: Sequence[Dispatch]) -> Exported:
+    """Write dispatches as files of a folder, in the layout of vLLM: see above.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    files: dict[str, dict[str, Any]] = {}
+    for dispatch in dispatches:
+        device, triton = _place(dispatch)
+        first, *others = dispatch.rule.names
+        for case, regret in zip(dispatch.cases, dispatch.regrets, strict=True):
+            if regret.config is not None:
+                named = [f"{name}={case.sizes[name]}" for name in others] or [dispatch.kernel]
+                name = ",".join([*named, f"device_name={_file_name(device)}"])
+                content = files.setdefault(f"{name}.json", {"triton_version": triton})
+                content[str(case.sizes[first])] = shown_config(regret.config)
+    for name, content in files.items():
+        replace_file(folder / name, f"{json.dumps(_by_size(content), indent=4)}\n".encode())
+    note = f"{plural(len(files), 'file')}, each with configs by {dispatches[0].rule.names[0]}"
+    return Exported(folder, dispatches[0].kernel, "vllm", (note,))
+
+
+def _by_size(content: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(
+        sorted(content.items(), key=lambda item: (item[0].isdecimal(), int(item[0]) if item[0].isdecimal() else 0))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FileConfig:
+    """A config of a folder: for which sizes and on which device it was chosen, and what else the name of the file says.
+
+    ``key`` is the size that the file is keyed by, whose name it does not tell; ``triton`` is "" where it is not told.
+    """
+
+    key: int
+    sizes: Mapping[str, int]
+    device: str
+    triton: str
+    more: Mapping[str, str]
+    config: Config
+
+
+def read_folder(folder: str | Path, device: str | None = None) -> tuple[FileConfig, ...]:
+    """Return the configs of a folder in the layout of vLLM, of one device or of all; `Config.to_triton` makes each one.
+
+    Raises:
+        UsageError: a file of the folder is none of that layout.
+    """
+    found: list[FileConfig] = []
+    for path in sorted(Path(folder).glob("*device_name=*.json")):
+        named = dict(part.split("=", 1) for part in re.split(r",(?=\w+=)", path.stem) if "=" in part)
+        if device is None or named["device_name"] == _file_name(device):
+            found += _file_configs(path, named)
+    if not found:
+        what = "no file" if device is None else f"no file for {device}"
+        raise UsageError(f"{str(folder)!r} has {what} called N=...,device_name=....json, as vLLM's configs are.")
+    return tuple(found)
+
+
+def _file_configs(path: Path, named: Mapping[str, str]) -> Iterator[FileConfig]:
+    sizes = {name: int(value) for name, value in named.items() if value.isdecimal()}
+    more = {name: value for name, value in named.items() if name not in sizes and name != "device_name"}
+    try:
+        content = parsed_json(path.read_text(encoding="utf-8"))
+        with reading("it"):
+            triton = str(content.pop("triton_version", ""))
+            for key, values in content.items():
+                require(isinstance(values, dict) and all(map(is_name, values)), f"its {key}", values, "a config")
+                config = Config.of({**_UNSET, **values})
+                yield FileConfig(int(key), sizes, named["device_name"].replace("_", " "), triton, more, config)
+    except (Malformed, OSError, ValueError) as exc:
+        raise UsageError(f"{str(path)!r} has no configs by size: {exc}.") from exc
+
+
+def _file_name(device: str) -> str:
+    return device.replace(" ", "_").replace("/", "_")

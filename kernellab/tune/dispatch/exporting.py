@@ -1,0 +1,291 @@
+"""A dispatch as a file: one module of plain Triton that chooses its config by the sizes, or an operator that does."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from types import FunctionType
+from typing import Any, Literal, get_args
+
+from kernellab.errors import SourceError, UsageError, choice_message, plural
+from kernellab.export.chooser import Chooser, Decision
+from kernellab.export.module import dispatch_text
+from kernellab.export.torch_op import torch_op_text
+from kernellab.export.write import Exported, expectation, replace_file
+from kernellab.launch.recording import LaunchRecord
+from kernellab.launch.runtime import Runtime
+from kernellab.measure.config import Config
+from kernellab.measure.launches import Launches
+from kernellab.measure.outcomes import Status
+from kernellab.registry import RecordedVersion, Registry, launch_of, result_of
+from kernellab.registry.listing import key_of
+from kernellab.registry.recorded_launches import size_formulas
+from kernellab.source import Heuristics, is_plain, lambda_definition
+from kernellab.store import Argument, RecordedLaunch, Version
+from kernellab.store.content import is_reference
+from kernellab.tune.dispatch.cases import MeasuredCase
+from kernellab.tune.dispatch.config_files import read_table, require_alike, table_files, write_table
+from kernellab.tune.dispatch.result import Dispatch
+
+DispatchKind = Literal["dispatch", "torch-op", "table", "vllm"]
+DISPATCH_KINDS: tuple[str, ...] = get_args(DispatchKind)
+
+Sample = tuple[MeasuredCase, RecordedLaunch]
+"""A case with its launch as data."""
+
+
+def export_dispatch(
+    kernels: Registry,
+    runtime: Runtime,
+    dispatch: Dispatch,
+    to: str | Path | None,
+    kind: str | None,
+    others: Sequence[Dispatch | str | Path],
+) -> Exported:
+    """Write a dispatch; ``kind`` None goes by the suffix of ``to``: ``.json`` is a table, else it is a module.
+
+    Raises:
+        UsageError: there is no such kind, or it cannot be written so.
+    """
+    kind = kind or ("table" if to is not None and str(to).endswith(".json") else "dispatch")
+    if kind not in DISPATCH_KINDS:
+        raise UsageError(choice_message("kind", kind, DISPATCH_KINDS))
+    known = [dispatch, *(each for other in others for each in _dispatches(other))]
+    _require_decision(dispatch)
+    suffix = {"table": ".json", "vllm": ""}.get(kind, ".py")
+    path = Path(to) if to else Path(f"{dispatch.kernel}{suffix}")
+    if kind == "table":
+        return write_table(path, known)
+    if kind == "vllm":
+        return table_files(path, known)
+    recorded, chooser = _recorded(kernels, runtime, dispatch, known)
+    from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
+
+    bound = kernels.bind(jit_function(dispatch.function))
+    expected = expectation(recorded, bound, _device(runtime))
+    if kind == "torch-op":
+        text = torch_op_text(recorded, expected, chooser)
+    else:
+        text = dispatch_text(recorded, chooser, expected)
+    replace_file(path, text.encode())
+    return Exported(path, recorded.version.label, kind, dispatch.notes)
+
+
+def _require_decision(dispatch: Dispatch) -> None:
+    """Raise where no time is behind a dispatch: what it picks is then the first config that compiles.
+
+    Raises:
+        UsageError: nothing was timed, as without a GPU.
+    """
+    if not dispatch.rule.known and not any(case.times_ms for case in dispatch.cases):
+        raise UsageError(
+            f"No case of the dispatch of {dispatch.kernel} was timed with a config that works: there is no decision to "
+            "export. Tune on a GPU, or pass executor=, whose workers own one."
+        )
+
+
+def exported_by(text: str, kind: str | None, names: Mapping[str, Any]) -> Dispatch | str | int:
+    """Return what is exported under a name: a dispatch that a variable holds, or that of a kernel; else a kept kernel.
+
+    Raises:
+        UsageError: a dispatch is asked for, and there is none.
+    """
+    held = names.get(text)
+    if isinstance(held, Dispatch):
+        return held
+    if kind not in set(DISPATCH_KINDS) - {"torch-op"}:
+        return key_of(text)
+    found = [each for each in names.values() if isinstance(each, Dispatch) and each.kernel == text.partition("@")[0]]
+    if not found:
+        raise UsageError(f"{text!r} is no dispatch, and no variable holds one of it; lab.tune_over returns one.")
+    return found[-1]
+
+
+def _device(runtime: Runtime) -> str:
+    return "cpu" if runtime.is_offline() else "cuda"
+
+
+def _dispatches(other: Dispatch | str | Path) -> tuple[Dispatch, ...]:
+    if isinstance(other, Dispatch):
+        return (other,)
+    if isinstance(other, str | Path):
+        return read_table(Path(other))
+    raise UsageError(f"others has {other!r}; expected dispatches, or the paths of tables.")
+
+
+def _recorded(
+    kernels: Registry, runtime: Runtime, dispatch: Dispatch, known: Sequence[Dispatch]
+) -> tuple[RecordedVersion, Chooser]:
+    """Return the kernel with launches of few cases, the smallest last, and how its launch finds a config.
+
+    Raises:
+        UsageError: they cannot be made, or a size follows from none of the arguments.
+    """
+    if dispatch.function is None or dispatch.arguments is None:
+        raise UsageError(
+            f"The dispatch of {dispatch.kernel} has no kernel: it was read from a file; tune again for it."
+        )
+    for each in known:
+        require_alike(dispatch, each, "others")
+    decisions = _by_device(known)
+    names = frozenset(name for decision in decisions for config in decision.configs for name in config)
+    version = kernels.current(dispatch.function)
+    samples, compiled = _samples(kernels, runtime, dispatch)
+    computed = {name for w in version.closure.wrappers if isinstance(w, Heuristics) for name, _ in w.values}
+    samples = _with_sizes_as_arguments(samples, names | computed)
+    recorded = RecordedVersion(version, tuple(launch for _, launch in samples), result_of(compiled))
+    made = set(result_of(compiled).writes) - set(result_of(compiled).reads)
+    sizes = tuple((name, _formula(name, samples, made, version)) for name in dispatch.rule.names)
+    return recorded, Chooser(sizes, _device_expression(samples[-1][1], made, version), decisions)
+
+
+def _by_device(known: Sequence[Dispatch]) -> tuple[Decision, ...]:
+    """Return a decision for each device, of the first that has one."""
+    found: dict[str, Decision] = {}
+    for each in known:
+        decision = _decision(each)
+        found.setdefault(decision.device, decision)
+    return tuple(found.values())
+
+
+def _decision(dispatch: Dispatch) -> Decision:
+    configs = tuple(_plain_config(dispatch.kernel, each) for each in dispatch.configs)
+    facts = dispatch.provenance
+    needs: dict[Config, int] = {}
+    for row in (row for case in dispatch.cases for row in case.rows if row.shared_bytes is not None):
+        needs[row.config] = max(needs.get(row.config, 0), row.shared_bytes or 0)
+    cases = sum(bool(case.times_ms) for case in dispatch.cases) or len(dispatch.rule.known)
+    return Decision(
+        device=str(facts.get("device") or "no GPU"),
+        target=str(facts.get("target") or ""),
+        multiprocessors=dispatch.rule.multiprocessors,
+        configs=configs,
+        shared_bytes=tuple(needs.get(config) for config in dispatch.rule.configs),
+        source=dispatch.rule.source,
+        words=f"{plural(cases, 'case')}, Triton {facts.get('triton')}, driver {facts.get('driver')}",
+    )
+
+
+def _plain_config(kernel: str, config: Any) -> Mapping[str, Any]:
+    """Return constexprs and options of a `triton.Config`.
+
+    Raises:
+        UsageError: it has a hook, or a value without a literal.
+    """
+    if getattr(config, "pre_hook", None) is not None:
+        raise UsageError(
+            f"A config of {kernel} has a pre_hook, which a dispatch cannot write down; set it in the kernel."
+        )
+    values = {
+        name: value for name, value in Config.from_triton(config).values.items() if (name, value) != ("num_ctas", 1)
+    }
+    for name, value in values.items():
+        if not is_plain(value):
+            raise UsageError(
+                f"{name} of a config of {kernel} is {value!r}, which has no literal; a dispatch needs one."
+            )
+    return values
+
+
+def _samples(kernels: Registry, runtime: Runtime, dispatch: Dispatch) -> tuple[list[Sample], Any]:
+    """Return the launches of few cases, the smallest last, and that as it was compiled."""
+    from kernellab._triton.objects import jit_function
+
+    assert dispatch.arguments is not None
+    samples: list[Sample] = []
+    compiled = None
+    for case in reversed(_sampled(dispatch.cases, dispatch.rule.names)):
+        original = dispatch.choose(**case.sizes)
+        arguments = dispatch.arguments(case.sizes)
+        launches = Launches(dispatch.function, dispatch.grid, (), arguments, runtime.target)
+        launch = launches.of(Config.from_triton(original), original)
+        compiled = runtime.compiler.compile(launch.job)
+        record = LaunchRecord(
+            jit_function(dispatch.function),
+            compiled,
+            launch.arguments,
+            dispatch.function,
+            grid=launch.grid,
+            given_grid=dispatch.grid,
+        )
+        check = _reference_text(dispatch.check, launch.arguments.keys())
+        samples.append((case, launch_of(kernels, record, check)))
+    return samples, compiled
+
+
+def _reference_text(check: Any, names: Collection[str]) -> str:
+    """Return what outputs were compared with, as an expression over parameters; "" where it is no such."""
+    text = check if isinstance(check, str) else ""
+    if isinstance(check, FunctionType) and check.__name__ == "<lambda>":
+        with contextlib.suppress(SourceError):
+            text = ast.unparse(lambda_definition(check)[2].body)
+    return text if text and is_reference(text, names) else ""
+
+
+def _sampled(cases: Sequence[MeasuredCase], names: Sequence[str]) -> list[MeasuredCase]:
+    """Return the smallest case, then for each size the smallest that differs from it in that one.
+
+    Raises:
+        UsageError: no case worked.
+    """
+    good = [case for case in cases if any(row.status is Status.OK for row in case.rows)]
+    good.sort(key=lambda case: prod(case.sizes.values()))
+    if not good:
+        raise UsageError("No case of the dispatch was timed with a config that works: there is no decision to export.")
+    found = [good[0]]
+    for name in names:
+        found += [case for case in good if case.sizes[name] != good[0].sizes[name]][:1]
+    return list({case.number: case for case in found}.values())
+
+
+def _with_sizes_as_arguments(samples: Sequence[Sample], names: frozenset[str]) -> list[Sample]:
+    """Return the launches with constexprs that vary from case to case as arguments, but for some names.
+
+    A size that is a constexpr is no default of a launch.
+    """
+    values: dict[str, set[Any]] = {}
+    for _, launch in samples:
+        for argument in launch.arguments:
+            if argument.constexpr and argument.kind == "scalar" and argument.name not in names:
+                values.setdefault(argument.name, set()).add(argument.value)
+    varying = {name for name, seen in values.items() if len(seen) > 1}
+
+    def given(argument: Argument) -> Argument:
+        return replace(argument, constexpr=False) if argument.name in varying else argument
+
+    return [(case, replace(launch, arguments=tuple(map(given, launch.arguments)))) for case, launch in samples]
+
+
+def _formula(name: str, samples: Sequence[Sample], made: set[str], version: Version) -> str:
+    """Return a size as an expression over the arguments that a caller gives; one of the same name comes first.
+
+    Raises:
+        UsageError: none of them has its value in all cases.
+    """
+    wanted = tuple(case.sizes[name] for case, _ in samples)
+    launches = [launch for _, launch in samples]
+    found = [text for text, values in size_formulas(launches) if values == wanted and not _is_made(text, made)]
+    if not found:
+        raise UsageError(
+            f"{name} is no argument of {version.label}, and no extent of one, so a launch could not tell it; "
+            "pass it to the kernel."
+        )
+    named = [text for text in found if text.casefold() == name.casefold()]
+    return (named or found)[0]
+
+
+def _is_made(text: str, made: set[str]) -> bool:
+    return text.startswith("meta[") or text.partition(".")[0] in made
+
+
+def _device_expression(launch: RecordedLaunch, made: set[str], version: Version) -> str:
+    tensors = [a for a in launch.arguments if a.kind in {"tensor", "descriptor"}]
+    tensors.sort(key=lambda argument: argument.name in made)
+    for argument in tensors:
+        if argument.name not in made:
+            return f"{argument.name}.device" if argument.kind == "tensor" else f"{argument.name}.base.device"
+    raise UsageError(f"{version.label} reads no tensor, so a launch could not tell its device; pass it one.")

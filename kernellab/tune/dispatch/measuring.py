@@ -1,0 +1,292 @@
+"""Cases measured in this process: inputs are made, and a short tuning takes the configs that the forecasts leave.
+
+Within a case, forecasts say what to try, what was measured corrects them, and losers are dropped.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf, log
+from typing import Any
+
+from kernellab._triton.kernel import Kernel
+from kernellab.benchmark.spec import Arguments, BenchmarkSpec
+from kernellab.compile.cache import Compiler
+from kernellab.compile.job_queue import JobSource, made
+from kernellab.compile.types import CompileJob
+from kernellab.errors import KernellabError
+from kernellab.launch.grid import Grid3
+from kernellab.launch.run import multiprocessors
+from kernellab.measure.config import Config
+from kernellab.measure.launches import Launches
+from kernellab.measure.outcomes import Status
+from kernellab.store import Version
+from kernellab.target import DeviceLimits, limits_of
+from kernellab.tune.dispatch.cases import CaseRequest, Forecast, MeasuredCase
+from kernellab.tune.finals import Policy
+from kernellab.tune.prepared import Environment, Options, PreparedTuning, prepared
+from kernellab.tune.result import Row, Tuning
+from kernellab.tune.tuner import longest_first
+from kernellab.tune.tuning import carried_out
+from kernellab.workers.uninterrupted import TICK_S, Told, Work
+
+_END_S = 15.0
+_MOST_AHEAD = 64
+SHORT_FINALS = Policy(
+    screen_runs=3,
+    at_once=16,
+    max_finalists=4,
+    batch_rounds=6,
+    max_rounds=18,
+    finals_s=0.15,
+    early_s=0.05,
+    tie_margin=0.01,
+    warm_runs=0,
+)
+"""What decides within one case: configs within a percent of each other are equal for a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseSpec:
+    """What all cases have in common: the grid, arguments that no size changes, what makes the others, the configs.
+
+    ``inputs`` makes arguments by name from the sizes that it takes; without it, sizes replace ``given`` arguments.
+    """
+
+    grid: Any
+    given: Mapping[str, Any]
+    inputs: Callable[..., Mapping[str, Any]] | None
+    configs: Sequence[Any] | None
+    timeout_s: float = 10.0
+    fresh: bool = False
+    check: Any = None
+    outputs: Sequence[str] | None = None
+
+    def arguments(self, kernel: Kernel, sizes: Mapping[str, int], number: int = 0) -> dict[str, Any]:
+        """Return the arguments of a case by name.
+
+        Raises:
+            UsageError: ``inputs`` raises, or returns something else.
+        """
+        from kernellab._triton.objects import parameter_names
+
+        swept = {name: (value,) for name, value in sizes.items()}
+        bench = BenchmarkSpec(kernel, self.grid, self.given, swept, inputs=self.inputs)
+        return Arguments(bench, parameter_names(kernel)).of(number, dict(sizes))
+
+    def options(self, search: ForecastSearch) -> Options:
+        """Return how a case is tuned."""
+        check = None
+        if self.check is not None:
+            from kernellab.measure.reference import check_of  # most have none
+
+            check = check_of(self.check)
+        options = Options(self.configs, self.timeout_s, search, fresh=self.fresh)
+        return replace(options, check=check, outputs=self.outputs, policy=SHORT_FINALS)
+
+
+@dataclass(slots=True)
+class LocalCases:
+    """Measures cases one after the other, on the GPU of this process. Without one, configs are only compiled."""
+
+    environment: Environment
+    kernel: Kernel
+    spec: CaseSpec
+    lanes: int = 1
+    _waiting: list[CaseRequest] = field(default_factory=list)
+    _launches: Launches | None = None
+    _version: Version | None = None
+    _ahead: CompilingAhead | None = None
+
+    def submit(self, request: CaseRequest, /) -> None:
+        """Note a case."""
+        self._waiting.append(request)
+
+    def take(self) -> MeasuredCase:
+        """Measure the case that was noted first; a failure of the whole case is in the answer."""
+        environment, request = self.environment, self._waiting.pop(0)
+        begin_s, sizes = environment.clock(), dict(request.sizes)
+        try:
+            if self._launches is None:
+                self._launches = Launches(self.kernel, self.spec.grid, (), {}, environment.device.target)
+                self._version = environment.kernels.current(self.kernel)
+            arguments = self.spec.arguments(self.kernel, sizes, request.number)
+            launches = self._launches.with_arguments((), arguments)
+            search = ForecastSearch(request)
+            options = self.spec.options(search)
+            asked = prepared(environment, launches, options, self._version, sizes)
+            self._compile_ahead(launches, request)
+            found = measured_case(environment, asked, search, options)
+        except KernellabError as exc:
+            return MeasuredCase(request.number, sizes, seconds=environment.clock() - begin_s, failure=exc.message)
+        return replace(found, seconds=environment.clock() - begin_s)
+
+    def close(self) -> None:
+        """Forget what was noted, and compile nothing more."""
+        self._waiting.clear()
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def _compile_ahead(self, launches: Launches, request: CaseRequest) -> None:
+        """Let configs that the first case does not ask for compile while others are measured, the longest first."""
+        if self._ahead is not None or self.environment.make_bench is None:
+            return
+        asked = {forecast.config for forecast in request.forecasts}
+        left = longest_first(config for config in launches.originals if config not in asked)[:_MOST_AHEAD]
+        jobs = [made(partial(_job, launches, config)) for config in left]  # by functions of the user, in this thread
+        self._ahead = CompilingAhead(self.environment.compiler, jobs)
+
+
+class CompilingAhead:
+    """Compiles jobs in the background, whether anybody waits for them or not, until it is closed."""
+
+    def __init__(self, compiler: Compiler, jobs: Sequence[JobSource]) -> None:
+        self._compiler, self._jobs = compiler, jobs
+        self._closed = threading.Event()
+        self._work: Work[None] | None = Work(self._run, daemon=True) if jobs else None
+        if self._work is not None:
+            self._work.begin()
+
+    def close(self) -> None:
+        """Stop what is under way."""
+        self._closed.set()
+        if self._work is not None:
+            self._work.await_end(_END_S)
+
+    def _run(self, tell: Told) -> None:
+        with suppress(_Closed):
+            for _ in self._compiler.stream(self._jobs, idle=self._go_on):  # whoever needs one is told why it failed
+                self._go_on(0.0)
+
+    def _go_on(self, wait_s: float = TICK_S) -> bool:
+        if self._closed.wait(wait_s):
+            raise _Closed
+        return True
+
+
+class _Closed(Exception):
+    """Nothing more is to be compiled."""
+
+
+def _job(launches: Launches, config: Config) -> CompileJob:
+    return launches.of(config).job
+
+
+def measured_case(
+    environment: Environment, asked: PreparedTuning, search: ForecastSearch, options: Options
+) -> MeasuredCase:
+    """Measure a case as it was prepared, with the search of its request; its rows are in the store then.
+
+    Raises:
+        KernellabError: the case as a whole failed.
+    """
+    begin_s, launches, request = environment.clock(), asked.launches, search.request
+    search.request = _without_pruned(request, launches)
+    if options.check is None and environment.make_bench is not None:  # where a reference counts, none is taken
+        search.known = frozenset(asked.known(options)) & launches.originals.keys()
+    tuning = carried_out(environment, asked, options, begin_s)
+    rows = tuple(row for row in tuning.rows if row.status is not Status.NOT_TIMED or environment.make_bench is None)
+    return MeasuredCase(
+        number=request.number,
+        sizes=dict(request.sizes),
+        rows=rows,
+        grids=_grids(launches, rows),
+        resident=_resident(rows, limits_of(environment.device.target)),
+        key=asked.records.key,
+        provenance=_facts(tuning),
+        known=sum(row.config in search.known for row in rows),
+        is_interrupted=tuning.is_interrupted,
+    )
+
+
+def _without_pruned(request: CaseRequest, launches: Launches) -> CaseRequest:
+    """Return a request without the configs that the kernel's own pruning leaves out for these arguments."""
+    return replace(request, forecasts=tuple(each for each in request.forecasts if each.config in launches.originals))
+
+
+def _grids(launches: Launches, rows: Sequence[Row]) -> dict[Config, Grid3]:
+    found = {}
+    for row in rows:
+        if row.status is Status.OK or row.status is Status.NOT_TIMED:
+            found[row.config] = launches.of(row.config).grid
+    return found
+
+
+def _resident(rows: Sequence[Row], limits: DeviceLimits | None) -> dict[Config, int]:
+    """Return how many programs of each config one multiprocessor holds at a time, from its occupancy."""
+    if limits is None:
+        return {}
+    warps = limits.threads_per_multiprocessor // limits.warp_threads
+    return {
+        row.config: max(1, round(row.occupancy * warps / (row.config.num_warps or 4)))
+        for row in rows
+        if row.occupancy is not None
+    }
+
+
+def _facts(tuning: Tuning) -> dict[str, Any]:
+    own = {"search", "seed", "key", "created"}
+    kept = {name: value for name, value in tuning.provenance.items() if name not in own}
+    return {**kept, "multiprocessors": multiprocessors()}
+
+
+BATCH = 4
+
+
+@dataclass(slots=True)
+class ForecastSearch:
+    """Asks for the configs of a request, a few at a time, as long as one of them may be the best. A `tune.Search`.
+
+    ``known`` are configs that the store knows; they are asked for first, and cost nothing.
+    """
+
+    request: CaseRequest
+    known: frozenset[Config] = frozenset()
+    _times_ms: dict[Config, float] = field(default_factory=dict)
+    _given: set[Config] = field(default_factory=set)
+    _has_begun: bool = False
+
+    def ask(self) -> list[Config]:
+        """Return the next configs; none where no other can be the best, or so many were measured as are asked for."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._given |= self.known
+            if free := [each.config for each in self.request.forecasts if each.config in self.known]:
+                return free
+        tried = len(self._given - self.known)
+        left = [each for each in self.request.forecasts if each.config not in self._given]
+        wanted = [each.config for each in hopeful(self.request, left, self._times_ms)]
+        owed = self.request.at_least - tried
+        if len(wanted) < owed:
+            wanted += [each.config for each in left if each.config not in wanted][: owed - len(wanted)]
+        found = wanted[: min(max(BATCH, owed), self.request.at_most - tried)]
+        self._given |= set(found)
+        return found
+
+    def tell(self, config: Config, time_ms: float | None) -> None:
+        """Take the median of a config; None where it could not be measured."""
+        if time_ms is not None:
+            self._times_ms[config] = time_ms
+
+
+def hopeful(request: CaseRequest, left: list[Forecast], times_ms: Mapping[Config, float]) -> list[Forecast]:
+    """Return the forecasts of those that may still be the best, the most hopeful first, given what was measured.
+
+    All forecasts of a case may be off in common: by how much, the configs that were measured tell, each with the weight
+    of its own precision.
+    """
+    known = [each for each in request.forecasts if each.config in times_ms and each.time_ms]
+    precise = [1.0 / (each.spread**2 + 1e-4) for each in known]
+    missed = [log(times_ms[each.config]) - log(each.time_ms or 1.0) for each in known]
+    total = sum(precise) + 1.0 / request.case_spread**2
+    offset = sum(weight * value for weight, value in zip(precise, missed, strict=True)) / total
+    best = log(min(times_ms.values())) - request.margin if times_ms else inf
+
+    def hope(forecast: Forecast) -> float:
+        return -inf if forecast.time_ms is None else log(forecast.time_ms) + offset - request.doubt * forecast.spread
+
+    return [each for each in sorted(left, key=hope) if hope(each) < best]

@@ -1,0 +1,222 @@
+"""Tuning over sizes: the plan is asked, a measurer measures, and what is known at the end becomes a dispatch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+from kernellab.errors import UsageError, plural
+from kernellab.measure.config import Config, Space
+from kernellab.tune.dispatch.cases import CaseMeasurer, CaseRequest, MeasuredCase
+from kernellab.tune.dispatch.deciding import decided, regrets_of
+from kernellab.tune.dispatch.plan import Plan, PlanPolicy
+from kernellab.tune.dispatch.result import Dispatch, DispatchProgress, Watch, unwatched
+from kernellab.tune.dispatch.rule import whole_number
+from kernellab.tune.dispatch.selection import cover_steps
+from kernellab.tune.dispatch.table import Table
+from kernellab.tune.result import Row
+
+
+@dataclass(slots=True)
+class OverSizes:
+    """One tuning over sizes, with what it has come to."""
+
+    kernel: str
+    table: Table
+    plan: Plan
+    measurer: CaseMeasurer
+    clock: Callable[[], float] = time.perf_counter
+    watch: Watch = unwatched
+    _cases: dict[int, MeasuredCase] = field(default_factory=dict)
+    _under_way: dict[int, CaseRequest] = field(default_factory=dict)
+    _begin_s: float = 0.0
+    _measured: int = 0
+    _latest: str = ""
+
+    def run(self) -> Dispatch:
+        """Measure, and return the dispatch; after an interrupt, that of what is known.
+
+        Raises:
+            UsageError: no case could be measured at all.
+            KeyboardInterrupt: before anything was known.
+        """
+        self._begin_s = self.clock()
+        is_interrupted = False
+        try:
+            self._tell()
+            is_interrupted = self._measure()
+        except KeyboardInterrupt:
+            if not any(case.rows for case in self._cases.values()):
+                raise
+            is_interrupted = True
+        finally:
+            self.measurer.close()
+        return self._dispatch(is_interrupted)
+
+    def _measure(self) -> bool:
+        """Measure until the plan has nothing more to ask; tell whether the user ended it."""
+        while True:
+            while len(self._under_way) < self.measurer.lanes and (request := self.plan.ask()) is not None:
+                self._under_way[request.number] = request
+                self.measurer.submit(request)
+                self._tell()
+            if not self._under_way:
+                return False
+            case = self.measurer.take()
+            self._enter(case)
+            if case.is_interrupted:
+                return True
+
+    def _enter(self, case: MeasuredCase) -> None:
+        self._under_way.pop(case.number, None)
+        self.plan.tell(case)
+        self._measured += max(0, len(case.rows) - case.known)
+        before = self._cases.get(case.number)
+        self._cases[case.number] = case if before is None else joined(before, case)
+        self._latest = outcome_words(self._cases[case.number])
+        self._tell()
+
+    def _tell(self) -> None:
+        done = len(self._cases)
+        self.watch(
+            DispatchProgress(
+                kernel=self.kernel,
+                done=done,
+                total=len(self.table.cases),
+                measured=self._measured,
+                budget=self.plan.budget,
+                failed=sum(bool(case.failure) for case in self._cases.values()),
+                under_way=tuple(size_words(request.sizes) for request in self._under_way.values()),
+                latest=self._latest,
+                left_s=self._left_s(),
+            )
+        )
+
+    def _left_s(self) -> float | None:
+        """Return about how long the rest takes, from the pace so far and the share of the budget that is left."""
+        if not self._measured or len(self._cases) < 2:
+            return None
+        share = self.plan.left / max(1, self._measured)
+        return max(0.0, (self.clock() - self._begin_s) * share)
+
+    def _dispatch(self, is_interrupted: bool) -> Dispatch:
+        cases = tuple(self._cases[number] for number in sorted(self._cases))
+        if cases and all(case.failure and not case.rows for case in cases):
+            raise UsageError(f"No case of {self.kernel} could be measured. The first says: {cases[0].failure}")
+        rule, fit = decided(self.table, self.plan.policy.max_configs)
+        places = {config: place for place, config in enumerate(self.table.configs)}
+        left = len(self.table.cases) - len(cases)
+        notes = [
+            f"It was interrupted: {left} of {plural(len(self.table.cases), 'case')} were not measured."
+        ] * is_interrupted
+        provenance: dict[str, Any] = {}
+        for case in cases:
+            provenance |= case.provenance
+        provenance |= {"multiprocessors": self.table.multiprocessors, "measured": self._measured}
+        return Dispatch(
+            kernel=self.kernel,
+            rule=rule,
+            cases=cases,
+            regrets=regrets_of(self.table, rule, fit, cases),
+            originals=(),
+            seconds=self.clock() - self._begin_s,
+            provenance=provenance,
+            notes=(*notes, *getattr(self.measurer, "notes", ())),
+            is_interrupted=is_interrupted,
+            cover=() if fit is None else cover_steps(self.table, fit, [places[config] for config in rule.configs]),
+        )
+
+
+def joined(before: MeasuredCase, after: MeasuredCase) -> MeasuredCase:
+    """Return what is known of a case after it was measured once more; a later row of a config stands for an earlier."""
+    rows: dict[Config, Row] = {row.config: row for row in (*before.rows, *after.rows)}
+    return replace(
+        after,
+        rows=tuple(rows.values()),
+        grids={**before.grids, **after.grids},
+        resident={**before.resident, **after.resident},
+        key=after.key or before.key,
+        provenance={**before.provenance, **after.provenance},
+        seconds=before.seconds + after.seconds,
+        known=before.known,
+        failure=before.failure if before.failure and not rows else "",
+    )
+
+
+def size_words(sizes: Mapping[str, int]) -> str:
+    """Return sizes in words: ``M=16, N=32``."""
+    return ", ".join(f"{name}={value}" for name, value in sizes.items())
+
+
+def outcome_words(case: MeasuredCase) -> str:
+    """Return what came of a case in words."""
+    if case.failure:
+        return f"{size_words(case.sizes)}: {case.failure}"
+    times = case.times_ms
+    if not times:
+        return f"{size_words(case.sizes)}: nothing was timed"
+    best = min(times, key=times.__getitem__)
+    return f"{size_words(case.sizes)}: {times[best]:.4g} ms with {best.text}"
+
+
+def cases_of(over: Any, known: Sequence[str]) -> list[dict[str, int]]:
+    """Return the sizes of each case: of a dict of values all combinations, of a `Space` those that it allows.
+
+    A list of dicts names each case by itself. ``known`` are the names that the kernel or ``inputs`` takes, none if any
+    name is.
+
+    Raises:
+        UsageError: there is none, or a size is no integer.
+    """
+    if isinstance(over, Mapping):
+        names, lists = list(over), [_listed(name, values) for name, values in over.items()]
+        found = [dict(zip(names, values, strict=True)) for values in product(*lists)]
+    elif isinstance(over, Space):
+        found = [{name: config.values.get(name) for name in over.values} for config in over]
+    elif isinstance(over, Sequence) and all(isinstance(each, Mapping) for each in over):
+        found = [dict(each) for each in over]
+    else:
+        raise UsageError(f'over is {over!r}; expected the values of each size: over={{"M": [16, 4096], "K": [512]}}.')
+    found = [{name: _plain(value) for name, value in case.items()} for case in found]
+    _require_sizes(found, known)
+    return list({tuple(sorted(case.items())): case for case in found}.values())
+
+
+def _plain(value: Any) -> Any:
+    """Return an integer of numpy as one of Python, anything else as it is."""
+    whole = whole_number(value)
+    return value if whole is None else whole
+
+
+def _listed(name: str, values: Any) -> list[Any]:
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise UsageError(f"over[{name!r}] is {values!r}; expected a list of sizes.")
+    return list(values)
+
+
+def _require_sizes(cases: Sequence[Mapping[str, Any]], known: Sequence[str]) -> None:
+    if not cases or not cases[0]:
+        raise UsageError('over has no case; give sizes: over={"M": [16, 4096]}.')
+    for case in cases:
+        if case.keys() != cases[0].keys():
+            raise UsageError(f"over has {size_words(case)} beside {size_words(cases[0])}; expected the same names.")
+        for name, value in case.items():
+            if known and name not in known:
+                names = ", ".join(dict.fromkeys(known))
+                raise UsageError(f"over has {name!r}, which neither the kernel nor inputs takes; known are {names}.")
+            if type(value) is not int or value < 1:
+                raise UsageError(f"over has {name}={value!r}; expected a positive integer.")
+
+
+def policy_of(max_configs: int) -> PlanPolicy:
+    """Return how much is measured for so many configs in the rule.
+
+    Raises:
+        UsageError: it is no positive number.
+    """
+    if type(max_configs) is not int or max_configs < 1:
+        raise UsageError(f"max_configs is {max_configs!r}; expected a positive integer.")
+    return PlanPolicy(max_configs=max_configs)

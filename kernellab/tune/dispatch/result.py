@@ -1,0 +1,234 @@
+"""What tuning over sizes leaves: rows per case and config, the rule that picks, what it loses; and how far one is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernellab.display import Shown
+from kernellab.errors import CannotRun, UsageError, plural
+from kernellab.export.write import Exported
+from kernellab.measure.config import Config
+from kernellab.measure.outcomes import OPTION_COLUMNS, OUTCOME_COLUMNS, record_of, with_types
+from kernellab.tune.dispatch.cases import MeasuredCase
+from kernellab.tune.dispatch.rule import Rule
+from kernellab.workers.forks import cached_property
+from kernellab.workers.uninterrupted import imported_whole
+
+if TYPE_CHECKING:
+    import pandas
+
+    from kernellab.tune.dispatch.selection import CoverStep
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """What the rule loses on one case, as a ratio: 1.02 is two percent more time than the best.
+
+    ``config`` is the one that the rule picks, ``best`` the fastest that was measured there. ``estimated`` is the regret
+    if the case had not been measured: that of a rule that was fitted to the others; None where that cannot be told.
+    """
+
+    sizes: Mapping[str, int]
+    config: Config | None
+    best: Config | None
+    time_ms: float | None
+    best_ms: float | None
+    regret: float | None
+    estimated: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Dispatch(Shown):
+    """The result of tuning one kernel over sizes: few configs, and a rule that picks one for the sizes at hand.
+
+    ``cases`` are what was measured, in the order of ``over``; ``regrets`` what the rule loses on each, in the same
+    order. ``originals`` are the `triton.Config`s of the rule's configs, hooks included. ``function`` and ``grid`` are
+    the kernel and its grid as they were given, None where the dispatch was read from a file. ``arguments`` makes the
+    arguments of a launch by name for some sizes, and ``check`` is what their outputs were compared with. ``provenance``
+    says where the numbers come from: device, driver, versions. ``cover`` tells what fewer configs would lose.
+    ``exporter`` is `Lab.export` of the lab that tuned.
+    """
+
+    kernel: str
+    rule: Rule
+    cases: tuple[MeasuredCase, ...]
+    regrets: tuple[Regret, ...]
+    originals: tuple[Any, ...]
+    seconds: float = 0.0
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    is_interrupted: bool = False
+    cover: tuple[CoverStep, ...] = ()
+    function: Any = field(default=None, compare=False)
+    grid: Any = field(default=None, compare=False)
+    arguments: Callable[[Mapping[str, int]], Mapping[str, Any]] | None = field(default=None, compare=False)
+    check: Any = field(default=None, compare=False)
+    exporter: Callable[..., Exported] | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        """One line; the rows are in `frame`, what the rule loses in `regret`."""
+        known = [each.regret for each in self.regrets if each.regret is not None]
+        worst = f", at most {max(known):.3f} x the best" if known else ""
+        cases, configs = len(self.cases), len(self.rule.costs)
+        counts = f"{plural(cases, 'case')}, {plural(configs, 'config')}"
+        return f"<Dispatch of {self.kernel}: {counts}{worst}>"
+
+    @property
+    def configs(self) -> tuple[Any, ...]:
+        """The `triton.Config`s that the rule picks from.
+
+        Raises:
+            CannotRun: no config works on any case.
+        """
+        if not self.originals:
+            first = next((case.failure for case in self.cases if case.failure), "no row is ok")
+            raise CannotRun(f"No config of {self.kernel} works on any case ({first}).", kernel=self.kernel)
+        return self.originals
+
+    @cached_property
+    def _chosen(self) -> dict[tuple[Any, ...], Any]:
+        return {}
+
+    def choose(self, **sizes: int) -> Any:
+        """Return the `triton.Config` for some sizes; the second time for the same ones, it is a lookup.
+
+        Raises:
+            UsageError: a size is missing, no integer, or none of those that were tuned over.
+            CannotRun: no config works on any case.
+        """
+        key = tuple(sizes.items())
+        try:
+            found = self._chosen.get(key)
+        except TypeError:  # a size without a hash, which the rule refuses
+            found = None
+        if found is None:
+            found = self._chosen[key] = self.configs[self.rule.place(**sizes)]
+        return found
+
+    def export(
+        self, to: str | Path, *, kind: str | None = None, others: Sequence[Dispatch | str | Path] = ()
+    ) -> Exported:
+        """Write the kernel with this decision as a module that needs nothing of the lab; or the decision as a table.
+
+        ``kind`` is ``dispatch``, ``torch-op``, ``table`` or ``vllm``: see `Lab.export`. ``others`` are decisions for
+        other devices, or tables that have such.
+
+        Raises:
+            UsageError: it was read from a file, so there is no kernel; or it cannot be written so.
+        """
+        if self.exporter is None:
+            raise UsageError(f"This dispatch of {self.kernel} was read from a file, without a kernel; use lab.export.")
+        return self.exporter(self, to, kind=kind, others=others)
+
+    @cached_property
+    def frame(self) -> pandas.DataFrame:
+        """A row per case and config: sizes, parameters and options, the columns of `Tuning.frame`; ``chosen``.
+
+        Device, driver, versions and notes stand in ``attrs``, and the names of the sizes in ``attrs["sizes"]``.
+        """
+
+        return frame_of(self)
+
+    @cached_property
+    def regret(self) -> pandas.DataFrame:
+        """A row per case: sizes, the config that is picked, ``time_ms``, ``best_ms``, ``regret``, ``estimated``.
+
+        ``regret`` is the time of what is picked over that of the fastest config that was measured there;
+        ``estimated`` is that of a rule that knows nothing of the case.
+        """
+
+        return regret_frame(self)
+
+
+_OUTCOMES = tuple(name for name in OUTCOME_COLUMNS if name not in {"status", "rank"})
+
+
+def frame_of(dispatch: Dispatch) -> pandas.DataFrame:
+    """Return the rows of all cases; a case that failed as a whole has one row, with its reason and no config."""
+    imported_whole("pandas")
+    import pandas as pd  # keeps this module light
+
+    names = dispatch.rule.names
+    rows = [(place, case, row) for place, case in enumerate(dispatch.cases) for row in case.rows]
+    own = list(dict.fromkeys(name for _, _, row in rows for name, _ in row.config.parameters if name not in names))
+    options = [name for name in OPTION_COLUMNS if name not in own]
+    chosen = [each.config for each in dispatch.regrets]
+    records = [
+        {**case.sizes, **record_of(row, row.config, own), "chosen": row.config == chosen[place]}
+        for place, case, row in rows
+    ]
+    records += [
+        {**case.sizes, "status": "fault", "reason": case.failure, "chosen": False}
+        for case in dispatch.cases
+        if case.failure and not case.rows
+    ]
+    columns = [*names, *own, *options, "status", *_OUTCOMES, "chosen"]
+    return _with_facts(with_types(pd.DataFrame(records, columns=columns), own), dispatch)
+
+
+def regret_frame(dispatch: Dispatch) -> pandas.DataFrame:
+    """Return what the rule picks for each case, and what that loses."""
+    imported_whole("pandas")
+    import pandas as pd
+
+    names = dispatch.rule.names
+    columns = [*names, "config", "best", "time_ms", "best_ms", "regret", "estimated", "reason"]
+    records = [
+        {
+            **each.sizes,
+            "config": "" if each.config is None else each.config.text,
+            "best": "" if each.best is None else each.best.text,
+            **{name: getattr(each, name) for name in ("time_ms", "best_ms", "regret", "estimated", "reason")},
+        }
+        for each in dispatch.regrets
+    ]
+    numbers = dict.fromkeys(("time_ms", "best_ms", "regret", "estimated"), "float64")
+    return _with_facts(pd.DataFrame(records, columns=columns).astype(numbers), dispatch)
+
+
+def _with_facts(frame: pandas.DataFrame, dispatch: Dispatch) -> pandas.DataFrame:
+    frame.attrs.update(
+        {
+            "kernel": dispatch.kernel,
+            "sizes": list(dispatch.rule.names),
+            "configs": [config.text for config in dispatch.rule.configs],
+            "seconds": dispatch.seconds,
+            "interrupted": dispatch.is_interrupted,
+            "notes": list(dispatch.notes),
+            **dispatch.provenance,
+        }
+    )
+    return frame
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchProgress:
+    """A dispatch so far: ``done`` of ``total`` cases are measured, with ``measured`` configs of a ``budget`` in all.
+
+    ``under_way`` are the cases that are being measured, ``latest`` is the last one that ended, in words; ``failed``
+    counts cases that could not be measured. ``left_s`` is about how many seconds the rest takes, None where nothing
+    tells.
+    """
+
+    kernel: str
+    done: int = 0
+    total: int = 0
+    measured: int = 0
+    budget: int = 0
+    failed: int = 0
+    under_way: tuple[str, ...] = ()
+    latest: str = ""
+    left_s: float | None = None
+
+
+Watch = Callable[[DispatchProgress], None]
+Progress = Callable[[str], AbstractContextManager[Watch]]
+
+
+def unwatched(progress: DispatchProgress) -> None:
+    """Watch nothing."""

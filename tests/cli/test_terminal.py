@@ -1,0 +1,66 @@
+"""Text for a terminal: broken to its width, in colour; as it is everywhere else."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kernellab.cli.terminal import fitted, shown
+from kernellab.settings import wants_colour
+
+TEXT = "add_kernel  cuda:90\n  warning: " + "word " * 30
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_lines_are_broken_between_words_and_keep_their_indent() -> None:
+    lines = fitted(TEXT, 60).splitlines()
+    assert lines[0] == "add_kernel  cuda:90"
+    assert all(len(line) <= 60 for line in lines)
+    assert all(line.startswith("      word") for line in lines[2:])
+    assert " ".join(fitted(TEXT, 60).split()) == " ".join(TEXT.split())
+
+
+def test_colours_and_breaks_are_for_terminals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert shown(TEXT, io.StringIO()) == TEXT
+    on_terminal = shown(TEXT, Terminal())
+    assert on_terminal.startswith("\x1b[1madd_kernel")
+    assert "\x1b[33m  warning:" in on_terminal
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in shown(TEXT, Terminal())
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)]
+)
+def test_a_terminal_takes_colour_unless_it_says_not(environ: dict[str, str], wanted: bool) -> None:
+    assert wants_colour(environ) is wanted
+
+
+def test_what_is_printed_past_python_leaves_the_answer_alone() -> None:
+    code = (
+        "import os\nfrom kernellab.cli.terminal import answers_alone\n"
+        "with answers_alone():\n    print('python', flush=True)\n    os.write(1, b'native\\n')\nprint('answer')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "answer\n"
+    assert set(done.stderr.split()) == {"python", "native"}
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    code = "import sys\nfrom kernellab.cli import main\nsys.exit(main(['--help']))"
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,297 @@
+"""Traffic of launches, against figures that follow from the rules of the hardware."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+import kernellab
+from benchmarks import traffic_kernels, traffic_kernels_more
+from kernellab.errors import LaunchError, UsageError
+from kernellab.explain.traffic.result import Traffic, TrafficRow
+from kernellab.views.cards.traffic import traffic_html, traffic_text
+from tests.explain.traffic import kernels
+
+N = 16384
+
+
+def only(traffic: Traffic, operation: str, space: str = "global", argument: str | None = None) -> TrafficRow:
+    """Return the row of an operation."""
+    found = [
+        row
+        for row in traffic.rows
+        if (row.operation, row.space) == (operation, space) and argument in {None, row.argument}
+    ]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def copied(lab: kernellab.Lab, x: torch.Tensor, block: int = 1024, **options: Any) -> Traffic:
+    y = torch.zeros(x.numel() + x.storage_offset())[x.storage_offset() :]
+    grid = lambda meta: (-(-x.numel() // meta["BLOCK"]),)  # noqa: E731
+    return lab.traffic(traffic_kernels.traffic_copy, grid, x, y, x.numel(), BLOCK=block, **options)
+
+
+def test_a_contiguous_copy_uses_all_that_it_moves(lab: kernellab.Lab) -> None:
+    traffic = copied(lab, torch.rand(N))
+    load = only(traffic, "load")
+    assert (load.requests, load.sectors, load.ideal_sectors) == (128, 2048, 2048)
+    assert (load.bytes, load.bytes_used, load.efficiency) == (4 * N, 4 * N, 1.0)
+    assert (load.argument, load.instruction) == ("x", "ld.global.v4.b32")
+    assert load.line == traffic_kernels.traffic_copy.starting_line_number + 4
+    assert not traffic.unknown
+    assert traffic.share == 1
+
+
+def test_a_small_argument_fills_its_part_of_the_map(lab: kernellab.Lab) -> None:
+    read, written = copied(lab, torch.rand(48), block=16).arguments[:2]
+    assert [row.tolist().count(1) for row in read.programs[:4]] == [86, 86, 86, 0]
+    assert set(written.programs[:3].max(axis=0).tolist()) == {2}
+
+
+def test_a_base_that_is_one_element_off_takes_narrow_loads_and_more_sectors(lab: kernellab.Lab) -> None:
+    load = only(copied(lab, torch.rand(N + 1)[1:]), "load")
+    assert (load.requests, load.sectors, load.ideal_sectors) == (512, 2560, 2048)
+    assert load.example is not None
+    assert load.example.begin_bytes == 4
+    assert load.efficiency == pytest.approx(0.8)
+
+
+def test_threads_without_elements_load_again_and_do_not_store(lab: kernellab.Lab) -> None:
+    traffic = copied(lab, torch.rand(N), block=64, num_warps=4)
+    assert only(traffic, "load").requests == 1024
+    assert only(traffic, "store").requests == 512
+
+
+def test_lanes_that_are_masked_off_are_counted(lab: kernellab.Lab) -> None:
+    traffic = lab.traffic(
+        traffic_kernels.traffic_parity_mask, (4,), torch.rand(4096), torch.rand(4096), BLOCK=1024, EVERY=4
+    )
+    assert only(traffic, "load").lanes_off == 0  # of four elements in a thread one is on
+    traffic = lab.traffic(
+        traffic_kernels.traffic_parity_mask, (4,), torch.rand(4096), torch.rand(4096), BLOCK=1024, EVERY=64
+    )
+    assert only(traffic, "load").lanes_off == pytest.approx(15 / 16)
+
+
+def test_a_stride_moves_a_sector_for_each_element(lab: kernellab.Lab) -> None:
+    x = torch.rand(2048 * 8)
+    traffic = lab.traffic(traffic_kernels.traffic_strided, (4,), x, torch.zeros(2048), 2048, 8, BLOCK=512)
+    load = only(traffic, "load")
+    assert (load.requests, load.sectors, load.ideal_sectors) == (64, 2048, 256)
+    assert load.efficiency == pytest.approx(1 / 8)
+    example = load.example
+    assert example is not None
+    assert example.sectors == 32
+    assert [offset for offset in example.offsets if offset is not None][:3] == [0, 128, 256]  # a thread has four
+
+
+def test_a_gather_goes_where_the_indices_say(lab: kernellab.Lab) -> None:
+    y = torch.zeros(1024)
+    near, far = torch.arange(1024, dtype=torch.int32), torch.arange(1024, dtype=torch.int32) * 8
+    found = [
+        only(
+            lab.traffic(traffic_kernels.traffic_gather, (1,), torch.rand(8192), index, y, 1024, BLOCK=1024),
+            "load",
+            argument="x",
+        )
+        for index in (near, far)
+    ]
+    assert (found[0].sectors, found[1].sectors) == (512, 1024)  # of 16 threads each, and of 32
+    assert found[1].ideal_sectors == found[0].ideal_sectors
+
+
+def test_a_loop_counts_once_per_round(lab: kernellab.Lab) -> None:
+    limit = torch.tensor([3, 0, 1, 5], dtype=torch.int32)
+    traffic = lab.traffic(traffic_kernels.traffic_while, (4,), torch.rand(8192), torch.zeros(1024), limit, BLOCK=256)
+    assert only(traffic, "load", argument="x").bytes_used == 9 * 256 * 4
+
+
+def test_a_branch_counts_where_programs_take_it(lab: kernellab.Lab) -> None:
+    x, y, z = torch.rand(4096), torch.rand(8192), torch.zeros(4096)
+    traffic = lab.traffic(traffic_kernels.traffic_branch, (16,), x, y, z, BLOCK=256)
+    assert only(traffic, "load", argument="x").bytes_used == 6 * 256 * 4
+    assert only(traffic, "load", argument="y").bytes_used == 10 * 256 * 4
+
+
+def test_an_inlined_helper_has_its_own_line_and_its_caller(lab: kernellab.Lab) -> None:
+    load = only(lab.traffic(kernels.calls_a_helper, (4,), torch.rand(4096), torch.zeros(4096), BLOCK=1024), "load")
+    assert load.line == kernels.helper_load.starting_line_number + 2
+    assert [line for _, line in load.calls] == [kernels.calls_a_helper.starting_line_number + 3]
+
+
+def test_what_is_never_read_or_written_is_told(lab: kernellab.Lab) -> None:
+    x, y = torch.rand(4096), torch.zeros(4096)
+    traffic = lab.traffic(traffic_kernels.traffic_copy, (3,), x, y, 3000, BLOCK=1024)
+    rows = {each.argument: each for each in traffic.arguments}
+    assert (rows["x"].elements, rows["x"].never_read, rows["x"].never_written) == (4096, 1096, None)
+    assert (rows["y"].never_read, rows["y"].never_written) == (None, 1096)
+    assert rows["x"].reads_per_element == 1
+    strided = lab.traffic(traffic_kernels.traffic_copy, (1,), x[::2], y, 1024, BLOCK=1024)
+    assert {each.argument: each.never_read for each in strided.arguments}["x"] == 2048 - 512
+
+
+def test_programs_that_read_the_same_are_seen_in_each_wave(lab: kernellab.Lab) -> None:
+    m, n = 1024, 64
+    a, b = torch.rand(m, n).half(), torch.rand(n, n).half()
+    traffic = lab.traffic(
+        traffic_kernels_more.traffic_matmul_even,
+        (m // 64, 1),
+        a,
+        b,
+        torch.zeros(m, n).half(),
+        n,
+        n,
+        BM=64,
+        BN=64,
+        BK=64,
+    )
+    rows = {each.argument: each for each in traffic.arguments}
+    assert rows["b"].reads_per_element == m // 64
+    assert rows["b"].footprint_bytes == 2 * n * n
+    assert rows["a"].reads_per_element == 1
+
+
+def test_pipelined_copies_are_loads_of_their_arguments(lab: kernellab.Lab) -> None:
+    a, b, c = torch.rand(128, 256).half(), torch.rand(256, 128).half(), torch.zeros(128, 128).half()
+    for stages, instruction in ((1, "ld.global.v4.b32"), (3, "cp.async.cg.shared.global")):
+        meta = {"BM": 64, "BN": 64, "BK": 32, "num_stages": stages}
+        traffic = lab.traffic(traffic_kernels_more.traffic_matmul_even, (2, 2), a, b, c, 128, 256, **meta)
+        load = only(traffic, "load", argument="a")
+        assert (load.sectors, load.instruction) == (2 * 128 * 256 * 2 // 32, instruction)
+
+
+def test_a_descriptor_moves_the_rows_of_its_boxes(lab: kernellab.Lab) -> None:
+    x, y = torch.rand(128, 128).half(), torch.zeros(128, 128).half()
+    boxes = [TensorDescriptor.from_tensor(tensor, [32, 64]) for tensor in (x, y)]
+    traffic = lab.traffic(traffic_kernels_more.traffic_descriptor_copy, (4, 2), *boxes, M=32, N=64)
+    load = only(traffic, "load")
+    assert (load.argument, load.requests, load.sectors) == ("x", 8, 128 * 128 * 2 // 32)
+    assert {each.argument: each.never_read for each in traffic.arguments}["x"] == 0
+
+
+def test_a_descriptor_is_cut_off_at_the_end_of_its_tensor(lab: kernellab.Lab) -> None:
+    x, y = torch.rand(100, 64).half(), torch.zeros(100, 64).half()
+    boxes = [TensorDescriptor.from_tensor(tensor, [32, 64]) for tensor in (x, y)]
+    traffic = lab.traffic(traffic_kernels_more.traffic_descriptor_copy, (4, 1), *boxes, M=32, N=64)
+    assert only(traffic, "load").sectors == 100 * 64 * 2 // 32
+
+
+def test_a_target_without_tensor_maps_loads_through_pointers(lab: kernellab.Lab) -> None:
+    x, y = torch.rand(128, 128).half(), torch.zeros(128, 128).half()
+    boxes = [TensorDescriptor.from_tensor(tensor, [32, 64]) for tensor in (x, y)]
+    kernel, meta = traffic_kernels_more.traffic_descriptor_copy, {"target": "cuda:80", "M": 32, "N": 64}
+    traffic = lab.traffic(kernel, (4, 2), *boxes, **meta)
+    # Some versions of Triton give the lanes of a warp neighbours of one row, others one column of 32 rows.
+    layout = re.search(r"threadsPerWarp = \[(\d+), (\d+)\]", lab.compile(kernel, *boxes, **meta).ttgir)
+    assert layout is not None
+    rows, columns = map(int, layout.groups())
+    load = only(traffic, "load")
+    assert load.requests == 128 * 128 // 32
+    assert load.sectors == load.requests * rows * max(1, columns * 2 // 32)
+    assert not traffic.unknown
+
+
+def test_a_descriptor_that_the_kernel_makes_is_followed(lab: kernellab.Lab) -> None:
+    x, y = torch.rand(128, 128), torch.zeros(128, 128)
+    traffic = lab.traffic(traffic_kernels_more.traffic_device_descriptor, (4, 4), x, y, 128, 128, M=32, N=32)
+    assert only(traffic, "load").argument == "x"
+    assert only(traffic, "load").sectors == 128 * 128 * 4 // 32
+
+
+def test_atomics_have_rows_of_their_own(lab: kernellab.Lab) -> None:
+    traffic = lab.traffic(
+        traffic_kernels_more.traffic_atomic_scalar, (4,), torch.rand(4096), torch.zeros(1), BLOCK=1024
+    )
+    atomic = only(traffic, "atomic")
+    assert (atomic.argument, atomic.requests, atomic.sectors) == ("total", 4, 4)
+
+
+def test_tickets_are_handed_out_one_by_one(lab: kernellab.Lab) -> None:
+    y = torch.zeros(128, dtype=torch.int32)
+    traffic = lab.traffic(kernels.takes_tickets, (16,), torch.zeros(1, dtype=torch.int32), y)
+    assert only(traffic, "store").sectors == 16
+    assert {each.argument: each.never_written for each in traffic.arguments}["y"] == 128 - 16
+
+
+def test_values_that_a_kernel_stores_and_loads_again_are_followed(lab: kernellab.Lab) -> None:
+    index, y, z = torch.zeros(128, dtype=torch.int32), torch.rand(1024), torch.zeros(128)
+    traffic = lab.traffic(kernels.reads_what_it_stored, (1,), index, y, z, BLOCK=128, num_warps=1)
+    assert only(traffic, "load", argument="y").sectors == 128
+    assert index.eq(0).all()
+
+
+def test_tables_of_pointers_lead_to_their_tensors(lab: kernellab.Lab) -> None:
+    tensors = [torch.rand(256) for _ in range(2)]
+    table = torch.tensor([tensor.data_ptr() for tensor in tensors])
+    traffic = lab.traffic(kernels.follows_a_table, (2,), table, torch.zeros(512), BLOCK=256)
+    assert only(traffic, "load", argument="table").requests == 8
+    assert sum(row.bytes_used for row in traffic.rows if row.argument == "an unknown address") == 2 * 256 * 4
+
+
+def test_members_of_a_tuple_have_names(lab: kernellab.Lab) -> None:
+    traffic = lab.traffic(kernels.loads_members, (1,), (torch.rand(256), torch.rand(512)), torch.zeros(256), BLOCK=256)
+    assert only(traffic, "load", argument="inputs[0]").sectors == 32
+    assert only(traffic, "load", argument="inputs[1]").efficiency == 0.25  # elements lie 16 bytes apart in each request
+
+
+def test_arguments_that_share_memory_stay_as_they_are(lab: kernellab.Lab) -> None:
+    x = torch.arange(256.0)
+    traffic = lab.traffic(kernels.reverses_in_place, (1,), x, N=256)
+    assert torch.equal(x, torch.arange(256.0))
+    assert only(traffic, "store").sectors == 32
+    assert not traffic.unknown
+
+
+def test_what_depends_on_a_product_is_unknown_and_says_so(lab: kernellab.Lab) -> None:
+    x, y = torch.rand(32, 32).half(), torch.zeros(32, 32).half()
+    traffic = lab.traffic(kernels.branches_on_a_product, (1,), x, y, N=32)
+    assert traffic.unknown
+    assert "depends on" in str(traffic.unknown[0])
+
+
+def test_a_large_grid_is_sampled_and_scaled(lab: kernellab.Lab) -> None:
+    n = 1 << 24
+    x, y = torch.empty(n, dtype=torch.int8), torch.empty(n, dtype=torch.int8)
+    traffic = lab.traffic(traffic_kernels.traffic_copy, (n // 16,), x, y, n, BLOCK=16, num_warps=1)
+    assert 0 < traffic.share < 1
+    assert only(traffic, "store").bytes_used == pytest.approx(n, rel=1e-6)
+    assert not traffic.arguments
+    assert "scaled" in traffic.notes[0]
+
+
+def test_an_amd_target_is_unknown(lab: kernellab.Lab) -> None:
+    traffic = copied(lab, torch.rand(N), target="hip:gfx942")
+    assert not traffic.rows
+    assert "hip:gfx942" in str(traffic.unknown[0])
+    said = "the machine code of hip:gfx942 is not followed, only that of cuda targets"
+    assert repr(traffic).endswith(f"on hip:gfx942: not worked out, {said}>")
+    assert traffic_text(traffic).splitlines()[1:] == [f"unknown: {said}"]
+    assert "of its programs" not in traffic_text(traffic) + traffic_html(traffic)
+    assert "Looked at" not in traffic_html(traffic)
+
+
+def test_the_frame_has_a_row_per_access(lab: kernellab.Lab) -> None:
+    frame = copied(lab, torch.rand(N)).frame
+    wanted = ["line", "operation", "space", "argument", "requests", "sectors", "ideal_sectors", "wavefronts"]
+    assert {*wanted, "conflicts", "bytes", "efficiency"} <= set(frame.columns)
+    assert list(frame.operation) == ["load", "store"]
+    assert frame.sectors.sum() == 4096
+    assert list(copied(lab, torch.rand(N)).argument_frame.argument) == ["x", "y"]
+
+
+def test_an_empty_grid_moves_nothing(lab: kernellab.Lab) -> None:
+    traffic = lab.traffic(traffic_kernels.traffic_copy, (0,), torch.rand(8), torch.zeros(8), 8, BLOCK=16)
+    assert not traffic.rows
+    assert traffic.share == 1
+
+
+def test_a_wrong_call_is_an_error(lab: kernellab.Lab) -> None:
+    with pytest.raises(UsageError, match="grid is missing"):
+        lab.traffic(traffic_kernels.traffic_copy, torch.rand(8), torch.zeros(8), 8, BLOCK=16)
+    with pytest.raises(LaunchError):
+        lab.traffic(traffic_kernels.traffic_copy, (1,), torch.rand(8), torch.zeros(8), BLOCK=16)
