@@ -23,7 +23,7 @@ WITHOUT_TRITON := benchmarks browser docs notebooks pytest_plugin store workers 
   capture/test_random_sizes.py capture/test_sizes.py capture/test_tracing.py capture/test_unseen.py \
   cli/test_agents_page.py cli/test_kernel_file.py cli/test_terminal.py cli/test_wrong_calls.py \
   tune/dispatch/test_extents.py tune/dispatch/test_over.py tune/dispatch/test_rule.py explain/profile explain/test_planted.py explore/test_cells.py \
-  explore/test_history.py explore/test_proposals.py explore/test_ranges.py explore/test_schedule.py \
+  explore/test_points.py explore/test_proposals.py explore/test_ranges.py explore/test_schedule.py \
   export/test_choosing.py export/test_frames.py export/test_merging.py export/test_notebook_kernels.py \
   measure/test_bounds.py measure/test_comparison.py measure/test_config.py measure/test_reference.py \
   measure/test_statistics.py measure/test_stopwatch.py notebook/test_versions.py notebook/test_why.py cli/test_cli.py \

@@ -1,4 +1,4 @@
 """Sliders over the parameters of a launch: evaluate a point, schedule the moves, keep a history.
 
-`ranges`, `proposals`, `schedule` and `history` are pure; `evaluator` compiles and runs. The panel is a view.
+`controls`, `points` and `schedule` are pure; `evaluator` compiles and runs. The panel is a view.
 """

@@ -12,9 +12,8 @@ import triton
 
 import kernellab
 from kernellab.errors import RunError, WorkerTimeout
-from kernellab.explore.evaluator import Evaluator, OnGpu, rounds_for
-from kernellab.explore.history import Evaluation, Point, PointHistory
-from kernellab.explore.launching import Requests, Verdicts
+from kernellab.explore.evaluator import Evaluator, OnGpu, Verdicts, rounds_for
+from kernellab.explore.points import Evaluation, Point, PointHistory, Requests
 from kernellab.explore.schedule import Superseded
 from kernellab.measure.implementations import Implementation, Measured
 from kernellab.target import parse_target

@@ -9,7 +9,7 @@ from math import floor, inf, log10
 
 from kernellab.errors import plural
 from kernellab.explore.controls import label_of
-from kernellab.explore.history import Evaluation, PointHistory
+from kernellab.explore.points import Evaluation, PointHistory
 
 Tip = Callable[[Evaluation], str]
 

@@ -11,10 +11,8 @@ from kernellab._triton.closure import closure_of
 from kernellab._triton.kernel import Kernel
 from kernellab.errors import UsageError
 from kernellab.explore.controls import OPTIONS, Subject, planned
-from kernellab.explore.evaluator import BYTES_AT_MOST, Evaluator, Interpreted, OnGpu
-from kernellab.explore.history import PointHistory
-from kernellab.explore.kept_points import Keeper
-from kernellab.explore.launching import Requests, Verdicts
+from kernellab.explore.evaluator import BYTES_AT_MOST, Evaluator, Interpreted, OnGpu, Verdicts
+from kernellab.explore.points import Keeper, PointHistory, Requests
 from kernellab.launch.calls import UserCall
 from kernellab.launch.grid import checked_grid
 from kernellab.launch.memory import copied, memory_of, size_bytes

@@ -18,8 +18,7 @@ from IPython.display import display
 from kernellab.errors import KernellabError, UnknownTarget, UsageError, choice_message
 from kernellab.explore.controls import Control, ControlPlan, label_of, values_text
 from kernellab.explore.evaluator import Evaluator
-from kernellab.explore.history import Evaluation, Point, PointHistory
-from kernellab.explore.kept_points import Keeper, KeptPoint, earlier_words
+from kernellab.explore.points import Evaluation, Keeper, KeptPoint, Point, PointHistory, earlier_words
 from kernellab.explore.schedule import LatestOnly, Superseded, pace_here
 from kernellab.measure.provenance import device_of
 from kernellab.target import Target, known_targets, parse_target

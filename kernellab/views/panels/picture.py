@@ -7,7 +7,7 @@ from html import escape
 
 from kernellab.errors import plural
 from kernellab.explore.controls import Control, label_of
-from kernellab.explore.history import Evaluation, PointHistory
+from kernellab.explore.points import Evaluation, PointHistory
 from kernellab.launch.run import Severity
 from kernellab.measure.statistics import Interval
 from kernellab.views.elements import minified, style_sheet

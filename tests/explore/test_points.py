@@ -7,7 +7,7 @@ import re
 
 from kernellab.errors import CompileError
 from kernellab.explore.controls import Control
-from kernellab.explore.history import Evaluation, Point, PointHistory, Verdict, failed
+from kernellab.explore.points import Evaluation, Point, PointHistory, Verdict, failed
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 from kernellab.measure.statistics import Interval

@@ -1,0 +1,300 @@
+"""The points of a parameter space: as launches, what was found at each, and those that are kept in the store."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from kernellab._triton.kernel import Kernel
+from kernellab.compile.types import Compiled
+from kernellab.errors import KernellabError, UsageError
+from kernellab.explore.controls import GRID, OPTIONS, label_of, values_text
+from kernellab.launch.grid import checked_grid
+from kernellab.launch.run import Run
+from kernellab.measure.config import Config
+from kernellab.measure.launches import Launches
+from kernellab.measure.outcomes import Status, reason_of
+from kernellab.measure.provenance import Device, key_fields, key_of
+from kernellab.measure.statistics import Interval
+from kernellab.registry import Registry
+from kernellab.store import Version
+from kernellab.target import Target
+from kernellab.tune.result import Row, Tuning, frame_of, measurement_of
+
+if TYPE_CHECKING:
+    import pandas
+
+TAG = "kept-config"
+_KEPT = "kept"
+FAILURES = frozenset({Status.CANNOT_RUN, Status.COMPILE_ERROR, Status.FAULT, Status.TIMEOUT})
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Values for all controls, and a target; "" is the GPU of this machine."""
+
+    values: tuple[tuple[str, Any], ...]
+    target: str
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The values by the names of their controls."""
+        return dict(self.values)
+
+    @property
+    def text(self) -> str:
+        """The values in words: ``BLOCK=128, num_warps=4``."""
+        return values_text(self.named)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the outputs are right: ``equal`` is None where nobody can tell, and ``text`` says what was compared."""
+
+    equal: bool | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What was found at a point.
+
+    ``sizes`` are the values that say what is computed, and not how: only points that agree in them are compared;
+    ``key`` names the launches that can be timed in turns. ``against`` is how many times longer it takes than the best
+    point so far, whose number is ``best``. ``run`` is what the interpreter did. ``is_partial`` marks what is known
+    while the rest is being worked out.
+    """
+
+    point: Point
+    target: str
+    row: Row
+    compiled: Compiled | None = None
+    grid: tuple[int, int, int] | None = None
+    sizes: tuple[tuple[str, str], ...] = ()
+    key: tuple[Any, ...] = ()
+    verdict: Verdict = Verdict(None, "")
+    run: Run | None = None
+    against: Interval | None = None
+    best: int | None = None
+    error: KernellabError | None = None
+    notes: tuple[str, ...] = ()
+    is_partial: bool = False
+    number: int = 0
+    job: int = 0
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it could not be compiled, launched or ended."""
+        return self.row.status in FAILURES
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has a time that counts."""
+        return self.row.time_ms is not None and self.row.status is Status.OK
+
+
+@dataclass(slots=True)
+class PointHistory:
+    """The evaluations in the order in which they were made, numbered from 1."""
+
+    kernel: str
+    evaluations: list[Evaluation] = field(default_factory=list)
+
+    def add(self, evaluation: Evaluation) -> Evaluation:
+        """Number an evaluation and keep it."""
+        numbered = dataclasses.replace(evaluation, number=len(self.evaluations) + 1)
+        self.evaluations.append(numbered)
+        return numbered
+
+    def __iter__(self) -> Iterator[Evaluation]:
+        return iter(self.evaluations)
+
+    def __len__(self) -> int:
+        return len(self.evaluations)
+
+    def last_good(self) -> Evaluation | None:
+        """Return the latest point that compiled and did not fail."""
+        return next((evaluation for evaluation in reversed(self.evaluations) if not evaluation.has_failed), None)
+
+    def best_of(self, sizes: Sequence[tuple[str, str]], target: str) -> Evaluation | None:
+        """Return the fastest right point among those that compute the same on the same device."""
+        best: Evaluation | None = None
+        for evaluation in self.evaluations:
+            if evaluation.is_timed and evaluation.sizes == tuple(sizes) and evaluation.target == target:
+                best = evaluation if best is None or _beats(evaluation, best) else best
+        return best
+
+    def frame(self, jobs: int, provenance: Mapping[str, Any]) -> pandas.DataFrame:
+        """Return a row per evaluation: the columns of a tuning's frame, then where it was and whether it was right."""
+        best = self._best_of_last()
+        frame = frame_of(
+            Tuning(
+                kernel=self.kernel,
+                rows=tuple(evaluation.row for evaluation in self.evaluations),
+                configs=(),
+                winner=None if best is None else best.number - 1,
+                ties=(),
+                seconds=0.0,
+                from_cache=False,
+                provenance={**provenance, "jobs": jobs},
+            )
+        )
+        frame["target"] = [evaluation.target for evaluation in self.evaluations]
+        frame["grid"] = [evaluation.grid for evaluation in self.evaluations]
+        frame["correct"] = [evaluation.verdict.equal for evaluation in self.evaluations]
+        frame["compared_with"] = [evaluation.verdict.text for evaluation in self.evaluations]
+        frame["findings"] = [
+            None if evaluation.run is None else len(evaluation.run.findings) for evaluation in self.evaluations
+        ]
+        frame["job"] = [evaluation.job for evaluation in self.evaluations]
+        return frame
+
+    def _best_of_last(self) -> Evaluation | None:
+        last = self.evaluations[-1] if self.evaluations else None
+        return None if last is None else self.best_of(last.sizes, last.target)
+
+
+def _beats(evaluation: Evaluation, best: Evaluation) -> bool:
+    """Tell whether a point is faster than the best so far beyond the noise; one that cannot be told from it is not."""
+    if evaluation.best == best.number and evaluation.against is not None:
+        return evaluation.against.high < 1
+    return (evaluation.row.high_ms or 0.0) < (best.row.low_ms or 0.0)
+
+
+def failed(point: Point, target: str, config: Config, status: Status, error: KernellabError) -> Evaluation:
+    """Return the evaluation of a point where something failed before it could be compiled or run."""
+    return Evaluation(point, target, Row(config, status, reason_of(error)), error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A point as the tuner would see it: a config for the launches of some sizes.
+
+    ``key`` tells apart the launches of one panel, ``sizes`` the points that compute the same.
+    """
+
+    launches: Launches
+    config: Config
+    key: tuple[Any, ...]
+    sizes: tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Requests:
+    """Makes requests of points. ``fixed`` are the arguments and options that no control has."""
+
+    kernel: Kernel
+    grid: Any
+    fixed: Mapping[str, Any]
+    parameters: frozenset[str]
+    constexprs: frozenset[str]
+    has_hooks: bool = False
+    _launches: dict[tuple[Any, ...], Launches] = field(default_factory=dict)
+
+    def of(self, point: Point, target: Target) -> Request:
+        """Return the request of a point; nothing of it is looked at yet."""
+        own = {name: value for name, value in point.values if name in self.constexprs or name in OPTIONS}
+        extents = {name: value for name, value in point.values if name in GRID}
+        arguments = {name: value for name, value in point.values if name not in own and name not in extents}
+        key = (str(target), tuple(arguments.items()), tuple(extents.items()))
+        if key not in self._launches:
+            meta = {**self.fixed, **arguments}
+            launches = Launches(self.kernel, self._grid(extents), (), meta, target, has_hooks=self.has_hooks)
+            self._launches[key] = launches
+        config = Config.of(own)
+        options = {name: self.fixed[name] for name in config.options if name in self.fixed and name not in own}
+        return Request(self._launches[key], config.with_values(options), key, self._sizes(point))
+
+    def _sizes(self, point: Point) -> tuple[tuple[str, str], ...]:
+        """Return the values that say what is computed: sizes, switches and types, but no blocks, options and grids."""
+        return tuple(
+            (name, label_of(value))
+            for name, value in point.values
+            if name in self.parameters and not (name in self.constexprs and type(value) is int)
+        )
+
+    def _grid(self, extents: Mapping[str, int]) -> Any:
+        """Return the grid with the extents that have controls of their own; of plain extents, plain extents."""
+
+        def changed(given: Any) -> tuple[int, ...]:
+            known = checked_grid(given, "the kernel")
+            return tuple(extents.get(name, extent) for name, extent in zip(GRID, known, strict=True))
+
+        if not extents:
+            return self.grid
+        return (lambda meta: changed(self.grid(meta))) if callable(self.grid) else changed(self.grid)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPoint:
+    """A kept point: the label of the version, the row, and the store that it is in."""
+
+    label: str
+    row: Row
+    store: str
+
+    @property
+    def text(self) -> str:
+        """What was kept, and where, in a sentence."""
+        return f"Kept {self.row.config.text} of {self.label} in {self.store}."
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Writes points of one kernel into the store of a lab, under the keys that a tuning looks its rows up by."""
+
+    kernels: Registry
+    kernel: Kernel
+    requests: Requests
+
+    def keep(self, evaluation: Evaluation, device: Device) -> KeptPoint:
+        """Keep a point; committed when this returns. One that was timed is a row that a tuning finds.
+
+        Raises:
+            UsageError: the point did not compile, cannot run, or its outputs are wrong.
+        """
+        if evaluation.has_failed or evaluation.verdict.equal is False:
+            raise UsageError(f"{evaluation.point.text} is not kept: {evaluation.row.reason or 'it failed'}.")
+        version = self.version
+        request = self.requests.of(evaluation.point, device.target)
+        fields = key_fields(request.launches, request.config, device)
+        if callable(self.requests.grid):  # a tuning has the grid that the function gives
+            fields |= {name: extent for name, extent in evaluation.point.values if name in GRID}
+        key = key_of(fields)
+        row = replace(evaluation.row, config=request.config)
+        measurement = measurement_of(row, key, device.name if evaluation.is_timed else "")
+        details = {**measurement.details, _KEPT: evaluation.point.text}
+        store = self.kernels.store
+        store.history.add_measurements(version.id, [replace(measurement, details=details)])
+        store.tag(version.id, [TAG])
+        store.note(version.id, f"kept config: {_described(evaluation, device)}")
+        return KeptPoint(version.label, row, str(store.path or "memory"))
+
+    def earlier(self) -> list[str]:
+        """Return the points of this version that were kept before, the latest first, in words."""
+        found = [row.measurement for row in self.kernels.store.history.measurements(self.version.id)]
+        kept = [m for m in reversed(found) if _KEPT in m.details]
+        return list(dict.fromkeys(_line(str(m.details[_KEPT]), m.time_ms, m.device) for m in kept))
+
+    @property
+    def version(self) -> Version:
+        """The version of the kernel as it is now."""
+        return self.kernels.current(self.kernel)
+
+
+def earlier_words(kept: Iterable[str], most: int = 3) -> str:
+    """Return a sentence on points that were kept in earlier sessions, or ""."""
+    shown = list(kept)
+    rest = f" and {len(shown) - most} more" if len(shown) > most else ""
+    return f"Kept earlier: {'; '.join(shown[:most])}{rest}." if shown else ""
+
+
+def _described(evaluation: Evaluation, device: Device) -> str:
+    return _line(evaluation.point.text, evaluation.row.time_ms, device.name or evaluation.target)
+
+
+def _line(text: str, time_ms: float | None, device: str) -> str:
+    timed = f"{time_ms:.4g} ms" if time_ms is not None else "not timed"
+    return f"{text} ({timed}{f' on {device}' if device else ''})"
