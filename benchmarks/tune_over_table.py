@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernellab.launch.grid import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 from kernellab.tune.dispatch.cases import CaseRequest, MeasuredCase

@@ -14,7 +14,7 @@ from kernellab._triton.decorators import OPTIONS, declared, options_of_call, ove
 from kernellab._triton.objects import jit_function
 from kernellab.capture.tape import ConfigGrid, SeenTuning
 from kernellab.errors import KernellabError
-from kernellab.launch.grid import Grid3, checked_grid
+from kernellab.launch.calls import Grid3, checked_grid
 from kernellab.launch.recording import Launched
 
 _OF_USER = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)

@@ -16,7 +16,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import CompileError, KernellabError, LaunchError, RunError, UsageError, WorkerTimeout
 from kernellab.explore.points import Evaluation, Point, PointHistory, Request, Requests, Verdict, failed
 from kernellab.explore.schedule import Superseded
-from kernellab.launch.grid import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import memory_of, size_bytes
 from kernellab.launch.poison import Poison, poison
 from kernellab.launch.reached import Copies

@@ -11,7 +11,7 @@ from kernellab._triton.kernel import Kernel
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError
 from kernellab.explore.controls import GRID, OPTIONS, label_of, values_text
-from kernellab.launch.grid import checked_grid
+from kernellab.launch.calls import checked_grid
 from kernellab.launch.run import Run
 from kernellab.measure.config import Config
 from kernellab.measure.launches import Launches

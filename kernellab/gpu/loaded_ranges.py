@@ -13,7 +13,7 @@ from typing import Any
 from kernellab.compile.types import Compiled
 from kernellab.ir.containment import ArgumentMemory, KnownLaunch, NotContained, deciding_loads, require_contained
 from kernellab.launch.arguments import ArgumentSpec, ScalarSpec, TensorSpec, TupleSpec, tensors_of
-from kernellab.launch.grid import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import memory_of, span_of
 from kernellab.store import Ranges
 

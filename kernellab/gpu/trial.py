@@ -32,7 +32,7 @@ from kernellab.gpu.worker import try_launch, warm_up
 from kernellab.ir.effects import Access, Site
 from kernellab.ir.provenance import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec
-from kernellab.launch.grid import MAX_GRID, Grid3
+from kernellab.launch.calls import MAX_GRID, Grid3
 from kernellab.launch.memory import memory_of
 from kernellab.launch.reached import Reached, reached
 from kernellab.launch.run import device_name, driver_version

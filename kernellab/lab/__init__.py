@@ -18,7 +18,8 @@ from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
 from kernellab.ir.laid_out import Layouts
 from kernellab.lab.workspace import Workspace, measuring_here
-from kernellab.launch.calls import addresses_of, named_arguments, require_grid, variants_of, verbs
+from kernellab.launch.calls import named_arguments, require_grid, variants_of, verbs
+from kernellab.launch.memory import memory_of
 from kernellab.launch.recording import Recorder
 from kernellab.launch.run import Run
 from kernellab.registry import LoadedVersion, define, remember
@@ -79,7 +80,8 @@ class Lab(Workspace):
         found = list(variants_of(kernel, args, meta))
         jobs = [compile_job(variant.function, wanted, args, variant.meta) for variant in found]
         effects = union_of([self.compiler.effects(job) for job in jobs])
-        return with_aliases(effects, addresses_of(named_arguments(found[0].function, args, meta)))
+        memory = memory_of(named_arguments(found[0].function, args, meta))
+        return with_aliases(effects, [(name, tensor.data_ptr()) for name, tensor in memory.items()])
 
     def graph(self, kernel: Kernel, /, *args: Any, target: str | None = None, **meta: Any) -> Graph:
         """Return the dataflow graph of a kernel's TTIR; of an autotuned one, that of the first config."""

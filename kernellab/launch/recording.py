@@ -12,7 +12,7 @@ from kernellab._triton.closure import decorated_closure_of
 from kernellab._triton.kernel import BoundJit, JitKernel, Kernel
 from kernellab.compile.types import Compiled
 from kernellab.errors import LaunchError, SourceError
-from kernellab.launch.grid import CheckedGrid, Grid3
+from kernellab.launch.calls import CheckedGrid, Grid3
 from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import Key
 from kernellab.launch.run import Run

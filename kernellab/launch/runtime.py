@@ -16,9 +16,8 @@ from kernellab.compile.cache import Compiler, job_of, triton_files
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
-from kernellab.launch.calls import launch_error, verb
+from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors, launch_error, require_launchable, verb
 from kernellab.launch.checks import NO_CHECKS, LaunchChecks, no_new_nan
-from kernellab.launch.grid import CheckedGrid, Grid3, grid_errors, require_launchable
 from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import Poison, key_of, poison
 from kernellab.launch.reached import call_with_tensors
@@ -451,18 +450,16 @@ class Runtime:
     def _in_users_words(self, call: _Call, step: Callable[[], Any]) -> Any:
         """Return what a step of a launch returns; what Triton raises there becomes an error of the lab."""
         __tracebackhide__ = True
-        try:
-            with grid_errors():
+        with GridErrors():
+            try:
                 return step()
-        except KernellabError:
-            raise
-        except (TypeError, KeyError, ValueError, AssertionError, RuntimeError, OverflowError) as exc:
-            if call.grid.has_failed:
+            except KernellabError:
                 raise
-            error = launch_error(call.kernel, call.arguments, call.args, call.meta, exc, self.target)
-            if error is None:
-                raise
-            raise error from exc
+            except (TypeError, KeyError, ValueError, AssertionError, RuntimeError, OverflowError) as exc:
+                error = launch_error(call.kernel, call.arguments, call.args, call.meta, exc, self.target)
+                if error is None:
+                    raise
+                raise error from exc
 
 
 def _keep_accumulators(recorder: Recorder, kernel: BoundJit, arguments: Mapping[str, Any], effects: Effects) -> None:
@@ -479,6 +476,6 @@ def _keep_accumulators(recorder: Recorder, kernel: BoundJit, arguments: Mapping[
 def _evaluated(call: _Call, arguments: Mapping[str, Any]) -> Grid3:
     """Return the extents of the grid, which is evaluated once: whoever launches gets these."""
     __tracebackhide__ = True
-    with grid_errors():
+    with GridErrors():
         call.grid.grid = extents = call.grid(arguments)
     return extents

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError
-from kernellab.launch.grid import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.workers.worker import Worker
 
 

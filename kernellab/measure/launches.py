@@ -11,7 +11,7 @@ from kernellab._triton.closure import plain_bindings
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import job_of
 from kernellab.compile.types import Compiled, CompileJob
-from kernellab.launch.grid import CheckedGrid, Grid3, grid_errors
+from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors
 from kernellab.launch.memory import Copier, memory_of
 from kernellab.measure.bench_jobs import Manner
 from kernellab.measure.config import Config
@@ -170,7 +170,7 @@ class Launches:
         )
         if known is None and plain_bindings(tuple(special.constants.values())) is not None:
             self._closures[id(variant.function)] = job.closure
-        with grid_errors():
+        with GridErrors():
             extents = CheckedGrid(variant.function, self.grid)(special.bound)
         options = {name: value for name, value in variant.meta.items() if name not in special.bound}
         tuner = declared(self.kernel)

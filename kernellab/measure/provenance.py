@@ -11,7 +11,7 @@ from typing import Any
 
 from kernellab._triton.closure import value_key
 from kernellab.errors import UsageError
-from kernellab.launch.grid import checked_grid
+from kernellab.launch.calls import checked_grid
 from kernellab.launch.memory import memory_of
 from kernellab.launch.run import device_name, driver_version
 from kernellab.launch.runtime import Runtime

@@ -18,8 +18,7 @@ from kernellab.explain.profile.counters import counters_of
 from kernellab.explain.profile.result import Counters, Profile
 from kernellab.explain.profile.sampling import Refused, Sampler, profile_of
 from kernellab.export.module import module_text
-from kernellab.launch.calls import require_grid, require_kernel
-from kernellab.launch.grid import require_launchable
+from kernellab.launch.calls import require_grid, require_kernel, require_launchable
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.run import device_name
 from kernellab.launch.runtime import Runtime

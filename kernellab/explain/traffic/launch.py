@@ -20,8 +20,7 @@ from kernellab.explain.traffic.result import (
 from kernellab.explain.traffic.trace import Trace, traced
 from kernellab.ir.lines import calls_of, place_of
 from kernellab.ir.ptx import ptx_kernel
-from kernellab.launch.calls import UserCall, variants_of
-from kernellab.launch.grid import checked_grid, require_launchable
+from kernellab.launch.calls import UserCall, checked_grid, require_launchable, variants_of
 from kernellab.launch.run import multiprocessors
 from kernellab.target import Target, limits_of
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kernellab.launch.grid import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 from kernellab.tune.result import Row

@@ -19,7 +19,7 @@ from kernellab.compile.cache import Compiler
 from kernellab.compile.job_queue import JobSource, made
 from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
-from kernellab.launch.grid import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.launch.run import multiprocessors
 from kernellab.measure.config import Config
 from kernellab.measure.launches import Launches

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from kernellab.launch.grid import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 from kernellab.tune.dispatch.cases import MeasuredCase

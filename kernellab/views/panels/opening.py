@@ -13,8 +13,7 @@ from kernellab.errors import UsageError
 from kernellab.explore.controls import OPTIONS, Subject, planned
 from kernellab.explore.evaluator import BYTES_AT_MOST, Evaluator, Interpreted, OnGpu, Verdicts
 from kernellab.explore.points import Keeper, PointHistory, Requests
-from kernellab.launch.calls import UserCall
-from kernellab.launch.grid import checked_grid
+from kernellab.launch.calls import UserCall, checked_grid
 from kernellab.launch.memory import copied, memory_of, size_bytes
 from kernellab.launch.reached import tensors_for_pointers
 from kernellab.launch.recording import LaunchRecord

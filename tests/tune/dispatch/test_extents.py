@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
-from kernellab.launch.grid import Grid3
+from kernellab.launch.calls import Grid3
 from kernellab.measure.config import Config
 from kernellab.tune.dispatch.rule import Term
 from kernellab.tune.dispatch.table import SeenGrid, programs_formula, terms_of
