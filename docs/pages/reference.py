@@ -45,7 +45,7 @@ CHAPTERS = (
         "layouts",
         "Layouts",
         "What `lab.layouts` gives: who holds each element of a tile, in registers, shared and tensor memory.",
-        ("kernellab._triton.tiles.gluon_tile", "kernellab.ir.laid_out", "kernellab.ir.layouts"),
+        ("kernellab._triton.tiles.gluon_tile", "kernellab.ir.layouts", "kernellab.ir.layouts"),
     ),
     Chapter(
         "run",

@@ -17,8 +17,7 @@ from typing import Any
 from triton._C.libtriton import ir
 
 from kernellab.errors import UsageError, choice_message
-from kernellab.ir.laid_out import LaidOutValue, Layouts, Registers, layouts_of, type_of
-from kernellab.ir.layouts import RegisterLayout
+from kernellab.ir.layouts import LaidOutValue, Layouts, RegisterLayout, Registers, layouts_of, type_of
 from kernellab.workers.forks import Scratch
 
 try:

@@ -27,8 +27,7 @@ from kernellab.ir.graph import Graph, Location, Operation
 from kernellab.ir.instructions import InstructionKind, LineProfile, hint_of_ptx, instruction_of, profiles_of
 from kernellab.ir.lines import StageLine, main_file, place_of, short_file, stage_lines
 from kernellab.ir.operations import access_bytes
-from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight
-from kernellab.ir.scalars import axis_of, integers
+from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight, axis_of, integers
 
 _KINDS: Mapping[Access, AccessKind] = {Access.READ: "load", Access.WRITE: "store", Access.ATOMIC: "atomic"}
 _LOOPS = frozenset({"scf.for", "scf.while"})

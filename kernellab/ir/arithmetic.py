@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.ir.graph import Graph, Operation
-from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight
-from kernellab.ir.scalars import Known, integers
+from kernellab.ir.programs import CannotFollow, Grid3, Known, Programs, Weight, integers
 
 _KINDS = {"f16": "fp16", "bf16": "bf16", "f64": "fp64", "i8": "int8", "i4": "int4"}
 _ARITH = frozenset(

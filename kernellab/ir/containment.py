@@ -29,10 +29,9 @@ from kernellab.ir.affine import Condition, Facts, Form, HeldCondition, Interval,
 from kernellab.ir.carried import Carried, Seen
 from kernellab.ir.graph import Block, Graph, Operation
 from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, flow_of
-from kernellab.ir.programs import Grid3, incoming
+from kernellab.ir.programs import Grid3, axis_of, incoming
 from kernellab.ir.provenance import deciding
 from kernellab.ir.ranges import NOTHING, Known, Number, Truth, Values, hull, joined, limits
-from kernellab.ir.scalars import axis_of
 from kernellab.ir.uses import Uses
 
 MOST_ROUNDS = 1 << 20

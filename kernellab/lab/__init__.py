@@ -16,7 +16,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph
-from kernellab.ir.laid_out import Layouts
+from kernellab.ir.layouts import Layouts
 from kernellab.lab.workspace import Workspace, measuring_here
 from kernellab.launch.calls import named_arguments, require_grid, variants_of, verbs
 from kernellab.launch.memory import memory_of

@@ -18,7 +18,7 @@ from kernellab.export.merging import Merged
 from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
-from kernellab.ir.laid_out import LaidOutValue, Layouts
+from kernellab.ir.layouts import LaidOutValue, Layouts
 from kernellab.launch.run import Run
 from kernellab.measure.ceilings import Ceilings
 from kernellab.registry import Listing, LoadedVersion

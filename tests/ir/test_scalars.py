@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernellab.ir.graph import Location, Operation
-from kernellab.ir.scalars import chosen, computed, integers
+from kernellab.ir.programs import chosen, computed, integers
 
 NUMBERS = st.integers(-(2**31), 2**31 - 1)
 

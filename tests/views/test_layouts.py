@@ -7,8 +7,7 @@ import pytest
 
 from kernellab._triton.tiles import gluon_tile, layouts_in
 from kernellab.errors import UsageError
-from kernellab.ir.laid_out import LaidOutValue
-from kernellab.ir.layouts import Encoding
+from kernellab.ir.layouts import Encoding, LaidOutValue
 from kernellab.views.bundles import bundle_of
 from kernellab.views.figures.layouts import tile_maps, tile_svg
 from tests.views.test_card import Reader

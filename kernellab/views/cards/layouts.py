@@ -6,7 +6,7 @@ from functools import lru_cache
 from html import escape
 
 from kernellab.errors import UsageError, plural
-from kernellab.ir.laid_out import LaidOutValue, Layouts
+from kernellab.ir.layouts import LaidOutValue, Layouts
 from kernellab.views.elements import Table, body, framed, header, message, section, style, style_sheet
 from kernellab.views.figures.layouts import tile_maps, tile_svg
 from kernellab.views.figures.raster import without_fallbacks

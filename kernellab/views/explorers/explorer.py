@@ -16,7 +16,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import plural
 from kernellab.ir.graph import Location
 from kernellab.ir.instructions import instruction_of
-from kernellab.ir.laid_out import Layouts
+from kernellab.ir.layouts import Layouts
 from kernellab.ir.lines import calls_of, main_file, short_file
 from kernellab.views.elements import code_line, file_text, html_page, style_sheet
 from kernellab.views.explorers.exploration import (

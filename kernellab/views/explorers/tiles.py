@@ -8,8 +8,7 @@ from html import escape
 from typing import Any
 
 from kernellab.errors import UsageError
-from kernellab.ir.laid_out import LaidOutValue, Layouts
-from kernellab.ir.layouts import Layout, MemoryLayout, RegisterLayout
+from kernellab.ir.layouts import LaidOutValue, Layout, Layouts, MemoryLayout, RegisterLayout
 from kernellab.views.cards.layouts import tile_key, tiles_of, type_words
 from kernellab.views.elements import style_sheet
 from kernellab.views.explorers.exploration import LineKey
