@@ -46,8 +46,7 @@ from kernellab.source import (
     parsed,
     with_functions,
 )
-from kernellab.source.text import signature_values
-from kernellab.source.values import CannotTake, reduced
+from kernellab.source.text import CannotTake, reduced, signature_values
 
 
 def closure_of(kernel: Kernel, arguments: tuple[Any, ...] = ()) -> tuple[Closure, tuple[Binding, ...]]:

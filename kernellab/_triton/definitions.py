@@ -24,8 +24,7 @@ from typing import Any
 
 from kernellab.errors import SourceError
 from kernellab.source import parsed
-from kernellab.source.text import signature_names, signature_values
-from kernellab.source.values import CannotTake, is_named_tuple
+from kernellab.source.text import CannotTake, is_named_tuple, signature_names, signature_values
 
 
 def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:

@@ -31,7 +31,7 @@ from kernellab.source import (
     Opaque,
     referred,
 )
-from kernellab.source.values import made
+from kernellab.source.text import made
 
 UNWRAPPED = "_kernellab_constants"  # where a namespace has the names of its constexprs that are the values in them
 _KEPT_WRAPPED = {bool, int, float, str, type(None), tl.dtype}

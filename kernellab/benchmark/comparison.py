@@ -22,7 +22,7 @@ from kernellab.measure.launches import Launches
 from kernellab.measure.reference import Reference, bounded_values, called
 from kernellab.measure.statistics import interval, ratio_interval
 from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, texts_of, values_of
-from kernellab.store import RecordedLaunch, Version, evaluated
+from kernellab.store import RecordedLaunch, Version
 from kernellab.target import Target
 
 Verdict = Literal["faster", "slower", "no difference"]
@@ -211,7 +211,7 @@ def _grid(
     if own == shared or not launches:
         return shared.grid
     found = grid_text(launches)
-    return own.grid if found is None else evaluated(found.text, given)
+    return own.grid if found is None else found.grid_for(given)
 
 
 def _function_side(function: Any, kernel: ComparedSide) -> ComparedSide:

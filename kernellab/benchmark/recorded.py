@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from kernellab._triton.kernel import Kernel
@@ -12,7 +11,7 @@ from kernellab.benchmark.spec import VARIANTS, BenchmarkSpec, cast, peers, swept
 from kernellab.errors import UsageError, plural
 from kernellab.launch.calls import require_grid
 from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, values_of
-from kernellab.store import Argument, RecordedLaunch, evaluated
+from kernellab.store import Argument, RecordedLaunch
 
 _OPTIONS = frozenset({"over", "inputs", "versus", "where", "flops", "bytes", "check", "rounds", "timeout_s"})
 _ASK = "pass inputs=lambda {names}: dict(...), which makes the arguments."
@@ -97,7 +96,7 @@ def recorded(kernels: Registry, kernel: Kernel | str | int, names: tuple[str, ..
         made = {name: value for name, value in made.items() if name not in left_out}
         return cast(made, values["dtype"]) if "dtype" in values else made
 
-    return Recorded(launch.grid if formula is None else partial(evaluated, formula.text), inputs)
+    return Recorded(launch.grid if formula is None else formula.grid_for, inputs)
 
 
 def scaled(launch: RecordedLaunch, values: Mapping[str, Any]) -> RecordedLaunch:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from kernellab.errors import UsageError
-from kernellab.store import is_formula
+from kernellab.source import is_formula
 
 _Build = Callable[[Any, Any], Any]
 

@@ -17,7 +17,7 @@ from kernellab.capture.sized_recording import measured_in
 from kernellab.capture.tape import Step, Tape, mapped
 from kernellab.capture.tracing import ask_in_runs, is_open, require_guard_in_dynamo
 from kernellab.errors import UsageError
-from kernellab.store.formula import OPERATORS
+from kernellab.source.text import OPERATORS
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     **OPERATORS,

@@ -34,7 +34,7 @@ from kernellab.source import (
     referred,
     with_functions,
 )
-from kernellab.source.values import literal
+from kernellab.source.text import literal
 
 # What the rest of an exported module calls its own.
 RESERVED = frozenset(

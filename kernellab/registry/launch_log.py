@@ -25,8 +25,8 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, SourceError
 from kernellab.launch.recording import LaunchRecord
 from kernellab.registry.kernels import Registry
-from kernellab.source import is_plain, lambda_definition
-from kernellab.store import Argument, LaunchedBy, RecordedLaunch, Result, Version, is_formula
+from kernellab.source import is_formula, is_plain, lambda_definition
+from kernellab.store import Argument, LaunchedBy, RecordedLaunch, Result, Version
 from kernellab.store.content import OPTIONS
 
 MODULES = {"triton": "triton", "triton.language": "tl", "torch": "torch", "math": "math"}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.errors import UsageError, first_line
+from kernellab.source import grid_of_formula
 from kernellab.store import Argument, RecordedLaunch, Result, Store, Version
 
 
@@ -219,6 +220,10 @@ class GridText:
 
     text: str
     inferred: int = 0
+
+    def grid_for(self, arguments: Mapping[str, Any]) -> Any:
+        """Return the grid for these arguments and meta-parameters; see `grid_of_formula`."""
+        return grid_of_formula(self.text, arguments)
 
 
 def grid_text(launches: Sequence[RecordedLaunch]) -> GridText | None:

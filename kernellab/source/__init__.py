@@ -37,7 +37,18 @@ from kernellab.source.model import (
     referred,
     with_functions,
 )
-from kernellab.source.text import is_name, lambda_definition, parsed
+from kernellab.source.text import (
+    docstring,
+    formula_problem,
+    grid_of_formula,
+    is_formula,
+    is_name,
+    is_plain,
+    lambda_definition,
+    literal,
+    parsed,
+    portable_type,
+)
 from kernellab.source.validation import (
     TEXT_BYTES,
     TRITON_DTYPES,
@@ -50,4 +61,3 @@ from kernellab.source.validation import (
     require_closure,
     require_type,
 )
-from kernellab.source.values import docstring, is_plain, literal, portable_type

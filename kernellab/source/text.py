@@ -1,17 +1,27 @@
-"""Names; source text and syntax trees, made by one thread at a time, also for lambdas, of which Python keeps none."""
+"""Python as text: names, syntax trees, values as what makes them again, and the formulas of recorded grids.
+
+Syntax trees are made by one thread at a time. Those of lambdas are found by position, since Python keeps none.
+"""
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import keyword
 import linecache
+import math
+import operator
+import sys
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections import namedtuple
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from types import CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from kernellab.errors import SourceError
+from kernellab.errors import SourceError, UsageError
 from kernellab.workers.forks import lock
 
 _NAME_LENGTH = 200
@@ -29,9 +39,6 @@ def parsed(text: str) -> ast.Module:
     """Return the syntax tree of a piece of Python."""
     with _ONE_AT_A_TIME:
         return ast.parse(text)
-
-
-Position = tuple[int, int]
 
 
 def lambda_definition(function: FunctionType) -> tuple[str, int, ast.Lambda]:
@@ -66,7 +73,7 @@ def _lambdas(text: str, code: CodeType) -> Iterator[ast.Lambda]:
                 yield node
 
 
-def _span(code: CodeType) -> tuple[Position, Position]:
+def _span(code: CodeType) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return where the instructions of ``code`` begin and end; those that stand for none of its text are left out."""
     begins, ends = [], []
     for line, end_line, column, end_column in code.co_positions():
@@ -93,3 +100,311 @@ def signature_values(
     if function not in _DEFINED:
         _DEFINED[function] = {name: scope[name] for name in sorted(signature_names(node)) if name in scope}
     return _DEFINED[function]
+
+
+_LARGEST = 1 << 16  # bytes of one value; what is larger is data, and belongs into a tensor
+_IS_DATA = "it holds data, which a parameter without tl.constexpr takes as a tensor"
+
+
+class CannotTake(Exception):
+    """A value that another process cannot have; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A value as a call: ``function(*arguments)``, then ``state``. ``has_identity``: it equals nothing but itself."""
+
+    function: Any
+    arguments: tuple[Any, ...]
+    state: Any = None
+    has_identity: bool = False
+
+
+def reduced(value: Any) -> Reduced | str:
+    """Return how a value is made again, or the name under which its module holds it.
+
+    Follows the protocol of `object.__reduce_ex__`. Members of enums, named tuples, dataclasses and numpy's numbers
+    get the call that a person would write.
+
+    Raises:
+        CannotTake: nothing makes it again, as of a file that is open.
+    """
+    if isinstance(value, Enum):
+        cls = type(value)
+        is_member = cls.__members__.get(value.name or "") is value
+        return Reduced(getattr, (cls, value.name)) if is_member else Reduced(cls, (value.value,))
+    if is_named_tuple(type(value)):
+        return Reduced(type(value), tuple(value))
+    if (fields := _init_fields(value)) is not None:
+        return Reduced(type(value), fields, has_identity=_has_identity(value))
+    if _is_numpy_number(value):
+        return Reduced(type(value), (value.item(),))
+    if type(value) is object:
+        raise CannotTake("")
+    if hasattr(value, "data_ptr") or hasattr(value, "__array_interface__") or hasattr(value, "__dataframe__"):
+        raise CannotTake(_IS_DATA)
+    return _by_protocol(value)
+
+
+def _by_protocol(value: Any) -> Reduced | str:
+    try:
+        found: Any = value.__reduce_ex__(4)  # whatever its class raises, there is no other way
+    except Exception as exc:
+        raise CannotTake(str(exc) or type(exc).__name__) from exc
+    if isinstance(found, str):
+        return found
+    padded: list[Any] = [*found, None, None, None]
+    function, arguments, state, *more = padded
+    if any(part is not None for part in more):
+        raise CannotTake("it holds other values in a way that is not known")
+    if any(isinstance(part, bytes | bytearray) and len(part) > _LARGEST for part in (*arguments, state)):
+        raise CannotTake(_IS_DATA)
+    return Reduced(function, tuple(arguments), state, _has_identity(value))
+
+
+def _has_identity(value: Any) -> bool:
+    """Tell whether a value equals nothing but itself."""
+    equals: Any = type(value).__eq__
+    return equals is object.__eq__
+
+
+def made(function: Callable[..., Any], arguments: tuple[Any, ...], state: Any) -> Any:
+    """Return what `reduced` described."""
+    value = function(*arguments)
+    if state is None:
+        return value
+    if hasattr(value, "__setstate__"):
+        value.__setstate__(state)
+        return value
+    fields, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+    for name, member in {**(fields or {}), **(slots or {})}.items():
+        object.__setattr__(value, name, member)
+    return value
+
+
+def is_named_tuple(cls: type) -> bool:
+    """Tell whether a class is a tuple with named fields."""
+    return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
+
+
+def _init_fields(value: Any) -> tuple[Any, ...] | None:
+    """Return what a dataclass is to be called with; None where its fields are not all that its ``__init__`` sets."""
+    cls = type(value)
+    if not dataclasses.is_dataclass(cls) or not cls.__dataclass_params__.init:  # type: ignore[attr-defined]
+        return None
+    fields = dataclasses.fields(cls)
+    names = [each.name for each in fields if each.init and not each.kw_only]
+    is_plain = cls.__init__.__code__.co_filename == "<string>" and len(names) == len(fields)
+    if not is_plain or set(getattr(value, "__dict__", names)) - set(names):
+        return None
+    found = tuple(getattr(value, name) for name in names)
+    return found if not hasattr(cls, "__post_init__") or _is_made_by(cls, found, value) else None
+
+
+def _is_made_by(cls: Any, fields: tuple[Any, ...], value: Any) -> bool:
+    """Tell whether a frozen dataclass, as a layout of Gluon is, checks its fields and leaves them as they are."""
+    if not (cls.__dataclass_params__.frozen and cls.__dataclass_params__.eq):
+        return False
+    try:
+        return bool(cls(*fields) == value)
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return False
+
+
+def _is_numpy_number(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, numpy.number | numpy.bool_):
+        return False
+    return type(value.item()) in {bool, int, float, complex}
+
+
+def portable_type(kind: Any) -> Any:
+    """Return Triton's type of an argument so that every process can read it: that of a named tuple is a class."""
+    if not isinstance(kind, tuple):
+        return kind
+    items = tuple(map(portable_type, kind))
+    names = vars(type(kind)).get("_fields")  # Triton looks no further
+    return items if names is None else _named_types(type(kind).__name__, names, items)
+
+
+def _named_types(name: str, names: tuple[str, ...], types: tuple[Any, ...]) -> Any:
+    def pickled(kind: tuple[Any, ...]) -> tuple[Any, ...]:
+        return _named_types, (name, names, tuple(kind))
+
+    make: Any = namedtuple
+    cls: Any = type(name, (make(name, names, rename=True),), {"__slots__": (), "_fields": names, "__reduce__": pickled})
+    return cls(*types)
+
+
+def is_plain(value: object) -> bool:
+    """Tell whether a value can be written down as a literal."""
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return type(value) in {type(None), bool, int, float, str, bytes}
+    if type(value) in {tuple, list}:
+        return all(map(is_plain, value))  # type: ignore[call-overload]
+    return type(value) is dict and all(is_plain(k) and is_plain(v) for k, v in value.items())
+
+
+def literal(value: object) -> str:
+    """Return a plain value as an expression; infinities and NaN have no literal of their own."""
+    match value:
+        case float() if not math.isfinite(value):
+            return f'float("{value}")'
+        case tuple():
+            return f"({', '.join(map(literal, value))}{',' if len(value) == 1 else ''})"
+        case list():
+            return f"[{', '.join(map(literal, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{literal(k)}: {literal(v)}' for k, v in value.items())}}}"
+        case str():
+            return quoted(value)
+        case _:
+            return repr(value)
+
+
+def quoted(text: str) -> str:
+    """Return a string literal in double quotes where that needs no more escapes."""
+    plain = repr(text)
+    return f'"{plain[1:-1]}"' if plain[0] == "'" and '"' not in text else plain
+
+
+def docstring(text: str) -> str:
+    """Return a text as a docstring of its own, whatever quotes and backslashes it holds."""
+    safe = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    if safe.endswith('"'):
+        safe = f'{safe[:-1]}\\"'
+    return f'"""{safe}"""'
+
+
+# The language of recorded grids: arithmetic over the sizes of a launch, and nothing that could do anything else.
+_NODES = (
+    *(ast.Tuple, ast.List, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Subscript, ast.Slice),
+    *(ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Load),
+)
+_BUILTINS: dict[str, Any] = {f.__name__: f for f in (abs, bool, float, int, len, max, min, sum, tuple)}
+_FUNCTIONS = {
+    *("triton.cdiv", "triton.next_power_of_2", "math.ceil", "math.floor", "math.sqrt", "math.log2", "math.prod"),
+    *("math.gcd", "math.lcm", "math.trunc", "torch.cuda.get_device_properties", "torch.cuda.current_device"),
+}
+_ATTRIBUTES = {"shape", "ndim", "is_cuda", "itemsize", "device", "dtype", "multi_processor_count"}
+_METHODS = {"numel", "nelement", "size", "stride", "dim", "element_size", "get"}
+OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+}
+_LENGTH = 20_000  # that a power of two above a size takes, over inputs of long names
+_BITS = 128
+
+
+def is_formula(text: str, names: Collection[str]) -> bool:
+    """Tell whether a text is a formula over parameters with these names: a lambda with one parameter, for the others.
+
+    It is pasted into exported modules, and is evaluated where a kept kernel is launched on other sizes; both is safe
+    for whatever a store or a bundle holds.
+    """
+    return not formula_problem(text, names)
+
+
+def formula_problem(text: str, names: Collection[str]) -> str:
+    """Return why a text is no formula over parameters with these names; "" where it is one."""
+    try:
+        _formula(text, names)
+    except ValueError as exc:
+        return str(exc)
+    return ""
+
+
+def grid_of_formula(text: str, arguments: Mapping[str, Any]) -> Any:
+    """Return the grid that a formula gives for these arguments and meta-parameters.
+
+    Raises:
+        UsageError: it has no value for these arguments, or is no formula.
+    """
+    import torch
+    import triton
+
+    try:
+        node = ast.fix_missing_locations(ast.Expression(_Guarded().visit(_formula(text, arguments))))
+        modules = {"torch": torch, "triton": triton, "math": math}
+        scope = {"__builtins__": _BUILTINS, **modules, **arguments, _GUARD: _computed}
+        return eval(compile(node, "<grid>", "eval"), scope)(arguments)
+    except (ArithmeticError, TypeError, LookupError, AttributeError, ValueError, RuntimeError, AssertionError) as exc:
+        why = f"{type(exc).__name__}: {exc}"
+        raise UsageError(f"The recorded grid {text!r} has no value for these arguments ({why}); pass a grid.") from exc
+
+
+def _formula(text: str, names: Collection[str]) -> ast.Lambda:
+    """Return the syntax tree of a formula; what is none is a `ValueError`."""
+    try:
+        body = parsed(text).body if len(text) <= _LENGTH else []
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
+        raise ValueError(f"the grid is no Python: {exc}") from exc
+    node = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
+    given = node.args if isinstance(node, ast.Lambda) else ast.arguments([], [], None, [], [], None, [])
+    bare = len(given.args) == 1 and not (given.posonlyargs or given.kwonlyargs or given.vararg or given.kwarg)
+    if not isinstance(node, ast.Lambda) or not bare or given.defaults:
+        raise ValueError(f"the grid is {text[:60]!r}; expected a lambda with one parameter")
+    _require_arithmetic(node.body, {*names, given.args[0].arg, *_BUILTINS})
+    return node
+
+
+def _require_arithmetic(node: ast.AST, names: Collection[str]) -> None:
+    match node:
+        case ast.Constant(value):
+            known = value is None or type(value) in (bool, int, float, str)
+        case ast.Name(name):
+            known = name in names
+        case ast.Attribute(inner, attribute):
+            known = attribute in _ATTRIBUTES
+            _require_arithmetic(inner, names)
+        case ast.Call(function, arguments, keywords):
+            known = not keywords and _is_function(function, names)
+            for argument in [*arguments, *([function.value] if _is_method(function) else [])]:  # type: ignore[attr-defined]
+                _require_arithmetic(argument, names)
+        case _:
+            known = isinstance(node, _NODES)
+            for child in ast.iter_child_nodes(node):
+                _require_arithmetic(child, names)
+    if not known:
+        part = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+        raise ValueError(f"a part of the grid is {part[:80]!r}; expected arithmetic")
+
+
+def _is_method(function: ast.expr) -> bool:
+    return isinstance(function, ast.Attribute) and function.attr in _METHODS
+
+
+def _is_function(function: ast.expr, names: Collection[str]) -> bool:
+    if isinstance(function, ast.Name):
+        return function.id in _BUILTINS and function.id in names
+    return _is_method(function) or ast.unparse(function) in _FUNCTIONS
+
+
+_GUARD = "__computed__"
+
+
+class _Guarded(ast.NodeTransformer):
+    """Lets no operator repeat a sequence, or make a number of billions of digits."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        kind = ast.Constant(type(node.op).__name__)
+        return ast.Call(ast.Name(_GUARD, ast.Load()), [kind, node.left, node.right], [])
+
+
+def _computed(kind: str, left: Any, right: Any) -> Any:
+    if not all(isinstance(value, int | float) for value in (left, right)):
+        raise TypeError(f"{left!r} and {right!r} are no numbers")
+    if kind in {"Pow", "LShift"} and not (abs(left) < 2**_BITS and abs(right) < _BITS):
+        raise OverflowError("the grid is too large")
+    return OPERATORS[getattr(ast, kind)](left, right)

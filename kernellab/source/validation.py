@@ -37,8 +37,7 @@ from kernellab.source.model import (
     closure_from_jsonable,
     parts,
 )
-from kernellab.source.text import is_name, parsed
-from kernellab.source.values import is_plain
+from kernellab.source.text import is_name, is_plain, parsed
 
 TEXT_BYTES = 32 * 2**20
 TEXT_VALUES = 2_000_000  # numbers, texts, lists and objects in one piece of JSON

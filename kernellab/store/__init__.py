@@ -16,6 +16,5 @@ from kernellab.store.content import (
     measurement_of,
 )
 from kernellab.store.database import FILE
-from kernellab.store.formula import evaluated, is_formula
 from kernellab.store.schema import SCHEMA
 from kernellab.store.store import History, PassedTrial, Ranges, Store, TrialLog

@@ -18,7 +18,10 @@ from kernellab.source import (
     TRITON_DTYPES,
     Binding,
     Closure,
+    Malformed,
+    formula_problem,
     from_jsonable,
+    is_formula,
     is_name,
     is_plain,
     jsonable,
@@ -30,7 +33,6 @@ from kernellab.source import (
     require_closure,
     require_type,
 )
-from kernellab.store.formula import is_formula, require_formula
 
 LaunchedBy = Literal["launch", "run"]
 ArgumentKind = Literal["tensor", "scalar", "dtype", "function", "value", "tuple", "descriptor", "other"]
@@ -290,8 +292,8 @@ def launch_from_jsonable(value: Mapping[str, Any], *, keeps_formulas: bool = Tru
         grid_text = launch.grid_text if is_formula(launch.grid_text, names) else ""
         check = launch.check if is_reference(launch.check, names) else ""
         return dataclasses.replace(launch, grid_text=grid_text, check=check)
-    if launch.grid_text:
-        require_formula(launch.grid_text, names)
+    if launch.grid_text and (problem := formula_problem(launch.grid_text, names)):
+        raise Malformed(problem)
     expected = "an expression over the parameters of the kernel"
     require(not launch.check or is_reference(launch.check, names), "the reference", launch.check, expected)
     return launch

@@ -27,8 +27,8 @@ from kernellab.export.write import KINDS, Facilities, export, write_measurements
 from kernellab.measure.outcomes import Status
 from kernellab.registry import Registry, made_arguments, version_digest
 from kernellab.registry.listing import TABLES, frame, listing
-from kernellab.source import TRITON_DTYPES, Closure, Function, is_name
-from kernellab.store import FILE, SCHEMA, Argument, Entry, Store, evaluated, is_formula
+from kernellab.source import TRITON_DTYPES, Closure, Function, grid_of_formula, is_formula, is_name
+from kernellab.store import FILE, SCHEMA, Argument, Entry, Store
 from kernellab.store.content import ROW_DETAILS, STATUSES, TORCH_DTYPES
 from kernellab.tune.result import Records, Row
 from kernellab.views.cards.kernels import report_page
@@ -387,7 +387,7 @@ def test_the_names_of_dtypes_are_those_of_torch_and_triton() -> None:
     ],
 )
 def test_a_grid_is_evaluated_over_the_arguments(text: str, grid: tuple[int, ...]) -> None:
-    assert evaluated(text, {"n": 300, "x": torch.zeros(2, 3), "BLOCK": 64}) == grid
+    assert grid_of_formula(text, {"n": 300, "x": torch.zeros(2, 3), "BLOCK": 64}) == grid
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_a_grid_is_evaluated_over_the_arguments(text: str, grid: tuple[int, ...]
 )
 def test_a_grid_without_a_value_is_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="has no value"):
-        evaluated(text, {"n": 3000, "x": torch.zeros(2, 3)})
+        grid_of_formula(text, {"n": 3000, "x": torch.zeros(2, 3)})
 
 
 def test_a_persistent_grid_is_a_formula() -> None:
