@@ -37,8 +37,7 @@ from kernellab.tune.autotune import environment_of
 from kernellab.tune.cluster_tuning import OpenEnvironment
 from kernellab.tune.dispatch.cases import CaseRequest, MeasuredCase
 from kernellab.tune.dispatch.cluster_cases import cluster_cases
-from kernellab.tune.prepared import Environment, Options
-from kernellab.tune.tuning import tuned
+from kernellab.tune.tuning import Environment, Options, tuned
 
 RESULT = Path(__file__).parent / "results" / "tune_machines.txt"
 SMALL = [{"M": m, "N": n, "K": 32} for m in (16, 32) for n in (32, 64)]

@@ -35,9 +35,9 @@ from kernellab.measure.config import Space
 from kernellab.measure.outcomes import Status
 from kernellab.store import Store
 from kernellab.tune.finals import Policy
-from kernellab.tune.prepared import Environment, Options
 from kernellab.tune.result import Tuning, frame_of
 from kernellab.tune.search import Random
+from kernellab.tune.tuning import Environment, Options
 from kernellab.tune.tuning import tuned as tuned_in
 from kernellab.views.cards.tuning import tuning_html, tuning_text
 from tests.samples import scale_kernel

@@ -26,11 +26,11 @@ from kernellab.measure.comparison import agree, compare
 from kernellab.measure.hints import Mismatch, hints_on
 from kernellab.measure.implementations import Bench, implementation_of, launched_on_copies
 from kernellab.measure.launches import KernelLaunch, Launches, arithmetic, moved_bytes
-from kernellab.measure.outcomes import Status, reason_of
+from kernellab.measure.outcomes import Status, reason_of, resources_of
 from kernellab.measure.reference import ANONYMOUS, Reference, ReferenceFunction, reference_of
 from kernellab.measure.statistics import Interval, interval, ratio_interval
 from kernellab.target import Target, parse_target
-from kernellab.tune.result import Row, with_resources
+from kernellab.tune.result import Row
 
 _FIRST_RUNS = 3
 _MOST_FIRSTS = 8  # first points whose outputs are held; after that, a size that comes back has a new first point
@@ -105,7 +105,7 @@ class OnGpu:
         launch = request.launches.of(config)
         flops = arithmetic(launch, compiled).dot_flops
         row = replace(
-            with_resources(config, compiled, Status.OK),
+            Row(config, Status.OK, **resources_of(compiled)),
             time_ms=found.median,
             low_ms=found.low,
             high_ms=found.high,
@@ -277,7 +277,7 @@ class Evaluator:
     def _compiled(self, point: Point, request: Request, compiled: Compiled) -> Evaluation:
         launch, resources = request.launches.of(request.config), compiled.resources
         reason = WITHOUT_GPU if self.here is None else OTHER_TARGET
-        row = with_resources(request.config, compiled, Status.NOT_TIMED, reason)
+        row = Row(request.config, Status.NOT_TIMED, reason, **resources_of(compiled))
         error = None
         if not resources.fits:
             row = replace(row, status=Status.CANNOT_RUN, reason=resources.why_not or "")

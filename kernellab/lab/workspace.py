@@ -29,7 +29,7 @@ from kernellab.workers.uninterrupted import uninterrupted
 from kernellab.workers.worker import Pool, Worker
 
 if TYPE_CHECKING:
-    from kernellab.tune.prepared import Environment
+    from kernellab.tune.tuning import Environment
 
 _GPU_HANDLERS = "kernellab.measure.bench_worker"  # which imports those of trials
 

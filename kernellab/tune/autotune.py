@@ -19,10 +19,8 @@ from kernellab.measure.provenance import can_time, device_here, device_of
 from kernellab.registry import Registry, remember
 from kernellab.target import parse_target
 from kernellab.tune.device_pool import checked_devices
-from kernellab.tune.prepared import Environment, Options
-from kernellab.tune.progress import Watch, unwatched
-from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import tuned
+from kernellab.tune.result import Tuning, Watch, unwatched
+from kernellab.tune.tuning import Environment, Options, tuned
 from kernellab.workers.uninterrupted import Interrupted
 
 if TYPE_CHECKING:

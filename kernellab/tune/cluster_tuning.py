@@ -17,14 +17,13 @@ from kernellab._triton.kernel import Kernel
 from kernellab.errors import KernellabError, WorkerError
 from kernellab.launch.calls import UserCall
 from kernellab.measure.launches import Launches
-from kernellab.measure.provenance import Device, key_fields, key_of
+from kernellab.measure.provenance import Device
 from kernellab.registry import version_digest
 from kernellab.source import Closure
 from kernellab.store import Measurement, Version
 from kernellab.tune.cluster import Call, CallQueue, Declined, GpuOwner, cluster_of
-from kernellab.tune.prepared import Environment, Options, first_config
-from kernellab.tune.result import Records, Tuning, measurement_of
-from kernellab.tune.tuning import tuned
+from kernellab.tune.result import Tuning, measurement_of
+from kernellab.tune.tuning import Environment, Options, prepared, tuned
 from kernellab.workers.uninterrupted import Interrupted
 
 OpenEnvironment = Callable[[], Environment | None]
@@ -165,12 +164,10 @@ def tuned_elsewhere(
     owner = queue.owner
     assert owner is not None, "somebody owns a GPU"
     launches = Launches(call.kernel, call.grid, call.args, call.meta, owner.device.target)
-    first = first_config(call.kernel, launches, options)
     version = environment.kernels.current(call.kernel)
-    key = key_of(key_fields(launches, first, owner.device))
-    records = Records(environment.kernels.store.history, version.id, key, owner.device.name)
+    records = prepared(replace(environment, device=owner.device), launches, options, version).records
     before = {} if options.fresh else records.known()
-    known = [measurement_of(row, key, owner.device.name) for row in before.values()]
+    known = [measurement_of(row, records.key, records.device) for row in before.values()]
     sent = replace(options, executor=None, devices=None)
     work = partial(tuned_here, grid=call.grid, arguments=packed_arguments(call.args, call.meta), options=sent)
     sent_work = SentWork(opened, owner.kind, sent_kernel(version, known), work)

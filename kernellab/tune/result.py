@@ -1,10 +1,13 @@
-"""What a tuning leaves: one row per config, also as a measurement in the store; the winner, and what ties with it."""
+"""What a tuning tells: a row per config, also as a measurement in the store; how far it is; who won, and what ties."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.compile.types import Compiled
 from kernellab.display import Shown
@@ -14,6 +17,7 @@ from kernellab.measure.config import Config
 from kernellab.measure.outcomes import (
     OPTION_COLUMNS,
     OUTCOME_COLUMNS,
+    UNMEASURED,
     OutcomeRow,
     Status,
     reason_of,
@@ -202,11 +206,6 @@ def _plain(tuning: Tuning) -> dict[str, Any] | None:
     }
 
 
-def with_resources(config: Config, compiled: Compiled, status: Status, reason: str = "") -> Row:
-    """Return the row of a config that was compiled and not measured."""
-    return Row(config, status, reason, **resources_of(compiled))
-
-
 def _ranks(tuning: Tuning) -> dict[int, int]:
     """Return the rank of every config that ran well, from 1: the winner, those tied with it, the rest by time."""
     good = [index for index, row in enumerate(tuning.rows) if row.status is Status.OK and row.time_ms is not None]
@@ -232,12 +231,12 @@ def row_before(config: Config, result: Compiled | KernellabError, max_spill_byte
     if isinstance(result, KernellabError):
         return Row(config, Status.COMPILE_ERROR, reason_of(result))
     resources = result.resources
+    row = Row(config, Status.NOT_TIMED, **resources_of(result))
     if not resources.fits:
-        return with_resources(config, result, Status.CANNOT_RUN, resources.why_not or "it does not fit the target")
+        return replace(row, status=Status.CANNOT_RUN, reason=resources.why_not or "it does not fit the target")
     if max_spill_bytes is not None and (resources.spill_bytes or 0) > max_spill_bytes:
-        reason = f"it spills {resources.spill_bytes} bytes per thread"
-        return with_resources(config, result, Status.PRUNED, reason)
-    return with_resources(config, result, Status.NOT_TIMED)
+        return replace(row, status=Status.PRUNED, reason=f"it spills {resources.spill_bytes} bytes per thread")
+    return row
 
 
 _OWN = {"config", "status", "time_ms"}
@@ -295,49 +294,149 @@ def row_of(measurement: Measurement) -> Row | None:
     return Row(config, Status(measurement.status), time_ms=measurement.time_ms, **details)
 
 
-_LEAST_RATIO = 1.03
-_LEAST_CHANGE = 1.15
+Stage = Literal["start", "screening", "final", "done"]
 
 
-def why_it_wins(winner: Row, others: Sequence[Row]) -> str:
-    """Return a sentence on why a config is faster than others: what decides, and how these differ; "" if nothing does.
+@dataclass(frozen=True, slots=True)
+class TuningProgress:
+    """A tuning so far.
 
-    For each parameter, the best config with another value of it is compared with the winner; the parameter whose best
-    other value is slowest decides.
+    ``total`` configs were asked for: ``known`` of them were measured before, ``compiled`` were compiled since, and
+    ``measured`` of those timed. ``failed`` ones cannot be ranked, ``ended`` counts those of this tuning that are
+    through. ``best`` is the fastest config in words, with its median ``best_ms``; ``times_ms`` are the medians in the
+    order in which they came, of many the best and the worst of each stretch. ``fastest`` are the rows of the fastest
+    few, ``latest`` of those that ended last; ``left_s`` is about how many seconds the configs that were asked for will
+    still take, None where nothing tells. So an event is no larger for a long list than for a short one.
     """
-    values, known = winner.config.values, [(each.config.values, each) for each in others]
-    rivals = {name: rival for name in values if (rival := _rival(values[name], known, name)) is not None}
-    if not rivals:
-        return ""
-    name = max(rivals, key=lambda each: _timed_ms(rivals[each]))
-    rival = rivals[name]
-    ratio = _timed_ms(rival) / _timed_ms(winner)
-    if ratio < _LEAST_RATIO:
-        return "No parameter decides: for each, another value comes within 3 % of the winner."
-    value, other = values[name], rival.config.values[name]
-    differences = ", ".join(_differences(winner, rival))
-    reason = f": it {differences}" if differences else "; registers, spills and occupancy are about the same"
-    return f"{name}={value} decides: with {other} it is at best {ratio:.2f} times slower{reason}."
+
+    kernel: str
+    stage: Stage
+    total: int = 0
+    known: int = 0
+    compiled: int = 0
+    measured: int = 0
+    failed: int = 0
+    best: str = ""
+    best_ms: float | None = None
+    times_ms: tuple[float, ...] = ()
+    ended: int = 0
+    fastest: tuple[Row, ...] = ()
+    latest: tuple[Row, ...] = ()
+    left_s: float | None = None
 
 
-def _timed_ms(row: Row) -> float:
+Watch = Callable[[TuningProgress], None]
+
+
+def unwatched(progress: TuningProgress) -> None:
+    """Watch nothing."""
+
+
+_FINE = {Status.OK, Status.DIFFERS, *UNMEASURED}
+_MOST_TIMES = 512
+_FASTEST, _LATEST = 8, 3
+
+
+@dataclass(slots=True)
+class _Curve:
+    """Times in their order; of many, the best and the worst of each stretch, whose length grows with their number."""
+
+    _times_ms: list[float] = field(default_factory=list)
+    _begun: list[float] = field(default_factory=list)  # of a stretch
+    _length: int = 1
+
+    def add(self, time_ms: float) -> None:
+        """Take the next time."""
+        self._begun.append(time_ms)
+        if len(self._begun) == self._length:
+            self._times_ms += _ends(self._begun)
+            self._begun.clear()
+        if len(self._times_ms) >= _MOST_TIMES:
+            fours = [self._times_ms[begin : begin + 4] for begin in range(0, len(self._times_ms), 4)]
+            self._times_ms = [time for four in fours for time in _ends(four)]
+            self._length = max(4, 2 * self._length)
+
+    @property
+    def times_ms(self) -> tuple[float, ...]:
+        """What is kept of them."""
+        return (*self._times_ms, *_ends(self._begun))
+
+
+def _ends(times_ms: Sequence[float]) -> Sequence[float]:
+    """Return the best and the worst of some times, in their order."""
+    if len(times_ms) <= 2:
+        return tuple(times_ms)
+    places = min(range(len(times_ms)), key=times_ms.__getitem__), max(range(len(times_ms)), key=times_ms.__getitem__)
+    return [times_ms[place] for place in sorted(places)]
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counts configs as `TuningProgress` has them, and keeps the fastest row."""
+
+    known: int = 0
+    compiled: int = 0
+    measured: int = 0
+    ended: int = 0
+    _failed: int = 0
+    _fastest: list[Row] = field(default_factory=list)
+    _latest: deque[Row] = field(default_factory=lambda: deque(maxlen=_LATEST))
+    _curve: _Curve = field(default_factory=_Curve)
+
+    @property
+    def best_ms(self) -> float | None:
+        """The smallest median so far."""
+        return self._fastest[0].time_ms if self._fastest else None
+
+    def add_known(self, row: Row) -> None:
+        """Count a config that was measured before."""
+        self.known += 1
+        self._enter(row)
+
+    def add(self, row: Row) -> None:
+        """Count what became of a config."""
+        self.ended += 1
+        self._latest.append(row)
+        self._enter(row)
+
+    def reopen(self, count: int) -> None:
+        """Take back that configs ended, which are compiled once more and then measured."""
+        self.compiled -= count
+        self.ended -= count
+
+    def _enter(self, row: Row) -> None:
+        self._failed += row.status not in _FINE
+        if row.status is Status.OK and row.time_ms is not None:
+            self._curve.add(row.time_ms)
+            insort(self._fastest, row, key=_time_of)
+            del self._fastest[_FASTEST:]
+
+    def recount(self, rows: Mapping[Config, Row], winner: Config | None = None) -> None:
+        """Count anew what failed, and what is best: a row that was good may be so no longer. A winner is the best."""
+        good = [row for row in rows.values() if row.status is Status.OK and row.time_ms is not None]
+        self._failed = sum(row.status not in _FINE for row in rows.values())
+        self._fastest = nsmallest(_FASTEST, good, key=lambda row: (row.config != winner, row.time_ms))
+        self._latest = deque((rows[row.config] for row in self._latest), maxlen=_LATEST)
+
+    def progress(self, kernel: str, stage: Stage, total: int, left_s: float | None = None) -> TuningProgress:
+        """Return the event that tells of this; ``total`` configs were asked for."""
+        return TuningProgress(
+            kernel=kernel,
+            stage=stage,
+            total=total,
+            known=self.known,
+            compiled=self.compiled,
+            measured=self.measured,
+            failed=self._failed,
+            best=self._fastest[0].config.text if self._fastest else "",
+            best_ms=self.best_ms,
+            times_ms=self._curve.times_ms,
+            ended=self.ended,
+            fastest=tuple(self._fastest),
+            latest=tuple(self._latest),
+            left_s=left_s,
+        )
+
+
+def _time_of(row: Row) -> float:
     return row.time_ms or 0.0
-
-
-def _rival(own: Any, known: Sequence[tuple[Mapping[str, Any], Row]], name: str) -> Row | None:
-    """Return the fastest config with another value of a parameter than the winner's ``own``."""
-    return min((row for values, row in known if values.get(name, own) != own), key=_timed_ms, default=None)
-
-
-def _differences(winner: Row, rival: Row) -> list[str]:
-    """Return what is worse about a rival, in words."""
-    found = []
-    if (rival.spill_bytes or 0) > (winner.spill_bytes or 0):
-        found.append(f"spills {rival.spill_bytes:,} bytes per thread (the winner {winner.spill_bytes or 0:,})")
-    if rival.occupancy and winner.occupancy and winner.occupancy > _LEAST_CHANGE * rival.occupancy:
-        found.append(f"keeps {rival.occupancy:.0%} of the warps resident (the winner {winner.occupancy:.0%})")
-    if rival.shared_bytes and winner.shared_bytes and winner.shared_bytes > _LEAST_CHANGE * rival.shared_bytes:
-        found.append(f"keeps {rival.shared_bytes:,} bytes in shared memory (the winner {winner.shared_bytes:,})")
-    if rival.registers and winner.registers and rival.registers > _LEAST_CHANGE * winner.registers:
-        found.append(f"takes {rival.registers} registers per thread (the winner {winner.registers})")
-    return [each.replace("%", " %") for each in found]

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from math import inf, log2
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from kernellab.errors import UsageError
+from kernellab.errors import UsageError, choice_message
 from kernellab.measure.config import Config, Kept, Space
 from kernellab.measure.outcomes import Status
 from kernellab.registry.kept_times import fields_of_key
 from kernellab.store import MeasurementRow
 from kernellab.target import DeviceLimits
-from kernellab.tune.result import Row, row_of
+from kernellab.tune.result import Records, Row, row_of
 
 MAX_WARPS = 32
 Searching = Literal["exhaustive", "random", "descent", "optuna"]
@@ -248,6 +248,48 @@ def _steps(name: str, value: int) -> Sequence[int]:
 Fits = Callable[[Config], bool]
 
 
+def search_of(
+    search: Searching | Search,
+    given: Any,
+    originals: Iterable[Config],
+    count: int,
+    seed: int,
+    start: Callable[[Fits], Config | None],
+) -> Search:
+    """Return the search that is asked for by name; one of the user's own as it is.
+
+    ``given`` are the configs of the call, a `Space` for some searches, ``originals`` those to try. ``start`` gives the
+    best known config of those that fit, for a descent.
+
+    Raises:
+        UsageError: there is no such search, or it draws from a `Space` and there is none.
+    """
+    if isinstance(search, Search) and not isinstance(search, type):
+        return search
+    if search not in SEARCHES:
+        raise UsageError(choice_message("search", search, (*SEARCHES, "an object with ask() and tell()")))
+    space = given if isinstance(given, Space) else None
+    if search == "exhaustive":
+        return Exhaustive(originals)
+    if search == "descent":
+        first = next(iter(originals))
+        names = first.values.keys()
+
+        def allows(config: Config) -> bool:
+            return config.values.keys() == names and (space is None or space.allows(config.values))
+
+        return CoordinateDescent(start(allows) or first, allows)
+    if space is None:
+        raise UsageError(f"search={search!r} draws from a Space; pass configs=Space(...).")
+    return Random(space, count, random.Random(seed)) if search == "random" else optuna_search(space, count, seed)
+
+
+def best_start(records: Records, known: Mapping[Config, Row], fits: Fits) -> Config | None:
+    """Return the best config that the store knows for such launches of a kernel, else for launches like these."""
+    found = best_known(known or records.known(), fits)
+    return found or best_nearby(records.history.measurements(records.version_id), records.key, fits)
+
+
 def best_known(rows: Mapping[Config, Row], fits: Fits) -> Config | None:
     """Return the fastest config that ran well and ``fits``, of those whose values the store keeps as they are."""
     good = [row for row in rows.values() if row.status is Status.OK and row.time_ms is not None]
@@ -338,3 +380,12 @@ def relieved(space: Space, config: Config, registers: int, limits: DeviceLimits)
     names = [name for name in numbers if values[name] // 2 in space.values.get(name, ())]
     found = halved_for_registers(config, registers, limits, names)
     return found if found is not None and found in space else None
+
+
+def suggested(given: Any, limits: DeviceLimits | None, config: Config, row: Row) -> Config | None:
+    """Return what the registers of a config that was compiled suggest to try; None where no configs are ``given``."""
+    if given is None or limits is None or not row.registers:
+        return None
+    if isinstance(given, Space):
+        return relieved(given, config, row.registers, limits)
+    return halved_for_registers(config, row.registers, limits)

@@ -15,13 +15,12 @@ from kernellab.measure.bench_jobs import NO_GROUP, NOT_COMPARED
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
 from kernellab.measure.implementations import Implementation, Measured
-from kernellab.measure.outcomes import NO_GPU, Status, reason_of, status_of
+from kernellab.measure.outcomes import NO_GPU, Status, reason_of, resources_of, status_of
 from kernellab.measure.statistics import interval
 from kernellab.tune.agreement import NOT_REPEATED, bench_group, judged, outputs_of
 from kernellab.tune.device_pool import DevicePool, Taken
 from kernellab.tune.finals import EarlyFinals, Final, Policy, qualified, settle
-from kernellab.tune.progress import Counts, Stage, Watch, unwatched
-from kernellab.tune.result import Agreement, Row, row_before, with_resources
+from kernellab.tune.result import Agreement, Counts, Row, Stage, Watch, row_before, unwatched
 from kernellab.tune.search import Search
 
 
@@ -278,7 +277,7 @@ class Tuner:
         if isinstance(result, UsageError) and not isinstance(result, LaunchError):
             raise result
         if isinstance(result, KernellabError):
-            row = with_resources(config, taken.candidate.kernel, status_of(result), reason_of(result))
+            row = _failed(taken.candidate, result)
         else:
             row = self._measured_row(taken.candidate, result)
             row = row if self.policy.reference else replace(row, group=self._group(taken, result))
@@ -292,7 +291,7 @@ class Tuner:
             self.record([self._rows[config]])
 
     def _measured_row(self, candidate: Implementation, measured: Measured) -> Row:
-        row = with_resources(candidate.config, candidate.kernel, Status.OK)
+        row = Row(candidate.config, Status.OK, **resources_of(candidate.kernel))
         row = replace(row, checked=self.policy.reference, outputs=self.policy.outputs)
         if not measured.times_ms:
             return replace(row, status=Status.WRONG, reason=measured.difference)
@@ -405,8 +404,7 @@ class Tuner:
     def _expel(self, failures: Mapping[Config, KernellabError]) -> None:
         """Enter the configs that failed where the fastest meet."""
         for config, error in failures.items():
-            row = with_resources(config, self._candidates[config].kernel, status_of(error), reason_of(error))
-            self._rows[config] = replace(row, device_index=self._device(0))
+            self._rows[config] = replace(_failed(self._candidates[config], error), device_index=self._device(0))
         self.record([self._rows[config] for config in failures])
         self._judge(launches=False)
 
@@ -460,3 +458,7 @@ class Tuner:
 
     def _seconds(self) -> float:
         return self.clock() - self._start_s
+
+
+def _failed(candidate: Implementation, error: KernellabError) -> Row:
+    return Row(candidate.config, status_of(error), reason_of(error), **resources_of(candidate.kernel))

@@ -1,61 +1,298 @@
-"""One tuning, from a kernel with its arguments to the result: a reference, devices, measurements."""
+"""One tuning: what is asked and worked with, its configs and known rows, the measuring of it, and the result."""
 
 from __future__ import annotations
 
-import random
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from kernellab._triton.kernel import Kernel
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
-from kernellab.errors import UsageError, choice_message
+from kernellab.errors import UsageError
 from kernellab.launch.memory import memory_of
-from kernellab.measure.config import Config, Space
-from kernellab.measure.implementations import implementation_of, touched
+from kernellab.measure.config import Config, Space, configs_of
+from kernellab.measure.hooks import sets_blocks_alone
+from kernellab.measure.implementations import Bench, implementation_of, touched
 from kernellab.measure.launches import Launches, arithmetic, moved_bytes
-from kernellab.target import DeviceLimits, limits_of
+from kernellab.measure.outcomes import Status
+from kernellab.measure.provenance import Device, key_fields, key_of
+from kernellab.registry import Registry
+from kernellab.store import Version
+from kernellab.target import limits_of
 from kernellab.tune.agreement import remark_of
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
-from kernellab.tune.prepared import (
-    Environment,
-    Options,
-    PlannedConfigs,
-    PreparedTuning,
-    joined_names,
-    prepared,
-    reference_identity,
-)
-from kernellab.tune.progress import unwatched
-from kernellab.tune.result import Records, Row, Tuning
-from kernellab.tune.search import (
-    MOST_SPILLED_BYTES,
-    SEARCHES,
-    CoordinateDescent,
-    Exhaustive,
-    Fits,
-    Random,
-    Search,
-    best_known,
-    best_nearby,
-    halved_for_registers,
-    optuna_search,
-    relieved,
-)
+from kernellab.tune.result import Records, Row, Tuning, Watch, unwatched
+from kernellab.tune.search import MOST_SPILLED_BYTES, Search, Searching, best_start, search_of, suggested
 from kernellab.tune.tuner import STOPPED, Outcome, Tuner
 from kernellab.workers.worker import Pool
 
 if TYPE_CHECKING:
-    from kernellab.tune.tuner import Outcome
+    from kernellab.measure.reference import ReferenceFunction
+
+WITHOUT_GPU = (
+    "There is no GPU, so nothing was timed: the table has what each config needs. On a GPU it would also have times "
+    "and a winner."
+)
 
 
-def take_reference(launches: Launches, config: Config, options: Options, *, times: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to tune.
+
+    ``configs`` is a list of `triton.Config`, or a `Space`; None takes those of the kernel's autotuner. ``timeout_s``
+    limits each config on the GPU, ``budget_s`` and ``budget_configs`` the whole. ``search`` may also be a `Search` of
+    one's own; ``count`` is how many configs a random or Optuna search tries. ``fresh`` measures again what the store
+    knows. With a ``check``, outputs are compared with its values; ``outputs`` names the arguments that are compared,
+    with these or with each other. ``executor`` compiles in place of the lab's own workers. ``devices`` are the GPUs
+    that measure, the first of which holds the final; None is the current one.
+
+    Of a generated list, a `Space` or one of `workloads`, what spills much is not measured while something else is left,
+    and where registers keep the device from being full, half of the block is tried too. A list of `triton.Config` is
+    measured as it is. ``policy`` says how much is measured of a config and in the final; its bounds on the search, and
+    what outputs are compared with, are those of these options.
+    """
+
+    configs: Space | Sequence[Any] | None = None
+    timeout_s: float = 10.0
+    search: Searching | Search = "exhaustive"
+    count: int = 64
+    budget_s: float | None = None
+    budget_configs: int | None = None
+    fresh: bool = False
+    seed: int = 0
+    check: ReferenceFunction | None = None
+    outputs: Sequence[str] | None = None
+    executor: Executor | None = None
+    devices: Sequence[int] | None = None
+    policy: Policy = field(default_factory=Policy)
+
+
+MakeBench = Callable[[Launches, float, int | None], Bench]
+"""Makes the bench of a device by its number, the current one where that is None; with the seconds of each config."""
+
+Progress = Callable[[str], AbstractContextManager[Watch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What a tuning works with. Without ``make_bench`` there is no GPU, and nothing is timed.
+
+    ``progress`` is a context in which a tuning is watched; ``remarks`` are notes that every tuning gets.
+    """
+
+    compiler: Compiler
+    kernels: Registry
+    device: Device
+    make_bench: MakeBench | None
+    clock: Callable[[], float] = time.perf_counter
+    progress: Progress | None = None
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTuning:
+    """A tuning of which nothing is compiled: its launches and configs, and the rows of earlier ones under its key.
+
+    The configs to try are ``launches.originals``; all of them are ``listed``, and ``left_out`` has rows of the others.
+    Those of a `Space`, and of `workloads`, ``is_generated``: nobody insists on any of them, and others may join them.
+    """
+
+    launches: Launches
+    listed: tuple[Config, ...]
+    left_out: Mapping[Config, Row]
+    is_generated: bool
+    records: Records
+
+    def known(self, options: Options) -> dict[Config, Row]:
+        """Return the rows that hold for it, but for a ``fresh`` one.
+
+        Those are of outputs that were compared with these reference values, or with each other. A config that was not
+        measured since it spills is left out of a generated list alone.
+        """
+        if options.fresh:
+            return {}
+        wanted, outputs = reference_identity(self.launches), joined_names(self.launches.outputs)
+
+        def holds(row: Row) -> bool:
+            if row.status is Status.PRUNED:
+                return self.is_generated
+            if row.status not in {Status.OK, Status.WRONG, Status.DIFFERS}:
+                return True
+            if wanted or row.status is Status.WRONG:  # without a reference, nothing is wrong
+                return bool(wanted) and row.checked == wanted
+            return bool(row.checked) or row.outputs == outputs
+
+        return {config: row for config, row in self.records.known().items() if holds(row)}
+
+
+def prepared(
+    environment: Environment,
+    launches: Launches,
+    options: Options,
+    version: Version | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> PreparedTuning:
+    """Return a tuning of launches; ``version`` is that of the kernel, where it was looked up before.
+
+    ``sizes`` are those of a case among several: its rows are those of no other, whatever an autotuner's ``key`` names.
+
+    Raises:
+        UsageError: there are no configs, or the options are wrong.
+        LaunchError: the arguments do not fit the kernel.
+    """
+    given = _given(launches, options.configs)
+    listed, left_out = _take_configs(launches, configs_of(given))
+    launches.outputs = _named_outputs(options.outputs)
+    known = version or environment.kernels.current(launches.kernel)
+    first = next(iter(launches.originals))
+    key = key_of(key_fields(launches, first, environment.device, sizes))
+    records = Records(environment.kernels.store.history, known.id, key, environment.device.name)
+    own = isinstance(given, Space) or (isinstance(given, Sequence) and all(isinstance(each, Config) for each in given))
+    return PreparedTuning(launches, listed, left_out, own, records)
+
+
+def candidates_of(launches: Launches, configs: Space | Sequence[Any] | None) -> dict[Config, Any]:
+    """Return the `triton.Config`s to try by their values, those included that pruning leaves out for some arguments.
+
+    Raises:
+        UsageError: there are no configs.
+    """
+    found: dict[Config, Any] = {}
+    for config in configs_of(_given(launches, configs)):
+        found.setdefault(launches.effective(config), config)
+    return found
+
+
+def _given(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
+    """Return the configs that a call or an autotuner gives.
+
+    Raises:
+        UsageError: neither does.
+    """
+    from kernellab._triton.decorators import declared
+
+    given = configs if configs is not None else declared(launches.kernel).configs
+    if configs is None and not given:
+        raise UsageError(
+            f"{launches.name} has no configs; pass configs=[triton.Config(...), ...], or a Space of values."
+        )
+    return given
+
+
+def _take_configs(launches: Launches, configs: Sequence[Any]) -> tuple[tuple[Config, ...], dict[Config, Row]]:
+    """Let launches know the user's configs and hooks; return all by their values, and rows of those that are pruned."""
+    from kernellab._triton.decorators import declared, pruned
+
+    kept, reasons = pruned(launches.kernel, configs, launches.args, launches.meta)
+    values = {id(config): launches.effective(config) for config in configs}
+    originals: dict[Config, Any] = {}
+    for config in kept:
+        originals.setdefault(values[id(config)], config)
+    tuner = declared(launches.kernel)
+    hooks = list({id(config.pre_hook): config.pre_hook for config in originals.values()}.values())
+    is_called = any(hook is not None and not sets_blocks_alone(hook) for hook in hooks)
+    launches.originals = originals
+    launches.common_hook = hooks[0] if len(hooks) == 1 else None
+    launches.has_hooks = is_called or tuner.pre_hook is not None or tuner.post_hook is not None
+    listed = tuple(dict.fromkeys(values.values()))
+    if len(listed) < len(configs):
+        launches.notes.append(
+            f"{len(configs) - len(listed)} of the {len(configs)} configs are equal to another of them"
+        )
+    return listed, {values[i]: Row(values[i], Status.PRUNED, reason) for i, reason in reasons.items()}
+
+
+def _named_outputs(given: Sequence[str] | None) -> frozenset[str] | None:
+    """Return the arguments that are compared; None for all.
+
+    Raises:
+        UsageError: they are no names.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str) or not given or not all(isinstance(name, str) for name in given):
+        raise UsageError(f'outputs is {given!r}; expected names of arguments, such as ("out_ptr",).')
+    return frozenset(given)
+
+
+def reference_identity(launches: Launches) -> str:
+    """Return what identifies the values that are compared with; "" where there are none."""
+    if launches.reference is None:
+        return ""
+    return " ".join(filter(None, (launches.reference.identity, joined_names(launches.outputs))))
+
+
+def joined_names(outputs: frozenset[str] | None) -> str:
+    """Return names of outputs as rows keep them, by name; "" for none."""
+    return ",".join(sorted(outputs or ()))
+
+
+def tuned(
+    environment: Environment, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any], options: Options
+) -> Tuning:
+    """Tune a kernel for these arguments, which hold afterwards what they held before.
+
+    Raises:
+        UsageError: there are no configs, or the options are wrong.
+        LaunchError: the arguments do not fit the kernel.
+    """
+    start_s = environment.clock()
+    launches = Launches(kernel, grid, args, meta, environment.device.target)
+    return carried_out(environment, prepared(environment, launches, options), options, start_s)
+
+
+def carried_out(environment: Environment, tuning: PreparedTuning, options: Options, start_s: float) -> Tuning:
+    """Measure what was prepared at ``start_s``; see `tuned`."""
+    launches, records, originals = tuning.launches, tuning.records, tuning.launches.originals
+    _take_reference(launches, next(iter(originals)), options, times=environment.make_bench is not None)
+    known = {} if environment.make_bench is None else tuning.known(options)
+    start = partial(best_start, records, known)
+    search = search_of(options.search, options.configs, originals, options.count, options.seed, start)
+    compiler = _compiler(environment, options)
+    pool = _pool(environment, launches, options)
+    tuner = Tuner(
+        search=search,
+        prepare=lambda config: launches.of(config).job,
+        stream=compiler.stream,
+        pool=pool,
+        policy=_policy(options, launches),
+        clock=environment.clock,
+        name=uuid.uuid4().hex[:12],
+        bytes_of=partial(_moved, launches),
+        flops_of=lambda config, compiled: arithmetic(launches.of(config), compiled).dot_flops,
+        known=known,
+        record=(lambda rows: None) if pool is None else records.add,
+        kernel=launches.name,
+        implementation=partial(implementation_of, launches),
+        require=partial(_require_outputs, launches),
+        suggested=partial(suggested, options.configs if tuning.is_generated else None, limits_of(launches.target)),
+        listed=() if tuning.is_generated else originals.keys(),
+    )
+    watched = nullcontext(unwatched) if environment.progress is None else environment.progress(launches.name)
+    try:
+        with watched as tuner.watch:
+            outcome = tuner.run()
+    finally:
+        if pool is not None:
+            pool.close()
+    notes = [
+        *environment.remarks,
+        *launches.notes,
+        *_complaints(compiler, outcome),
+        *(pool.notes if pool is not None else () if outcome.winner is None else (WITHOUT_GPU,)),
+        *_remarks(outcome, is_timed=pool is not None),
+    ]
+    return _result(environment, tuning, options, outcome, environment.clock() - start_s, notes)
+
+
+def _take_reference(launches: Launches, config: Config, options: Options, *, times: bool) -> None:
     """Compute what the outputs are compared with; note what an autotuner asks for and does not get."""
     from kernellab._triton.decorators import declared
 
@@ -79,7 +316,61 @@ def take_reference(launches: Launches, config: Config, options: Options, *, time
         launches.notes.append("do_bench of the autotuner was not called: the lab times configs against each other")
 
 
-def require_outputs(launches: Launches, config: Config, compiled: Compiled) -> None:
+def _compiler(environment: Environment, options: Options) -> Compiler:
+    """Return what compiles: the workers of the lab, or those of an executor."""
+    if options.executor is None:
+        return environment.compiler
+    from kernellab.tune.cluster import executor_of  # most tunings need none of it
+    from kernellab.tune.remote import ExecutorPool
+
+    pool = ExecutorPool(executor_of(options.executor))
+    return Compiler(cast(Pool, pool), environment.compiler.folder, environment.compiler.timeout_s)
+
+
+def _complaints(compiler: Compiler, outcome: Outcome) -> list[str]:
+    """Return what made an executor useless on the way; raise it if the tuning came to nothing for that."""
+    failure = getattr(compiler.pool, "failure", None)
+    if failure is not None and outcome.winner is None:
+        raise failure
+    return [] if failure is None else [failure.message]
+
+
+def _pool(environment: Environment, launches: Launches, options: Options) -> DevicePool | None:
+    """Return the devices that measure; None where there is no GPU."""
+    make = environment.make_bench
+    if make is None:
+        return None
+    wanted: Sequence[int | None] = (None,) if options.devices is None else options.devices
+    makers = [partial(make, launches, options.timeout_s, device) for device in wanted]
+    devices = (environment.device.index,) if options.devices is None else options.devices
+    return DevicePool(makers, devices, options.policy.at_once, options.policy.loser_factor)
+
+
+def _policy(options: Options, launches: Launches) -> Policy:
+    return replace(
+        options.policy,
+        budget_s=options.budget_s,
+        budget_configs=options.budget_configs,
+        max_spill_bytes=MOST_SPILLED_BYTES,
+        seed=options.seed,
+        reference=reference_identity(launches),
+        outputs=joined_names(launches.outputs),
+        longest_first=options.budget_s is None and options.budget_configs is None,  # else the first of the list count
+    )
+
+
+def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None:
+    """Return the bytes that a launch moves; note a declaration that contradicts what the kernel does."""
+    from kernellab._triton.decorators import declared
+
+    effects, stated = compiled.effects, declared(launches.kernel).restore_value
+    if not effects.unknown:
+        needless = [name for name in stated if name not in effects.mutated]
+        launches.notes += [f"restore_value names {name}, which the kernel does not write" for name in needless]
+    return moved_bytes(launches.of(config).arguments, compiled)
+
+
+def _require_outputs(launches: Launches, config: Config, compiled: Compiled) -> None:
     """Raise where an argument is named that the kernel does not write.
 
     Raises:
@@ -96,178 +387,31 @@ def require_outputs(launches: Launches, config: Config, compiled: Compiled) -> N
         raise UsageError(f"outputs names {unknown[0]}, and {launches.name} writes {names}.")
 
 
-def compiler_of(environment: Environment, options: Options) -> Compiler:
-    """Return what compiles: the workers of the lab, or those of an executor."""
-    if options.executor is None:
-        return environment.compiler
-    from kernellab.tune.cluster import executor_of  # most tunings need none of it
-    from kernellab.tune.remote import ExecutorPool
-
-    pool = ExecutorPool(executor_of(options.executor))
-    return Compiler(cast(Pool, pool), environment.compiler.folder, environment.compiler.timeout_s)
-
-
-def complaints(compiler: Compiler, outcome: Outcome) -> list[str]:
-    """Return what made an executor useless on the way; raise it if the tuning came to nothing for that."""
-    failure = getattr(compiler.pool, "failure", None)
-    if failure is not None and outcome.winner is None:
-        raise failure
-    return [] if failure is None else [failure.message]
+def _remarks(outcome: Outcome, *, is_timed: bool) -> list[str]:
+    found = []
+    if outcome.interrupted and is_timed:
+        found.append("The tuning was interrupted; this is the best so far.")
+    elif outcome.interrupted:
+        left = sum(row.reason == STOPPED for row in outcome.rows.values())
+        found.append(f"The tuning was interrupted; {left} of {len(outcome.rows)} configs were not compiled.")
+    if outcome.agreement is not None and (remark := remark_of(outcome.agreement)):
+        found.append(remark)
+    return found
 
 
-def pool_of(environment: Environment, launches: Launches, options: Options) -> DevicePool | None:
-    """Return the devices that measure; None where there is no GPU."""
-    make = environment.make_bench
-    if make is None:
-        return None
-    wanted: Sequence[int | None] = (None,) if options.devices is None else options.devices
-    makers = [partial(make, launches, options.timeout_s, device) for device in wanted]
-    devices = (environment.device.index,) if options.devices is None else options.devices
-    return DevicePool(makers, devices, options.policy.at_once, options.policy.loser_factor)
-
-
-WITHOUT_GPU = (
-    "There is no GPU, so nothing was timed: the table has what each config needs. On a GPU it would also have times "
-    "and a winner."
-)
-
-
-def tuned(
-    environment: Environment, kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any], options: Options
-) -> Tuning:
-    """Tune a kernel for these arguments, which hold afterwards what they held before.
-
-    Raises:
-        UsageError: there are no configs, or the options are wrong.
-        LaunchError: the arguments do not fit the kernel.
-    """
-    start_s = environment.clock()
-    launches = Launches(kernel, grid, args, meta, environment.device.target)
-    return carried_out(environment, prepared(environment, launches, options), options, start_s)
-
-
-def carried_out(environment: Environment, tuning: PreparedTuning, options: Options, start_s: float) -> Tuning:
-    """Measure what was prepared at ``start_s``; see `tuned`."""
-    launches, plan, records = tuning.launches, tuning.planned, tuning.records
-    take_reference(launches, tuning.first, options, times=environment.make_bench is not None)
-    known = {} if environment.make_bench is None else tuning.known(options)
-    search = _search(options, plan, partial(_start, records, known))
-    compiler = compiler_of(environment, options)
-    pool = pool_of(environment, launches, options)
-    policy = _policy(options, launches)
-    tuner = Tuner(
-        search=search,
-        prepare=lambda config: launches.of(config).job,
-        stream=compiler.stream,
-        pool=pool,
-        policy=policy,
-        clock=environment.clock,
-        name=uuid.uuid4().hex[:12],
-        bytes_of=partial(_moved, launches),
-        flops_of=lambda config, compiled: arithmetic(launches.of(config), compiled).dot_flops,
-        known=known,
-        record=(lambda rows: None) if pool is None else records.add,
-        kernel=launches.name,
-        implementation=partial(implementation_of, launches),
-        require=partial(require_outputs, launches),
-        suggested=partial(_suggested, options.configs if plan.is_generated else None, limits_of(launches.target)),
-        listed=() if plan.is_generated else plan.originals.keys(),
-    )
-    watched = nullcontext(unwatched) if environment.progress is None else environment.progress(launches.name)
-    try:
-        with watched as tuner.watch:
-            outcome = tuner.run()
-    finally:
-        if pool is not None:
-            pool.close()
-    notes = [
-        *environment.remarks,
-        *launches.notes,
-        *complaints(compiler, outcome),
-        *(pool.notes if pool is not None else () if outcome.winner is None else (WITHOUT_GPU,)),
-        *_remarks(outcome, is_timed=pool is not None),
-        *filter(None, [remark_of(outcome.agreement) if outcome.agreement else ""]),
-    ]
-    version = environment.kernels.known(launches.kernel)
-    facts = {**_facts(launches, options), "version": None if version is None else version.label}
-    return _tuning(environment, launches, plan, outcome, records.key, environment.clock() - start_s, notes, facts)
-
-
-def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None:
-    """Return the bytes that a launch moves; note a declaration that contradicts what the kernel does."""
-    from kernellab._triton.decorators import declared
-
-    effects, stated = compiled.effects, declared(launches.kernel).restore_value
-    if not effects.unknown:
-        needless = [name for name in stated if name not in effects.mutated]
-        launches.notes += [f"restore_value names {name}, which the kernel does not write" for name in needless]
-    return moved_bytes(launches.of(config).arguments, compiled)
-
-
-def _search(options: Options, plan: PlannedConfigs, start: Callable[[Fits], Config | None]) -> Search:
-    """Return the search that is asked for. ``start`` gives the best known config of those that fit, for a descent."""
-    if isinstance(options.search, Search) and not isinstance(options.search, type):
-        return options.search
-    if options.search not in SEARCHES:
-        raise UsageError(choice_message("search", options.search, (*SEARCHES, "an object with ask() and tell()")))
-    if options.search == "descent":
-        space, first = options.configs if isinstance(options.configs, Space) else None, next(iter(plan.originals))
-        names = first.values.keys()
-
-        def allows(config: Config) -> bool:
-            return config.values.keys() == names and (space is None or space.allows(config.values))
-
-        return CoordinateDescent(start(allows) or first, allows)
-    if options.search == "exhaustive":
-        return Exhaustive(plan.originals)
-    if not isinstance(options.configs, Space):
-        raise UsageError(f"search={options.search!r} draws from a Space; pass configs=Space(...).")
-    if options.search == "random":
-        return Random(options.configs, options.count, random.Random(options.seed))
-    return optuna_search(options.configs, options.count, options.seed)
-
-
-def _start(records: Records, known: Mapping[Config, Row], fits: Fits) -> Config | None:
-    """Return the best config that the store knows for such launches of a kernel, else for launches like these."""
-    found = best_known(known or records.known(), fits)
-    return found or best_nearby(records.history.measurements(records.version_id), records.key, fits)
-
-
-def _suggested(given: Any, limits: DeviceLimits | None, config: Config, row: Row) -> Config | None:
-    """Return what the registers of a config that was compiled suggest to try; None for a list of the user's own."""
-    if given is None or limits is None or not row.registers:
-        return None
-    if isinstance(given, Space):
-        return relieved(given, config, row.registers, limits)
-    return halved_for_registers(config, row.registers, limits)
-
-
-def _policy(options: Options, launches: Launches) -> Policy:
-    return replace(
-        options.policy,
-        budget_s=options.budget_s,
-        budget_configs=options.budget_configs,
-        max_spill_bytes=MOST_SPILLED_BYTES,
-        seed=options.seed,
-        reference=reference_identity(launches),
-        outputs=joined_names(launches.outputs),
-        longest_first=options.budget_s is None and options.budget_configs is None,  # else the first of the list count
-    )
-
-
-def _tuning(
+def _result(
     environment: Environment,
-    launches: Launches,
-    plan: PlannedConfigs,
+    tuning: PreparedTuning,
+    options: Options,
     outcome: Outcome,
-    key: str,
     seconds: float,
-    notes: list[str],
-    facts: Mapping[str, Any],
+    notes: Sequence[str],
 ) -> Tuning:
-    rows = {**outcome.rows, **plan.left_out}
-    order = list(dict.fromkeys([*(config for config in plan.listed if config in rows), *rows]))
+    launches = tuning.launches
+    rows = {**outcome.rows, **tuning.left_out}
+    order = list(dict.fromkeys([*(config for config in tuning.listed if config in rows), *rows]))
     places = {config: place for place, config in enumerate(order)}
+    version = environment.kernels.known(launches.kernel)
     return Tuning(
         kernel=launches.name,
         rows=tuple(rows[config] for config in order),
@@ -276,29 +420,19 @@ def _tuning(
         ties=tuple(places[config] for config in outcome.ties),
         seconds=seconds,
         from_cache=outcome.from_cache,
-        provenance={**environment.device.facts, **facts, "key": key, "created": time.time()},
+        provenance={
+            **environment.device.facts,
+            "search": options.search,
+            "seed": options.seed,
+            "timing": "CUDA graph, flushed L2" if launches.manner.by_graph else "launches, flushed L2",
+            "check": None if options.check is None else options.check.text,
+            "outputs": None if launches.outputs is None else sorted(launches.outputs),
+            "closure": launches.closure_digest,
+            "version": None if version is None else version.label,
+            "key": tuning.records.key,
+            "created": time.time(),
+        },
         notes=tuple(dict.fromkeys(notes)),
         agreement=outcome.agreement,
         is_interrupted=outcome.interrupted,
     )
-
-
-def _facts(launches: Launches, options: Options) -> dict[str, Any]:
-    """Return how it was tuned, for who reads the numbers later."""
-    return {
-        "search": options.search,
-        "seed": options.seed,
-        "timing": "CUDA graph, flushed L2" if launches.manner.by_graph else "launches, flushed L2",
-        "check": None if options.check is None else options.check.text,
-        "outputs": None if launches.outputs is None else sorted(launches.outputs),
-        "closure": launches.closure_digest,
-    }
-
-
-def _remarks(outcome: Outcome, *, is_timed: bool) -> list[str]:
-    if not outcome.interrupted:
-        return []
-    if is_timed:
-        return ["The tuning was interrupted; this is the best so far."]
-    left = sum(row.reason == STOPPED for row in outcome.rows.values())
-    return [f"The tuning was interrupted; {left} of {len(outcome.rows)} configs were not compiled."]

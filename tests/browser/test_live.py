@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from kernellab.notebook.live import LiveProgress, in_notebook
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
-from kernellab.tune.progress import TuningProgress
+from kernellab.tune.result import TuningProgress
 from kernellab.tune.result import Row, Tuning
 
 now, ticks = [0.0], []

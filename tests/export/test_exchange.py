@@ -17,9 +17,8 @@ from kernellab.errors import StoreError, UnknownName, UsageError
 from kernellab.measure.config import Config
 from kernellab.measure.provenance import Device
 from kernellab.target import Target
-from kernellab.tune.prepared import Environment, Options
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import tuned
+from kernellab.tune.tuning import Environment, Options, tuned
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench
 

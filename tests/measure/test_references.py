@@ -16,9 +16,8 @@ from kernellab.measure.config import Config
 from kernellab.measure.provenance import Device
 from kernellab.measure.reference import check_of
 from kernellab.target import Target
-from kernellab.tune.prepared import Environment, Options
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import tuned
+from kernellab.tune.tuning import Environment, Options, tuned
 from kernellab.views.cards.tuning import tuning_text
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench

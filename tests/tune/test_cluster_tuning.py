@@ -18,8 +18,8 @@ from kernellab.launch.calls import UserCall
 from kernellab.measure.launches import Launches
 from kernellab.tune.autotune import elsewhere_of, environment_of, tune_and_launch
 from kernellab.tune.cluster_tuning import packed_arguments, unpacked_arguments
-from kernellab.tune.prepared import Options
 from kernellab.tune.result import Tuning
+from kernellab.tune.tuning import Options
 from tests.labs import shared_lab
 from tests.tune.cluster.cpu_device import MODEL, cpu_environment
 

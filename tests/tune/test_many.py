@@ -22,8 +22,7 @@ from kernellab.measure.implementations import Implementation
 from kernellab.measure.outcomes import Status
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
-from kernellab.tune.progress import TuningProgress, Watch
-from kernellab.tune.result import Row, Tuning
+from kernellab.tune.result import Row, Tuning, TuningProgress, Watch
 from kernellab.tune.search import Random
 from kernellab.views.cards.tuning import tuning_html, tuning_text
 from tests import samples

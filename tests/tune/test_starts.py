@@ -15,10 +15,9 @@ from kernellab.measure.launches import Launches
 from kernellab.measure.outcomes import Status
 from kernellab.measure.provenance import key_of
 from kernellab.store import Store
-from kernellab.tune.prepared import Environment, Options
 from kernellab.tune.result import Row
 from kernellab.tune.search import best_known, best_nearby
-from kernellab.tune.tuning import tuned
+from kernellab.tune.tuning import Environment, Options, tuned
 from tests.labs import shared_lab
 from tests.tune.fakes import FakeBench, config
 from tests.tune.frames import row

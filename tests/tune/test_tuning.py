@@ -19,8 +19,7 @@ from kernellab.measure.launches import Launches, moved_bytes
 from kernellab.measure.provenance import Device, key_fields
 from kernellab.source import Constant
 from kernellab.target import Target
-from kernellab.tune.prepared import Environment, Options
-from kernellab.tune.tuning import tuned
+from kernellab.tune.tuning import Environment, Options, tuned
 from tests.labs import shared_lab
 
 TARGET = Target("cuda", 90, 32)

@@ -16,9 +16,8 @@ from kernellab.measure.implementations import Bench
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import Device
 from kernellab.target import Target
-from kernellab.tune.prepared import Environment, MakeBench, Options
 from kernellab.tune.result import Tuning
-from kernellab.tune.tuning import tuned
+from kernellab.tune.tuning import Environment, MakeBench, Options, tuned
 from tests.tune.fakes import FakeBench
 
 DEVICE = Device(Target("cuda", 90, 32), "NVIDIA H200", "580.1", {"device": "NVIDIA H200", "triton": "3.9.0"})

@@ -14,10 +14,8 @@ from kernellab.measure.config import Config
 from kernellab.measure.provenance import Device
 from kernellab.notebook.live import LiveProgress
 from kernellab.target import Target
-from kernellab.tune.prepared import Environment, Options
-from kernellab.tune.progress import TuningProgress, Watch
-from kernellab.tune.result import Row
-from kernellab.tune.tuning import tuned
+from kernellab.tune.result import Row, TuningProgress, Watch
+from kernellab.tune.tuning import Environment, Options, tuned
 from tests.labs import shared_lab
 from tests.notebook.test_live import Bench
 from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune

@@ -10,8 +10,7 @@ import pytest
 from kernellab.measure.config import Config
 from kernellab.measure.outcomes import Status
 from kernellab.tune.finals import Policy
-from kernellab.tune.progress import TuningProgress
-from kernellab.tune.result import Row
+from kernellab.tune.result import Row, TuningProgress
 from kernellab.views.figures.live import tuning_shown
 from tests.tune.fakes import FakeBench, FakeCompiler, compiled, config, tune
 

@@ -25,7 +25,7 @@ from kernellab.tune.dispatch.over import OverSizes, cases_of, policy_of
 from kernellab.tune.dispatch.plan import Plan
 from kernellab.tune.dispatch.result import Dispatch, unwatched
 from kernellab.tune.dispatch.table import Table
-from kernellab.tune.prepared import Environment, Options, candidates_of
+from kernellab.tune.tuning import Environment, candidates_of
 from kernellab.workers.uninterrupted import Interrupted
 
 WITHOUT_GPU = (
@@ -70,7 +70,7 @@ def tuned_over(runtime: Runtime, kernels: Registry, call: UserCall, options: Ove
     known = () if takes_all(options.inputs) else (*names, *taken_by(options.inputs))
     cases = cases_of(options.over, known)
     launches = Launches(kernel, grid, (), given, environment.device.target)
-    originals = candidates_of(kernel, launches, Options(options.configs))
+    originals = candidates_of(launches, options.configs)
     more = {"timeout_s": options.timeout_s, "fresh": options.fresh, "check": options.check, "outputs": options.outputs}
     spec = CaseSpec(grid, given, options.inputs, list(originals.values()), **more)
     measurer, remarks = measurer_of(environment, kernel, spec, options)

@@ -15,8 +15,8 @@ from kernellab.store import Measurement, Version
 from kernellab.tune.cluster import Call, CallQueue, GpuOwner
 from kernellab.tune.cluster_tuning import OpenEnvironment, SentWork, done_here, queue_of, sent_kernel
 from kernellab.tune.dispatch.cases import CaseMeasurer, CaseRequest, MeasuredCase
-from kernellab.tune.prepared import Environment
 from kernellab.tune.result import Records
+from kernellab.tune.tuning import Environment
 
 MakeMeasurer = Callable[[Environment, Kernel], CaseMeasurer]
 """Makes what measures cases of a kernel in one process. It travels, with functions of the notebook that it holds."""

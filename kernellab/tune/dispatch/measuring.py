@@ -28,10 +28,9 @@ from kernellab.store import Version
 from kernellab.target import DeviceLimits, limits_of
 from kernellab.tune.dispatch.cases import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.finals import Policy
-from kernellab.tune.prepared import Environment, Options, PreparedTuning, prepared
 from kernellab.tune.result import Row, Tuning
 from kernellab.tune.tuner import longest_first
-from kernellab.tune.tuning import carried_out
+from kernellab.tune.tuning import Environment, Options, PreparedTuning, carried_out, prepared
 from kernellab.workers.uninterrupted import TICK_S, Told, Work
 
 _END_S = 15.0

@@ -10,7 +10,7 @@ from typing import Any
 from kernellab.errors import plural
 from kernellab.measure.outcomes import UNMEASURED, Status
 from kernellab.tune.agreement import DECIDES
-from kernellab.tune.result import Tuning, why_it_wins
+from kernellab.tune.result import Row, Tuning
 from kernellab.views import elements
 from kernellab.views.elements import Table, interval, number
 from kernellab.views.figures.canvas import device_words, picture
@@ -20,6 +20,8 @@ from kernellab.views.figures.tuning import agreement_figure, config_text, parame
 _ROWS = 12
 _MOST_ROWS = 200
 _MOST_FAILURES = 6
+_LEAST_RATIO = 1.03
+_LEAST_CHANGE = 1.15
 _FINE = {Status.OK, Status.DIFFERS, *UNMEASURED}
 _HEAD = ("rank", "config", "ms", "interval", "registers", "spills", "shared", "occupancy", "status")
 
@@ -142,3 +144,47 @@ def _left_out(tuning: Tuning) -> list[str]:
     left = [row for row in tuning.rows if row.status in UNMEASURED and row.compile_s is None and row.reason]
     counts = Counter((row.status, row.reason) for row in left).most_common()
     return [f"{status}: {plural(count, 'config')}: {reason}" for (status, reason), count in counts]
+
+
+def why_it_wins(winner: Row, others: Sequence[Row]) -> str:
+    """Return a sentence on why a config is faster than others: what decides, and how these differ; "" if nothing does.
+
+    For each parameter, the best config with another value of it is compared with the winner; the parameter whose best
+    other value is slowest decides.
+    """
+    values, known = winner.config.values, [(each.config.values, each) for each in others]
+    rivals = {name: rival for name in values if (rival := _rival(values[name], known, name)) is not None}
+    if not rivals:
+        return ""
+    name = max(rivals, key=lambda each: _timed_ms(rivals[each]))
+    rival = rivals[name]
+    ratio = _timed_ms(rival) / _timed_ms(winner)
+    if ratio < _LEAST_RATIO:
+        return "No parameter decides: for each, another value comes within 3 % of the winner."
+    value, other = values[name], rival.config.values[name]
+    differences = ", ".join(_differences(winner, rival))
+    reason = f": it {differences}" if differences else "; registers, spills and occupancy are about the same"
+    return f"{name}={value} decides: with {other} it is at best {ratio:.2f} times slower{reason}."
+
+
+def _timed_ms(row: Row) -> float:
+    return row.time_ms or 0.0
+
+
+def _rival(own: Any, known: Sequence[tuple[Mapping[str, Any], Row]], name: str) -> Row | None:
+    """Return the fastest config with another value of a parameter than the winner's ``own``."""
+    return min((row for values, row in known if values.get(name, own) != own), key=_timed_ms, default=None)
+
+
+def _differences(winner: Row, rival: Row) -> list[str]:
+    """Return what is worse about a rival, in words."""
+    found = []
+    if (rival.spill_bytes or 0) > (winner.spill_bytes or 0):
+        found.append(f"spills {rival.spill_bytes:,} bytes per thread (the winner {winner.spill_bytes or 0:,})")
+    if rival.occupancy and winner.occupancy and winner.occupancy > _LEAST_CHANGE * rival.occupancy:
+        found.append(f"keeps {rival.occupancy:.0%} of the warps resident (the winner {winner.occupancy:.0%})")
+    if rival.shared_bytes and winner.shared_bytes and winner.shared_bytes > _LEAST_CHANGE * rival.shared_bytes:
+        found.append(f"keeps {rival.shared_bytes:,} bytes in shared memory (the winner {winner.shared_bytes:,})")
+    if rival.registers and winner.registers and rival.registers > _LEAST_CHANGE * winner.registers:
+        found.append(f"takes {rival.registers} registers per thread (the winner {winner.registers})")
+    return [each.replace("%", " %") for each in found]

@@ -9,8 +9,7 @@ from html import escape
 from kernellab.benchmark.result import BenchmarkProgress
 from kernellab.errors import plural
 from kernellab.tune.dispatch.result import DispatchProgress
-from kernellab.tune.progress import TuningProgress
-from kernellab.tune.result import Row
+from kernellab.tune.result import Row, TuningProgress
 from kernellab.views.figures.charts import times_svg
 
 

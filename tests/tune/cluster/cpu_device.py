@@ -21,7 +21,7 @@ from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.implementations import Implementation, Measured, launched_on_copies, measured_singly
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import Device, device_of
-from kernellab.tune.prepared import Environment
+from kernellab.tune.tuning import Environment
 from tests.labs import shared_lab
 
 MODEL = "an interpreter on the CPU"

@@ -21,8 +21,8 @@ import kernellab
 from kernellab.launch.calls import UserCall
 from kernellab.tune.autotune import tune_and_launch
 from kernellab.tune.dispatch.asking import OverOptions, tuned_over
-from kernellab.tune.prepared import Options
 from kernellab.tune.result import Tuning
+from kernellab.tune.tuning import Options
 from tests.labs import shared_lab
 from tests.tune.cluster.cpu_device import MODEL, cpu_environment, dying_environment
 

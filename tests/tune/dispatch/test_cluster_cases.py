@@ -23,8 +23,8 @@ from kernellab.tune.dispatch.asking import OverOptions, measurer_of
 from kernellab.tune.dispatch.cases import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.dispatch.cluster_cases import ClusterCases, cluster_cases
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases
-from kernellab.tune.prepared import Environment
 from kernellab.tune.result import Row, row_of
+from kernellab.tune.tuning import Environment
 from tests.labs import shared_lab
 from tests.tune.cluster.cpu_device import MODEL, cpu_environment, no_environment
 
