@@ -33,7 +33,7 @@ from kernellab.explain.facts import Facts
 from kernellab.explain.gathering import facts_of, traffic_of_launch
 from kernellab.explain.profile.profiling import AskedLaunch
 from kernellab.explain.result import Cause, Explanation
-from kernellab.measure.implementations import Implementation
+from kernellab.measure.launches import Implementation
 from tests.explain.planted import KernelCall, Planted, WellTuned
 from tests.explain.planted_compute import COMPUTE_PAIRS
 from tests.explain.planted_memory import MEMORY_PAIRS

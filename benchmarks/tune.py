@@ -236,8 +236,7 @@ def _judge(name: str, picks: Mapping[str, Any]) -> Line:
     from kernellab._triton.decorators import declared
     from kernellab.errors import KernellabError
     from kernellab.measure.config import Config
-    from kernellab.measure.implementations import BenchOptions, implementation_of
-    from kernellab.measure.launches import Launches
+    from kernellab.measure.launches import BenchOptions, Launches, implementation_of
     from kernellab.measure.local_bench import LocalBench
 
     work = _work(name)

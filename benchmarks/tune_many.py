@@ -31,8 +31,7 @@ import triton
 import kernellab
 from kernellab.compile.types import Compiled
 from kernellab.measure.bench_jobs import NO_GROUP
-from kernellab.measure.config import Space
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Space, Status
 from kernellab.store import Store
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Tuning, frame_of

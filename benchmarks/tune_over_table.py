@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernellab.launch.calls import Grid3
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
 from kernellab.tune.dispatch.cases import CaseRequest, MeasuredCase
 from kernellab.tune.dispatch.measuring import ForecastSearch
 from kernellab.tune.result import Row

@@ -17,8 +17,7 @@ from kernellab.launch.poison import Poison, held_in
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import Check, ExpectedValue, compare
 from kernellab.measure.config import NO_CONFIG
-from kernellab.measure.implementations import Implementation, launched_on_copies
-from kernellab.measure.launches import Launches
+from kernellab.measure.launches import Implementation, Launches, launched_on_copies
 from kernellab.measure.reference import Reference, bounded_values, called
 from kernellab.measure.statistics import interval, ratio_interval
 from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, texts_of, values_of

@@ -14,7 +14,7 @@ from kernellab.launch.memory import copied, memory_of
 from kernellab.launch.reached import device_of, reached
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import ExpectedValue, agree
-from kernellab.measure.implementations import Implementation, launched_on_copies, touched
+from kernellab.measure.launches import Implementation, launched_on_copies, touched
 from kernellab.measure.reference import bounded_values, called
 
 

@@ -13,8 +13,8 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.arithmetic import Arithmetic
 from kernellab.measure.ceilings import Ceilings
+from kernellab.measure.config import Status
 from kernellab.measure.launches import KernelLaunch, arithmetic, moved_bytes
-from kernellab.measure.outcomes import Status
 from kernellab.measure.provenance import key_of
 from kernellab.measure.reference import called
 from kernellab.measure.statistics import interval, ratio_interval

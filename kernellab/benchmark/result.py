@@ -11,7 +11,7 @@ from kernellab.benchmark.spec import shown
 from kernellab.display import Shown
 from kernellab.errors import plural
 from kernellab.measure.ceilings import Ceilings
-from kernellab.measure.outcomes import OPTION_COLUMNS, OUTCOME_COLUMNS, OutcomeRow, with_types
+from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, OutcomeRow, with_types
 from kernellab.workers.forks import cached_property
 from kernellab.workers.uninterrupted import imported_whole
 

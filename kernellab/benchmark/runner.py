@@ -35,10 +35,8 @@ from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, UsageError, first_line
 from kernellab.measure.ceilings import Ceilings
-from kernellab.measure.config import Config
-from kernellab.measure.implementations import Implementation
-from kernellab.measure.launches import KernelLaunch, Launches
-from kernellab.measure.outcomes import NO_GPU, OPTION_COLUMNS, Status, reason_of, resources_of, status_of
+from kernellab.measure.config import NO_GPU, OPTION_COLUMNS, Config, Status, reason_of, resources_of, status_of
+from kernellab.measure.launches import Implementation, KernelLaunch, Launches
 from kernellab.measure.reference import require_names
 from kernellab.store import History
 from kernellab.target import Target

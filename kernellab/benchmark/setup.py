@@ -12,8 +12,8 @@ from kernellab.benchmark.runner import BenchmarkEnvironment, benchmarked
 from kernellab.benchmark.spec import BenchmarkSpec
 from kernellab.benchmark.timer import gpu_timers
 from kernellab.launch.runtime import Runtime
+from kernellab.measure.config import NO_GPU
 from kernellab.measure.launches import Launches
-from kernellab.measure.outcomes import NO_GPU
 from kernellab.measure.provenance import can_time, ceilings_here, device_here
 from kernellab.registry import Registry
 from kernellab.workers.uninterrupted import Interrupted

@@ -22,8 +22,7 @@ from kernellab.launch.poison import fill
 from kernellab.launch.reached import reached
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.gpu_bench import WorkerBench
-from kernellab.measure.implementations import Bench, BenchOptions, Implementation, touched
-from kernellab.measure.launches import KernelLaunch
+from kernellab.measure.launches import Bench, BenchOptions, Implementation, KernelLaunch, touched
 from kernellab.measure.reference import taken_of
 from kernellab.measure.statistics import ratio_interval
 from kernellab.measure.stopwatch import DeviceState, Stopwatch, Turn, device_state, gpu_stopwatch

@@ -28,7 +28,7 @@ from kernellab.cli.kernel_file import (
 )
 from kernellab.cli.parser import assigned, listed
 from kernellab.errors import UsageError
-from kernellab.measure.outcomes import UNMEASURED, Status
+from kernellab.measure.config import UNMEASURED, Status
 from kernellab.views.cards import results
 from kernellab.views.cards.traffic import traffic_text
 

@@ -16,7 +16,7 @@ from kernellab.explain.traffic.result import Traffic
 from kernellab.ir.lines import main_file
 from kernellab.launch.run import multiprocessors
 from kernellab.measure.gpu_bench import gpu_bench
-from kernellab.measure.implementations import BenchOptions, Implementation
+from kernellab.measure.launches import BenchOptions, Implementation
 from kernellab.measure.provenance import ceilings_here
 
 _FIRST_RUNS = 3

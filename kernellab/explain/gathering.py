@@ -29,8 +29,7 @@ from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRo
 from kernellab.ir.graph import Graph
 from kernellab.ir.lines import main_file, short_file
 from kernellab.launch.memory import memory_of
-from kernellab.measure.implementations import Implementation
-from kernellab.measure.launches import moved_bytes
+from kernellab.measure.launches import Implementation, moved_bytes
 from kernellab.target import limits_of
 
 

@@ -23,10 +23,17 @@ from kernellab.launch.reached import Copies
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Interpret, Runtime
 from kernellab.measure.comparison import agree, compare
+from kernellab.measure.config import Status, reason_of, resources_of
 from kernellab.measure.hints import Mismatch, hints_on
-from kernellab.measure.implementations import Bench, implementation_of, launched_on_copies
-from kernellab.measure.launches import KernelLaunch, Launches, arithmetic, moved_bytes
-from kernellab.measure.outcomes import Status, reason_of, resources_of
+from kernellab.measure.launches import (
+    Bench,
+    KernelLaunch,
+    Launches,
+    arithmetic,
+    implementation_of,
+    launched_on_copies,
+    moved_bytes,
+)
 from kernellab.measure.reference import ANONYMOUS, Reference, ReferenceFunction, reference_of
 from kernellab.measure.statistics import Interval, interval, ratio_interval
 from kernellab.target import Target, parse_target

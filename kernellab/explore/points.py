@@ -13,9 +13,8 @@ from kernellab.errors import KernellabError, UsageError
 from kernellab.explore.controls import GRID, OPTIONS, label_of, values_text
 from kernellab.launch.calls import checked_grid
 from kernellab.launch.run import Run
-from kernellab.measure.config import Config
+from kernellab.measure.config import Config, Status, reason_of
 from kernellab.measure.launches import Launches
-from kernellab.measure.outcomes import Status, reason_of
 from kernellab.measure.provenance import Device, key_fields, key_of
 from kernellab.measure.statistics import Interval
 from kernellab.registry import Registry

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.display import Shown
 from kernellab.errors import UsageError, value_text
 from kernellab.export.exchange import measurement_entries
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Status
 from kernellab.measure.statistics import Interval
 from kernellab.registry import Registry, version_digest
 from kernellab.registry.kept_times import (

@@ -18,8 +18,7 @@ from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import fill_of
 from kernellab.launch.reached import NOTHING, Reached, reached
 from kernellab.measure.bench_jobs import BenchKernel, ExpectedOutput, Setup
-from kernellab.measure.implementations import BenchOptions, Implementation, touched
-from kernellab.measure.launches import KernelLaunch
+from kernellab.measure.launches import BenchOptions, Implementation, KernelLaunch, touched
 from kernellab.measure.reference import Reference
 
 _MOST_SPECS = 64

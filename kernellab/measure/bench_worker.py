@@ -21,9 +21,11 @@ from kernellab.launch.arguments import TensorSpec
 from kernellab.measure.bench_jobs import (
     NO_GROUP,
     NOT_COMPARED,
+    BadHook,
     BatchJob,
     BenchKernel,
     BenchTiming,
+    BoundHooks,
     CompareJob,
     LaunchKey,
     Manner,
@@ -31,10 +33,11 @@ from kernellab.measure.bench_jobs import (
     Readiness,
     RoundsJob,
     Setup,
+    bound_hooks,
+    loaded_hooks,
 )
 from kernellab.measure.bench_memory import BenchMemory, TooLarge, copied
 from kernellab.measure.comparison import agree
-from kernellab.measure.hooks import BadHook, BoundHooks, bound_hooks, loaded_hooks
 from kernellab.measure.stopwatch import Stopwatch, Turn, driver_stopwatch, gpu_stopwatch
 
 _MOST_RUNS = 10_000

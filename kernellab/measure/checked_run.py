@@ -1,22 +1,39 @@
-"""One launch whose outputs are compared with a reference."""
+"""One launch whose outputs are compared with a reference; one that differs is looked at again.
+
+It is repeated on the CPU, on copies, some of them changed, and what is learned this way is shown by the outcome: an
+input that is not contiguous is to blame where the launch on a contiguous one is right, a masked lane where the launch
+is right with another value in it.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernellab.errors import CheckFailed
+from kernellab.errors import CheckFailed, KernellabError
 from kernellab.launch.calls import named_arguments, variants_of
-from kernellab.launch.memory import memory_of
-from kernellab.launch.poison import fill_of, key_of
+from kernellab.launch.memory import Copier, memory_of, with_tensors
+from kernellab.launch.poison import Key, fill, fill_of, key_of
 from kernellab.launch.recording import LaunchRecord, Recorder
-from kernellab.measure.comparison import Check, compare
-from kernellab.measure.hints import stores_nothing
+from kernellab.launch.run import ElementAccesses, LaneFill, MaskedLoad, Watch
+from kernellab.measure.comparison import Check, ExpectedValue, agree, compare, detail_of, wrong_elements
+from kernellab.measure.hints import MaskedLanes, Mismatch, NeverRead, Tried, hints_on, stores_nothing
 from kernellab.measure.reference import Reference, ReferenceFunction, check_of, reference_of
-from kernellab.measure.second_look import WrongLaunch, explained
 
 if TYPE_CHECKING:
     from kernellab.launch.runtime import Runtime
+
+_REPEATS_AT_MOST = 16
+_SECONDS_AT_MOST = 0.5
+_TIMEOUT_S = 3.0
+_PROGRAMS_ON_GPU_AT_MOST = 1024
+_ELEMENTS_AT_MOST = 1 << 22
+_FILLS = {"0": 0.0, '-float("inf")': -math.inf, 'float("inf")': math.inf, "1": 1.0}
+
+Repeat = Callable[[Mapping[str, Any], Watch, float], ElementAccesses]
 
 
 def launched_once(
@@ -56,7 +73,7 @@ def checks_of(
     memory = memory_of(record.arguments)
     outputs = {name: tensor for name, tensor in memory.items() if name in effects.mutated}
     if not outputs and not effects.unknown:
-        raise CheckFailed(f"{kernel} gives nothing to compare. {stores_nothing(kernel).text}", kernel=kernel)
+        raise CheckFailed(f"{kernel} gives nothing to compare. {stores_nothing(kernel)}", kernel=kernel)
     masks = {name: recorder.unwritten.get(key_of(tensor)) for name, tensor in outputs.items()}
     fills = {name: fill_of(outputs[name][mask]) for name, mask in masks.items() if mask is not None}
     values = reference.of(outputs)
@@ -84,7 +101,7 @@ def require_equal(check: Check, kernel: str) -> None:
     if check.equal:
         return
     first = "".join(f" {difference}." for difference in check.differences)
-    cause = "".join(f" {each}" for each in (check.cause, *(hint.text for hint in check.hints)) if each)
+    cause = "".join(f" {each}" for each in (check.cause, *check.hints) if each)
     raise CheckFailed(
         f"{check.argument} of {kernel} differs from {check.expression}: "
         f"{check.mismatched:,} of {check.elements:,} elements{_how(check)}{first}{cause}",
@@ -106,3 +123,213 @@ def _how(check: Check) -> str:
 def _reference(bound: Any, args: tuple[Any, ...], meta: dict[str, Any], check: Any) -> Reference:
     function = next(variants_of(bound, args, meta)).function
     return reference_of(check_of(check), named_arguments(function, args, meta))
+
+
+@dataclass(frozen=True, slots=True)
+class WrongLaunch:
+    """A launch some of whose outputs differ from ``values``, what they are to hold, by name.
+
+    ``unwritten`` are masks of the elements that no launch wrote and ``before`` what was read and changed, as it was
+    before the first launch, both by name. ``check`` computes the reference, and ``repeat`` launches again.
+    """
+
+    record: LaunchRecord
+    values: Mapping[str, ExpectedValue]
+    unwritten: Mapping[str, Any]
+    before: Mapping[str, Any]
+    check: ReferenceFunction
+    repeat: Repeat
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """The tensors of the launch, by name."""
+        return memory_of(self.record.arguments)
+
+
+def explained(launch: WrongLaunch, checks: tuple[Check, ...]) -> tuple[Check, ...]:
+    """Return the checks of a launch with hints, and with the errors in detail, where they failed."""
+    accesses, tried = _looked_again(launch, checks)
+    first = next((check for check in checks if not check.equal), None)
+    return tuple(
+        check if check.equal else _explained(launch, check, accesses, tried if check is first else Tried())
+        for check in checks
+    )
+
+
+def _explained(launch: WrongLaunch, check: Check, accesses: ElementAccesses | None, tried: Tried) -> Check:
+    name, record = check.argument, launch.record
+    got, want, never = launch.memory[name], launch.values[name], launch.unwritten.get(name)
+    before = launch.before.get(name)
+    effects = record.compiled.effects
+    mismatch = Mismatch(name, check.expression, got, want, effects, never, before, record.launches, tried)
+    hints = tuple(hint.text for hint in hints_on(mismatch))
+    wrong = wrong_elements(got, want)
+    if never is not None and fill_of(got[never]) is None:  # else they count as what they were filled with
+        wrong |= never.flatten()
+    writers = None
+    if accesses is not None and name not in effects.atomics:  # to what is atomic, several programs add
+        writers = _entries(accesses.writers[name], got, "int32")
+    detail = detail_of(got, want, wrong, writers, record.grid or (1, 1, 1))
+    return replace(check, hints=hints[: 1 if check.cause else None], detail=detail)
+
+
+def _looked_again(launch: WrongLaunch, checks: tuple[Check, ...]) -> tuple[ElementAccesses | None, Tried]:
+    """Return what the launch does with each element and what trials showed; None where it cannot be repeated."""
+    if not _is_repeatable(launch):
+        return None, Tried()
+    trials = _Trials(launch)
+    try:
+        accesses = trials.accesses()
+        if accesses is None:
+            return None, Tried()
+        return accesses, Tried(trials.strides(), trials.lanes(accesses), tuple(_never_read(launch, checks, accesses)))
+    except KernellabError:  # it takes too long, or the CPU cannot run it
+        return None, Tried()
+
+
+def _is_repeatable(launch: WrongLaunch) -> bool:
+    record, effects = launch.record, launch.record.compiled.effects
+    if record.run is None or record.grid is None or effects.unknown or effects.aliases:
+        return False
+    if sum(tensor.numel() for tensor in launch.memory.values()) > _ELEMENTS_AT_MOST:
+        return False
+    changed = effects.atomics | (effects.reads & effects.writes)
+    if not changed <= launch.before.keys():
+        return False
+    if record.run.where == "interpreter":
+        return record.run.seconds <= _SECONDS_AT_MOST
+    return math.prod(record.grid) <= _PROGRAMS_ON_GPU_AT_MOST
+
+
+@dataclass(slots=True)
+class _Trials:
+    """Repeats a launch, a limited number of times."""
+
+    launch: WrongLaunch
+    left: int = field(default=_REPEATS_AT_MOST)
+
+    def accesses(self) -> ElementAccesses | None:
+        """Return what the launch does with each element, None where it does not give the same outputs again."""
+        copies = self._copies()
+        accesses = self._repeat(copies, Watch())
+        held = memory_of(copies)
+        return accesses if all(self._is_repeated(name, held[name]) for name in self.launch.values) else None
+
+    def strides(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Return the strides of arguments that are not contiguous, where the launch is right on contiguous ones."""
+        memory = self.launch.memory
+        names = [name for name, tensor in memory.items() if not tensor.is_contiguous()]
+        for some in [[name] for name in names] + [names] * (len(names) > 1):
+            keys = {key_of(memory[name]) for name in some}
+            if self._is_right(self._copies(contiguous=keys), Watch()):
+                return tuple((name, tuple(memory[name].stride())) for name in some)
+        return ()
+
+    def lanes(self, accesses: ElementAccesses) -> tuple[MaskedLanes, ...]:
+        """Return the first load with masked lanes for which the launch is right with another value in these."""
+        for load in accesses.masked:
+            for text, value in self._fills_of(load):
+                if not self.left:
+                    return ()
+                if self._is_right(self._copies(), Watch(LaneFill(load.file, load.line, value))):
+                    return (MaskedLanes(load.argument, load.line, text, load.has_other),)
+        return ()
+
+    def _fills_of(self, load: MaskedLoad) -> Iterator[tuple[str, float]]:
+        is_whole = not self.launch.memory[load.argument].dtype.is_floating_point
+        return ((text, value) for text, value in _FILLS.items() if not is_whole or math.isfinite(value))
+
+    def _is_right(self, copies: dict[str, Any], watch: Watch) -> bool:
+        try:
+            self._repeat(copies, watch)
+        except KernellabError:
+            return False
+        held = memory_of(copies)
+        return all(agree(held[name].to(want.value.device), want) for name, want in self.launch.values.items())
+
+    def _repeat(self, copies: dict[str, Any], watch: Watch) -> ElementAccesses:
+        self.left -= 1
+        return self.launch.repeat(copies, watch, _TIMEOUT_S)
+
+    def _is_repeated(self, name: str, held: Any) -> bool:
+        """Tell whether a copy holds what the output holds, wherever the launch wrote."""
+        import torch  # a launch needs it anyway
+
+        got = self.launch.memory[name]
+        held, never = held.to(got.device), self.launch.unwritten.get(name)
+        held = held if never is None else torch.where(never, got, held)
+        return not bool(wrong_elements(held, ExpectedValue(got)).any())
+
+    def _copies(self, contiguous: frozenset[Key] | set[Key] = frozenset()) -> dict[str, Any]:
+        """Return copies of the arguments on the CPU as they were before the first launch, some of them contiguous."""
+        record, effects = self.launch.record, self.launch.record.compiled.effects
+        copies = Copier(lambda storage: storage.cpu().clone()).of(record.arguments)
+        originals = self.launch.memory
+        for name, tensor in memory_of(copies).items():
+            if name in self.launch.before:
+                tensor.copy_(self.launch.before[name])
+            elif name in effects.writes:
+                fill(tensor)
+        keys = {id(copy): key_of(originals[name]) for name, copy in memory_of(copies).items()}
+        return {
+            name: with_tensors(value, lambda t: t.contiguous() if keys[id(t)] in contiguous else t)
+            for name, value in copies.items()
+        }
+
+
+def _never_read(launch: WrongLaunch, checks: tuple[Check, ...], accesses: ElementAccesses) -> Iterator[NeverRead]:
+    """Yield elements of inputs that no program reads, and on which the reference depends where outputs are wrong."""
+    memory, effects = launch.memory, launch.record.compiled.effects
+    storages = [tensor.untyped_storage().data_ptr() for tensor in memory.values()]
+    for name in sorted(effects.reads - effects.mutated):
+        tensor = memory[name]
+        is_alone = storages.count(tensor.untyped_storage().data_ptr()) == 1
+        unread = _entries(accesses.read[name], tensor, "uint8") == 0
+        if not is_alone or not tensor.dtype.is_floating_point or not bool(unread.any()) or bool(unread.all()):
+            continue
+        if _is_needed(launch, checks, tensor, unread.to(tensor.device)):
+            places = unread.nonzero()
+            first, last = tuple(places[0].tolist()), tuple(places[-1].tolist())
+            yield NeverRead(name, len(places), tensor.numel(), first, last)
+
+
+def _is_needed(launch: WrongLaunch, checks: tuple[Check, ...], tensor: Any, unread: Any) -> bool:
+    """Tell whether the reference is another one, where an output is wrong, when the elements are others."""
+    import torch
+
+    other = torch.where(unread, (2 * tensor.double().abs() + 1).to(tensor.dtype), tensor)
+    outputs = {name: launch.memory[name] for name in launch.values}
+    try:
+        one, two = (_reference_with(launch, tensor, each).of(outputs) for each in (tensor, other))
+    except KernellabError:
+        return False
+    for check in checks:
+        name = check.argument
+        if check.equal or name not in one or name not in two:
+            continue
+        moved = wrong_elements(two[name].value.to(outputs[name].dtype), one[name])
+        if bool((moved & wrong_elements(outputs[name], launch.values[name])).any()):
+            return True
+    return False
+
+
+def _reference_with(launch: WrongLaunch, tensor: Any, other: Any) -> Any:
+    """Return the reference with another tensor in place of one of the arguments."""
+    key = key_of(tensor)
+
+    def replaced(values: Mapping[str, Any]) -> dict[str, Any]:
+        def swap(each: Any) -> Any:
+            return other if key_of(each) == key else each
+
+        return {name: with_tensors(value, swap) for name, value in values.items()}
+
+    sources = launch.check.sources
+    check = launch.check if sources is None else replace(launch.check, sources=replaced(sources))
+    return reference_of(check, replaced(launch.record.arguments))
+
+
+def _entries(data: bytes, like: Any, dtype: str) -> Any:
+    """Return what was noted of each element of a tensor, in its shape, on the CPU."""
+    import torch
+
+    return torch.frombuffer(bytearray(data), dtype=getattr(torch, dtype)).view(like.shape)

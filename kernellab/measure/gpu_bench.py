@@ -23,6 +23,7 @@ from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.launch.trial import Trials
 from kernellab.measure import bench_worker
 from kernellab.measure.bench_jobs import (
+    IN_WORKER,
     BatchJob,
     BenchKernel,
     BenchTiming,
@@ -31,20 +32,22 @@ from kernellab.measure.bench_jobs import (
     Readiness,
     RoundsJob,
     Setup,
+    shipped_hooks,
 )
 from kernellab.measure.bench_setup import CommonMemory, bench_kernel, needs_torch, require_followed
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import NO_CONFIG
-from kernellab.measure.hooks import IN_WORKER, shipped_hooks
-from kernellab.measure.implementations import (
+from kernellab.measure.launches import (
     Bench,
     BenchOptions,
     Implementation,
+    KernelLaunch,
+    Launches,
     Measured,
     measured_singly,
+    on_device,
     require_good,
 )
-from kernellab.measure.launches import KernelLaunch, Launches, on_device
 from kernellab.measure.local_bench import LocalBench, entered
 from kernellab.measure.reference import Reference
 from kernellab.workers.worker import Answer, Handler, Job, Request, Worker

@@ -1,30 +1,42 @@
 """What a wrong output teaches: the likeliest mistakes, each only where the data show it.
 
 A rule looks at the facts of a difference and returns a sentence, or nothing. The order of the rules is that of how much
-each explains; of what they say, the first two are told.
+each explains; of what they say, the first two are told. What an output resembles (its reference transposed, shifted,
+scaled, in another format, or added to something) is shown by its elements: all within the bounds of the reference, or,
+of a shift, nearly all.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any
 
 from kernellab.ir.effects import NO_EFFECTS, Access, Effects
-from kernellab.measure.comparison import ExpectedValue
-from kernellab.measure.resemblance import (
-    Shift,
-    added_launches,
-    factor_of,
-    is_transposed,
-    narrow_format,
-    shift_of,
-    wraps_at,
-)
+from kernellab.measure.comparison import ExpectedValue, agree, index_of, index_text, wrong_elements
+from kernellab.measure.tolerance import unit_of
 
 _AT_MOST = 2
 _NAMES = ("i", "j", "k", "l", "m")
+_ELEMENTS_AT_MOST = 1 << 24
+_DISTINCT_AT_LEAST = 4
+_PROBE = 8
+_PROBE_NEAR = 1e-2
+_PROBED_AT = (1 / 2, 1 / 4, 3 / 4, 1 / 8, 7 / 8)
+_PLACES_AT_MOST = 16
+_EQUAL_AT_LEAST = 0.99
+_OVERLAP_AT_LEAST = 0.5
+_UNSHIFTED_WRONG_AT_LEAST = 0.5
+_LARGEST_PART = 16  # of what is called a simple fraction
+_NEAR = 2e-3
+_NEAR_ROOT = 5e-4  # roots of whole numbers lie close together
+_LARGEST_UNDER_ROOT = 256
+_NARROW = ("bfloat16", "float16", "float32")  # a number of the first is one of the others, too
+_NARROW_ROUNDINGS = 4
+_NARROW_AT_LEAST = 0.9
 
 
 class HintKind(StrEnum):
@@ -117,10 +129,9 @@ def hints_on(mismatch: Mismatch) -> tuple[Hint, ...]:
     return tuple(found)
 
 
-def stores_nothing(kernel: str) -> Hint:
-    """Return the hint on a kernel that has no store at all."""
-    text = f"{kernel} stores nothing: pass it an output and write to that, as in tl.store(out_ptr + offsets, value)."
-    return Hint(HintKind.STORES_NOTHING, text)
+def stores_nothing(kernel: str) -> str:
+    """Return what to do about a kernel that has no store at all."""
+    return f"{kernel} stores nothing: pass it an output and write to that, as in tl.store(out_ptr + offsets, value)."
 
 
 def _never_stored(facts: Mismatch) -> Iterator[str]:
@@ -139,7 +150,7 @@ def _accumulator(facts: Mismatch) -> Iterator[str]:
     if facts.before is None or facts.got.is_complex() or not bool(facts.before.double().isfinite().all()):
         return
     held = facts.before.flatten().nonzero()
-    count = added_launches(facts.got, facts.want, facts.before, facts.launches)
+    count = _added_launches(facts.got, facts.want, facts.before, facts.launches)
     if count is None:
         return
     if count > 1:
@@ -149,7 +160,8 @@ def _accumulator(facts: Mismatch) -> Iterator[str]:
         )
     elif len(held):
         value = float(facts.before.flatten()[held[0, 0]])
-        what = f"{value:.6g}" if facts.got.numel() == 1 else f"{value:.6g} at {_place(facts.got, int(held[0, 0]))}"
+        where = index_text(index_of(int(held[0, 0]), facts.got.shape))
+        what = f"{value:.6g}" if facts.got.numel() == 1 else f"{value:.6g} at {where}"
         yield (
             f"{facts.argument} was not zero at the start ({what}), and the kernel adds to what it holds: set it to "
             "zero before the launch, as with torch.zeros."
@@ -157,7 +169,12 @@ def _accumulator(facts: Mismatch) -> Iterator[str]:
 
 
 def _transposed(facts: Mismatch) -> Iterator[str]:
-    if _is_whole(facts) and is_transposed(facts.got, facts.want):
+    """Say that an output holds its reference with the last two dimensions exchanged, in the order of memory."""
+    got, want = facts.got, facts.want
+    if not _is_whole(facts) or want.value.dim() < 2 or not _can_be_told(got, want):
+        return
+    error = None if want.error is None else want.error.mT.reshape(got.shape)
+    if agree(got, ExpectedValue(want.value.mT.reshape(got.shape), error, want.unit)):
         yield (
             f"{facts.argument} holds {facts.expression} transposed: exchange rows and columns in the offsets of a load "
             "or of the store."
@@ -167,13 +184,13 @@ def _transposed(facts: Mismatch) -> Iterator[str]:
 def _shifted(facts: Mismatch) -> Iterator[str]:
     if facts.got.is_complex():
         return
-    shift = shift_of(facts.got, facts.want, facts.unwritten)
+    shift = _shift_of(facts.got, facts.want, facts.unwritten)
     if shift is not None:
         share = "" if shift.share == 1 else f", in {min(shift.share, 0.999):.1%} of the elements"
         yield f"{facts.argument} holds {facts.expression} shifted: {_shift_words(facts, shift)}{share}."
 
 
-def _shift_words(facts: Mismatch, shift: Shift) -> str:
+def _shift_words(facts: Mismatch, shift: _Shift) -> str:
     by = f"{'+' if shift.distance > 0 else '-'} {abs(shift.distance)}"
     if shift.dimension is None:
         way = "further on" if shift.distance > 0 else "earlier"
@@ -184,7 +201,7 @@ def _shift_words(facts: Mismatch, shift: Shift) -> str:
 
 
 def _scaled(facts: Mismatch) -> Iterator[str]:
-    found = factor_of(facts.got, facts.want) if _is_whole(facts) else None
+    found = _factor_of(facts.got, facts.want) if _is_whole(facts) else None
     if found is None:
         return
     factor, name = found
@@ -198,14 +215,14 @@ def _format(facts: Mismatch) -> Iterator[str]:
     if not _is_whole(facts):
         return
     kind = str(facts.got.dtype).removeprefix("torch.")
-    largest = wraps_at(facts.got, facts.want)
+    largest = _wraps_at(facts.got, facts.want)
     if largest is not None:
         yield (
             f"{facts.argument} is {kind}, whose largest number is {largest:,}, and {facts.expression} goes beyond: "
             "what exceeds it loses its high bits. Use an output with more bits."
         )
         return
-    narrow = narrow_format(facts.got, facts.want)
+    narrow = _narrow_format(facts.got, facts.want)
     if narrow is not None:
         yield (
             f"Each element of {facts.argument} is a {narrow} number, though it is {kind}: the kernel rounds to "
@@ -234,7 +251,7 @@ def _masked_lanes(facts: Mismatch) -> Iterator[str]:
 
 def _never_read(facts: Mismatch) -> Iterator[str]:
     for found in facts.tried.never_read:
-        span = _index(found.first) if found.count == 1 else f"{_index(found.first)} to {_index(found.last)}"
+        span = index_text(found.first) if found.count == 1 else f"{index_text(found.first)} to {index_text(found.last)}"
         what = "1 element" if found.count == 1 else f"{found.count:,} of the {found.elements:,} elements"
         yield (
             f"No program reads {what} of {found.argument}, {span}, on which {facts.expression} depends where "
@@ -246,16 +263,196 @@ def _is_whole(facts: Mismatch) -> bool:
     return facts.unwritten is None or not bool(facts.unwritten.any())
 
 
-def _place(tensor: Any, flat: int) -> str:
-    place = []
-    for size in reversed(tensor.shape):
-        flat, at = divmod(flat, size)
-        place.append(at)
-    return _index(tuple(reversed(place)))
+@dataclass(frozen=True, slots=True)
+class _Shift:
+    """How far each element lies from where it belongs: by ``distance`` along ``dimension``, or where that is None
+    through the elements in the order of memory. ``share`` of those that remain inside are equal.
+    """
+
+    distance: int
+    dimension: int | None
+    share: float
 
 
-def _index(place: tuple[int, ...]) -> str:
-    return f"[{', '.join(map(str, place))}]"
+def _shift_of(got: Any, want: ExpectedValue, unwritten: Any = None) -> _Shift | None:
+    """Return the shift after which an output holds its reference, None where there is none.
+
+    It is one by which at least 99 % of the elements are right that stay inside, and these are at least half of all,
+    while at least half of all are wrong without it.
+    """
+    if not _can_be_told(got, want):
+        return None
+    wrong = wrong_elements(got, want)
+    if float(wrong.float().mean()) < _UNSHIFTED_WRONG_AT_LEAST:
+        return None
+    found = (_shift_by(got, want, k, unwritten) for k in _distances(got, want))
+    return max(filter(None, found), key=lambda shift: shift.share, default=None)
+
+
+def _factor_of(got: Any, want: ExpectedValue) -> tuple[float, str] | None:
+    """Return the one factor by which an output differs from its reference and its name, None where there is none.
+
+    A simple fraction, a power of two, a whole number and a square root of one have their names, others their digits.
+    """
+    if not _can_be_told(got, want) or got.is_complex():
+        return None
+    a, b = got.double().flatten(), want.value.double().flatten()
+    usable = b.isfinite() & a.isfinite()
+    below = float((b[usable] ** 2).sum())
+    factor = float((a[usable] * b[usable]).sum()) / below if below else 0.0
+    if not math.isfinite(factor) or factor == 0:
+        return None
+    for value, name in (*_simple_near(factor), (factor, f"{factor:.4g}")):
+        error = None if want.error is None else want.error.double() * max(abs(value), 1)
+        if value != 1 and agree(
+            got, ExpectedValue(want.value.double() * value, error, max(want.unit, unit_of(got.dtype)))
+        ):
+            return value, name
+    return None
+
+
+def _added_launches(got: Any, want: ExpectedValue, before: Any, launches: int) -> int | None:
+    """Return how many launches added the reference to what an output held before: one, or all of them; else None."""
+    for count in dict.fromkeys((1, launches)):
+        total = before.double() + count * want.value.double()
+        slack = unit_of(got.dtype) * (before.double().abs() + count * want.value.double().abs())
+        error = None if want.error is None else count * want.error.double() + count * slack
+        if agree(got, ExpectedValue(total, error, want.unit)):
+            return count
+    return None
+
+
+def _wraps_at(got: Any, want: ExpectedValue) -> int | None:
+    """Return the largest number of the format of an output that holds the low bits of a reference beyond it."""
+    import torch
+
+    is_small = not (got.dtype.is_floating_point or got.dtype.is_complex or got.dtype == torch.bool)
+    value = want.value
+    if not is_small or value.is_complex() or not bool(value.double().isfinite().all()):
+        return None
+    limits = torch.iinfo(got.dtype)
+    whole = value.double().round().to(torch.int64)
+    exceeds = (whole > limits.max) | (whole < limits.min)
+    if not bool(exceeds.any()) or float(value.double().abs().max()) >= 2.0**62:
+        return None
+    return int(limits.max) if torch.equal(whole.to(got.dtype), got) else None
+
+
+def _narrow_format(got: Any, want: ExpectedValue) -> str | None:
+    """Return the format of fewer bits that holds all elements of an output, and not those of its reference.
+
+    Nearly all are within a few of its roundings of the reference, so that rounding to it explains the difference.
+    """
+    import torch
+
+    if not got.dtype.is_floating_point or not _can_be_told(got, want) or not bool(got.isfinite().all()):
+        return None
+    value, have = want.value.double(), got.double()
+    if bool((have == have.round()).all()):
+        return None
+    for name in _NARROW:
+        dtype = getattr(torch, name)
+        unit = unit_of(dtype)
+        if unit <= unit_of(got.dtype):
+            continue
+        fits = value.to(dtype).double() == value.to(got.dtype).double()
+        if not bool((have.to(dtype).double() == have).all()) or float(fits.float().mean()) > 1 / 2:
+            continue
+        near = (have - value).abs() <= _NARROW_ROUNDINGS * unit * value.abs()
+        return name if float(near.float().mean()) >= _NARROW_AT_LEAST else None
+    return None
+
+
+def _can_be_told(got: Any, want: ExpectedValue) -> bool:
+    """Tell whether a reference has enough different values for a likeness to mean something."""
+    if not 0 < got.numel() <= _ELEMENTS_AT_MOST:
+        return False
+    first = want.value.flatten()[: 1 << 16]
+    return int(first.unique().numel()) >= _DISTINCT_AT_LEAST
+
+
+def _simple_near(factor: float) -> Iterator[tuple[float, str]]:
+    """Yield numbers with a name that are near a factor, the simplest first."""
+    sign, size = ("-" if factor < 0 else ""), abs(factor)
+    power = round(math.log2(size))
+    exact = [(2.0**power, f"2^{power}" if abs(power) > 4 else str(Fraction(2) ** power))]
+    near = Fraction(size).limit_denominator(_LARGEST_PART)
+    if near and (near.denominator == 1 or near.numerator <= _LARGEST_PART):
+        exact.append((float(near), str(near)))
+    inverse = Fraction(1, max(1, round(1 / size)))
+    exact.append((float(inverse), str(inverse)))
+    whole = max(2, round(max(size, 1 / size) ** 2))
+    near_by = [(value, name, _NEAR) for value, name in exact]
+    if whole <= _LARGEST_UNDER_ROOT:
+        root = math.sqrt(whole)
+        near_by.append((root, f"√{whole}", _NEAR_ROOT) if size > 1 else (1 / root, f"1/√{whole}", _NEAR_ROOT))
+    for value, name, limit in near_by:
+        if abs(value - size) <= limit * size:
+            yield math.copysign(value, factor), f"{sign}{name}"
+
+
+def _distances(got: Any, want: ExpectedValue) -> list[int]:
+    """Return by how many elements some of an output's may have moved, where few distances can be told."""
+    a, b = got.double().flatten(), want.value.double().flatten()
+    row = want.value.shape[-1] if want.value.dim() > 1 else 0
+    length = min(_PROBE, row // 2 if row >= 2 * _DISTINCT_AT_LEAST else len(b) // 2)
+    for share in _PROBED_AT:
+        place = int(share * (len(b) - length))
+        if row > length:  # in the middle of a row, which a shift within rows leaves whole
+            place = place // row * row + (row - length) // 2
+        place = min(place, len(b) - length)
+        if b[place : place + length].unique().numel() < min(length, _DISTINCT_AT_LEAST):
+            continue
+        found = [at - place for at in _places_of(b[place : place + length], a) if at != place]
+        if 0 < len(found) <= _PLACES_AT_MOST:
+            return found
+    return []
+
+
+def _places_of(probe: Any, values: Any) -> list[int]:
+    """Return where in a vector a few consecutive values stand."""
+    import torch
+
+    count = len(values) - len(probe) + 1
+    hits = torch.ones(count, dtype=torch.bool, device=values.device)
+    for at, expected in enumerate(probe):
+        hits &= (values[at : at + count] - expected).abs() <= _PROBE_NEAR * expected.abs()
+    return [int(place) for place in hits.nonzero().flatten()[: _PLACES_AT_MOST + 2]]
+
+
+def _shift_by(got: Any, want: ExpectedValue, distance: int, unwritten: Any) -> _Shift | None:
+    """Return how an output is shifted by a number of elements, along the dimension that tells it best."""
+    shape = want.value.shape
+    row = shape[-1] if len(shape) > 1 else 0
+    flat = want.value.numel()
+    ways: list[tuple[int | None, int, tuple[int, int]]] = []
+    if row and abs(distance) < row:
+        ways.append((len(shape) - 1, distance, (flat // row, row)))
+    if row and distance % row == 0 and len(shape) == 2:
+        ways.append((0, distance // row, (flat // row, row)))
+    ways.append((0 if len(shape) == 1 else None, distance, (1, flat)))
+    for dimension, by, view in ways:
+        share = _share_equal(got, want, by, view, axis=0 if dimension == 0 and row else 1, unwritten=unwritten)
+        if share >= _EQUAL_AT_LEAST:
+            return _Shift(by, dimension, share)
+    return None
+
+
+def _share_equal(got: Any, want: ExpectedValue, by: int, view: tuple[int, int], axis: int, unwritten: Any) -> float:
+    size = view[axis]
+    kept = size - abs(by)
+    if kept < size * _OVERLAP_AT_LEAST or kept < 1:
+        return 0.0
+
+    def part(tensor: Any, start: int) -> Any:
+        return tensor.reshape(view).narrow(axis, start, kept)
+
+    to, of = max(by, 0), max(-by, 0)
+    error = None if want.error is None else part(want.error, of)
+    wrong = wrong_elements(part(got, to), ExpectedValue(part(want.value, of), error, want.unit))
+    if unwritten is not None:
+        wrong = wrong | part(unwritten, to).flatten()
+    return 1 - float(wrong.float().mean())
 
 
 @dataclass(frozen=True, slots=True)

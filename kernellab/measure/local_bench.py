@@ -11,13 +11,20 @@ from statistics import median
 
 from kernellab.errors import KernellabError
 from kernellab.gpu.ipc import IpcExport
-from kernellab.measure.bench_jobs import BenchKernel, BenchTiming, CompareJob, MeasureJob, RoundsJob
+from kernellab.measure.bench_jobs import (
+    BenchKernel,
+    BenchTiming,
+    CompareJob,
+    MeasureJob,
+    RoundsJob,
+    bound_hooks,
+    hook_calls,
+)
 from kernellab.measure.bench_memory import TooLarge, copied, in_place
 from kernellab.measure.bench_setup import CommonMemory, bench_kernel, bytes_of
 from kernellab.measure.bench_worker import Workbench
 from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.hooks import bound_hooks, hook_calls
-from kernellab.measure.implementations import BenchOptions, Implementation, Measured, measured_singly, require_good
+from kernellab.measure.launches import BenchOptions, Implementation, Measured, measured_singly, require_good
 
 
 @dataclass(slots=True)

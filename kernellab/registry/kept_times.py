@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import UNMEASURED, Status
+from kernellab.measure.config import UNMEASURED, Config, Status
 from kernellab.measure.statistics import Interval
 from kernellab.source import parsed_json, require
 from kernellab.store import Store, Version

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.display import Shown
 from kernellab.errors import UsageError, value_message
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Status
 from kernellab.measure.statistics import Interval
 from kernellab.registry.kept_times import (
     FAILED,

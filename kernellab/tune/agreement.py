@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
 from kernellab.source import Malformed, parsed_json, reading, require, require_type
 from kernellab.tune.result import Agreement, Row
 

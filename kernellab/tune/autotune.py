@@ -13,8 +13,7 @@ from kernellab.launch.calls import UserCall
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.run import Run, device_name
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.implementations import Bench
-from kernellab.measure.launches import Launches
+from kernellab.measure.launches import Bench, Launches
 from kernellab.measure.provenance import can_time, device_here, device_of
 from kernellab.registry import Registry, remember
 from kernellab.target import parse_target

@@ -14,7 +14,7 @@ from statistics import median
 from typing import TypeVar
 
 from kernellab.errors import KernellabError, UsageError
-from kernellab.measure.implementations import Bench, Implementation, Measured
+from kernellab.measure.launches import Bench, Implementation, Measured
 from kernellab.workers.uninterrupted import Stop, Told, Work, side_by_side
 
 AGREEMENT = 0.03

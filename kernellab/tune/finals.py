@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from kernellab.errors import KernellabError
-from kernellab.measure.config import Config
-from kernellab.measure.implementations import Bench, Implementation
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
+from kernellab.measure.launches import Bench, Implementation
 from kernellab.measure.statistics import Standing, interval, preferred, standing
 from kernellab.tune.result import Row
 

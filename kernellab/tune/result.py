@@ -13,11 +13,11 @@ from kernellab.compile.types import Compiled
 from kernellab.display import Shown
 from kernellab.errors import CannotRun, KernellabError, plural
 from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import (
+from kernellab.measure.config import (
     OPTION_COLUMNS,
     OUTCOME_COLUMNS,
     UNMEASURED,
+    Config,
     OutcomeRow,
     Status,
     reason_of,

@@ -15,8 +15,7 @@ from math import inf, log2
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from kernellab.errors import UsageError, choice_message
-from kernellab.measure.config import Config, Kept, Space
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Kept, Space, Status
 from kernellab.registry.kept_times import fields_of_key
 from kernellab.store import MeasurementRow
 from kernellab.target import DeviceLimits

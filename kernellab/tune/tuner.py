@@ -13,9 +13,8 @@ from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError, WorkerError
 from kernellab.measure.bench_jobs import NO_GROUP, NOT_COMPARED
 from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import Config
-from kernellab.measure.implementations import Implementation, Measured
-from kernellab.measure.outcomes import NO_GPU, Status, reason_of, resources_of, status_of
+from kernellab.measure.config import NO_GPU, Config, Status, reason_of, resources_of, status_of
+from kernellab.measure.launches import Implementation, Measured
 from kernellab.measure.statistics import interval
 from kernellab.tune.agreement import NOT_REPEATED, bench_group, judged, outputs_of
 from kernellab.tune.device_pool import DevicePool, Taken

@@ -16,11 +16,9 @@ from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.launch.memory import memory_of
-from kernellab.measure.config import Config, Space, configs_of
-from kernellab.measure.hooks import sets_blocks_alone
-from kernellab.measure.implementations import Bench, implementation_of, touched
-from kernellab.measure.launches import Launches, arithmetic, moved_bytes
-from kernellab.measure.outcomes import Status
+from kernellab.measure.bench_jobs import sets_blocks_alone
+from kernellab.measure.config import Config, Space, Status, configs_of
+from kernellab.measure.launches import Bench, Launches, arithmetic, implementation_of, moved_bytes, touched
 from kernellab.measure.provenance import Device, key_fields, key_of
 from kernellab.registry import Registry
 from kernellab.store import Version

@@ -14,7 +14,7 @@ import triton
 import kernellab
 from kernellab._triton.tiles import layouts_in
 from kernellab.errors import CompileError, LaunchError, UsageError
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Status
 from kernellab.registry import recorded_version, remember
 from kernellab.registry.recorded_launches import made_inputs
 from kernellab.views.graph import svg

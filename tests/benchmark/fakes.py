@@ -12,7 +12,7 @@ from kernellab._triton.objects import jit_function
 from kernellab.benchmark.result import Benchmark, Clocks, Progress
 from kernellab.benchmark.runner import BenchmarkEnvironment, benchmarked
 from kernellab.benchmark.spec import BenchmarkSpec, peers, swept
-from kernellab.measure.implementations import Implementation
+from kernellab.measure.launches import Implementation
 from kernellab.measure.stopwatch import DeviceState
 from tests.benchmark.frames import CEILINGS, PROVENANCE
 

@@ -9,8 +9,7 @@ from typing import Any
 from kernellab.benchmark.rates import rated
 from kernellab.benchmark.result import Benchmark, BenchmarkRow
 from kernellab.measure.ceilings import Ceilings
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
 from kernellab.tune.result import Tuning
 
 CEILINGS = Ceilings("NVIDIA H200", "580.1", 4200.0, {"fp16": 740.0, "bf16": 750.0, "tf32": 370.0, "fp32": 52.0}, 1.7e9)

@@ -15,7 +15,7 @@ import triton
 import kernellab
 from kernellab.benchmark.result import BenchmarkProgress, Clocks, Watch
 from kernellab.errors import OutOfBounds, RunError, UsageError, WorkerTimeout
-from kernellab.measure.implementations import Implementation
+from kernellab.measure.launches import Implementation
 from tests.benchmark.fakes import FakeGpu, Time
 from tests.ir.test_arithmetic import counting_down
 from tests.kernels.matmul import matmul_case

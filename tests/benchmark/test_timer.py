@@ -16,7 +16,7 @@ from kernellab.benchmark.timer import SWITCHED_OFF, GpuTimer, call_hooks
 from kernellab.errors import RunError
 from kernellab.gpu.ipc import CannotExport
 from kernellab.measure.comparison import ExpectedValue
-from kernellab.measure.implementations import Implementation, Measured
+from kernellab.measure.launches import Implementation, Measured
 from kernellab.measure.stopwatch import DeviceState, Turn
 from tests.measure.test_stopwatch import Device
 

@@ -17,7 +17,7 @@ MOVED_BY_HAND = """
 from contextlib import contextmanager
 from kernellab.notebook.live import LiveProgress, in_notebook
 from kernellab.measure.config import Config
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Status
 from kernellab.tune.result import TuningProgress
 from kernellab.tune.result import Row, Tuning
 

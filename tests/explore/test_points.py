@@ -8,8 +8,7 @@ import re
 from kernellab.errors import CompileError
 from kernellab.explore.controls import Control
 from kernellab.explore.points import Evaluation, Point, PointHistory, Verdict, failed
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
 from kernellab.measure.statistics import Interval
 from kernellab.tune.result import Row
 from kernellab.views.figures.charts import history_svg

@@ -15,7 +15,7 @@ from kernellab.errors import RunError, WorkerTimeout
 from kernellab.explore.evaluator import Evaluator, OnGpu, Verdicts, rounds_for
 from kernellab.explore.points import Evaluation, Point, PointHistory, Requests
 from kernellab.explore.schedule import Superseded
-from kernellab.measure.implementations import Implementation, Measured
+from kernellab.measure.launches import Implementation, Measured
 from kernellab.target import parse_target
 from tests import samples
 

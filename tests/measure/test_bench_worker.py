@@ -17,7 +17,9 @@ from kernellab.measure.bench_jobs import (
     BatchJob,
     BenchKernel,
     BenchTiming,
+    BoundHooks,
     CompareJob,
+    HookCalls,
     Manner,
     MeasureJob,
     RoundsJob,
@@ -26,7 +28,6 @@ from kernellab.measure.bench_jobs import (
 from kernellab.measure.bench_memory import BenchMemory, TooLarge
 from kernellab.measure.bench_worker import LATE, Launcher, OnlyBench, Workbench, measure_all
 from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.hooks import BoundHooks, HookCalls
 from tests.measure.test_stopwatch import Device
 
 SETUP = Setup("test", 0, (Memory(None, 16, 0, True),), frozenset({0}), (TensorSpec(0, 0, (4,), (1,), "float32", 4),))

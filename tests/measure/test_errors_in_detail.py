@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from kernellab.measure.comparison import ExpectedValue
-from kernellab.measure.errors_in_detail import EDGES, ErrorDetail, detail_of
+from kernellab.measure.comparison import EDGES, ErrorDetail, ExpectedValue, detail_of
 from kernellab.measure.tolerance import FLOAT32
 
 

@@ -31,7 +31,7 @@ from kernellab.launch.arguments import DescriptorSpec, ScalarSpec, TensorSpec, T
 from kernellab.measure.bench_jobs import BenchTiming, Readiness, Setup
 from kernellab.measure.bench_setup import CommonMemory, needs_torch, views_of
 from kernellab.measure.gpu_bench import WorkerBench, _Elsewhere
-from kernellab.measure.implementations import BenchOptions, require_good, touched
+from kernellab.measure.launches import BenchOptions, require_good, touched
 from kernellab.workers.worker import Job
 from tests.tune.fakes import candidate_of, config
 

@@ -15,10 +15,17 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernellab._triton.decorators import declared
 from kernellab.gpu.ipc import CannotExport
 from kernellab.launch.arguments import ScalarSpec, TensorSpec
-from kernellab.measure.bench_jobs import Manner
+from kernellab.measure.bench_jobs import (
+    BadHook,
+    Manner,
+    bound_hooks,
+    hook_calls,
+    loaded_hooks,
+    sets_blocks_alone,
+    shipped_hooks,
+)
 from kernellab.measure.bench_worker import _counts
 from kernellab.measure.config import Config
-from kernellab.measure.hooks import BadHook, bound_hooks, hook_calls, loaded_hooks, sets_blocks_alone, shipped_hooks
 from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.target import Target
 

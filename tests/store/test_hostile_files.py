@@ -24,7 +24,7 @@ from kernellab.errors import KernellabError, StoreError, UnknownName, UsageError
 from kernellab.export.frames import read_frame, save_frame
 from kernellab.export.merging import merge
 from kernellab.export.write import KINDS, Facilities, export, write_measurements
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Status
 from kernellab.registry import Registry, made_arguments, version_digest
 from kernellab.registry.listing import TABLES, frame, listing
 from kernellab.source import TRITON_DTYPES, Closure, Function, grid_of_formula, is_formula, is_name

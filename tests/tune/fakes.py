@@ -16,7 +16,7 @@ from kernellab.ir.graph import Graph
 from kernellab.measure.bench_jobs import NOT_COMPARED
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import Config
-from kernellab.measure.implementations import Implementation, Measured, measured_singly
+from kernellab.measure.launches import Implementation, Measured, measured_singly
 from kernellab.target import Target
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy

@@ -6,8 +6,7 @@ import itertools
 from dataclasses import replace
 
 from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
 from kernellab.tune.agreement import remark_of
 from kernellab.tune.result import Agreement, Row, Tuning
 

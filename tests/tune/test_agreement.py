@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from kernellab.errors import RunError
 from kernellab.measure.bench_jobs import NO_GROUP, NOT_COMPARED
 from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import Config
-from kernellab.measure.implementations import Implementation, Measured
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
+from kernellab.measure.launches import Implementation, Measured
 from kernellab.tune.agreement import NOT_REPEATED, Outputs, remark_of
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row

@@ -10,9 +10,8 @@ import pytest
 
 from kernellab.errors import KernellabError, LaunchError, RunError, UsageError
 from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import Config
-from kernellab.measure.implementations import Implementation, Measured
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
+from kernellab.measure.launches import Implementation, Measured
 from kernellab.tune.device_pool import DevicePool, SharedRounds, checked_devices
 from kernellab.tune.finals import Policy
 from tests.tune.fakes import DIFFERENCE, Clock, FakeBench, FakeCompiler, candidate_of, config, tune

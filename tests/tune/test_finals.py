@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kernellab.errors import CompileError, RunError
-from kernellab.measure.config import Config
-from kernellab.measure.implementations import Implementation, Measured
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
+from kernellab.measure.launches import Implementation, Measured
 from kernellab.tune.finals import Final, FinalRounds, Policy, settle
 from kernellab.tune.result import Row
 from kernellab.tune.tuner import Outcome

@@ -17,9 +17,8 @@ import triton
 from kernellab.errors import LaunchError
 from kernellab.measure.bench_jobs import NO_GROUP
 from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.config import Space
-from kernellab.measure.implementations import Implementation
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Space, Status
+from kernellab.measure.launches import Implementation
 from kernellab.tune.device_pool import DevicePool
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Tuning, TuningProgress, Watch

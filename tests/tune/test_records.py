@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kernellab._triton.closure import closure_of
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
 from kernellab.measure.provenance import key_of
 from kernellab.store import Measurement, Store
 from kernellab.tune.result import Records, Row, measurement_of, row_of

@@ -11,8 +11,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.measure.config import Config, Space
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Space, Status
 from kernellab.target import limits_of, parse_target
 from kernellab.tune import workloads
 from kernellab.tune.finals import Policy

@@ -10,9 +10,8 @@ import pytest
 import torch
 import triton
 
-from kernellab.measure.config import Config, Kept, Space
+from kernellab.measure.config import Config, Kept, Space, Status
 from kernellab.measure.launches import Launches
-from kernellab.measure.outcomes import Status
 from kernellab.measure.provenance import key_of
 from kernellab.store import Store
 from kernellab.tune.result import Row

@@ -20,8 +20,7 @@ from kernellab.errors import (
     WorkerError,
     WorkerTimeout,
 )
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row
 from kernellab.tune.search import CoordinateDescent

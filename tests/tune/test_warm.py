@@ -12,8 +12,7 @@ import triton.language as tl
 import kernellab
 from kernellab.errors import UsageError
 from kernellab.measure.config import Config
-from kernellab.measure.implementations import Bench
-from kernellab.measure.launches import Launches
+from kernellab.measure.launches import Bench, Launches
 from kernellab.measure.provenance import Device
 from kernellab.target import Target
 from kernellab.tune.result import Tuning

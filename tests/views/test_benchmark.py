@@ -10,7 +10,7 @@ import pytest
 
 from kernellab.benchmark.result import Benchmark
 from kernellab.errors import UsageError
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Status
 from kernellab.views.cards.benchmark import benchmark_html, benchmark_text, ceilings_text, summary
 from kernellab.views.cards.tuning import tuning_html
 from kernellab.views.figures.roofline import has_roofline, roofline_figure

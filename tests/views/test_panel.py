@@ -16,7 +16,7 @@ import triton
 import kernellab
 from kernellab.errors import UsageError
 from kernellab.explore.evaluator import bounded
-from kernellab.measure.outcomes import OUTCOME_COLUMNS
+from kernellab.measure.config import OUTCOME_COLUMNS
 from kernellab.views.panels.panel import Panel
 from tests import samples
 

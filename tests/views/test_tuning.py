@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
 from kernellab.tune.result import Row
 from kernellab.tune.tuner import SPENT
 from kernellab.views.cards.tuning import tuning_html, tuning_text, why_it_wins

@@ -23,8 +23,7 @@ from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.run import device_name
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.config import NO_CONFIG
-from kernellab.measure.implementations import Implementation, implementation_of
-from kernellab.measure.launches import Launches
+from kernellab.measure.launches import Implementation, Launches, implementation_of
 from kernellab.measure.provenance import can_time
 from kernellab.registry import RecordedVersion, Registry, made_inputs, recorded_version, values_of
 from kernellab.registry.launch_log import launch_of, result_of

@@ -21,7 +21,7 @@ from kernellab.ir.instructions import hint_of_ptx
 from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.launch.trial import Trials
 from kernellab.measure.gpu_bench import WorkerBench
-from kernellab.measure.implementations import Bench, BenchOptions, Implementation
+from kernellab.measure.launches import Bench, BenchOptions, Implementation
 from kernellab.workers.worker import Job
 
 _START_S = 120.0

@@ -24,8 +24,7 @@ from typing import Any
 
 from kernellab.errors import UsageError, plural
 from kernellab.export.write import Exported, replace_file
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
 from kernellab.source import Malformed, is_name, parsed_json, reading, require
 from kernellab.tune.dispatch.cases import MeasuredCase
 from kernellab.tune.dispatch.result import Dispatch, Regret

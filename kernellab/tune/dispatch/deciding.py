@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Status
 from kernellab.tune.dispatch.cases import MeasuredCase
 from kernellab.tune.dispatch.model import Array, Fit
 from kernellab.tune.dispatch.result import Regret

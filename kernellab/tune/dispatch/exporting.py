@@ -18,9 +18,8 @@ from kernellab.export.torch_op import torch_op_text
 from kernellab.export.write import Exported, expectation, replace_file
 from kernellab.launch.recording import LaunchRecord
 from kernellab.launch.runtime import Runtime
-from kernellab.measure.config import Config
+from kernellab.measure.config import Config, Status
 from kernellab.measure.launches import Launches
-from kernellab.measure.outcomes import Status
 from kernellab.registry import RecordedVersion, Registry, launch_of, result_of
 from kernellab.registry.listing import key_of
 from kernellab.registry.recorded_launches import size_formulas

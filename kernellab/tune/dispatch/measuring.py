@@ -21,9 +21,8 @@ from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
 from kernellab.launch.calls import Grid3
 from kernellab.launch.run import multiprocessors
-from kernellab.measure.config import Config
+from kernellab.measure.config import Config, Status
 from kernellab.measure.launches import Launches
-from kernellab.measure.outcomes import Status
 from kernellab.store import Version
 from kernellab.target import DeviceLimits, limits_of
 from kernellab.tune.dispatch.cases import CaseRequest, Forecast, MeasuredCase

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
 from kernellab.tune.dispatch.cases import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.dispatch.model import Array, Fit, design_of
 from kernellab.tune.dispatch.selection import best_set

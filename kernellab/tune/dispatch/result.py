@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.display import Shown
 from kernellab.errors import CannotRun, UsageError, plural
 from kernellab.export.write import Exported
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import OPTION_COLUMNS, OUTCOME_COLUMNS, record_of, with_types
+from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, Config, record_of, with_types
 from kernellab.tune.dispatch.cases import MeasuredCase
 from kernellab.tune.dispatch.rule import Rule
 from kernellab.workers.forks import cached_property

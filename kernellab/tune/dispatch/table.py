@@ -14,8 +14,7 @@ from math import prod
 import numpy as np
 
 from kernellab.launch.calls import Grid3
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
 from kernellab.tune.dispatch.cases import MeasuredCase
 from kernellab.tune.dispatch.model import Array, Fit, Prior, design_of, fitted
 from kernellab.tune.dispatch.rule import ALIGNMENT, QUANTITIES, Cost, Extent, Quantity, Term

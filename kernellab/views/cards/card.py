@@ -74,7 +74,7 @@ def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
         yield "kl-note kl-good" if equal else "kl-alert", words
     for check in report.checks:
         for hint in check.hints:
-            yield "kl-note kl-hint", f"hint: {hint.text}"
+            yield "kl-note kl-hint", f"hint: {hint}"
 
 
 def arguments(report: KernelReport) -> str:

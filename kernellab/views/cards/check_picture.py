@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from kernellab.measure.comparison import Check
-from kernellab.measure.errors_in_detail import EDGES, ErrorDetail, ErrorHistogram, WorstElement
+from kernellab.measure.comparison import EDGES, Check, ErrorDetail, ErrorHistogram, WorstElement
 from kernellab.views.elements import Table
 from kernellab.views.graphs.drawing import svg_element
 

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from kernellab.errors import plural
-from kernellab.measure.outcomes import UNMEASURED, Status
+from kernellab.measure.config import UNMEASURED, Status
 from kernellab.tune.agreement import DECIDES
 from kernellab.tune.result import Row, Tuning
 from kernellab.views import elements

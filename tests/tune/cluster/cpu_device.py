@@ -18,8 +18,7 @@ import kernellab
 from kernellab.errors import KernellabError
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import OutputDifference
-from kernellab.measure.implementations import Implementation, Measured, launched_on_copies, measured_singly
-from kernellab.measure.launches import Launches
+from kernellab.measure.launches import Implementation, Launches, Measured, launched_on_copies, measured_singly
 from kernellab.measure.provenance import Device, device_of
 from kernellab.tune.tuning import Environment
 from tests.labs import shared_lab

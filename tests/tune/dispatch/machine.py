@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import exp
 
-from kernellab.measure.config import Config
-from kernellab.measure.outcomes import Status
+from kernellab.measure.config import Config, Status
 from kernellab.tune.dispatch.cases import CaseRequest, MeasuredCase
 from kernellab.tune.dispatch.measuring import ForecastSearch
 from kernellab.tune.dispatch.over import OverSizes

@@ -14,9 +14,8 @@ import triton.language as tl
 
 import kernellab
 from kernellab.errors import RunError, WorkerError
-from kernellab.measure.config import Config
+from kernellab.measure.config import Config, Status
 from kernellab.measure.launches import Launches
-from kernellab.measure.outcomes import Status
 from kernellab.measure.provenance import key_of
 from kernellab.tune.autotune import environment_of
 from kernellab.tune.dispatch.asking import OverOptions, measurer_of

@@ -12,9 +12,8 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.measure.config import Config
+from kernellab.measure.config import Config, Status
 from kernellab.measure.launches import Launches
-from kernellab.measure.outcomes import Status
 from kernellab.tune.dispatch.cases import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.dispatch.measuring import CaseSpec, CompilingAhead, LocalCases
 from tests.labs import shared_lab
