@@ -233,7 +233,7 @@ def _with_inductor(name: str) -> Line:
 def _judge(name: str, picks: Mapping[str, Any]) -> Line:
     """Time the whole list in turns, then the fastest of it and the picks, in turns for long."""
     import kernellab
-    from kernellab._triton.decorators import declared
+    from kernellab._triton.kernel import declared
     from kernellab.errors import KernellabError
     from kernellab.measure.config import Config
     from kernellab.measure.launches import BenchOptions, Launches, implementation_of

@@ -149,7 +149,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _measured(lab: Lab, call: UserCall, options: Mapping[str, Any]) -> Baseline:
     """Return a launch as a baseline: timed where there is a GPU for it, then launched once on the arguments."""
-    from kernellab._triton.objects import parameter_names
+    from kernellab._triton.kernel import parameter_names
     from kernellab.benchmark.baselines import EFFECTS, RESOURCES, Baseline, samples_of
     from kernellab.export.checking import tolerance_over
     from kernellab.launch.memory import memory_of

@@ -54,6 +54,22 @@ def descriptor(base: Any, shape: Any, strides: Any, block_shape: Any, padding: s
     return TensorDescriptor(base, list(shape), list(strides), list(block_shape), padding, **more)
 
 
+def gluon_descriptor(base: Any, block: list[int], layout: Mapping[str, Any]) -> Any:
+    """Return a descriptor of Gluon over a tensor; ``layout`` is that of its blocks: ``class``, and its fields.
+
+    Raises:
+        ValueError: Gluon has no such layout.
+    """
+    from triton.experimental.gluon import language
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    name = str(layout["class"])
+    if not name.endswith("Layout") or not hasattr(language, name):
+        raise ValueError(f"Gluon has no layout {name!r}")
+    fields = {each: value for each, value in layout.items() if each != "class"}
+    return TensorDescriptor.from_tensor(base, block, getattr(language, name)(**fields))
+
+
 LAUNCH_ERRORS: tuple[type[Exception], ...] = (OutOfResources, RuntimeError, ValueError, TypeError, OverflowError)
 
 

@@ -24,8 +24,16 @@ from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, compute_cache_key
 
 from kernellab._triton.closure import value_key
-from kernellab._triton.decorators import OPTIONS, overridden, require_not_given_twice, require_one_tuner
-from kernellab._triton.kernel import Bound, BoundJit, Kernel
+from kernellab._triton.kernel import (
+    OPTIONS,
+    Bound,
+    BoundJit,
+    Kernel,
+    jit_function,
+    overridden,
+    require_not_given_twice,
+    require_one_tuner,
+)
 from kernellab._triton.launcher.chain import (
     MISSING,
     CapturedValue,
@@ -37,7 +45,6 @@ from kernellab._triton.launcher.chain import (
     reached,
 )
 from kernellab._triton.launcher.launcher import Launcher, Switch
-from kernellab._triton.objects import jit_function
 from kernellab._triton.specialize import gluon_source, run_keywords
 from kernellab._triton.tracing import side_table_number, traced_on_grid
 from kernellab.errors import CannotRun, CompileError, LaunchError

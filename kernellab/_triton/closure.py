@@ -14,7 +14,16 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from kernellab._triton.definitions import ClassText, class_text, decorators_text, definition, global_names, scope_of
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import (
+    Kernel,
+    constexpr_value,
+    dtype_name,
+    is_constexpr_function,
+    is_jit_function,
+    jit_function,
+    jit_kind,
+    layers,
+)
 from kernellab.errors import LaunchError, SourceError
 from kernellab.source import (
     CELL_PREFIX,
@@ -57,11 +66,9 @@ def closure_of(kernel: Kernel, arguments: tuple[Any, ...] = ()) -> tuple[Closure
     Raises:
         SourceError: the source of the kernel or of a helper cannot be found.
     """
-    from kernellab._triton import objects  # keeps `import kernellab` light
-
-    function = objects.jit_function(kernel)
+    function = jit_function(kernel)
     collector = Collector()
-    collector.add(function, objects.jit_kind(function))
+    collector.add(function, jit_kind(function))
     bound = tuple(collector.used(argument) for argument in arguments)
     bound = collector.resolve(bound)
     return collector.closure(decorators_text(function)), bound
@@ -75,12 +82,10 @@ def decorated_closure_of(kernel: Kernel) -> Closure:
     Raises:
         SourceError: the source of the kernel or of a helper cannot be found.
     """
-    from kernellab._triton import decorators, objects  # keeps `import kernellab` light
-
-    function = objects.jit_function(kernel)
+    function = jit_function(kernel)
     collector = Collector(loose=True)
-    collector.add(function, objects.jit_kind(function))
-    wrappers = tuple(_wrapper(collector, kind, given) for kind, given in decorators.layers(kernel))
+    collector.add(function, jit_kind(function))
+    wrappers = tuple(_wrapper(collector, kind, given) for kind, given in layers(kernel))
     collector.resolve()
     return collector.closure(decorators_text(function), wrappers)
 
@@ -245,16 +250,14 @@ class Collector:
 
     def bind(self, value: Any, name: str = "", node: ast.AST | None = None) -> Binding:
         """Return how a worker gets ``value``, which the code ``node`` calls ``name``."""
-        from kernellab._triton import objects  # keeps `import kernellab` light
-
-        is_constexpr, inner = objects.constexpr_value(value)
+        is_constexpr, inner = constexpr_value(value)
         if is_constexpr:
             return Constexpr(self.used(inner, name, node))
-        if (dtype := objects.dtype_name(value)) is not None:
+        if (dtype := dtype_name(value)) is not None:
             return Dtype(dtype)
-        if objects.is_jit_function(value):
-            return _installed(value.fn, value) or self.add(value, objects.jit_kind(value))
-        if objects.is_constexpr_function(value):
+        if is_jit_function(value):
+            return _installed(value.fn, value) or self.add(value, jit_kind(value))
+        if is_constexpr_function(value):
             return _installed(value.fn, value) or self.add(value, "constexpr_function")
         if isinstance(value, ModuleType):
             return self._module(value, name, node)

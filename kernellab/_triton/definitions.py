@@ -22,6 +22,10 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
 
+import triton
+import triton.language as tl
+from triton.runtime.jit import JITCallable
+
 from kernellab.errors import SourceError
 from kernellab.source import parsed
 from kernellab.source.text import CannotTake, is_named_tuple, signature_names, signature_values
@@ -55,10 +59,8 @@ def decorators_text(owner: Any) -> str:
 
 def _statement(owner: Any) -> tuple[list[str], int, ast.FunctionDef]:
     """Return the lines of a function, decorators included, the first one's number in its file, and its syntax tree."""
-    from kernellab._triton.objects import source_lines  # keeps `import kernellab` light
-
     try:
-        lines, first = source_lines(owner)
+        lines, first = _source_lines(owner)
     except (OSError, TypeError) as exc:
         raise SourceError(
             f"The source of {owner.__qualname__} cannot be found; define it in a cell or in a file.",
@@ -69,6 +71,17 @@ def _statement(owner: Any) -> tuple[list[str], int, ast.FunctionDef]:
     if node is None:
         raise SourceError(f"{owner.__qualname__} is not defined by a def statement.", kernel=owner.__name__)
     return text.splitlines(keepends=True), first, node
+
+
+def _source_lines(function: Any) -> tuple[list[str], int]:
+    """Return the lines of a function, decorators included, and the number of the first one.
+
+    Those of a jit function are the ones it was defined with, whatever has become of the file or cell since.
+    """
+    if isinstance(function, JITCallable):
+        return list(function.raw_src), max(function.starting_line_number, 1)
+    lines, first = inspect.getsourcelines(function)
+    return lines, max(first, 1)
 
 
 def fix_signature(function: Any) -> None:
@@ -274,17 +287,26 @@ def _default(written: ClassText, each: dataclasses.Field[Any]) -> str:
 
 def _aggregate(written: ClassText) -> None:
     """Write a class of `triton.language.core._aggregate`, which made it anew from the user's."""
-    from kernellab._triton.objects import aggregate, aggregate_init
-
     cls: Any = written.cls
-    written.lines.append(f"@{written.name(aggregate(), 'aggregate')}")
+    written.lines.append(f"@{written.name(_aggregate_decorator(), 'aggregate')}")
     written.lines.append(f"class {cls.__name__}:")
     defaults = getattr(cls, "__aggregate_defaults__", {})
     for name, kind in cls.__annotations__.items():
         default = f" = {written.expression(defaults[name], name)}" if name in defaults else ""
         written.body(f"{name}: {written.name(kind, kind.__name__)}{default}")
-    if (init := aggregate_init(cls)) is not None:
+    if (init := _init_of_aggregate(cls)) is not None:
         written.body(_method(written, init))
+
+
+def _aggregate_decorator() -> Any:
+    """Return the decorator of classes whose instances are values of a kernel."""
+    return getattr(triton, "aggregate", None) or tl.core._aggregate
+
+
+def _init_of_aggregate(cls: Any) -> Any:
+    """Return the ``__init__`` that a user wrote for an aggregate; None where there is only Triton's."""
+    init = cls.hash_attrs[0]
+    return None if getattr(init, "__triton_builtin__", False) or init is object.__init__ else init
 
 
 def _is_written(cls: type, name: str, value: Any) -> bool:
@@ -314,9 +336,7 @@ def _functions(value: Any) -> list[FunctionType]:
         case functools.cached_property():
             return _functions(value.func)
         case _:
-            from kernellab._triton.objects import is_constexpr_function, is_jit_function
-
-            return [value.fn] if is_jit_function(value) or is_constexpr_function(value) else []
+            return [value.fn] if isinstance(value, JITCallable) else []
 
 
 def _method(written: ClassText, value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import linecache
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -12,10 +12,10 @@ import triton
 import triton.language as tl
 
 from kernellab._triton.closure import untaken
-from kernellab._triton.decorators import wrapped
 from kernellab.errors import LaunchError, SourceError
 from kernellab.source import (
     LOADED,
+    Autotune,
     Binding,
     Call,
     Closure,
@@ -24,11 +24,13 @@ from kernellab.source import (
     Dtype,
     Function,
     FunctionRef,
+    Heuristics,
     Import,
     Items,
     JitOptions,
     Members,
     Opaque,
+    Wrapper,
     referred,
 )
 from kernellab.source.text import made
@@ -115,7 +117,7 @@ class Loaded:
     @property
     def decorated(self) -> Any:
         """The kernel with the autotuners and heuristics of its closure."""
-        return wrapped(self.kernel, self.closure.wrappers, self.value)
+        return _wrapped(self.kernel, self.closure.wrappers, self.value)
 
     def arguments(self, bindings: Iterable[tuple[Any, Binding]]) -> dict[Any, Any]:
         """Return the live values of the arguments of one launch; objects among them are those of this launch alone."""
@@ -207,6 +209,38 @@ class Loaded:
         if not members:
             vars(module)["__getattr__"] = _any_type
         return module
+
+
+def _wrapped(function: Any, wrappers: tuple[Wrapper, ...], value: Callable[[Binding], Any]) -> Any:
+    """Return a jit function with its decorators around it again; ``value`` gives what a binding stands for.
+
+    A heuristic or hook that could not be taken along is left out.
+    """
+    for wrapper in reversed(wrappers):
+        match wrapper:
+            case Autotune():
+                function = _autotuned(function, wrapper, value)
+            case Heuristics(values):
+                function = triton.heuristics({n: value(b) for n, b in values if not isinstance(b, Opaque)})(function)
+    return function
+
+
+def _autotuned(function: Any, wrapper: Autotune, value: Callable[[Binding], Any]) -> Any:
+    def taken(bindings: tuple[tuple[str, Binding], ...]) -> dict[str, Any]:
+        return {name: value(binding) for name, binding in bindings if not isinstance(binding, Opaque)}
+
+    configs = [
+        triton.Config(
+            taken(config.parameters),
+            pre_hook=None if config.pre_hook is None or isinstance(config.pre_hook, Opaque) else value(config.pre_hook),
+            **dict(config.options),
+        )
+        for config in wrapper.configs
+    ]
+    pruning = taken(wrapper.prune_configs_by)
+    return triton.autotune(configs, list(wrapper.key), prune_configs_by=pruning or None, **taken(wrapper.arguments))(
+        function
+    )
 
 
 def _gluon_jit() -> Any:

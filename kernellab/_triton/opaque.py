@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from triton.runtime.autotuner import Autotuner
 
-from kernellab._triton.objects import jit_function
+from kernellab._triton.kernel import jit_function
 
 _SCHEMA = (
     "(int kernel, int constants, Tensor(a!)[] changed, Tensor[] read, SymInt[] integers, Scalar[] numbers, "

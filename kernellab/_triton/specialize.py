@@ -10,16 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 from triton import knobs
+from triton._C.libtriton import get_cache_invalidating_env_vars
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import MockTensor, create_function_from_signature
 
-from kernellab._triton.objects import constexpr_value
+from kernellab._triton.kernel import constexpr_value
 from kernellab.errors import LaunchError, UsageError, first_line, plural, value_message
 from kernellab.target import DEFAULT_TARGET, Target, parse_target
 
@@ -101,6 +102,24 @@ def run_keywords(function: Any, meta: Mapping[str, Any]) -> dict[str, Any]:
     if hasattr(knobs.compilation, "fpsan_homomorphic_casts"):
         keywords["fpsan_homomorphic_casts"] = knobs.compilation.fpsan_homomorphic_casts
     return keywords
+
+
+class _SpecializationProxy(NamedTuple):
+    """What Triton hands to ``repr=``."""
+
+    constants: dict[str, object]
+    signature: dict[str, Any]
+
+
+def kernel_name(function: Any, constants: dict[tuple[int, ...], object], signature: dict[str, Any]) -> str:
+    """Return the symbol that Triton gives the kernel: its name, or what ``repr=`` makes of the specialization."""
+    named = {function.arg_names[path[0]]: value for path, value in constants.items() if len(path) == 1}
+    return str(function.repr(_SpecializationProxy(named, signature)))
+
+
+def compiler_variables() -> dict[str, str]:
+    """Return the environment variables that change what Triton makes, as they are now."""
+    return {str(name): str(value) for name, value in get_cache_invalidating_env_vars().items()}
 
 
 def warm() -> None:

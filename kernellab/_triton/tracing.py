@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from triton.runtime import JITFunction
 from triton.runtime.autotuner import Autotuner, Config, Heuristics, autotune
 
-from kernellab._triton.objects import jit_function
+from kernellab._triton.kernel import jit_function
 from kernellab._triton.opaque import grid_among, launch_opaquely, needs_opaque
 from kernellab.errors import LaunchError
 

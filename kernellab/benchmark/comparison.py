@@ -161,7 +161,7 @@ def _kernel_side(
     kernels: Registry, environment: ComparisonEnvironment, version: Version, shared: RecordedLaunch, *, is_edited: bool
 ) -> ComparedSide:
     """Return a kernel with constexprs and options of its own launches, where it has some."""
-    from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
+    from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
 
     kept = recorded_version(kernels.store, version)
     own = kept.launch or shared

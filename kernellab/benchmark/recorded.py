@@ -32,7 +32,7 @@ def spec_of(
     Raises:
         UsageError: an option has a wrong value, or a name is unknown.
     """
-    from kernellab._triton.objects import parameter_names  # keeps `import kernellab` light
+    from kernellab._triton.kernel import parameter_names  # keeps `import kernellab` light
 
     options = {name: value for name, value in given.items() if name in _OPTIONS}
     meta = {name: value for name, value in given.items() if name not in _OPTIONS}
@@ -68,7 +68,7 @@ def recorded(kernels: Registry, kernel: Kernel | str | int, names: tuple[str, ..
     Raises:
         UsageError: no launch is kept, it does not tell the grid, or what is swept is no scalar of it.
     """
-    from kernellab._triton.decorators import supplied_names  # keeps `import kernellab` light
+    from kernellab._triton.kernel import supplied_names  # keeps `import kernellab` light
 
     version = kernels.version(kernel) if isinstance(kernel, str | int) else kernels.version_of(kernel)
     kept = recorded_version(kernels.store, version)

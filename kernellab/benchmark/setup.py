@@ -28,7 +28,7 @@ def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, best: Best, spec:
     Raises:
         UsageError, LaunchError: the spec does not fit the kernel.
     """
-    from kernellab._triton.objects import parameter_names
+    from kernellab._triton.kernel import parameter_names
 
     device, has_gpu = device_here(runtime), can_time(runtime)
     kernel_of = partial(_kernel_of, kernels, bind)
@@ -57,7 +57,7 @@ def benchmark(runtime: Runtime, kernels: Registry, bind: Bind, best: Best, spec:
 
 def _kernel_of(kernels: Registry, bind: Bind, given: Any) -> tuple[str, Any]:
     """Return name and bound kernel of a kernel, a label or an id; a label names the version."""
-    from kernellab._triton.objects import jit_function
+    from kernellab._triton.kernel import jit_function
 
     if isinstance(given, str | int):
         kernel = bind(kernels[given])

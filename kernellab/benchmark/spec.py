@@ -231,8 +231,7 @@ def launch_of(
     Raises:
         UsageError, LaunchError: the arguments or options do not fit the kernel.
     """
-    from kernellab._triton.decorators import declared
-    from kernellab._triton.objects import parameter_names
+    from kernellab._triton.kernel import declared, parameter_names
 
     assert asked.kernel is not None, "a function has no configs"
     names = parameter_names(asked.kernel)
@@ -269,7 +268,7 @@ def cast(arguments: Mapping[str, Any], dtype: Any) -> dict[str, Any]:
 
 def unscaled(spec: BenchmarkSpec, kernel: Kernel, moved_bytes: Iterable[int | None]) -> list[str]:
     """Return a note where sizes are swept that the given tensors do not follow, so that all points move the same."""
-    from kernellab._triton.objects import constexpr_names
+    from kernellab._triton.kernel import constexpr_names
 
     if spec.inputs is not None or spec.bytes is not None:
         return []
@@ -298,6 +297,6 @@ def _made(inputs: Callable[..., Any], case: Mapping[str, Any]) -> Any:
 
 
 def _is_kernel(value: Any) -> bool:
-    from kernellab._triton.objects import is_kernel
+    from kernellab._triton.kernel import is_kernel
 
     return is_kernel(value)

@@ -220,7 +220,7 @@ def _tuning_use(kernels: Registry, seen: Seen, tuning: SeenTuning, version: Vers
 
 def _version(kernels: Registry, scope: Mapping[str, Any], seen: Seen) -> Version:
     """Return the version that was launched; one that was never entered is, with the decorators of the namespace."""
-    from kernellab._triton.objects import is_kernel, jit_function
+    from kernellab._triton.kernel import is_kernel, jit_function
 
     kernel = seen.kernel
     known = kernels.launched(kernel if kernels.known(seen.owner) is None else seen.owner, seen.kept)

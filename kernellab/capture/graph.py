@@ -16,7 +16,7 @@ import torch
 import torch.fx
 from torch.fx.passes.shape_prop import TensorMetadata
 
-from kernellab._triton.objects import jit_function
+from kernellab._triton.kernel import jit_function
 from kernellab._triton.tracing import is_traced
 from kernellab.capture.devices import on_device_of
 from kernellab.capture.size import Size

@@ -10,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kernellab._triton.decorators import OPTIONS, declared, options_of_call, overridden, supplied_names, variant_with
-from kernellab._triton.objects import jit_function
+from kernellab._triton.kernel import (
+    OPTIONS,
+    declared,
+    jit_function,
+    options_of_call,
+    overridden,
+    supplied_names,
+    variant_with,
+)
 from kernellab.capture.tape import ConfigGrid, SeenTuning
 from kernellab.errors import KernellabError
 from kernellab.launch.calls import Grid3, checked_grid

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from kernellab._triton.closure import value_closure_of
-from kernellab._triton.objects import is_kernel
+from kernellab._triton.kernel import is_kernel
 from kernellab.capture.tape import Step
 from kernellab.capture.torch_calls import is_of_torch
 from kernellab.errors import UsageError

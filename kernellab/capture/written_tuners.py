@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernellab._triton.decorators import OPTIONS
+from kernellab._triton.kernel import OPTIONS
 from kernellab.capture.naming import unique
 from kernellab.capture.statements import Called
 from kernellab.capture.tape import KernelUse, Ref, Step, TuningUse

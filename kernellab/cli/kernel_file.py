@@ -66,7 +66,7 @@ def kernel_file(text: str) -> KernelFile:
         UsageError: there is no such file, or no such kernel in it.
         SourceError: the file cannot be imported.
     """
-    from kernellab._triton.objects import is_kernel  # keeps the start of other commands light
+    from kernellab._triton.kernel import is_kernel  # keeps the start of other commands light
 
     name, _, kernel = text.partition("::")
     path = Path(name)
@@ -113,7 +113,7 @@ def sizes_of(file: KernelFile) -> tuple[str, ...]:
 
 def by_name(launch: FileLaunch, kernel: Kernel) -> dict[str, Any]:
     """Return all arguments of a launch by the names of the kernel's parameters, constexprs and options included."""
-    from kernellab._triton.objects import parameter_names
+    from kernellab._triton.kernel import parameter_names
 
     return {**dict(zip(parameter_names(kernel), launch.args, strict=False)), **launch.named}
 
@@ -124,7 +124,7 @@ def with_meta(lab: Lab, file: KernelFile, launch: FileLaunch, meta: Mapping[str,
     Raises:
         UsageError: a name is neither a constexpr of the kernel nor an option of its compiler.
     """
-    from kernellab._triton.objects import constexpr_names, parameter_names
+    from kernellab._triton.kernel import constexpr_names, parameter_names
 
     names = parameter_names(file.kernel)
     constexprs = tuple(name for name in names if name in constexpr_names(file.kernel))
@@ -142,7 +142,7 @@ def require_known(
     Raises:
         UsageError: it does.
     """
-    from kernellab._triton.objects import parameter_names
+    from kernellab._triton.kernel import parameter_names
     from kernellab._triton.specialize import known_options, option_names
 
     parameters = parameter_names(file.kernel) if parameters is None else parameters

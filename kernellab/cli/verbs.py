@@ -127,7 +127,7 @@ def explain_command(lab: Lab, given: Namespace) -> Answer:
 
 def tune_command(lab: Lab, given: Namespace) -> Answer:
     """Find the fastest config of a kernel."""
-    from kernellab._triton.decorators import declared  # loads Triton
+    from kernellab._triton.kernel import declared  # loads Triton
     from kernellab.tune import Space
     from kernellab.views.cards.tuning import tuning_text  # loads matplotlib
 
@@ -264,7 +264,7 @@ def _these(arguments: Mapping[str, Any]) -> Callable[..., Mapping[str, Any]]:
 
 
 def _require_known(file: KernelFile, others: Iterable[str]) -> None:
-    from kernellab._triton.objects import parameter_names
+    from kernellab._triton.kernel import parameter_names
 
     known = (*sizes_of(file), *parameter_names(file.kernel), *VARIANTS)
     for name in others:

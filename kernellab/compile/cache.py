@@ -66,8 +66,7 @@ def job_of(
     Raises:
         UsageError: an option that counts something is no integer.
     """
-    from kernellab._triton.objects import kernel_name
-    from kernellab._triton.specialize import require_options
+    from kernellab._triton.specialize import kernel_name, require_options
 
     require_options(function.__name__, options)
     paths = sorted(constants)

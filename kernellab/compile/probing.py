@@ -75,9 +75,11 @@ def _refusal(error: KernellabError) -> str:
 
 
 def _installed() -> str:
-    from kernellab._triton.objects import compiler_variables, version
+    import triton
 
-    fields = json.dumps([version(), compiler_variables()], sort_keys=True)
+    from kernellab._triton.specialize import compiler_variables
+
+    fields = json.dumps([triton.__version__, compiler_variables()], sort_keys=True)
     return hashlib.sha256(fields.encode()).hexdigest()[:16]
 
 

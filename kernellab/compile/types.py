@@ -65,11 +65,13 @@ class CompileJob:
     @cached_property
     def digest(self) -> str:
         """The hash that names the result: equal jobs have equal binaries and debug info."""
-        from kernellab._triton.objects import compiler_variables, version  # keeps `import kernellab` light
+        import triton
+
+        from kernellab._triton.specialize import compiler_variables  # keeps `import kernellab` light
 
         fields = {
             "schema": SCHEMA,
-            "triton": version(),
+            "triton": str(triton.__version__),
             "closure": self.closure.compile_digest,
             "symbol": self.symbol,
             "signature": jsonable(self.signature),

@@ -143,7 +143,7 @@ def _previous(kernels: Registry, version: Version) -> Version | None:
 
 def _launched(kernels: Registry, version: Version) -> Any | None:
     """Return the jit function of a kernel of this session, which takes the config that was recorded and no other."""
-    from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
+    from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
 
     kernel = kernels.of_session(version)
     return None if kernel is None else jit_function(kernel)

@@ -115,10 +115,10 @@ def _require_interpreted(function: Any) -> None:
 
 def _stays_constant(function: Any, name: str, value: object) -> bool:
     """Tell whether an argument is a constant of the kernel's source: a constexpr, or a function passed as a value."""
-    from kernellab._triton import objects  # keeps `import kernellab` light
+    from kernellab._triton.kernel import is_jit_function  # keeps `import kernellab` light
 
     parameter = next((parameter for parameter in function.params if parameter.name == name), None)
-    return (parameter is not None and parameter.is_constexpr) or objects.is_jit_function(value)
+    return (parameter is not None and parameter.is_constexpr) or is_jit_function(value)
 
 
 def _run_of(outcome: RunOutcome, changed: Mapping[str, int], closure: Closure, grid: tuple[int, int, int]) -> Run:

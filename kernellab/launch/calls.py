@@ -198,7 +198,7 @@ def _with_kernel_arguments(
     signature: inspect.Signature, args: tuple[Any, ...], named: dict[str, Any], misplaced: list[str]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return a call that gives ``misplaced`` keywords to the kernel, by position, where it has such parameters."""
-    from kernellab._triton.objects import by_position, is_kernel, parameter_names  # keeps `import kernellab` light
+    from kernellab._triton.kernel import by_position, is_kernel, parameter_names  # keeps `import kernellab` light
 
     before = list(signature.parameters).index("args")
     kernel = args[1]
@@ -221,8 +221,7 @@ class UserCall:
 
 def require_kernel(kernel: Kernel) -> None:
     """Raise `UsageError` for what is not a Triton kernel, or has more than one autotuner."""
-    from kernellab._triton.decorators import require_one_tuner
-    from kernellab._triton.objects import is_kernel
+    from kernellab._triton.kernel import is_kernel, require_one_tuner
 
     if not is_kernel(kernel):
         raise UsageError(f"{value_text(kernel)} is not a Triton kernel; pass a function decorated with @triton.jit.")
@@ -243,7 +242,7 @@ def require_grid(grid: Any, what: str) -> None:
 
 def variants_of(kernel: Kernel, args: tuple[Any, ...], meta: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the function and options of a plain kernel, or of every config of an autotuned one."""
-    from kernellab._triton.decorators import variants
+    from kernellab._triton.kernel import variants
 
     require_kernel(kernel)
     return variants(kernel, args, meta)

@@ -68,7 +68,7 @@ def gpu_bench(options: BenchOptions, trials: Trials | None) -> Bench:
 
 def bench_of(launches: Launches, trials: Trials | None, timeout_s: float, device: int | None = None) -> Bench:
     """Return the bench for the configs of one kernel; on a ``device`` by its number, it works on copies there."""
-    from kernellab._triton.decorators import declared
+    from kernellab._triton.kernel import declared
 
     reference = launches.reference
     if device is not None and reference is not None:  # its values will lie there

@@ -90,7 +90,7 @@ class Launches:
     @property
     def name(self) -> str:
         """The name of the kernel, without its decorators."""
-        from kernellab._triton.objects import jit_function
+        from kernellab._triton.kernel import jit_function
 
         return str(jit_function(self.kernel).__name__)
 
@@ -102,7 +102,7 @@ class Launches:
     @property
     def manner(self) -> Manner:
         """How launches are timed, as the autotuner asks for it."""
-        from kernellab._triton.decorators import declared
+        from kernellab._triton.kernel import declared
 
         tuner = declared(self.kernel)
         return Manner(tuner.by_graph, tuner.warmup_ms, tuner.rep_ms)
@@ -110,7 +110,7 @@ class Launches:
     @property
     def given(self) -> dict[str, Any]:
         """The arguments of the call by name, without defaults and without what decorators add."""
-        from kernellab._triton.objects import parameter_names
+        from kernellab._triton.kernel import parameter_names
 
         return {**dict(zip(parameter_names(self.kernel), self.args, strict=False)), **self.meta}
 
@@ -160,7 +160,7 @@ class Launches:
         return others
 
     def _launch(self, config: Any) -> KernelLaunch:
-        from kernellab._triton.decorators import declared, variant_with
+        from kernellab._triton.kernel import declared, variant_with
         from kernellab._triton.specialize import specialize
 
         args, meta = self.args, self.meta
@@ -192,7 +192,7 @@ class Launches:
         """Return the arguments with descriptors as the hook of a config leaves them; tensors stay untouched."""
         args = tuple(map(_own_descriptor, self.args))
         meta = {name: _own_descriptor(value) for name, value in self.meta.items()}
-        from kernellab._triton.objects import parameter_names
+        from kernellab._triton.kernel import parameter_names
 
         named = {**dict(zip(parameter_names(self.kernel), args, strict=False)), **meta, **config.all_kwargs()}
         config.pre_hook({name: _without_data(value) for name, value in named.items()})

@@ -40,13 +40,12 @@ class Device:
 
 def device_of(target: Target, has_gpu: bool, index: int | None = None) -> Device:
     """Return a device by its number, by default the current one; or the mere target where there is no GPU."""
-    import torch  # a launch needs it anyway
-
-    from kernellab._triton.objects import version
+    import torch  # a launch needs both anyway
+    import triton
 
     versions = {
         "target": str(target),
-        "triton": version(),
+        "triton": str(triton.__version__),
         "torch": str(torch.__version__),
         "kernellab": sys.modules["kernellab"].__version__,
         "python": platform.python_version(),
@@ -100,7 +99,7 @@ def key_fields(
     autotuner's ``key``; of a kernel without one, all numbers and shapes, and a grid that is no function of them. Then
     device, driver and Triton. ``sizes`` are those that a tuning goes over: they count whatever a ``key`` names.
     """
-    from kernellab._triton.decorators import declared
+    from kernellab._triton.kernel import declared
 
     job = launches.of(config).job
     tuned = {name for name, _ in config.parameters}

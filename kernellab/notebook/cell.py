@@ -200,7 +200,7 @@ def _statements(source: str, file: str) -> Iterator[tuple[CodeType, bool]]:
 def _bind_new(cell: _Cell) -> None:
     """Bind the kernels that the last statement defined."""
     from kernellab._triton.bound import bind_in_place, is_bound
-    from kernellab._triton.objects import is_kernel, jit_function
+    from kernellab._triton.kernel import is_kernel, jit_function
 
     for name, value in list(cell.namespace.items()):
         if is_kernel(value) and not is_bound(value) and jit_function(value).fn.__code__.co_filename == cell.file:
@@ -299,7 +299,7 @@ def _unseen(cell: _Cell, recorder: Recorder) -> dict[str, Any]:
 
 def jit_function_of(kernel: Kernel) -> Any:
     """Return the function under the decorators of a kernel."""
-    from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
+    from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
 
     return jit_function(kernel)
 
@@ -350,7 +350,7 @@ def _remembered(
 
 
 def _kernel_report(lab: Lab, record: LaunchRecord, version: Version | None, checks: tuple[Check, ...]) -> KernelReport:
-    from kernellab._triton.decorators import best_config
+    from kernellab._triton.kernel import best_config
 
     closure = record.closure or closure_of(record.kernel)[0]
     entry = closure.functions[0]

@@ -287,7 +287,7 @@ def _known(name: str, kernels: list[tuple[str, str]]) -> str:
 
 def _layers(kernel: Kernel) -> Iterator[Any]:
     """Yield a kernel and what its decorators wrap, down to the jit function."""
-    from kernellab._triton.objects import is_jit_function  # keeps `import kernellab` light
+    from kernellab._triton.kernel import is_jit_function  # keeps `import kernellab` light
 
     yield kernel
     while not is_jit_function(kernel):

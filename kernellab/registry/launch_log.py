@@ -159,7 +159,7 @@ def keep(kernels: Registry, record: LaunchRecord) -> None:
 
 def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> RecordedLaunch:
     """Return the launch that a record stands for."""
-    from kernellab._triton.decorators import best_config
+    from kernellab._triton.kernel import best_config
 
     compiled = record.compiled
     constexprs = {parameter.name for parameter in record.kernel.params if parameter.is_constexpr}
@@ -190,7 +190,7 @@ def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> Recor
 
 def result_of(compiled: Compiled) -> Result:
     """Return the summary of a compiled kernel."""
-    from kernellab._triton.objects import version
+    import triton
 
     effects = compiled.effects
     return Result(
@@ -204,13 +204,13 @@ def result_of(compiled: Compiled) -> Result:
         complete=not effects.unknown,
         through=tuple(sorted(effects.through)),
         seconds=compiled.seconds,
-        triton=version(),
+        triton=str(triton.__version__),
     )
 
 
 def argument_of(name: str, value: Any) -> Argument:
     """Return the description of one argument."""
-    from kernellab._triton.objects import constexpr_value, dtype_name, is_jit_function
+    from kernellab._triton.kernel import constexpr_value, dtype_name, is_jit_function
 
     _, value = constexpr_value(value)
     if isinstance(value, tuple) and any(hasattr(member, "data_ptr") for member in value):

@@ -246,7 +246,7 @@ def key_of(text: str) -> str | int:
 
 def _helpers(kernel: Kernel, closure: Closure) -> dict[str, Any]:
     """Return the helpers that the kernel's own code names, by the names it has for them."""
-    from kernellab._triton.objects import is_jit_function, jit_function
+    from kernellab._triton.kernel import is_jit_function, jit_function
 
     scope = jit_function(kernel).fn.__globals__
     names = [name for name, _ in closure.functions[0].bindings]

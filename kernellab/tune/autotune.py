@@ -153,7 +153,7 @@ def tunings_of(
 
 
 def _reads_what_it_writes(kernel: Kernel, record: LaunchRecord) -> bool:
-    from kernellab._triton.decorators import declared
+    from kernellab._triton.kernel import declared
 
     effects = record.compiled.effects
     both = effects.mutated & (effects.reads | effects.atomics)
@@ -162,7 +162,7 @@ def _reads_what_it_writes(kernel: Kernel, record: LaunchRecord) -> bool:
 
 def _supplied(kernel: Kernel) -> set[str]:
     """Return the parameters that the decorators of an autotuned kernel set; nothing for a kernel without configs."""
-    from kernellab._triton.decorators import declared, heuristic_names
+    from kernellab._triton.kernel import declared, heuristic_names
 
     configs = declared(kernel).configs
     if not configs:
@@ -171,8 +171,7 @@ def _supplied(kernel: Kernel) -> set[str]:
 
 
 def _launch_once(kernel: Kernel, grid: Any, args: tuple[Any, ...], meta: dict[str, Any], tuning: Tuning) -> None:
-    from kernellab._triton.decorators import declared, variant_with
-    from kernellab._triton.objects import parameter_names
+    from kernellab._triton.kernel import declared, parameter_names, variant_with
 
     config = tuning.best
     named = {**dict(zip(parameter_names(kernel), args, strict=False)), **meta}

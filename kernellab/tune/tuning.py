@@ -174,7 +174,7 @@ def _given(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
     Raises:
         UsageError: neither does.
     """
-    from kernellab._triton.decorators import declared
+    from kernellab._triton.kernel import declared
 
     given = configs if configs is not None else declared(launches.kernel).configs
     if configs is None and not given:
@@ -186,7 +186,7 @@ def _given(launches: Launches, configs: Space | Sequence[Any] | None) -> Any:
 
 def _take_configs(launches: Launches, configs: Sequence[Any]) -> tuple[tuple[Config, ...], dict[Config, Row]]:
     """Let launches know the user's configs and hooks; return all by their values, and rows of those that are pruned."""
-    from kernellab._triton.decorators import declared, pruned
+    from kernellab._triton.kernel import declared, pruned
 
     kept, reasons = pruned(launches.kernel, configs, launches.args, launches.meta)
     values = {id(config): launches.effective(config) for config in configs}
@@ -292,7 +292,7 @@ def carried_out(environment: Environment, tuning: PreparedTuning, options: Optio
 
 def _take_reference(launches: Launches, config: Config, options: Options, *, times: bool) -> None:
     """Compute what the outputs are compared with; note what an autotuner asks for and does not get."""
-    from kernellab._triton.decorators import declared
+    from kernellab._triton.kernel import declared
 
     if options.check is not None:
         tuned = {name for name, _ in config.parameters}
@@ -359,7 +359,7 @@ def _policy(options: Options, launches: Launches) -> Policy:
 
 def _moved(launches: Launches, config: Config, compiled: Compiled) -> int | None:
     """Return the bytes that a launch moves; note a declaration that contradicts what the kernel does."""
-    from kernellab._triton.decorators import declared
+    from kernellab._triton.kernel import declared
 
     effects, stated = compiled.effects, declared(launches.kernel).restore_value
     if not effects.unknown:

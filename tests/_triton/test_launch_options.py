@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab._triton.decorators import best_config, overridden
+from kernellab._triton.kernel import best_config, overridden
 from kernellab.errors import UsageError
 from tests import samples
 from tests._triton.conftest import Bind

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernellab._triton.objects import jit_function
+from kernellab._triton.kernel import jit_function
 from tests._triton.conftest import Bind, expected
 from tests.launch import kernels
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import kernellab
-from kernellab._triton.objects import jit_function
+from kernellab._triton.kernel import jit_function
 from kernellab.benchmark.result import Benchmark, Clocks, Progress
 from kernellab.benchmark.runner import BenchmarkEnvironment, benchmarked
 from kernellab.benchmark.spec import BenchmarkSpec, peers, swept

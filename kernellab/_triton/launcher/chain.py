@@ -19,8 +19,7 @@ from triton.runtime.jit import JITCallable, JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab._triton.closure import is_installed
-from kernellab._triton.decorators import OPTIONS
-from kernellab._triton.kernel import Kernel
+from kernellab._triton.kernel import OPTIONS, Kernel
 from kernellab._triton.launcher.code import ArgumentKind, Slot
 
 

@@ -19,7 +19,7 @@ from triton.compiler import CompiledKernel
 from triton.knobs import HookChain
 from triton.runtime.driver import driver as drivers
 
-from kernellab._triton.kernel import Bound
+from kernellab._triton.kernel import Bound, by_position
 from kernellab._triton.launcher.chain import (
     MISSING,
     CapturedValue,
@@ -45,7 +45,6 @@ from kernellab._triton.launcher.code import (
     style_of,
 )
 from kernellab._triton.launcher.guarded import KNOB_GROUPS, Circumstances, can_guard, features_in, guarded_source
-from kernellab._triton.objects import by_position
 from kernellab._triton.tracing import is_traced, traced_launch
 
 

@@ -63,7 +63,7 @@ class AskedLaunch:
             UsageError, LaunchError: the call does not fit the kernel.
             CompileError: it does not compile.
         """
-        from kernellab._triton.decorators import declared
+        from kernellab._triton.kernel import declared
 
         if isinstance(self.kernel, str | int):
             return self._recorded(self.kernel).implementation()
@@ -86,7 +86,7 @@ class AskedLaunch:
         Raises:
             UnknownName, UsageError: there is no such kernel, or no launch of it that can be made again.
         """
-        from kernellab._triton.objects import jit_function
+        from kernellab._triton.kernel import jit_function
 
         version = self.kernels.version(key)
         launch = recorded_version(self.kernels.store, version).launch

@@ -61,7 +61,7 @@ def tuned_over(runtime: Runtime, kernels: Registry, call: UserCall, options: Ove
         UsageError, LaunchError: the sizes, configs or arguments do not fit the kernel.
         WorkerError: the executor has no GPU, or broke.
     """
-    from kernellab._triton.objects import parameter_names
+    from kernellab._triton.kernel import parameter_names
 
     environment = replace(environment_of(runtime, kernels), progress=None)  # one display for all cases
     kernel, grid = call.kernel, call.grid

@@ -62,7 +62,7 @@ def export_dispatch(
     if kind == "vllm":
         return table_files(path, known)
     recorded, chooser = _recorded(kernels, runtime, dispatch, known)
-    from kernellab._triton.objects import jit_function  # keeps `import kernellab` light
+    from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
 
     bound = kernels.bind(jit_function(dispatch.function))
     expected = expectation(recorded, bound, _device(runtime))
@@ -192,7 +192,7 @@ def _plain_config(kernel: str, config: Any) -> Mapping[str, Any]:
 
 def _samples(kernels: Registry, runtime: Runtime, dispatch: Dispatch) -> tuple[list[Sample], Any]:
     """Return the launches of few cases, the smallest last, and that as it was compiled."""
-    from kernellab._triton.objects import jit_function
+    from kernellab._triton.kernel import jit_function
 
     assert dispatch.arguments is not None
     samples: list[Sample] = []

@@ -70,7 +70,7 @@ class CaseSpec:
         Raises:
             UsageError: ``inputs`` raises, or returns something else.
         """
-        from kernellab._triton.objects import parameter_names
+        from kernellab._triton.kernel import parameter_names
 
         swept = {name: (value,) for name, value in sizes.items()}
         bench = BenchmarkSpec(kernel, self.grid, self.given, swept, inputs=self.inputs)

@@ -37,7 +37,7 @@ def opened(runtime: Runtime, kernels: Registry, call: UserCall, check: Any, targ
     Raises:
         UsageError: a range is none, or a name is unknown.
     """
-    from kernellab._triton.objects import parameter_names
+    from kernellab._triton.kernel import parameter_names
 
     named = zip(parameter_names(call.kernel), call.args, strict=False)
     given = {name: tensors_for_pointers(name, value) if runtime.interprets() else value for name, value in named}
@@ -49,7 +49,7 @@ def opened_on_launch(
     runtime: Runtime, kernels: Registry, record: LaunchRecord, check: Reference | None = None
 ) -> Panel:
     """Return the panel of a launch that was recorded, with the arguments, the options and the grid that it had."""
-    from kernellab._triton.decorators import supplied_names
+    from kernellab._triton.kernel import supplied_names
 
     kernel = kernels.owner_of(record.kernel)
     supplied = supplied_names(kernel)
@@ -71,7 +71,7 @@ class _Launch:
 
 
 def _panel(runtime: Runtime, kernels: Registry, launch: _Launch, verdicts: Verdicts, target: Target) -> Panel:
-    from kernellab._triton.decorators import declared
+    from kernellab._triton.kernel import declared
     from kernellab._triton.offline import gpu_target_of_machine
 
     kernel, stated = launch.kernel, declared(launch.kernel)
@@ -130,8 +130,7 @@ def _subject(launch: _Launch, closure: Closure) -> Subject:
     """Return what is known of a launch; keywords that are no ranges are arguments."""
     import triton.language as tl
 
-    from kernellab._triton.decorators import declared, heuristic_names
-    from kernellab._triton.objects import constexpr_value, jit_function
+    from kernellab._triton.kernel import constexpr_value, declared, heuristic_names, jit_function
 
     kernel, grid = launch.kernel, launch.grid
     function = jit_function(kernel)

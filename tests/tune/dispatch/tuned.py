@@ -8,7 +8,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from kernellab._triton.objects import jit_function
+from kernellab._triton.kernel import jit_function
 from kernellab.measure.config import Config, Status
 from kernellab.tune.dispatch import Cost, Dispatch, Extent, MeasuredCase, Rule, Term
 from kernellab.tune.dispatch.result import Regret
