@@ -13,7 +13,7 @@ from kernellab.explain.profile.profiling import AskedLaunch, profiled, sampled
 from kernellab.explain.profile.result import Profile
 from kernellab.explain.result import Explanation
 from kernellab.explain.traffic.result import Traffic
-from kernellab.ir.lines import main_file
+from kernellab.ir.graph import main_file
 from kernellab.launch.run import multiprocessors
 from kernellab.measure.gpu_bench import gpu_bench
 from kernellab.measure.launches import BenchOptions, Implementation

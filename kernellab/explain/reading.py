@@ -23,9 +23,9 @@ from kernellab.explain.facts import (
 from kernellab.explain.traffic.counting import SECTOR_BYTES
 from kernellab.ir.arithmetic import dot_work
 from kernellab.ir.effects import Access
-from kernellab.ir.graph import Graph, Location, Operation
+from kernellab.ir.graph import Graph, Location, Operation, main_file, place_of, short_file
 from kernellab.ir.instructions import InstructionKind, LineProfile, hint_of_ptx, instruction_of, profiles_of
-from kernellab.ir.lines import StageLine, main_file, place_of, short_file, stage_lines
+from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.ir.operations import access_bytes
 from kernellab.ir.programs import CannotFollow, Grid3, Programs, Weight, axis_of, integers
 
@@ -51,7 +51,7 @@ class Runs:
         """Return how often all programs together run an operation."""
         if operation.index in self.counts:
             return self.counts[operation.index]
-        depth = sum(1 for owner in _owners(self.graph, operation) if owner.name in _LOOPS)
+        depth = sum(1 for owner in self.graph.owners(operation.block) if owner.name in _LOOPS)
         return self.programs * _UNKNOWN_TRIPS**depth
 
     def trips(self, operation: Operation) -> float:
@@ -88,17 +88,9 @@ def _note(found: Runs, programs: Programs, operation: Operation, weight: Weight)
         found.counts[operation.index] = found.counts.get(operation.index, 0.0) + programs.runs(weight)
 
 
-def _owners(graph: Graph, operation: Operation) -> Iterator[Operation]:
-    """Yield the operations whose regions an operation lies in, from the inside out."""
-    owner = graph.regions[graph.blocks[operation.block].region].owner
-    while owner is not None:
-        yield graph.operations[owner]
-        owner = graph.regions[graph.blocks[graph.operations[owner].block].region].owner
-
-
 def loop_of(graph: Graph, operation: Operation) -> int | None:
     """Return the innermost loop that an operation lies in, as the index of its operation."""
-    return next((owner.index for owner in _owners(graph, operation) if owner.name in _LOOPS), None)
+    return next((owner.index for owner in graph.owners(operation.block) if owner.name in _LOOPS), None)
 
 
 def own_line(place: Location, file: str) -> Line:

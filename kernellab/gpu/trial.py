@@ -30,7 +30,7 @@ from kernellab.gpu.redzones import damage_text
 from kernellab.gpu.trial_job import Ending, Placing, TrialJob, TrialOutcome, WarmUp
 from kernellab.gpu.worker import try_launch, warm_up
 from kernellab.ir.effects import Access, Site
-from kernellab.ir.provenance import depends_on_data
+from kernellab.ir.uses import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec
 from kernellab.launch.calls import MAX_GRID, Grid3
 from kernellab.launch.memory import memory_of

@@ -66,8 +66,8 @@ def elementwise_work(graph: Graph, operation: Operation) -> int | str:
     """
     if operation.name in _COMBINING:
         return _combined(graph, operation)
-    owner = graph.regions[graph.blocks[operation.block].region].owner
-    if owner is not None and graph.operations[owner].name in _COMBINING:
+    owner = next(graph.owners(operation.block), None)
+    if owner is not None and owner.name in _COMBINING:
         return 0
     if operation.name == "tt.elementwise_inline_asm":
         return "what inline assembly computes is not known"
@@ -76,8 +76,8 @@ def elementwise_work(graph: Graph, operation: Operation) -> int | str:
 
 def _combined(graph: Graph, operation: Operation) -> int:
     source = math.prod(graph.values[operation.operands[0]].shape)
-    block = graph.regions[operation.regions[0]].blocks[0]
-    each = sum(_of_element(graph, graph.operations[index]) for index in graph.blocks[block].operations)
+    block = graph.bodies(operation)[0]
+    each = sum(_of_element(graph, graph.operations[index]) for index in block.operations)
     if operation.name == "tt.reduce":
         return each * (source - math.prod(graph.values[operation.results[0]].shape))
     pack = operation.attribute("pack", "1").split(" ")[0]

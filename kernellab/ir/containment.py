@@ -1,6 +1,6 @@
 """Whether loaded values within known intervals can lead an access out of the memory of its argument.
 
-A trial launch shows what a kernel touches where loaded values decide nothing (`provenance.depends_on_data`): each such
+A trial launch shows what a kernel touches where loaded values decide nothing (`uses.depends_on_data`): each such
 access goes to the same addresses whenever the grid, the numbers and the layouts are the same. Left are the accesses
 whose address, mask or region loaded values decide. That a trial touched both ends of what these lead to is not known of
 it, and is not asked: each of these accesses is shown to stay in the storage of its argument for all values within the
@@ -30,9 +30,8 @@ from kernellab.ir.carried import Carried, Seen
 from kernellab.ir.graph import Block, Graph, Operation
 from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, flow_of
 from kernellab.ir.programs import Grid3, axis_of, incoming
-from kernellab.ir.provenance import deciding
 from kernellab.ir.ranges import NOTHING, Known, Number, Truth, Values, hull, joined, limits
-from kernellab.ir.uses import Uses
+from kernellab.ir.uses import Uses, brings_data
 
 MOST_ROUNDS = 1 << 20
 """How often the body of loops whose length loaded values decide may run, one in another multiplied."""
@@ -75,7 +74,7 @@ class NotContained(Exception):
 def deciding_loads(graph: Graph) -> frozenset[int]:
     """Return the loads, by operation, whose values decide about an address, a mask or a region."""
     uses = Uses(graph)
-    values = [value for operation in graph.operations for value in deciding(uses, operation)]
+    values = [value for operation in graph.operations for value in uses.deciding(operation)]
     leading = (graph.operations[index] for index in uses.leading_to(values))
     return frozenset(each.index for each in leading if each.name in MEMORY and each.results)
 
@@ -142,15 +141,14 @@ class _Walk:
         if with_own:
             return self._rests_on_data(self.uses.backward([operation.index]))
         if operation.index not in self._decided:
-            owner = self.graph.regions[self.graph.blocks[operation.block].region].owner
-            leading = self.uses.leading_to(deciding(self.uses, operation))
-            leading |= self.uses.backward([] if owner is None else [owner])
+            leading = self.uses.leading_to(self.uses.deciding(operation))
+            leading |= self.uses.backward([owner.index for owner in self.graph.owners(operation.block)])
             is_entered = operation.block == self.graph.regions[self.graph.kernel.region].blocks[0]
             self._decided[operation.index] = self._rests_on_data(leading) or (self._branches and not is_entered)
         return self._decided[operation.index]
 
     def _rests_on_data(self, operations: Iterable[int]) -> bool:
-        return any(_is_source(self.graph.operations[each]) for each in operations)
+        return any(brings_data(self.graph.operations[each]) for each in operations)
 
     def kernel(self) -> None:
         """Run the blocks of the kernel, each after those that lead to it."""
@@ -336,7 +334,7 @@ class _Walk:
         """Run a loop until what it carries is described, then once more, where accesses are shown."""
         counter, facts, rounds = self._counted(operation)
         self._require_short(operation, rounds)
-        block = self.graph.blocks[self.graph.regions[operation.regions[0]].blocks[0]]
+        block = self.graph.bodies(operation)[0]
         carried, starts = block.arguments[1:], operation.operands[3:]
         guesses = [Carried(self._seen(start)) for start in starts]
         was_final, outer = self.is_final, self.rounds
@@ -392,7 +390,7 @@ class _Walk:
     def _combined(self, operation: Operation) -> None:
         """Tell what a reduction or scan of integers gives: the greatest, the least, a sum."""
         self._forget(operation.results)
-        block = self.graph.blocks[self.graph.regions[operation.regions[0]].blocks[0]]
+        block = self.graph.bodies(operation)[0]
         number = self.values.number(operation.operands[0])
         if len(operation.operands) != 1 or len(block.operations) != 2 or number is None or number.given:
             return
@@ -414,13 +412,6 @@ class _Walk:
 
 _PROMISES = frozenset({"tt.assert", "llvm.intr.assume"})
 _PLAIN = SILENT | TERMINATORS | FOREIGN_CODE | {"tt.map_elementwise"}
-
-
-def _is_source(operation: Operation) -> bool:
-    """Tell whether an operation brings values that no argument and no constant decides."""
-    if operation.name in MEMORY:
-        return bool(operation.results)
-    return operation.name == "tt.int_to_ptr" or operation.name in FOREIGN_CODE
 
 
 def _turn(operation: Operation) -> int:

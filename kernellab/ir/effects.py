@@ -143,6 +143,10 @@ class Effects(Shown):
         names = {site.argument for site in self.sites if site.kind in kinds and site.is_reached}
         return frozenset(name.removeprefix(REACHED) for name in names)
 
+    def touching(self, argument: str) -> frozenset[int]:
+        """Return the operations that touch an argument, by their indices in the graph."""
+        return frozenset(site.index for site in self.sites if site.argument == argument)
+
     def _touched(self, kind: Access) -> frozenset[str]:
         return frozenset(site.argument for site in self.sites if site.kind is kind).intersection(self.arguments)
 

@@ -6,16 +6,16 @@ in the tuples of `Graph`, counted in the order of the printed IR, so that identi
 See https://mlir.llvm.org/docs/LangRef/ for the terms.
 
 As JSON, a graph is ``{"schema": 1, "functions": [...], "operations": [...], ...}`` with one array per element of a
-tuple of `Graph`, its fields in the order of the dataclass, without the index that its position gives. Locations and
-types are kept once, in tables of their own, and referred to by position.
+tuple of `Graph`, its fields in the order of the dataclass, without the index that its position gives. Locations are
+kept once, in a table of their own, and referred to by position.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from kernellab.display import Shown
 from kernellab.errors import UsageError
@@ -35,6 +35,36 @@ class Location:
     column: int | None = None
     name: str | None = None
     caller: Location | None = None
+
+
+_LIBRARY = ("triton/language/", "triton\\language\\", "triton/experimental/", "triton\\experimental\\")
+
+
+def place_of(location: Location) -> Location:
+    """Return the innermost place of a chain of calls that is not inside Triton's own library."""
+    place = location
+    while place.caller is not None and (place.line is None or is_library(place.file)):
+        place = place.caller
+    return place
+
+
+def calls_of(place: Location) -> Iterator[Location]:
+    """Yield the places outside Triton's library that called a place, from the inside out."""
+    caller = place.caller
+    while caller is not None:
+        if caller.line is not None and not is_library(caller.file):
+            yield caller
+        caller = caller.caller
+
+
+def is_library(file: str | None) -> bool:
+    """Return whether a file is part of Triton's own library of kernel functions."""
+    return file is not None and any(part in file for part in _LIBRARY)
+
+
+def short_file(file: str | None) -> str:
+    """Return a file's name without its folders; ``In[5]`` stays as it is."""
+    return (file or "").replace("\\", "/").rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,31 +171,44 @@ class Graph(Shown):
         name = operation.attribute("callee") if operation.name == "tt.call" else ""
         return next((function for function in self.functions if function.name == name), None)
 
+    def bodies(self, operation: Operation) -> list[Block]:
+        """Return the blocks of the regions of an operation, in order."""
+        return [self.blocks[block] for region in operation.regions for block in self.regions[region].blocks]
+
+    def end(self, block: Block) -> Operation:
+        """Return the operation that ends a block."""
+        return self.operations[block.operations[-1]]
+
+    def owners(self, block: int) -> Iterator[Operation]:
+        """Yield the operations whose regions a block lies in, from the inside out."""
+        owner = self.regions[self.blocks[block].region].owner
+        while owner is not None:
+            yield self.operations[owner]
+            owner = self.regions[self.blocks[self.operations[owner].block].region].owner
+
+
+def main_file(graph: Graph) -> str | None:
+    """Return the file that the kernel itself stands in, by the locations of its arguments and operations."""
+    places = [graph.values[value].location for value in graph.kernel.arguments]
+    places += [place_of(operation.location) for operation in graph.operations]
+    return next((place.file for place in places if place.file is not None), None)
+
 
 SCHEMA = 1
-
-T = TypeVar("T", bound=Hashable)
-
-
-@dataclass(slots=True)
-class _Table(Generic[T]):
-    """Distinct rows and their positions."""
-
-    row_of: Callable[[T], list[Any]]
-    positions: dict[T, int] = field(default_factory=dict)
-    rows: list[list[Any]] = field(default_factory=list)
-
-    def position(self, item: T) -> int:
-        if item not in self.positions:
-            row = self.row_of(item)
-            self.positions[item] = len(self.rows)
-            self.rows.append(row)
-        return self.positions[item]
 
 
 def graph_to_json(graph: Graph) -> str:
     """Return a graph as canonical JSON: the same graph gives the same text."""
-    locations: _Table[Location] = _Table(lambda each: _location_row(each, locations))
+    positions: dict[Location, int] = {}
+    rows: list[list[Any]] = []
+
+    def position(location: Location) -> int:
+        if location not in positions:
+            caller = None if location.caller is None else position(location.caller)
+            positions[location] = len(rows)
+            rows.append([location.file, location.line, location.column, location.name, caller])
+        return positions[location]
+
     document = {
         "schema": SCHEMA,
         "functions": [
@@ -175,27 +218,22 @@ def graph_to_json(graph: Graph) -> str:
         "operations": [
             [
                 *[each.name, each.operands, each.results, each.regions, each.successors, each.attributes],
-                *[locations.position(each.location), each.block],
+                *[position(each.location), each.block],
             ]
             for each in graph.operations
         ],
         "values": [
             [
                 *[each.type, each.shape, each.element, each.is_pointer, each.name],
-                *[locations.position(each.location), each.operation, each.block],
+                *[position(each.location), each.operation, each.block],
             ]
             for each in graph.values
         ],
         "blocks": [[each.region, each.arguments, each.operations, each.successors] for each in graph.blocks],
         "regions": [[each.owner, each.blocks] for each in graph.regions],
-        "locations": locations.rows,
+        "locations": rows,
     }
     return json.dumps(document, separators=(",", ":"))
-
-
-def _location_row(location: Location, table: _Table[Location]) -> list[Any]:
-    caller = None if location.caller is None else table.position(location.caller)
-    return [location.file, location.line, location.column, location.name, caller]
 
 
 def graph_from_json(text: str) -> Graph:

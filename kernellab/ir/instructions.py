@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kernellab.ir.graph import Location
-from kernellab.ir.lines import Frame, Hint, StageLine, located, place_of
+from kernellab.ir.graph import Location, place_of
+from kernellab.ir.lines import Frame, Hint, StageLine, located
 
 
 class InstructionKind(StrEnum):

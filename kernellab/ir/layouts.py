@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.display import Shown
 from kernellab.errors import UsageError
-from kernellab.ir.lines import short_file, stage_lines
+from kernellab.ir.graph import short_file
+from kernellab.ir.lines import stage_lines
 
 if TYPE_CHECKING:
     import pandas

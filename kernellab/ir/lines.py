@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from kernellab.ir.graph import Graph, Location
+from kernellab.ir.graph import Location, is_library, place_of, short_file
 
 _ALIAS = re.compile(r"#loc\d*")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -82,36 +82,6 @@ class LocationTable:
 def _called_from(callee: Location, caller: Location) -> Location:
     """Return ``callee`` with ``caller`` put at the outer end of its chain of calls."""
     return replace(callee, caller=caller if callee.caller is None else _called_from(callee.caller, caller))
-
-
-_LIBRARY = ("triton/language/", "triton\\language\\", "triton/experimental/", "triton\\experimental\\")
-
-
-def place_of(location: Location) -> Location:
-    """Return the innermost place of a chain of calls that is not inside Triton's own library."""
-    place = location
-    while place.caller is not None and (place.line is None or is_library(place.file)):
-        place = place.caller
-    return place
-
-
-def calls_of(place: Location) -> Iterator[Location]:
-    """Yield the places outside Triton's library that called a place, from the inside out."""
-    caller = place.caller
-    while caller is not None:
-        if caller.line is not None and not is_library(caller.file):
-            yield caller
-        caller = caller.caller
-
-
-def is_library(file: str | None) -> bool:
-    """Return whether a file is part of Triton's own library of kernel functions."""
-    return file is not None and any(part in file for part in _LIBRARY)
-
-
-def short_file(file: str | None) -> str:
-    """Return a file's name without its folders; ``In[5]`` stays as it is."""
-    return (file or "").replace("\\", "/").rpartition("/")[2]
 
 
 Frame = tuple[str | None, int | None]  # the file and line of one level of a chain of calls
@@ -328,10 +298,3 @@ _READERS: dict[str, Callable[[str], Iterator[StageLine]]] = {
     "ptx": _assembly,
     "amdgcn": _assembly,
 }
-
-
-def main_file(graph: Graph) -> str | None:
-    """Return the file that the kernel itself stands in, by the locations of its arguments and operations."""
-    places = [graph.values[value].location for value in graph.kernel.arguments]
-    places += [place_of(operation.location) for operation in graph.operations]
-    return next((place.file for place in places if place.file is not None), None)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from types import MappingProxyType
@@ -96,82 +97,41 @@ class Flow(Enum):
     """No value at all."""
 
 
-# Of TTGIR, which kernels in Gluon begin at: shared and tensor memory are no argument's, and whoever goes to an address
-# that lay there goes where nobody can tell. https://triton-lang.org/main/dialects/TritonGPUOps.html
-_ON_CHIP = (
-    "ttg.local_alloc",
-    "ttg.local_load",
-    "ttg.memdesc_index",
-    "ttg.memdesc_subslice",
-    "ttg.memdesc_trans",
-    "ttg.memdesc_reshape",
-    "ttg.memdesc_reinterpret",
-    "ttng.tmem_alloc",
-    "ttng.tmem_load",
-    "ttng.tmem_subslice",
-    "ttng.warp_group_dot",
-    "ttng.warp_group_dot_wait",
-)
-
-FLOWS = MappingProxyType(
-    {
-        "tt.splat": Flow.COPY,
-        "tt.unsplat": Flow.COPY,
-        "tt.broadcast": Flow.COPY,
-        "tt.expand_dims": Flow.COPY,
-        "tt.reshape": Flow.COPY,
-        "tt.trans": Flow.COPY,
-        "tt.bitcast": Flow.COPY,
-        "tt.ptr_to_int": Flow.COPY,
-        "tt.int_to_ptr": Flow.COPY,
-        "tt.join": Flow.COPY,
-        "tt.cat": Flow.COPY,
-        "ttg.convert_layout": Flow.COPY,
-        "builtin.unrealized_conversion_cast": Flow.COPY,
-        "arith.bitcast": Flow.COPY,
-        "arith.extsi": Flow.COPY,
-        "arith.extui": Flow.COPY,
-        "arith.index_cast": Flow.COPY,
-        "arith.index_castui": Flow.COPY,
-        "arith.maxsi": Flow.COPY,
-        "arith.maxui": Flow.COPY,
-        "arith.minsi": Flow.COPY,
-        "arith.minui": Flow.COPY,
-        "tt.gather": Flow.FIRST,
-        "tt.advance": Flow.FIRST,
-        "tt.make_tensor_ptr": Flow.FIRST,
-        "tt.make_tensor_descriptor": Flow.FIRST,
-        "arith.select": Flow.SELECT,
-        "arith.addi": Flow.ADD,
-        "arith.subi": Flow.SUBTRACT,
-        "arith.muli": Flow.MULTIPLY,
-        "arith.shli": Flow.SHIFT_LEFT,
-        "tt.addptr": Flow.OFFSET,
-        "arith.ori": Flow.BITS,
-        "arith.xori": Flow.BITS,
-        "arith.andi": Flow.MASK,
-        "arith.remsi": Flow.REMAINDER,
-        "arith.remui": Flow.REMAINDER,
-        "arith.trunci": Flow.TRUNCATE,
-        "arith.constant": Flow.NUMBER,
-        "arith.cmpi": Flow.NUMBER,
-        "arith.cmpf": Flow.NUMBER,
-        "tt.get_program_id": Flow.NUMBER,
-        "tt.get_num_programs": Flow.NUMBER,
-        "tt.make_range": Flow.NUMBER,
-        "tt.histogram": Flow.NUMBER,
-        "ub.poison": Flow.UNDEFINED,
-        "tt.dot": Flow.MIX,
-        "tt.dot_scaled": Flow.MIX,
-        "tt.fp_to_fp": Flow.MIX,
-        "tt.clampf": Flow.MIX,
-        "tt.mulhiui": Flow.MIX,
-        "tt.precise_sqrt": Flow.MIX,
-        "tt.precise_divf": Flow.MIX,
-        "tt.approx_divf": Flow.MIX,
-        **dict.fromkeys(_ON_CHIP, Flow.MIX),
-    }
-)
+_FLOWING: dict[Flow, tuple[str, ...]] = {
+    Flow.COPY: (
+        *("tt.splat", "tt.unsplat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans", "tt.join", "tt.cat"),
+        *("tt.bitcast", "tt.ptr_to_int", "tt.int_to_ptr", "arith.bitcast", "builtin.unrealized_conversion_cast"),
+        *("arith.extsi", "arith.extui", "arith.index_cast", "arith.index_castui", "ttg.convert_layout"),
+        *("arith.maxsi", "arith.maxui", "arith.minsi", "arith.minui"),
+    ),
+    Flow.FIRST: ("tt.gather", "tt.advance", "tt.make_tensor_ptr", "tt.make_tensor_descriptor"),
+    Flow.SELECT: ("arith.select",),
+    Flow.ADD: ("arith.addi",),
+    Flow.SUBTRACT: ("arith.subi",),
+    Flow.MULTIPLY: ("arith.muli",),
+    Flow.SHIFT_LEFT: ("arith.shli",),
+    Flow.OFFSET: ("tt.addptr",),
+    Flow.BITS: ("arith.ori", "arith.xori"),
+    Flow.MASK: ("arith.andi",),
+    Flow.REMAINDER: ("arith.remsi", "arith.remui"),
+    Flow.TRUNCATE: ("arith.trunci",),
+    Flow.NUMBER: (
+        *("arith.constant", "arith.cmpi", "arith.cmpf"),
+        *("tt.get_program_id", "tt.get_num_programs", "tt.make_range", "tt.histogram"),
+    ),
+    Flow.UNDEFINED: ("ub.poison",),
+    Flow.MIX: (
+        *("tt.dot", "tt.dot_scaled", "tt.fp_to_fp", "tt.clampf", "tt.mulhiui"),
+        *("tt.precise_sqrt", "tt.precise_divf", "tt.approx_divf"),
+        # Of TTGIR, which kernels in Gluon begin at: shared and tensor memory are no argument's, and whoever goes to an
+        # address that lay there goes where nobody can tell. https://triton-lang.org/main/dialects/TritonGPUOps.html
+        *("ttg.local_alloc", "ttg.local_load", "ttg.memdesc_index", "ttg.memdesc_subslice"),
+        *("ttg.memdesc_trans", "ttg.memdesc_reshape", "ttg.memdesc_reinterpret"),
+        *("ttng.tmem_alloc", "ttng.tmem_load", "ttng.tmem_subslice"),
+        *("ttng.warp_group_dot", "ttng.warp_group_dot_wait"),
+    ),
+}
+FLOWS = MappingProxyType({name: flow for flow, names in _FLOWING.items() for name in names})
 
 PURE_DIALECTS = frozenset({"arith", "math"})
 """Every operation of theirs is free of memory effects; those not listed in `FLOWS` mix."""
@@ -264,3 +224,70 @@ def access_bytes(graph: Graph, operation: Operation) -> int:
     moved = operation.results[0] if row.value is None and operation.results else operation.operands[row.value or 0]
     bits = _BITS.match(graph.values[operation.operands[0]].element)
     return math.prod(graph.values[moved].shape) * max(1, int(bits[1]) // 8 if bits else 8)
+
+
+FOR_BOUNDS = 3  # scf.for: lower bound, upper bound and step stand before the initial values
+
+Join = tuple[int, int, bool]
+"""A value, another one that it may be, and whether it gets that from the iteration of a loop before."""
+
+
+def joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+    """Yield what an operation makes of values by passing them on: into its regions, out of them, to another block.
+
+    A loop counts as entered, so that its results come from its body alone. An operation with regions that is not known
+    may hand any operand to any block argument.
+    """
+    if operation.name == "scf.for":
+        return _for_joins(graph, operation)
+    if operation.name == "scf.while":
+        return _while_joins(graph, operation)
+    if operation.name == "ttg.warp_specialize":
+        return _specialize_joins(graph, operation)
+    return _branch_joins(graph, operation) if operation.successors else _region_joins(graph, operation)
+
+
+def _for_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+    block = graph.bodies(operation)[0]
+    carried = block.arguments[1:]
+    yielded = graph.end(block).operands
+    yield from _passed(operation.operands[FOR_BOUNDS:], carried)
+    yield from _passed(yielded, carried, back=True)
+    yield from _passed(yielded, operation.results)
+
+
+def _passed(sources: Sequence[int], targets: Sequence[int], *, back: bool = False) -> Iterator[Join]:
+    return ((target, source, back) for source, target in zip(sources, targets, strict=False))
+
+
+def _while_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+    before, after = graph.bodies(operation)[:2]
+    going_on = graph.end(before).operands[1:]  # scf.condition: the flag, then what both sides get
+    yield from _passed(operation.operands, before.arguments)
+    yield from _passed(graph.end(after).operands, before.arguments, back=True)
+    yield from _passed(going_on, after.arguments)
+    yield from _passed(going_on, operation.results)
+
+
+def _specialize_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+    """Yield what partitions get of the captured operands, and what the default warps hand on."""
+    default, *partitions = (graph.regions[each].blocks for each in operation.regions)
+    for blocks in partitions:
+        yield from _passed(operation.operands, graph.blocks[blocks[0]].arguments)
+    yield from _passed(graph.end(graph.blocks[default[-1]]).operands, operation.results)
+
+
+def _branch_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+    rest = operation.operands[1:] if operation.name == "cf.cond_br" else operation.operands
+    for successor in operation.successors:
+        targets = graph.blocks[successor].arguments
+        yield from _passed(rest, targets, back=successor <= operation.block)
+        rest = rest[len(targets) :]
+
+
+def _region_joins(graph: Graph, operation: Operation) -> Iterator[Join]:
+    for block in graph.bodies(operation):
+        for target in block.arguments:
+            yield from ((target, source, False) for source in operation.operands)
+        if block.operations:
+            yield from _passed(graph.end(block).operands, operation.results)

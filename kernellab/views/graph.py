@@ -11,8 +11,7 @@ import traitlets
 
 from kernellab.errors import UsageError, choice_message, plural
 from kernellab.ir.effects import Effects
-from kernellab.ir.graph import Graph
-from kernellab.ir.lines import main_file
+from kernellab.ir.graph import Graph, main_file
 from kernellab.ir.uses import argument_slice
 from kernellab.views.elements import file_text, style
 from kernellab.views.graphs.diagram import (
@@ -97,7 +96,9 @@ def diagram_of(
     """Return what `svg` draws, before it is laid out."""
     diagram = whole_diagram(graph, effects, view=view, text=text)
     if argument is not None:
-        kept = nodes_of_slice(diagram, argument_slice(graph, argument, effects), _boxes_of(graph, argument))
+        kept = nodes_of_slice(
+            diagram, argument_slice(graph, argument, effects and effects.touching(argument)), _boxes_of(graph, argument)
+        )
         diagram = restricted(diagram, f"{diagram.title}: {argument}", kept)
     return folded(diagram, fitting(diagram, BOXES_AT_MOST) if collapsed is None else collapsed)
 

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.ir.provenance import depends_on_data
+from kernellab.ir.uses import depends_on_data
 
 X, OUT, WHERE = torch.zeros(256), torch.zeros(256), torch.zeros(256, dtype=torch.int32)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernellab.ir.graph import Location
+from kernellab.ir.graph import Location, calls_of
 from kernellab.ir.instructions import hint_of_ptx
-from kernellab.ir.lines import StageLine, calls_of, stage_lines
+from kernellab.ir.lines import StageLine, stage_lines
 
 LIBRARY = "/site-packages/triton/language/standard.py"
 

@@ -18,8 +18,8 @@ import kernellab
 from kernellab.ir.affine import Form, Term, bounds_of
 from kernellab.ir.containment import ArgumentMemory, KnownLaunch, NotContained, require_contained
 from kernellab.ir.programs import computed
-from kernellab.ir.provenance import depends_on_data
 from kernellab.ir.ranges import _INTERVALS
+from kernellab.ir.uses import depends_on_data
 
 SMALL = st.integers(-9, 9)
 TERMS: list[Term] = [(1, (0,)), (2, (1,)), (3, ())]

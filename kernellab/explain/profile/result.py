@@ -11,9 +11,9 @@ from kernellab.compile.types import Compiled
 from kernellab.display import Shown
 from kernellab.explain.profile.line_table import instruction_address
 from kernellab.explain.profile.samples import FrameSamples, Reasons, Share, Stall, merged, share_of
-from kernellab.ir.graph import Location
+from kernellab.ir.graph import Location, calls_of
 from kernellab.ir.instructions import instruction_of
-from kernellab.ir.lines import StageLine, calls_of
+from kernellab.ir.lines import StageLine
 from kernellab.workers.uninterrupted import imported_whole
 
 _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*$")

@@ -18,7 +18,7 @@ from kernellab.explain.traffic.result import (
     UnknownTraffic,
 )
 from kernellab.explain.traffic.trace import Trace, traced
-from kernellab.ir.lines import calls_of, place_of
+from kernellab.ir.graph import calls_of, place_of
 from kernellab.ir.ptx import ptx_kernel
 from kernellab.launch.calls import UserCall, checked_grid, require_launchable, variants_of
 from kernellab.launch.run import multiprocessors

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from html import escape
 
 from kernellab.ir.effects import Access
-from kernellab.ir.graph import Graph, Operation
-from kernellab.ir.lines import main_file, place_of
+from kernellab.ir.graph import Graph, Operation, main_file, place_of
 from kernellab.ir.operations import access_bytes
 from kernellab.views.elements import badge, code_line
 from kernellab.views.graphs.dataflow import YIELDS, MemoryTouch, merged, touches
@@ -90,16 +89,8 @@ def _work(graph: Graph, operation: Operation) -> float:
     elements = max(math.prod(shape) for shape in shapes)
     if operation.name.startswith("tt.dot"):
         elements *= max(1, graph.values[operation.operands[0]].shape[-1] // 16)
-    return float(elements * _LOOP_TRIPS ** _loop_depth(graph, operation))
-
-
-def _loop_depth(graph: Graph, operation: Operation) -> int:
-    depth = 0
-    owner = graph.regions[graph.blocks[operation.block].region].owner
-    while owner is not None:
-        depth += graph.operations[owner].name in _LOOPS
-        owner = graph.regions[graph.blocks[graph.operations[owner].block].region].owner
-    return depth
+    depth = sum(owner.name in _LOOPS for owner in graph.owners(operation.block))
+    return float(elements * _LOOP_TRIPS**depth)
 
 
 def printed(graph: Graph, operation: Operation) -> str:

@@ -7,7 +7,7 @@ from html import escape
 
 from kernellab.errors import plural
 from kernellab.explain.profile.result import Counters, LineSamples, Profile, calls_text
-from kernellab.ir.lines import short_file
+from kernellab.ir.graph import short_file
 from kernellab.views.elements import Table, details, framed, header, message, section, warning
 from kernellab.views.explorers.explorer import explorer_html
 from kernellab.views.explorers.heat import heat_of, percent, reasons_words

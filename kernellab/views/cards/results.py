@@ -8,8 +8,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import plural
 from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
-from kernellab.ir.graph import Graph
-from kernellab.ir.lines import main_file
+from kernellab.ir.graph import Graph, main_file
 from kernellab.launch.run import Run
 from kernellab.views import wording
 from kernellab.views.cards import card

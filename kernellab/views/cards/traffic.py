@@ -11,7 +11,7 @@ from kernellab.errors import plural
 from kernellab.explain.traffic.accesses import WarpExample
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
 from kernellab.ir.effects import Access
-from kernellab.ir.lines import short_file
+from kernellab.ir.graph import short_file
 from kernellab.views.elements import (
     Table,
     badge,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, plural
 from kernellab.ir.effects import Access
-from kernellab.ir.graph import Location
+from kernellab.ir.graph import Location, calls_of, main_file, place_of, short_file
 from kernellab.ir.instructions import Instruction, InstructionKind, LineProfile, hint_of_ptx, profiles_of
-from kernellab.ir.lines import StageLine, calls_of, main_file, place_of, short_file, stage_lines
+from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.ir.operations import access_bytes
 from kernellab.views.graphs.labels import SourceText
 from kernellab.views.wording import MARKS

@@ -14,10 +14,9 @@ from itertools import groupby
 from kernellab._triton.tiles import layouts_in
 from kernellab.compile.types import Compiled
 from kernellab.errors import plural
-from kernellab.ir.graph import Location
+from kernellab.ir.graph import Location, calls_of, main_file, short_file
 from kernellab.ir.instructions import instruction_of
 from kernellab.ir.layouts import Layouts
-from kernellab.ir.lines import calls_of, main_file, short_file
 from kernellab.views.elements import code_line, file_text, html_page, style_sheet
 from kernellab.views.explorers.exploration import (
     Badge,

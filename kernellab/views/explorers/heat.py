@@ -10,7 +10,7 @@ from html import escape
 
 from kernellab.explain.profile.result import LineSamples, Profile
 from kernellab.explain.profile.samples import Reasons, Stall, merged
-from kernellab.ir.lines import short_file
+from kernellab.ir.graph import short_file
 from kernellab.views.explorers.exploration import LineKey
 
 _ADDRESS = re.compile(r"/\*([0-9a-f]{4,})\*/")

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kernellab.ir.effects import Access, Effects
-from kernellab.ir.graph import Block, Graph, Operation, Value
-from kernellab.ir.operations import MEMORY, TERMINATORS
-from kernellab.ir.uses import joins
+from kernellab.ir.graph import Graph, Operation, Value
+from kernellab.ir.operations import MEMORY, TERMINATORS, joins
 from kernellab.views.graphs.diagram import BoxKind
 
 BRANCHES = frozenset({"cf.br", "cf.cond_br"})
@@ -67,10 +66,7 @@ def origins(
 
 def owners(graph: Graph, block: int) -> Iterator[int | None]:
     """Yield the operations around a block from the inside out, and None for the function."""
-    owner = graph.regions[graph.blocks[block].region].owner
-    while owner is not None:
-        yield owner
-        owner = graph.regions[graph.blocks[graph.operations[owner].block].region].owner
+    yield from (owner.index for owner in graph.owners(block))
     yield None
 
 
@@ -81,7 +77,7 @@ def direct_operands(graph: Graph, operation: Operation) -> tuple[int, ...]:
     if operation.name == "cf.cond_br":
         return operation.operands[:1]
     if operation.name == "scf.while":
-        return _terminator(graph, _blocks(graph, operation)[0]).operands[:1]
+        return graph.end(graph.bodies(operation)[0]).operands[:1]
     return () if operation.name == "cf.br" else operation.operands
 
 
@@ -93,11 +89,11 @@ def controlled(graph: Graph, operation: Operation) -> Iterator[Operation]:
     if operation.name in BRANCHES:
         blocks = [graph.blocks[block] for block in operation.successors]
     elif operation.name == "scf.while":
-        blocks = _blocks(graph, operation)[1:]
+        blocks = graph.bodies(operation)[1:]
     elif operation.name in FOLDED or operation.name == "scf.for":
         blocks = []
     else:
-        blocks = _blocks(graph, operation)
+        blocks = graph.bodies(operation)
     for block in blocks:
         inner = (graph.operations[index] for index in block.operations)
         first = next((each for each in inner if each.name not in (*YIELDS, "arith.constant")), None)
@@ -109,14 +105,6 @@ def is_folded(graph: Graph, block: int) -> bool:
     """Return whether a block belongs to the combine function of a reduction or scan, which is drawn as one box."""
     owner = graph.regions[graph.blocks[block].region].owner
     return owner is not None and graph.operations[owner].name in FOLDED
-
-
-def _blocks(graph: Graph, operation: Operation) -> list[Block]:
-    return [graph.blocks[block] for region in operation.regions for block in graph.regions[region].blocks]
-
-
-def _terminator(graph: Graph, block: Block) -> Operation:
-    return graph.operations[block.operations[-1]]
 
 
 VERBS = {Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates atomically"}

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernellab.ir.effects import REACHED
-from kernellab.ir.graph import Graph, Location, Operation, Value
-from kernellab.ir.lines import place_of, short_file
+from kernellab.ir.graph import Graph, Location, Operation, Value, place_of, short_file
 from kernellab.views.graphs.dataflow import FOLDED, MemoryTouch
 from kernellab.views.wording import shortened
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from kernellab.ir.effects import Effects
-from kernellab.ir.graph import Graph, Location, Operation, Value
-from kernellab.ir.lines import place_of
+from kernellab.ir.graph import Graph, Location, Operation, Value, place_of
 from kernellab.views.graphs.dataflow import (
     BRANCHES,
     FOLDED,
