@@ -10,8 +10,7 @@ from typing import Any
 
 from kernellab.errors import KernellabError, RunError, first_line, plural
 from kernellab.ir.effects import Effects
-from kernellab.launch.memory import copied, memory_of
-from kernellab.launch.reached import device_of, reached
+from kernellab.launch.memory import copied, device_of, memory_of, reached
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.comparison import ExpectedValue, agree
 from kernellab.measure.launches import Implementation, launched_on_copies, touched

@@ -17,9 +17,8 @@ from kernellab.benchmark.result import Clocks
 from kernellab.errors import LaunchError, RunError, first_line
 from kernellab.gpu.ipc import CannotExport
 from kernellab.ir.effects import REACHED
-from kernellab.launch.memory import memory_of
+from kernellab.launch.memory import memory_of, reached
 from kernellab.launch.poison import fill
-from kernellab.launch.reached import reached
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.gpu_bench import WorkerBench
 from kernellab.measure.launches import Bench, BenchOptions, Implementation, KernelLaunch, touched

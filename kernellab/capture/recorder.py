@@ -44,8 +44,7 @@ from kernellab.capture.torch_calls import (
     written_in,
 )
 from kernellab.errors import UsageError, user_frame
-from kernellab.launch.memory import memory_of
-from kernellab.launch.reached import Reached, device_of, reached
+from kernellab.launch.memory import Reached, device_of, memory_of, reached
 from kernellab.launch.recording import Launched, Observers
 from kernellab.registry import argument_of
 from kernellab.store import Argument

@@ -17,9 +17,8 @@ from kernellab.errors import CompileError, KernellabError, LaunchError, RunError
 from kernellab.explore.points import Evaluation, Point, PointHistory, Request, Requests, Verdict, failed
 from kernellab.explore.schedule import Superseded
 from kernellab.launch.calls import Grid3
-from kernellab.launch.memory import memory_of, size_bytes
+from kernellab.launch.memory import Copies, memory_of, size_bytes
 from kernellab.launch.poison import Poison, poison
-from kernellab.launch.reached import Copies
 from kernellab.launch.run import Run
 from kernellab.launch.runtime import Interpret, Runtime
 from kernellab.measure.comparison import agree, compare

@@ -14,8 +14,7 @@ from kernellab.gpu.device_view import DeviceView
 from kernellab.gpu.driver import DeviceBytes, DriverError, IpcHandle, ipc_handle, mapped
 from kernellab.gpu.trial_job import Memory, Tables
 from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
-from kernellab.launch.memory import Moves, move_addresses, moved_address, words_of
-from kernellab.launch.reached import NOTHING, Reached
+from kernellab.launch.memory import NOTHING, Moves, Reached, move_addresses, moved_address, words_of
 
 _WORD_BYTES = 8
 

@@ -33,8 +33,7 @@ from kernellab.ir.effects import Access, Site
 from kernellab.ir.uses import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec
 from kernellab.launch.calls import MAX_GRID, Grid3
-from kernellab.launch.memory import memory_of
-from kernellab.launch.reached import Reached, reached
+from kernellab.launch.memory import Reached, memory_of, reached
 from kernellab.launch.run import device_name, driver_version
 from kernellab.launch.trial import TrialRequest, TrialResult
 from kernellab.settings import Settings

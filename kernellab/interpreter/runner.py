@@ -10,7 +10,7 @@ from typing import Any
 from kernellab._triton.closure import closure_of, require_taken
 from kernellab.errors import LaunchError, Place, WorkerTimeout
 from kernellab.ir.effects import Effects
-from kernellab.launch.reached import apart, reached, tensors_at
+from kernellab.launch.memory import apart, reached, tensors_at
 from kernellab.launch.run import ElementAccesses, Finding, InterpretJob, Run, RunOutcome, Watch, multiprocessors
 from kernellab.launch.shared_memory import in_shared_memory
 from kernellab.source import Closure

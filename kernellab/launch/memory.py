@@ -1,12 +1,29 @@
-"""The memory of a launch's arguments: which tensors hold it, and copies of it, which leave the user's as it is."""
+"""The memory of a launch: which tensors hold it, what is reached through addresses, and copies of both.
+
+Addresses are among the arguments as numbers or in tables; the effects tell which arguments' values become some. Each
+lies in the storage of a tensor that is alive, or on a GPU in a block that torch's allocator has given out, or nobody is
+known to own it.
+
+Objects with ``data_ptr()`` and ``dtype`` that are no tensors stand for memory as well: as much as they tell themselves
+(``shape``, ``numel``, ``nbytes``), or as the tensor has that owns the address.
+"""
 
 from __future__ import annotations
 
+import bisect
 import copy
+import ctypes
+import gc
+import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
+
+from kernellab.errors import LaunchError
+from kernellab.ir.effects import REACHED, Access, Effects
+from kernellab.launch.arguments import TRITON_DTYPES
 
 _WORD_BYTES = 8
 
@@ -14,13 +31,20 @@ Moves = Sequence[tuple[int, int, int]]
 """Address and size in bytes of memories, and the addresses of their copies."""
 
 
+def members_of(arguments: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield arguments with their names, of a tuple its members: ``outs[1]``."""
+    for name, value in arguments:
+        if isinstance(value, tuple):
+            yield from members_of((f"{name}[{i}]", member) for i, member in enumerate(value))
+        else:
+            yield name, value
+
+
 def memory_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tensors among the arguments, by name; ``outs[1]`` for a member of a tuple."""
     found: dict[str, Any] = {}
-    for name, value in arguments.items():
-        if isinstance(value, tuple):
-            found.update(memory_of({f"{name}[{i}]": member for i, member in enumerate(value)}))
-        elif hasattr(value, "untyped_storage"):
+    for name, value in members_of(arguments.items()):
+        if hasattr(value, "untyped_storage"):
             found[name] = value
         elif hasattr(getattr(value, "base", None), "untyped_storage"):
             found[name] = value.base
@@ -29,13 +53,8 @@ def memory_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def numbers_of(arguments: Mapping[str, Any]) -> dict[str, int]:
     """Return the integers among the arguments, by name; ``sizes[1]`` for a member of a tuple."""
-    found: dict[str, int] = {}
-    for name, value in arguments.items():
-        if isinstance(value, tuple):
-            found.update(numbers_of({f"{name}[{i}]": member for i, member in enumerate(value)}))
-        elif isinstance(value, numbers.Integral) and not isinstance(value, bool):
-            found[name] = int(value)
-    return found
+    members = members_of(arguments.items())
+    return {n: int(v) for n, v in members if isinstance(v, numbers.Integral) and not isinstance(v, bool)}
 
 
 def span_of(tensor: Any) -> tuple[int, int]:
@@ -81,14 +100,6 @@ def move_addresses(words: Any, moves: Moves) -> None:
     words += torch.where(inside, shifts[places], 0)
 
 
-def _cloned(storage: Any) -> Any:
-    return storage.clone()
-
-
-def _moves(tensor: Any) -> bool:
-    return True
-
-
 @dataclass(slots=True)
 class Copier:
     """Copies arguments with their layout; what shared memory before shares it in the copies.
@@ -97,8 +108,8 @@ class Copier:
     is false stays what it is.
     """
 
-    copy_storage: Callable[[Any], Any] = _cloned
-    moves: Callable[[Any], bool] = _moves
+    copy_storage: Callable[[Any], Any] = lambda storage: storage.clone()
+    moves: Callable[[Any], bool] = lambda tensor: True
     storages: dict[tuple[Any, int], Any] = field(default_factory=dict)
 
     def of(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,16 +136,25 @@ class Copier:
 
 def with_tensors(value: Any, replaced: Callable[[Any], Any]) -> Any:
     """Return an argument with each tensor in it replaced: alone, in tuples, under descriptors and other types."""
+
+    def changed(name: str, member: Any) -> Any:
+        if hasattr(member, "untyped_storage"):
+            return replaced(member)
+        if hasattr(getattr(member, "base", None), "untyped_storage"):  # a descriptor, or a tensor under another type
+            twin = copy.copy(member)
+            twin.base = replaced(member.base)
+            return twin
+        return member
+
+    return _with_members("", value, changed)
+
+
+def _with_members(name: str, value: Any, changed: Callable[[str, Any], Any]) -> Any:
+    """Return an argument, or a tuple of the same kind, with what ``changed`` makes of a member and its name."""
     if isinstance(value, tuple):
-        members = [with_tensors(member, replaced) for member in value]
+        members = [_with_members(f"{name}[{i}]", member, changed) for i, member in enumerate(value)]
         return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
-    if hasattr(value, "untyped_storage"):
-        return replaced(value)
-    if hasattr(getattr(value, "base", None), "untyped_storage"):  # a descriptor, or a tensor under another type
-        twin = copy.copy(value)
-        twin.base = replaced(value.base)
-        return twin
-    return value
+    return changed(name, value)
 
 
 def copied(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,3 +166,325 @@ def size_bytes(arguments: Mapping[str, Any]) -> int:
     """Return the bytes of all memory among the arguments, each storage once."""
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in memory_of(arguments).values()}
     return sum(storages.values())
+
+
+_WORD_DTYPES = frozenset({"torch.int64", "torch.uint64"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The memory behind the addresses of one launch.
+
+    ``tensors`` hold all of each storage, under the name of the first address that leads there: of element 3 of ptrs, it
+    is ``memory reached through ptrs[3]``. ``tables`` names the tensors whose elements are addresses, there and among
+    the arguments, ``numbers`` the arguments that are addresses themselves. ``mutated`` and ``read`` are what of
+    ``tensors`` the kernel may write and read. ``through`` are the arguments that were looked at, ``owners`` the live
+    tensors that the storages were found by.
+    """
+
+    tensors: Mapping[str, Any] = field(default_factory=dict)
+    owners: Mapping[str, Any] = field(default_factory=dict)
+    tables: frozenset[str] = frozenset()
+    numbers: frozenset[str] = frozenset()
+    mutated: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+    through: frozenset[str] = frozenset()
+
+    def joined(self, other: Reached) -> Reached:
+        """Return what two forms of a kernel reach on the same arguments."""
+        sets = (getattr(self, name) | getattr(other, name) for name in _SETS)
+        return Reached({**self.tensors, **other.tensors}, {**self.owners, **other.owners}, *sets)
+
+    def addresses_in(self, name: str, value: Any) -> list[tuple[int, Any, int]]:
+        """Return the addresses in an argument: the position of the word, who owns it, and the distance in bytes."""
+        if name not in self.tables | self.numbers:
+            return []
+        words = [value] if name in self.numbers else words_of(value).tolist()
+        spans = [(*span_of(tensor), self.owners[each]) for each, tensor in self.tensors.items()]
+        return [
+            (position, owner, word - owner.data_ptr())
+            for position, word in enumerate(words)
+            for owner in [next((owner for start, end, owner in spans if start <= word < end), None)]
+            if owner is not None
+        ]
+
+
+_SETS = ("tables", "numbers", "mutated", "read", "through")
+NOTHING = Reached()
+
+
+def reached(arguments: Mapping[str, Any], effects: Effects, device: str) -> Reached:
+    """Return the memory that a launch reaches through the arguments that its effects name, and through that again.
+
+    ``device`` is the type of the one that it runs on. Addresses that no live tensor owns lead nowhere.
+    """
+    if not effects.through:
+        return NOTHING
+    memory, integers = memory_of(arguments), numbers_of(arguments)
+    tables = {name: memory[name] for name in sorted(effects.through) if name in memory}
+    numbers = {name: integers[name] for name in sorted(effects.through) if name in integers}
+    owners = _owners(device)
+    is_nested = any(effect.is_nested for effect in effects.unknown)
+    found: dict[str, tuple[str, Any]] = {}  # the argument that leads there, and the tensor
+    inner, seen = set[str](), set[tuple[str, int]]()
+    waiting = [(name, REACHED + name, each) for name, each in [*numbers.items(), *tables.items()]]
+    for root, label, each in waiting:  # which grows
+        is_number = isinstance(each, int)
+        for position, tensor in owners.behind([each] if is_number else words_of(each).cpu().numpy()):
+            if (root, tensor.data_ptr()) in seen:
+                continue
+            seen.add((root, tensor.data_ptr()))
+            name = label if is_number else f"{label}[{position}]"
+            found[name] = root, tensor
+            if is_nested and str(tensor.dtype) in _WORD_DTYPES:
+                inner.add(name)
+                waiting.append((root, name, tensor))
+    written, loaded = effects.reached(Access.WRITE, Access.ATOMIC), effects.reached(Access.READ, Access.ATOMIC)
+    return Reached(
+        tensors={name: tensor for name, (_, tensor) in found.items()},
+        owners={name: owners.of(tensor) for name, (_, tensor) in found.items()},
+        tables=frozenset(tables) | inner,
+        numbers=frozenset(numbers),
+        mutated=frozenset(name for name, (root, _) in found.items() if root in written),
+        read=frozenset(name for name, (root, _) in found.items() if root in loaded),
+        through=effects.through,
+    )
+
+
+def device_of(arguments: Mapping[str, Any]) -> str:
+    """Return the type of the device that a launch on these arguments runs on."""
+    import torch
+
+    found = {tensor.device.type for tensor in memory_of(arguments).values()}
+    return "cuda" if "cuda" in found or (not found and torch.cuda.is_initialized()) else "cpu"  # type: ignore[no-untyped-call]
+
+
+def apart(tensors: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tensors that no argument covers with its own view."""
+    views = [span_of(tensor) for tensor in memory_of(arguments).values()]
+    spans = {name: span_of(tensor) for name, tensor in tensors.items()}
+    covered = {n for n, (start, end) in spans.items() if any(a <= start and end <= b for a, b in views)}
+    kept = {spans[name]: name for name in sorted(tensors, reverse=True) if name not in covered}
+    return {name: tensors[name] for name in tensors if kept.get(spans[name]) == name}
+
+
+@dataclass(slots=True)
+class Copies:
+    """The arguments of a launch on copies of their memory, that behind their addresses included.
+
+    ``device`` is the type of the one that the launch runs on, ``originals`` are its arguments, ``behind`` is what they
+    reach. ``reached`` are copies of that, which the addresses in the copied ``arguments`` hold for as long as it lives.
+    """
+
+    originals: Mapping[str, Any]
+    effects: Effects
+    device: str
+    copier: Copier = field(default_factory=Copier)
+    arguments: dict[str, Any] = field(init=False)
+    behind: Reached = field(init=False)
+    reached: dict[str, Any] = field(init=False)
+    _moves: Moves = ()
+
+    def __post_init__(self) -> None:
+        self.behind = reached(self.originals, self.effects, self.device)
+        made = self.copier.of({**self.originals, **self.behind.tensors})
+        held = self.copier.storages.items()
+        self._moves = tuple((start, copy.nbytes(), copy.data_ptr()) for (_, start), copy in held if start)
+
+        def moved(name: str, value: Any) -> Any:
+            return moved_address(int(value), self._moves) if name in self.behind.numbers else value
+
+        self.arguments = {name: _with_members(name, made[name], moved) for name in self.originals}
+        self.reached = {name: made[name] for name in self.behind.tensors}
+        self._move_tables(self._moves)
+
+    def take_back_addresses(self) -> None:
+        """Let the tables hold addresses of the originals again, for who copies them back."""
+        self._move_tables(tuple((copy, size, start) for start, size, copy in self._moves))
+
+    def _move_tables(self, moves: Moves) -> None:
+        memory = {**memory_of(self.arguments), **self.reached}
+        for name in self.behind.tables:
+            move_addresses(words_of(memory[name]), moves)
+
+
+def tensors_at(addresses: Sequence[int], device: str) -> dict[str, Any]:
+    """Return the memory of the live tensors that own some of the addresses, named after the first in each."""
+    found = _owners(device).behind(addresses)
+    return {f"memory at {addresses[position]:#x}": tensor for position, tensor in found}
+
+
+@dataclass(frozen=True, slots=True)
+class _Owners:
+    """Who owns memory: the first and the last-plus-one address of each, in ascending order, and a tensor in it."""
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    tensors: tuple[Any, ...]
+
+    def of(self, tensor: Any) -> Any:
+        """Return the live tensor that owns the memory of ``tensor``."""
+        return self.tensors[bisect.bisect_right(self.starts, tensor.data_ptr()) - 1]
+
+    def behind(self, addresses: Any) -> Iterator[tuple[int, Any]]:
+        """Yield the memory of each owner of some of the addresses, with the position of the first that it owns."""
+        import numpy as np
+
+        words = np.asarray(addresses).astype(np.uint64).reshape(-1)
+        if not self.starts or not words.size:
+            return
+        places = np.searchsorted(np.array(self.starts, np.uint64), words, side="right").astype(np.int64) - 1
+        inside = (places >= 0) & (words < np.array(self.ends, np.uint64)[places])
+        positions = np.flatnonzero(inside)
+        owners, first = np.unique(places[positions], return_index=True)
+        for position, owner in sorted(zip(positions[first].tolist(), owners.tolist(), strict=True)):
+            yield position, _whole(self.tensors[owner])
+
+
+def _owners(device: str) -> _Owners:
+    """Return the owners of all memory that a kernel on this type of device can reach."""
+    spans = list(_live(device))
+    if device == "cuda":
+        spans += _given_out(spans)
+    kept: list[tuple[int, int, Any]] = []
+    for span in sorted(spans, key=lambda each: (each[0], -each[1], -each[2].numel() * each[2].element_size())):
+        if not kept or span[1] > kept[-1][1]:
+            kept.append(span)
+    starts, ends, tensors = zip(*kept, strict=True) if kept else ((), (), ())
+    return _Owners(starts, ends, tensors)
+
+
+def _live(device: str) -> Iterator[tuple[int, int, Any]]:
+    """Yield the span of the storage of every live tensor, and the tensor."""
+    import torch
+
+    objects, reachable = gc.get_objects(), {device, "cpu"}
+    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.Tensor)}
+    tensors = [each for each in objects if type(each) in kinds]
+    del objects
+    with torch._C.DisableTorchFunctionSubclass():
+        for each in tensors:
+            if each.layout != torch.strided or each.device.type not in reachable:
+                continue
+            try:
+                storage = each.untyped_storage()
+                if storage.device.type == "meta":  # a fake tensor, which warns where it is asked for an address
+                    continue
+                start, size = storage.data_ptr(), storage.nbytes()
+            except RuntimeError:  # a wrapper, without data of its own
+                continue
+            if start and size and (each.device.type == device or each.is_pinned()):
+                yield start, start + size, each
+
+
+def _given_out(known: list[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Any]]:
+    """Yield the blocks that torch's allocator has given out, and that no tensor of Python's holds."""
+    import torch
+
+    starts = {start for start, _, _ in known}
+    for segment in torch.cuda.memory_snapshot():  # type: ignore[no-untyped-call]
+        address, place = segment["address"], f"cuda:{segment['device']}"
+        for block in segment["blocks"]:
+            size = block.get("requested_size") or block["size"]
+            if block["state"] == "active_allocated" and address not in starts:
+                storage = torch._C._construct_storage_from_data_pointer(address, torch.device(place), size)
+                yield address, address + size, torch.empty(0, dtype=torch.uint8, device=place).set_(storage)
+            address += block["size"]
+
+
+def _whole(tensor: Any) -> Any:
+    """Return all elements of the storage of a tensor, one after the other."""
+    import torch
+
+    storage, dtype = tensor.untyped_storage(), tensor.dtype
+    if str(dtype).removeprefix("torch.") not in TRITON_DTYPES or storage.nbytes() % dtype.itemsize:
+        dtype = torch.uint8
+    empty = torch.empty(0, dtype=dtype, device=storage.device)
+    return empty.set_(storage, 0, (storage.nbytes() // dtype.itemsize,), (1,))
+
+
+_TORCH_NAMES = {triton: torch for torch, triton in TRITON_DTYPES.items()}
+
+
+def tensors_for_pointers(name: str, value: Any) -> Any:
+    """Return an argument with tensors in the place of pointers, those in a tuple too; they share the memory.
+
+    Raises:
+        LaunchError: nobody knows how much memory a pointer stands for, or it has no dtype of Triton.
+    """
+    return _with_members(name, value, _tensor_for)
+
+
+def call_with_tensors(
+    names: Sequence[str], args: tuple[Any, ...], meta: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call, by position and by name, with tensors in the place of pointers."""
+    named = zip_longest(names, args, fillvalue="an argument too many")
+    by_position = tuple(tensors_for_pointers(name, value) for (name, value), _ in zip(named, args, strict=False))
+    return by_position, {name: tensors_for_pointers(name, value) for name, value in meta.items()}
+
+
+def _tensor_for(name: str, value: Any) -> Any:
+    """Return a tensor for a pointer, anything else as it is."""
+    others = ("untyped_storage", "block_shape", "base")  # a tensor, a descriptor, and what `triton.reinterpret` returns
+    if not (hasattr(value, "data_ptr") and hasattr(value, "dtype")) or any(hasattr(value, name) for name in others):
+        return value
+    from torch.utils._python_dispatch import _disable_current_modes  # keeps `import kernellab` light
+
+    with _disable_current_modes():  # a capture would take what is done here for operations of the program
+        return _tensor(name, value)
+
+
+def _tensor(name: str, value: Any) -> Any:
+    import torch  # keeps `import kernellab` light
+
+    dtype, address = _dtype(name, value.dtype), int(value.data_ptr())
+    shape = _shape(value)
+    count = math.prod(shape) if shape is not None else _told_bytes(value, dtype.itemsize) // dtype.itemsize
+    owner = None
+    if count < 0:
+        owner = next(iter(tensors_at([address], "cpu").values()), None)
+        if owner is None:
+            raise LaunchError(
+                f"{name} is a {type(value).__qualname__} with data_ptr(), of which nobody knows the size: it has "
+                "neither shape, numel nor nbytes, and no tensor owns the address. Give it one of these."
+            )
+        count = (owner.data_ptr() + owner.numel() * owner.element_size() - address) // dtype.itemsize
+    if not count:
+        return torch.empty(shape or 0, dtype=dtype)
+    memory: Any = (ctypes.c_ubyte * (count * dtype.itemsize)).from_address(address)
+    memory.owner = (value, owner)  # which the tensor keeps alive
+    return torch.frombuffer(memory, dtype=dtype).reshape(shape or (count,))
+
+
+def _dtype(name: str, dtype: Any) -> Any:
+    """Return the dtype of torch for one of torch, or by a name of Triton's, numpy's or torch's."""
+    import torch
+
+    said = str(dtype).rsplit(".", 1)[-1]
+    found = getattr(torch, _TORCH_NAMES.get(said, said), None)
+    if not isinstance(found, torch.dtype):
+        raise LaunchError(f"{name} has data_ptr() and the dtype {dtype!r}, which Triton has no type for.")
+    return found
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """Return the shape that an object tells, as far as its elements lie one after the other."""
+    shape = getattr(value, "shape", None)
+    if not isinstance(shape, tuple | list) or any(hasattr(value, name) for name in ("stride", "strides")):
+        return None
+    return tuple(map(int, shape))
+
+
+def _told_bytes(value: Any, itemsize: int) -> int:
+    """Return the size that an object tells, or one below 0."""
+    steps = getattr(value, "stride", None)
+    if callable(steps) and hasattr(value, "shape"):
+        pairs = zip(value.shape, steps(), strict=True)
+        return 0 if 0 in value.shape else itemsize * (1 + sum((size - 1) * step for size, step in pairs))
+    for name, unit in (("nbytes", 1), ("numel", itemsize)):
+        told = getattr(value, name, None)
+        told = told() if callable(told) else told
+        if isinstance(told, int):
+            return told * unit
+    return -itemsize

@@ -14,8 +14,7 @@ from kernellab.display import Shown
 from kernellab.errors import RunError
 from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch
-from kernellab.launch.memory import Copier, memory_of, size_bytes
-from kernellab.launch.reached import Copies, apart, device_of, reached
+from kernellab.launch.memory import Copier, Copies, apart, device_of, memory_of, reached, size_bytes
 from kernellab.source import Binding, Closure
 from kernellab.target import MULTIPROCESSORS
 from kernellab.workers.worker import Failure

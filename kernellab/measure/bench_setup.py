@@ -14,9 +14,8 @@ from kernellab.gpu.ipc import CannotExport, IpcExport, mapped_by_torch
 from kernellab.gpu.trial_job import Memory
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, TensorSpec, TupleSpec
-from kernellab.launch.memory import memory_of
+from kernellab.launch.memory import NOTHING, Reached, memory_of, reached
 from kernellab.launch.poison import fill_of
-from kernellab.launch.reached import NOTHING, Reached, reached
 from kernellab.measure.bench_jobs import BenchKernel, ExpectedOutput, Setup
 from kernellab.measure.launches import BenchOptions, Implementation, KernelLaunch, touched
 from kernellab.measure.reference import Reference

@@ -20,9 +20,8 @@ from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, Ru
 from kernellab.gpu.redzones import damage_text
 from kernellab.ir.effects import Access, Effects
 from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors
-from kernellab.launch.memory import Copier, memory_of
+from kernellab.launch.memory import Copier, Copies, Reached, memory_of
 from kernellab.launch.poison import Poison, poison
-from kernellab.launch.reached import Copies, Reached
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.bench_jobs import PLAIN, BenchTiming, Hook, Manner, sets_blocks_alone
 from kernellab.measure.comparison import OutputDifference

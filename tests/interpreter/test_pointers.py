@@ -142,12 +142,12 @@ def test_addresses_that_a_kernel_stores_are_those_of_the_notebook(lab: kernellab
 
 
 def test_a_kernel_without_addresses_looks_for_no_tensors(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    import kernellab.launch.reached
+    import kernellab.launch.memory
 
     def refuse(device: str) -> Any:
         raise AssertionError("nobody asked for live tensors")
 
-    monkeypatch.setattr(kernellab.launch.reached, "_owners", refuse)
+    monkeypatch.setattr(kernellab.launch.memory, "_owners", refuse)
     x, index, out = torch.arange(16.0), torch.arange(16) % 4, torch.zeros(16)
     lab.run(gather, (1,), x, index, out, BLOCK=16)
     assert torch.equal(out, x[index])

@@ -170,7 +170,7 @@ def test_the_second_session_tries_a_launch_with_addresses_again(tmp_path: Path, 
 
 
 def test_a_launch_that_is_known_looks_for_no_tensors(lab: kernellab.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    import kernellab.launch.reached
+    import kernellab.launch.memory
 
     (tensor,) = zeros(8)
     lengths, bound = torch.tensor([8], device="cuda"), lab.bind(pointers.foreach_add)
@@ -180,7 +180,7 @@ def test_a_launch_that_is_known_looks_for_no_tensors(lab: kernellab.Lab, monkeyp
     def refuse(device: str) -> Any:
         raise AssertionError("nobody asked for live tensors")
 
-    monkeypatch.setattr(kernellab.launch.reached, "_owners", refuse)
+    monkeypatch.setattr(kernellab.launch.memory, "_owners", refuse)
     bound[(1,)](table(tensor), lengths, 1.0, BLOCK=32)
     assert tensor.eq(4).all()
 

@@ -15,8 +15,7 @@ from kernellab.gpu.ipc import move_tables, moves_of, with_moved_numbers
 from kernellab.gpu.trial_job import Memory, Tables
 from kernellab.ir.effects import REACHED, Effects
 from kernellab.launch.arguments import ScalarSpec, TensorSpec, TupleSpec
-from kernellab.launch.memory import move_addresses, moved_address, words_of
-from kernellab.launch.reached import NOTHING, Copies, _live, apart, reached
+from kernellab.launch.memory import NOTHING, Copies, _live, apart, move_addresses, moved_address, reached, words_of
 from kernellab.measure.bench_jobs import Setup
 from kernellab.measure.bench_memory import copied
 from tests.kernels import pointers
