@@ -17,22 +17,23 @@ PIP := $(if $(UV),uv pip install --quiet --python $(PY),$(PY) -m pip install -qq
 TRITON_VENV = .venv-$(VERSION)
 # What says nothing about a Triton: Chromium, pages, files, processes, arithmetic, figures, what runs on fakes, which
 # outputs agree; and what reaches it only through rooms whose own tests run against the oldest, too: the command line,
-# benchmarks, programs at other sizes and traced ones, versions of cells, kernels of notebooks, explanations.
-WITHOUT_TRITON := benchmarks browser docs notebooks pytest_plugin store workers \
-  benchmark/test_spec.py benchmark/test_timer.py capture/test_plan.py capture/test_pointers.py \
-  capture/test_random_sizes.py capture/test_sizes.py capture/test_tracing.py capture/test_unseen.py \
-  cli/test_agents_page.py cli/test_kernel_file.py cli/test_terminal.py cli/test_wrong_calls.py \
-  tune/dispatch/test_extents.py tune/dispatch/test_over.py tune/dispatch/test_rule.py explain/profile explain/test_planted.py explore/test_cells.py \
-  explore/test_points.py explore/test_proposals.py explore/test_ranges.py explore/test_schedule.py \
-  export/test_choosing.py export/test_frames.py export/test_merging.py export/test_notebook_kernels.py \
-  measure/test_bounds.py measure/test_comparison.py measure/test_config.py measure/test_reference.py \
-  measure/test_statistics.py measure/test_stopwatch.py notebook/test_versions.py notebook/test_why.py cli/test_cli.py \
-  test_display.py test_errors.py test_import.py test_layers.py test_optional_packages.py test_package.py \
-  test_settings.py test_target.py tune/cluster tune/test_agreement.py tune/test_agreement_on_gpu.py tune/test_compile_order.py \
-  tune/test_device_pool.py tune/test_finals.py tune/test_many.py tune/test_result.py tune/test_search.py \
-  tune/test_tuner.py tune/test_grids.py tune/workloads views/test_benchmark.py views/test_card.py \
-  views/test_in_browser.py views/test_live.py views/test_panel.py views/test_plots.py views/test_program.py \
-  views/test_suite_graphs.py views/test_tuning.py
+# benchmarks, sliders, the registry, programs at other sizes and traced ones, versions of cells, explanations.
+WITHOUT_TRITON := benchmark benchmarks browser cli docs explore notebooks pytest_plugin registry store workers \
+  explain/profile tune/cluster tune/workloads \
+  capture/test_plan.py capture/test_pointers.py capture/test_random_sizes.py capture/test_reuse.py \
+  capture/test_sizes.py capture/test_tracing.py capture/test_unseen.py explain/test_planted.py \
+  export/test_choosing.py export/test_exchange.py export/test_frames.py export/test_merging.py \
+  export/test_notebook_kernels.py measure/test_bounds.py measure/test_comparison.py measure/test_config.py \
+  measure/test_reference.py measure/test_statistics.py measure/test_stopwatch.py notebook/test_extension.py \
+  notebook/test_versions.py notebook/test_why.py test_display.py test_errors.py test_import.py test_layers.py \
+  test_optional_packages.py test_package.py test_settings.py test_target.py tune/dispatch/test_extents.py \
+  tune/dispatch/test_over.py tune/dispatch/test_rule.py tune/test_agreement.py tune/test_agreement_on_gpu.py \
+  tune/test_cluster_tuning.py tune/test_compile_order.py tune/test_device_pool.py tune/test_finals.py \
+  tune/test_grids.py tune/test_many.py tune/test_remote.py tune/test_result.py tune/test_search.py \
+  tune/test_tuner.py views/test_benchmark.py views/test_card.py views/test_check_picture.py views/test_diff.py \
+  views/test_dispatch.py views/test_folding.py views/test_graph_widget.py views/test_in_browser.py \
+  views/test_live.py views/test_panel.py views/test_plots.py views/test_profile.py views/test_program.py \
+  views/test_regressions.py views/test_suite_graphs.py views/test_tuning.py
 TRITON_TESTS ?= tests $(WITHOUT_TRITON:%=--ignore=tests/%)
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target
@@ -55,8 +56,9 @@ fast: $(VENV)/.installed-test  ## what a change broke, in a minute and a half: u
 test: $(VENV)/.installed-test  ## everything: lint, types, notebooks, browser and unit tests
 	@$(SIDE_BY_SIDE) unit check notebooks browser
 
-ci: $(VENV)/.installed-test,docs  ## what CI runs: make test and docs, and what depends on Triton against the oldest
-	@$(SIDE_BY_SIDE) unit check notebooks browser docs test-triton VERSION=$(OLDEST_TRITON)
+# The unit tests build the site, too, where mkdocs is installed.
+ci: $(VENV)/.installed-test,docs  ## what CI runs: make test, the site, and what depends on Triton against the oldest
+	@$(SIDE_BY_SIDE) unit check notebooks browser test-triton VERSION=$(OLDEST_TRITON)
 
 check: $(VENV)/.installed-test  ## ruff and mypy
 	$(VENV)/bin/ruff check .
