@@ -23,7 +23,7 @@ from triton._C.libtriton import ir
 from kernellab._triton.printed import PrintedModule, PrintedOperation, attributes_of, read_printed
 from kernellab.errors import CompileError, UsageError, plural
 from kernellab.ir.graph import Block, Function, Graph, Location, Operation, Region, Value
-from kernellab.workers.forks import Scratch
+from kernellab.workers.forks_and_interrupts import Scratch
 
 Parameters = Sequence[tuple[str, str]]
 _Pending = list[tuple[int, PrintedOperation]]

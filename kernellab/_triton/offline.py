@@ -18,8 +18,7 @@ from triton.runtime.driver import driver
 from kernellab._triton.binary import read_resources
 from kernellab._triton.specialize import gpu_target, target_of
 from kernellab.target import MULTIPROCESSORS, Target, limits_of, shared_bytes_limit
-from kernellab.workers.forks import Scratch
-from kernellab.workers.uninterrupted import uninterrupted
+from kernellab.workers.forks_and_interrupts import Scratch, uninterrupted
 
 Interpret = Callable[[Any, Mapping[str, Any], tuple[int, int, int]], None]
 

@@ -12,8 +12,7 @@ from kernellab.display import Shown
 from kernellab.errors import plural
 from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, OutcomeRow, with_types
-from kernellab.workers.forks import cached_property
-from kernellab.workers.uninterrupted import imported_whole
+from kernellab.workers.forks_and_interrupts import cached_property, imported_whole
 
 if TYPE_CHECKING:
     import pandas

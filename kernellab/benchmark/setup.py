@@ -16,7 +16,7 @@ from kernellab.measure.config import NO_GPU
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import can_time, ceilings_here, device_here
 from kernellab.registry import Registry
-from kernellab.workers.uninterrupted import Interrupted
+from kernellab.workers.forks_and_interrupts import Interrupted
 
 Bind = Callable[[Any], Any]
 Best = Callable[[Launches], Any]

@@ -12,7 +12,7 @@ from kernellab.launch.memory import copied, memory_of, with_tensors
 from kernellab.measure.config import OPTIONS, Condition, Config, Space, configs_of
 from kernellab.measure.launches import KernelLaunch, Launches
 from kernellab.measure.reference import called, taken_by, takes_all
-from kernellab.workers.forks import cached_property
+from kernellab.workers.forks_and_interrupts import cached_property
 
 VARIANTS = ("version", "config", *OPTIONS)
 """What is swept without a change of what is computed: such rows share their inputs, and are timed in turns."""

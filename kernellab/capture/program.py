@@ -13,7 +13,7 @@ from kernellab.capture.tape import LAUNCH, Step, Tape, moved_bytes
 from kernellab.display import Shown
 from kernellab.errors import UsageError, choice_message, plural, value_message
 from kernellab.registry import Registry
-from kernellab.workers.uninterrupted import imported_whole
+from kernellab.workers.forks_and_interrupts import imported_whole
 
 if TYPE_CHECKING:
     from kernellab.capture.plan import MemoryPlan

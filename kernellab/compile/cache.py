@@ -28,8 +28,7 @@ from kernellab.ir.graph import Graph, graph_from_json
 from kernellab.settings import compiler_environment
 from kernellab.source import Closure, portable_type
 from kernellab.target import Target
-from kernellab.workers.forks import lock
-from kernellab.workers.uninterrupted import Stop, held, side_by_side, uninterrupted
+from kernellab.workers.forks_and_interrupts import Stop, held, lock, side_by_side, uninterrupted
 from kernellab.workers.worker import Answer, Handler, Job, Pool, Request, WorkerKind
 
 _SHORT_SHARE = 4

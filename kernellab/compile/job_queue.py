@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
-from kernellab.workers.uninterrupted import TICK_S, Stop
+from kernellab.workers.forks_and_interrupts import TICK_S, Stop
 
 JobSource = CompileJob | KernellabError | Callable[[], CompileJob]
 """A job, or what makes it; that may raise a `KernellabError`, which then stands for its result, as one here does."""

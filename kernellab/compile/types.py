@@ -34,7 +34,7 @@ from kernellab.source import (
     jsonable,
 )
 from kernellab.target import DeviceLimits, Target, limits_of
-from kernellab.workers.forks import cached_property
+from kernellab.workers.forks_and_interrupts import cached_property
 
 if TYPE_CHECKING:
     from kernellab.ir.effects import Effects

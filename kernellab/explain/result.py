@@ -11,7 +11,7 @@ from kernellab.display import Shown
 from kernellab.explain.facts import Facts
 from kernellab.explain.model import Bottleneck, Times, floor_seconds, times_of
 from kernellab.explain.profile.result import Profile
-from kernellab.workers.uninterrupted import imported_whole
+from kernellab.workers.forks_and_interrupts import imported_whole
 
 
 class Cause(StrEnum):

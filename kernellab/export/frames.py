@@ -14,7 +14,7 @@ from typing import Any
 from kernellab.errors import KernellabError, UsageError, choice_message, first_line
 from kernellab.launch.calls import verb
 from kernellab.source import parsed_json, require
-from kernellab.workers.uninterrupted import imported_whole
+from kernellab.workers.forks_and_interrupts import imported_whole
 
 _ABSENT = "<NA>"
 _PAIRS = "__pairs__"

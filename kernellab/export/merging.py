@@ -36,8 +36,7 @@ from kernellab.registry.kept_times import (
     ratio_of,
 )
 from kernellab.store import FILE, Entry, Store
-from kernellab.workers.forks import cached_property
-from kernellab.workers.uninterrupted import imported_whole
+from kernellab.workers.forks_and_interrupts import cached_property, imported_whole
 
 if TYPE_CHECKING:
     import pandas

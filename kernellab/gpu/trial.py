@@ -39,7 +39,7 @@ from kernellab.launch.trial import TrialRequest, TrialResult
 from kernellab.settings import Settings
 from kernellab.store import PassedTrial, TrialLog
 from kernellab.target import Target
-from kernellab.workers.forks import lock
+from kernellab.workers.forks_and_interrupts import lock
 from kernellab.workers.process import ForkServer
 from kernellab.workers.worker import Job, Worker, WorkerKind
 

@@ -14,7 +14,7 @@ from kernellab.launch.memory import apart, reached, tensors_at
 from kernellab.launch.run import ElementAccesses, Finding, InterpretJob, Run, RunOutcome, Watch, multiprocessors
 from kernellab.launch.shared_memory import in_shared_memory
 from kernellab.source import Closure
-from kernellab.workers.uninterrupted import uninterrupted
+from kernellab.workers.forks_and_interrupts import uninterrupted
 from kernellab.workers.worker import Failure, Job, Worker, WorkerKind
 
 INTERPRET_WORKER = WorkerKind(

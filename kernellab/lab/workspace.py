@@ -24,8 +24,7 @@ from kernellab.registry import Registry, keep
 from kernellab.settings import read_settings
 from kernellab.store import Store
 from kernellab.target import DEFAULT_TARGET, Target, parse_target, well_formed_target
-from kernellab.workers.forks import Scratch, at_fork, rlock
-from kernellab.workers.uninterrupted import uninterrupted
+from kernellab.workers.forks_and_interrupts import Scratch, at_fork, rlock, uninterrupted
 from kernellab.workers.worker import Pool, Worker
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from kernellab.launch.memory import memory_of
 from kernellab.launch.poison import Key
 from kernellab.launch.run import Run
 from kernellab.source import Closure
-from kernellab.workers.forks import lock
+from kernellab.workers.forks_and_interrupts import lock
 
 
 @dataclass(frozen=True, slots=True)

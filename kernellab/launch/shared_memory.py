@@ -33,7 +33,7 @@ from kernellab.launch.arguments import (
     tensors_of,
 )
 from kernellab.launch.run import RunOutcome
-from kernellab.workers.forks import is_fork
+from kernellab.workers.forks_and_interrupts import is_fork
 
 # Storages keep their alignment up to this many bytes, and lie at least that far apart.
 _ALIGNMENT = 256

@@ -26,7 +26,7 @@ from kernellab.views.figures.live import (
     programs_shown,
     tuning_shown,
 )
-from kernellab.workers.forks import lock, rlock
+from kernellab.workers.forks_and_interrupts import lock, rlock
 
 _DELAY_S = 1.0
 _SOON_S = 0.3  # for what the user asked to see

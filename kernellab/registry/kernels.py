@@ -21,7 +21,7 @@ from kernellab.errors import SourceError, UnknownName, UsageError, value_message
 from kernellab.launch.calls import require_kernel, verbs
 from kernellab.source import Closure, is_name, jsonable
 from kernellab.store import Store, Version
-from kernellab.workers.forks import rlock
+from kernellab.workers.forks_and_interrupts import rlock
 
 Revive = Callable[[Version], Any]
 _NAMED_AT_MOST = 12

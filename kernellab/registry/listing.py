@@ -27,7 +27,7 @@ from kernellab.source import (
     is_name,
 )
 from kernellab.store import Argument, LaunchRow, Store, Version
-from kernellab.workers.uninterrupted import imported_whole
+from kernellab.workers.forks_and_interrupts import imported_whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from kernellab.workers.forks import cached_property
+from kernellab.workers.forks_and_interrupts import cached_property
 
 SCHEMA = 1
 CELL_PREFIX = "cell:"

@@ -22,7 +22,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from kernellab.errors import SourceError, UsageError
-from kernellab.workers.forks import lock
+from kernellab.workers.forks_and_interrupts import lock
 
 _NAME_LENGTH = 200
 _ONE_AT_A_TIME = lock(crossing=True)

@@ -18,7 +18,7 @@ from typing import IO, TypeVar
 from kernellab.errors import StoreError, warn_user
 from kernellab.source import Malformed, reading
 from kernellab.store.schema import ForeignSchema, migrate
-from kernellab.workers.forks import LOCK_S, at_fork, closed_in_child, no_fork
+from kernellab.workers.forks_and_interrupts import LOCK_S, at_fork, closed_in_child, no_fork
 
 FILE = "kernellab.sqlite"
 _BUSY_MS = 30_000

@@ -20,7 +20,7 @@ from kernellab.target import parse_target
 from kernellab.tune.device_pool import checked_devices
 from kernellab.tune.result import Tuning, Watch, unwatched
 from kernellab.tune.tuning import Environment, Options, tuned
-from kernellab.workers.uninterrupted import Interrupted
+from kernellab.workers.forks_and_interrupts import Interrupted
 
 if TYPE_CHECKING:
     from kernellab.measure.reference import ReferenceFunction

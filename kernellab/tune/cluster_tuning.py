@@ -24,7 +24,7 @@ from kernellab.store import Measurement, Version
 from kernellab.tune.cluster import Call, CallQueue, Declined, GpuOwner, cluster_of
 from kernellab.tune.result import Tuning, measurement_of
 from kernellab.tune.tuning import Environment, Options, prepared, tuned
-from kernellab.workers.uninterrupted import Interrupted
+from kernellab.workers.forks_and_interrupts import Interrupted
 
 OpenEnvironment = Callable[[], Environment | None]
 """Returns what a process measures with; None where it owns no GPU. It is called there, and has to be of a module."""

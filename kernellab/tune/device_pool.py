@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from kernellab.errors import KernellabError, UsageError
 from kernellab.measure.launches import Bench, Implementation, Measured
-from kernellab.workers.uninterrupted import Stop, Told, Work, side_by_side
+from kernellab.workers.forks_and_interrupts import Stop, Told, Work, side_by_side
 
 AGREEMENT = 0.03
 WORTH_S = 2.0

@@ -32,8 +32,7 @@ from typing import Any
 from kernellab.compile.types import CompileJob
 from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import KernellabError, StoreError, UsageError, WorkerDied, WorkerError, WorkerTimeout
-from kernellab.workers.forks import Scratch, lock
-from kernellab.workers.uninterrupted import AtWork, Stop
+from kernellab.workers.forks_and_interrupts import AtWork, Scratch, Stop, lock
 from kernellab.workers.worker import Failure, Job, Progress, failure_of
 
 _MOST_WAITING = 32

@@ -26,8 +26,7 @@ from kernellab.measure.config import (
     with_types,
 )
 from kernellab.store import History, Measurement
-from kernellab.workers.forks import cached_property
-from kernellab.workers.uninterrupted import imported_whole
+from kernellab.workers.forks_and_interrupts import cached_property, imported_whole
 
 if TYPE_CHECKING:
     import pandas

@@ -28,7 +28,7 @@ from kernellab.views.graphs.diagram import (
 from kernellab.views.graphs.drawing import BOXES_AT_MOST, picture
 from kernellab.views.graphs.labels import SourceText
 from kernellab.views.graphs.ttir import operation_diagram, source_diagram
-from kernellab.workers.forks import cached_property
+from kernellab.workers.forks_and_interrupts import cached_property
 
 __all__ = ["BOXES_AT_MOST", "OPERATIONS_AT_MOST", "View", "diagram_of", "picture", "svg", "whole_diagram"]
 

@@ -27,8 +27,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from kernellab.workers.channel import Channel, Closed, packed
-from kernellab.workers.process import FORK, NUMBER, READY
+from kernellab.workers.process import FORK, READY, Channel, Closed, packed
 from kernellab.workers.worker import Call, failure_of
 
 _PARENT_POLL_S = 1.0
@@ -70,7 +69,7 @@ class ServerLoop:
     def __init__(self, control: socket.socket, parent: int) -> None:
         self._control = control
         self._parent = parent
-        self._lifelines: dict[int, socket.socket] = {}
+        self._lifelines: dict[int, Channel] = {}
         self._killed: set[int] = set()
         self._woken, self._waker = socket.socketpair()
 
@@ -89,7 +88,7 @@ class ServerLoop:
 
     def _step(self) -> bool:
         """Wait for something to do, and do it; tell whether to go on."""
-        held = {line.fileno(): pid for pid, line in self._lifelines.items() if pid not in self._killed}
+        held = {line.socket.fileno(): pid for pid, line in self._lifelines.items() if pid not in self._killed}
         poll = select.poll()
         for descriptor in (self._control.fileno(), self._woken.fileno(), *held):
             poll.register(descriptor, select.POLLIN)
@@ -112,8 +111,7 @@ class ServerLoop:
         return bool(request)
 
     def _fork(self, connection: int, log: int, lifeline: int) -> None:
-        held, server = socket.socket(fileno=os.dup(lifeline)), os.getpid()
-        held.setblocking(False)
+        held, server = Channel(socket.socket(fileno=os.dup(lifeline))), os.getpid()
         try:
             pid = os.fork()
         except OSError as exc:
@@ -135,8 +133,10 @@ class ServerLoop:
         _end_with(server)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for inherited in (self._control, self._woken, self._waker, *self._lifelines.values()):
+        for inherited in (self._control, self._woken, self._waker):
             inherited.close()
+        for lifeline in self._lifelines.values():
+            lifeline.close()
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
@@ -152,8 +152,9 @@ class ServerLoop:
             _kill(ended.si_pid)  # what it had started goes on without it
             _, status = os.waitpid(ended.si_pid, 0)
             self._killed.discard(ended.si_pid)
-            with self._lifelines.pop(ended.si_pid) as lifeline:
-                _tell(lifeline, os.waitstatus_to_exitcode(status))
+            lifeline = self._lifelines.pop(ended.si_pid)
+            _tell(lifeline, os.waitstatus_to_exitcode(status))
+            lifeline.close()
 
 
 def _lead_a_group(pid: int) -> None:
@@ -168,9 +169,9 @@ def _kill(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _tell(lifeline: socket.socket, number: int) -> None:
-    with contextlib.suppress(OSError):  # nobody listens any more
-        lifeline.send(NUMBER.pack(number))
+def _tell(lifeline: Channel, number: int) -> None:
+    with contextlib.suppress(Closed):  # nobody listens any more
+        lifeline.send(packed(number))
 
 
 def _end_with(parent: int) -> None:

@@ -1,4 +1,4 @@
-"""Child processes of two kinds: started anew, or forked from a server that has imported everything once.
+"""Child processes, started anew or forked from a server that has imported everything once, and messages to them.
 
 A fork server makes a pool cheap: its modules are imported once, and each worker is a fork of it, there within
 milliseconds. It must never hold a GPU context or threads, neither of which survives a fork.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import select
 import signal
 import socket
@@ -25,21 +26,21 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any
 
 from kernellab.errors import WorkerDied, WorkerTimeout
 from kernellab.settings import child_environment
-from kernellab.workers.channel import Channel, Closed, Expired, Limit, limit_of
-from kernellab.workers.forks import at_fork, closed_in_child, lock, socketpair
-from kernellab.workers.uninterrupted import Stop, held
+from kernellab.workers.forks_and_interrupts import TICK_S, Stop, at_fork, closed_in_child, held, lock, socketpair
 
-_LOG_TAIL_CHARS = 4000
-NUMBER = struct.Struct("!i")
 FORK, READY = b"F", b"R"
-
+_PART_BYTES = 1 << 20
+_SIZE = struct.Struct("!Q")
+_LOG_TAIL_CHARS = 4000
 _END_S = 5.0
 _LEAVE_S = 2.0
 _LEAST_ANSWER_S = 1.0
@@ -57,25 +58,132 @@ main(sys.argv[1:], own + {path!r})
 """
 
 
-class Child(Protocol):
-    """A child process, whoever started it."""
+class Closed(Exception):
+    """The other end of a connection is gone."""
 
-    @property
-    def pid(self) -> int:
-        """The number of the process."""
 
-    def exit_code(self, timeout_s: float) -> int | None:
-        """Return the exit status, or minus the signal that ended it; None while it runs."""
+class Expired(Exception):
+    """The time of a limit is over."""
 
-    def end(self) -> int:
-        """Kill the process, and return how it ended."""
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Until when to wait, in seconds of the monotonic clock, and for whom."""
+
+    end_s: float
+    stop: Stop
+    subject: str
+
+    def shorter(self, seconds: float) -> Limit:
+        """Return the same limit, but ``seconds`` from now at most."""
+        return Limit(min(self.end_s, time.monotonic() + seconds), self.stop, self.subject)
+
+    def wait(self, descriptor: int, events: int) -> None:
+        """Return as soon as a descriptor can be read from (``POLLIN``) or written to (``POLLOUT``).
+
+        Raises:
+            Expired: it is too late.
+            WorkerDied: somebody asked to stop.
+        """
+        poll = _poll(descriptor, events)
+        while True:
+            self.stop.check(self.subject)
+            left_s = self.end_s - time.monotonic()
+            if poll.poll(1e3 * max(0.0, min(left_s, TICK_S))):
+                return
+            if left_s <= 0:
+                raise Expired
+
+
+def limit_of(seconds: float, subject: str, stop: Stop | None = None) -> Limit:
+    """Return the limit of something that may take so long from now on."""
+    return Limit(time.monotonic() + seconds, stop or Stop(), subject)
+
+
+class Channel:
+    """Pickled messages over a socket. Without a limit, it waits as long as the other end lives."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        self.socket = connected
+        self._received = bytearray()
+
+    def has_news(self) -> bool:
+        """Tell whether something was sent, or the other end is gone."""
+        if self._received or self.socket.fileno() < 0:
+            return True
+        return bool(_poll(self.socket.fileno(), select.POLLIN).poll(0))
+
+    def send(self, packed: bytes, limit: Limit | None = None) -> None:
+        """Send what `packed` returned.
+
+        Raises:
+            Closed, Expired, WorkerDied: it could not be sent (in time).
+        """
+        rest = memoryview(_SIZE.pack(len(packed)) + packed)
+        while rest:
+            self._wait(select.POLLOUT, limit)
+            try:
+                rest = rest[self.socket.send(rest[:_PART_BYTES]) :]
+            except BlockingIOError:
+                continue
+            except OSError as exc:
+                raise Closed from exc
+
+    def receive(self, limit: Limit | None = None) -> Any:
+        """Return the next message.
+
+        Raises:
+            Closed, Expired, WorkerDied: none came (in time).
+        """
+        size = _SIZE.unpack(self._taken(_SIZE.size, limit))[0]
+        return pickle.loads(self._taken(size, limit))
+
+    def close(self) -> None:
+        """Close this end."""
+        self.socket.close()
+
+    def _taken(self, size: int, limit: Limit | None) -> bytes:
+        while len(self._received) < size:
+            self._wait(select.POLLIN, limit)
+            try:
+                part = self.socket.recv(_PART_BYTES)
+            except BlockingIOError:
+                continue
+            except OSError as exc:
+                raise Closed from exc
+            if not part:
+                raise Closed
+            self._received += part
+        taken = bytes(self._received[:size])
+        del self._received[:size]
+        return taken
+
+    def _wait(self, events: int, limit: Limit | None) -> None:
+        if self.socket.fileno() < 0:
+            raise Closed
+        if limit is not None:
+            limit.wait(self.socket.fileno(), events)
+        else:
+            _poll(self.socket.fileno(), events).poll()
+
+
+def packed(message: object) -> bytes:
+    """Return a message as bytes, with the reductions that multiprocessing and torch know."""
+    return bytes(ForkingPickler.dumps(message))
+
+
+def _poll(descriptor: int, events: int) -> select.poll:
+    poll = select.poll()
+    poll.register(descriptor, events)
+    return poll
 
 
 @dataclass(slots=True)
 class WorkerProcess:
-    """A running worker: its process, the channel to it, and the file that holds what it printed."""
+    """A running worker: its process, whoever started it, the channel to it, and the file that holds what it printed."""
 
-    child: Child
+    child: Spawned | Forked
     channel: Channel
     log: IO[bytes]
 
@@ -152,7 +260,7 @@ class Forked:
 
     pid: int
     server: Spawned
-    lifeline: socket.socket
+    lifeline: Channel
     _code: int | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -167,7 +275,7 @@ class Forked:
     def end(self) -> int:
         """Let the server kill the fork, and return how it ended."""
         with contextlib.suppress(OSError):
-            self.lifeline.shutdown(socket.SHUT_WR)
+            self.lifeline.socket.shutdown(socket.SHUT_WR)
         code = self.exit_code(_END_S)
         if code is None:  # the server answers no more, and its end is that of all its forks
             self.server.end()
@@ -179,7 +287,7 @@ class Forked:
     def _told(self, limit: Limit) -> int:
         """Return what the server says of the end of the fork; without a server, there is no fork."""
         try:
-            return _number(self.lifeline, limit)
+            return int(self.lifeline.receive(limit))
         except Closed:
             return -signal.SIGKILL
 
@@ -208,13 +316,14 @@ class _Server:
         limit = limit.shorter(answer_s)
         with contextlib.ExitStack() as held_here:  # what is not handed over is closed, and so the fork ended
             ours, theirs = map(held_here.enter_context, socketpair())
-            lifeline, its_end = map(held_here.enter_context, socketpair())
+            its_lifeline, its_end = map(held_here.enter_context, socketpair())
             log = held_here.enter_context(_log())
             limit.wait(self.control.fileno(), select.POLLOUT)
             socket.send_fds(self.control, [FORK], [theirs.fileno(), log.fileno(), its_end.fileno()])
             theirs.close()
             its_end.close()
-            pid = _number(lifeline, limit)
+            lifeline = Channel(its_lifeline)
+            pid = lifeline.receive(limit)
             if pid <= 0:
                 raise WorkerDied(f"{limit.subject} got no worker: {os.strerror(-pid)}.")
             held_here.pop_all()
@@ -299,21 +408,6 @@ class ForkServer:
     def _forget(self) -> str:
         server, self._server = self._server, None
         return "" if server is None else server.end()
-
-
-def _number(connected: socket.socket, limit: Limit) -> int:
-    """Return the next number that the other end sends."""
-    data = b""
-    while len(data) < NUMBER.size:
-        limit.wait(connected.fileno(), select.POLLIN)
-        try:
-            part = connected.recv(NUMBER.size - len(data))
-        except OSError as exc:
-            raise Closed from exc
-        if not part:
-            raise Closed
-        data += part
-    return int(NUMBER.unpack(data)[0])
 
 
 def _tail(log: IO[bytes], start: int) -> str:

@@ -18,10 +18,18 @@ from typing import Any, Generic, TypeVar
 
 import kernellab.errors
 from kernellab.errors import KernellabError, Place, UsageError, WorkerDied, WorkerTimeout
-from kernellab.workers.channel import Closed, Expired, Limit, limit_of, packed
-from kernellab.workers.forks import at_fork, lock
-from kernellab.workers.process import ForkServer, WorkerProcess, spawn
-from kernellab.workers.uninterrupted import TICK_S, AtWork, Stop, Told, held, uninterrupted, uninterrupted_with_progress
+from kernellab.workers.forks_and_interrupts import (
+    TICK_S,
+    AtWork,
+    Stop,
+    Told,
+    at_fork,
+    held,
+    lock,
+    uninterrupted,
+    uninterrupted_with_progress,
+)
+from kernellab.workers.process import Closed, Expired, ForkServer, Limit, WorkerProcess, limit_of, packed, spawn
 
 _LAST_MOMENT_S = 5.0
 _CLOSE_S = 30.0

@@ -12,7 +12,7 @@ from kernellab.compile.job_queue import JobQueue
 from kernellab.compile.types import CompileJob
 from kernellab.errors import LaunchError, WorkerDied
 from kernellab.target import Target
-from kernellab.workers.uninterrupted import Stop
+from kernellab.workers.forks_and_interrupts import Stop
 from tests import samples
 
 X = torch.zeros(64)

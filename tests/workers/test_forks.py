@@ -26,7 +26,7 @@ from kernellab.errors import LaunchError
 from kernellab.gpu.trial import GpuTrials
 from kernellab.launch.runtime import Runtime
 from kernellab.store.database import Database
-from kernellab.workers import forks
+from kernellab.workers import forks_and_interrupts as forks
 from kernellab.workers.worker import Pool, Worker, WorkerKind
 from tests.workers.test_worker import count, echo, job
 
@@ -392,7 +392,7 @@ def test_a_temporary_folder_is_deleted_by_its_maker_alone() -> None:
 def test_a_fork_waits_for_what_other_threads_import(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "import os, threading, kernellab.workers.forks\n"
+        "import os, threading, kernellab.workers.forks_and_interrupts\n"
         "thread = threading.Thread(target=__import__, args=('triton',))\n"
         "thread.start()\n"
         "pid = os.fork()\n"

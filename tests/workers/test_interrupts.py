@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernellab.errors import WorkerDied
-from kernellab.workers.uninterrupted import (
+from kernellab.workers.forks_and_interrupts import (
     Interrupted,
     Stop,
     held,

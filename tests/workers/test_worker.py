@@ -16,9 +16,8 @@ import pytest
 import kernellab
 from kernellab._triton import CODE_GENERATOR
 from kernellab.errors import CompileError, KernellabError, Place, UsageError, WorkerDied, WorkerTimeout
-from kernellab.workers.channel import Channel, Closed, Expired, limit_of, packed
-from kernellab.workers.process import ForkServer, WorkerProcess
-from kernellab.workers.uninterrupted import Stop
+from kernellab.workers.forks_and_interrupts import Stop
+from kernellab.workers.process import Channel, Closed, Expired, ForkServer, WorkerProcess, limit_of, packed
 from kernellab.workers.worker import Job, Pool, Worker, WorkerKind
 
 KIND = WorkerKind("test", preload=())
@@ -236,7 +235,7 @@ def test_a_stopped_fork_is_ended_and_no_zombie_is_left(server: ForkServer) -> No
 
 def test_a_fork_that_nobody_holds_any_more_is_ended(server: ForkServer) -> None:
     process = forked(server)
-    process.child.lifeline.close()  # type: ignore[attr-defined]
+    process.child.lifeline.close()  # type: ignore[union-attr]
     assert ends(process)
     process.channel.close()
     process.log.close()

@@ -14,7 +14,7 @@ from kernellab.explain.profile.samples import FrameSamples, Reasons, Share, Stal
 from kernellab.ir.graph import Location, calls_of
 from kernellab.ir.instructions import instruction_of
 from kernellab.ir.lines import StageLine
-from kernellab.workers.uninterrupted import imported_whole
+from kernellab.workers.forks_and_interrupts import imported_whole
 
 _INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*$")
 _SECTION = re.compile(r"//-+\s+\.text\.(\S+)")

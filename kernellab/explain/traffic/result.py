@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.display import Shown
 from kernellab.explain.traffic.accesses import AccessOperation, MemorySpace, WarpExample
 from kernellab.explain.traffic.arithmetic import Array
-from kernellab.workers.forks import cached_property
-from kernellab.workers.uninterrupted import imported_whole
+from kernellab.workers.forks_and_interrupts import cached_property, imported_whole
 
 if TYPE_CHECKING:
     import pandas

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from kernellab.errors import KernellabError, UsageError, WorkerError
-from kernellab.workers.forks import lock
+from kernellab.workers.forks_and_interrupts import lock
 from kernellab.workers.worker import Failure, failure_of
 
 

@@ -26,7 +26,7 @@ from kernellab.tune.dispatch.plan import Plan
 from kernellab.tune.dispatch.result import Dispatch, unwatched
 from kernellab.tune.dispatch.table import Table
 from kernellab.tune.tuning import Environment, candidates_of
-from kernellab.workers.uninterrupted import Interrupted
+from kernellab.workers.forks_and_interrupts import Interrupted
 
 WITHOUT_GPU = (
     "There is no GPU, so nothing was timed: the table has what each config needs, and the rule knows no time. On a GPU "

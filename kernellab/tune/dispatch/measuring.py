@@ -30,7 +30,7 @@ from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Tuning
 from kernellab.tune.tuner import longest_first
 from kernellab.tune.tuning import Environment, Options, PreparedTuning, carried_out, prepared
-from kernellab.workers.uninterrupted import TICK_S, Told, Work
+from kernellab.workers.forks_and_interrupts import TICK_S, Told, Work
 
 _END_S = 15.0
 _MOST_AHEAD = 64

@@ -14,8 +14,7 @@ from kernellab.export.write import Exported
 from kernellab.measure.config import OPTION_COLUMNS, OUTCOME_COLUMNS, Config, record_of, with_types
 from kernellab.tune.dispatch.cases import MeasuredCase
 from kernellab.tune.dispatch.rule import Rule
-from kernellab.workers.forks import cached_property
-from kernellab.workers.uninterrupted import imported_whole
+from kernellab.workers.forks_and_interrupts import cached_property, imported_whole
 
 if TYPE_CHECKING:
     import pandas

@@ -17,7 +17,7 @@ from kernellab.ir.lines import StageLine, stage_lines
 from kernellab.ir.operations import access_bytes
 from kernellab.views.graphs.labels import SourceText
 from kernellab.views.wording import MARKS
-from kernellab.workers.forks import cached_property
+from kernellab.workers.forks_and_interrupts import cached_property
 
 STAGE_NAMES = ("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernellab.views.elements import minified
-from kernellab.workers.uninterrupted import imported_whole
+from kernellab.workers.forks_and_interrupts import imported_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

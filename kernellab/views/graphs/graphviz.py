@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
-from kernellab.workers.forks import lock
+from kernellab.workers.forks_and_interrupts import lock
 
 Point = tuple[float, float]
 Engine = Callable[[str], bytes | None]

@@ -24,7 +24,7 @@ from kernellab.source import Closure
 from kernellab.target import Target
 from kernellab.views.graphs.labels import SourceText
 from kernellab.views.panels.panel import Panel
-from kernellab.workers.uninterrupted import Interrupted
+from kernellab.workers.forks_and_interrupts import Interrupted
 
 _TIMEOUT_S = 10.0  # of a point on the GPU
 _DTYPES = ("float16", "bfloat16", "float32")

@@ -1,0 +1,445 @@
+"""What neither a fork nor an interrupt of the user's process may tear: locks, sockets, folders, and calls as a whole.
+
+``os.fork``, and with it the fork pools of multiprocessing, copies the memory and the descriptors of a process, and of
+its threads only the one that forks. A lock that another thread holds stays locked in the child for ever, a socket has
+two readers, and a database connection loses its locks on the file. So whoever owns such a thing says here what becomes
+of it: before a fork, and after it in the parent and in the child. What is told of forks is told of those of the whole
+process, hence one registry; it keeps nothing alive.
+
+Python runs signal handlers in the main thread alone, between any two bytecodes, and the one of Ctrl-C raises there.
+Code that holds processes, sockets, locks and files would have to be right at each of these places, and no ``with``
+statement is. So it runs in another thread, and what was interrupted is only the waiting for it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures.thread
+import contextlib
+import contextvars
+import functools
+import importlib
+import logging
+import os
+import queue
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+from kernellab.errors import WorkerDied
+
+T = TypeVar("T")
+_IMPORTED_IN_CHILDREN = frozenset({"kernellab", "triton", "torch", "numpy"})
+_IMPORTS_S = 10.0
+LOCK_S = 5.0
+TICK_S = 0.05
+_POLL_S = 0.005
+_PATIENCE_S = 15.0
+
+Told = Callable[[Any], None]
+
+
+class Closable(Protocol):
+    """A socket, a connection, a file."""
+
+    def close(self) -> None:
+        """Close this end of it."""
+
+
+C = TypeVar("C", bound=Closable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hooks:
+    in_child: Callable[[Any], None]
+    before: Callable[[Any], bool] | None
+    in_parent: Callable[[Any], None] | None
+
+
+_NO_HOOKS = _Hooks(lambda subject: None, None, None)
+
+
+class _Registry:
+    """Subjects and their hooks. ``_forking`` is held across a fork, ``changing`` while the subjects change."""
+
+    def __init__(self) -> None:
+        self._hooks: weakref.WeakKeyDictionary[Any, _Hooks] = weakref.WeakKeyDictionary()
+        self._paused: list[tuple[Any, _Hooks]] = []
+        self._forking = threading.RLock()
+        self.changing = threading.RLock()
+        self.maker = os.getpid()
+
+    def add(self, subject: Any, hooks: _Hooks) -> None:
+        with self.changing:
+            self._hooks[subject] = hooks
+
+    def before(self) -> None:
+        _await_imports()
+        self._forking.acquire()
+        while True:
+            self.changing.acquire()
+            known = {id(subject) for subject, _ in self._paused}
+            waiting = [(s, hooks) for s, hooks in self._hooks.items() if hooks.before and id(s) not in known]
+            if not waiting:
+                return
+            self.changing.release()  # who is waited for may want to add something
+            for subject, hooks in waiting:
+                assert hooks.before is not None
+                self._paused.append((subject, hooks if hooks.before(subject) else _NO_HOOKS))
+
+    def in_parent(self) -> None:
+        paused, self._paused = self._paused, []
+        try:
+            for subject, hooks in paused:
+                if hooks.in_parent is not None:
+                    hooks.in_parent(subject)
+        finally:
+            self.changing.release()
+            self._forking.release()
+
+    def in_child(self) -> None:
+        self._paused = []
+        self._forking, self.changing = threading.RLock(), threading.RLock()
+        for subject, hooks in list(self._hooks.items()):
+            hooks.in_child(subject)
+
+
+# The hook registered last is called first before a fork. Those of these modules take locks that others may wait for.
+_ = logging, concurrent.futures.thread
+_REGISTRY = _Registry()
+os.register_at_fork(before=_REGISTRY.before, after_in_parent=_REGISTRY.in_parent, after_in_child=_REGISTRY.in_child)
+
+
+def at_fork(
+    subject: T,
+    *,
+    in_child: Callable[[T], None],
+    before: Callable[[T], bool] | None = None,
+    in_parent: Callable[[T], None] | None = None,
+) -> None:
+    """Call functions with ``subject``, which is compared by identity and not kept alive, when this process forks.
+
+    The other threads do not exist in the child, so ``in_child`` may take no lock that they may have held. ``before``
+    waits for `LOCK_S` seconds at most, as the user's fork waits with it; where it returns False, ``in_parent`` is not
+    called.
+    """
+    _REGISTRY.add(subject, _Hooks(in_child, before, in_parent))
+
+
+def is_fork() -> bool:
+    """Tell whether this process is a fork of one that had loaded kernellab."""
+    return os.getpid() != _REGISTRY.maker
+
+
+def lock(*, crossing: bool = False) -> threading.Lock:
+    """Return a lock that is free in a fork.
+
+    If it is ``crossing``, a fork waits until nobody holds it, so that what it guards is whole in the child as well.
+    """
+    made = threading.Lock()
+    _free_in_child(made, crossing)
+    return made
+
+
+def rlock() -> threading.RLock:
+    """Return a re-entrant lock that is free in a fork."""
+    made = threading.RLock()
+    _free_in_child(made, False)
+    return made
+
+
+def _free_in_child(made: Any, crossing: bool) -> None:
+    at_fork(
+        made,
+        in_child=lambda lock: lock._at_fork_reinit(),  # as logging and concurrent.futures do
+        before=(lambda lock: lock.acquire(timeout=LOCK_S)) if crossing else None,
+        in_parent=(lambda lock: lock.release()) if crossing else None,
+    )
+
+
+def closed_in_child(opened: C) -> C:
+    """Return a socket, connection or file after having its copy in a fork closed."""
+    at_fork(opened, in_child=lambda copy: copy.close())
+    return opened
+
+
+def socketpair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets that a fork has no copies of: else the end of a process that has one goes unseen."""
+    with no_fork():
+        ours, theirs = (_End(fileno=end.detach()) for end in socket.socketpair())
+        return closed_in_child(ours), closed_in_child(theirs)
+
+
+class _End(socket.socket):
+    """One end of a pair. A fork while it is being closed would get an open descriptor that no object knows of."""
+
+    def close(self) -> None:
+        with no_fork():
+            super().close()
+
+
+@contextlib.contextmanager
+def no_fork() -> Iterator[None]:
+    """Let no fork come between opening something and saying what becomes of it; a fork waits until this ends."""
+    with _REGISTRY.changing:
+        yield
+
+
+class cached_property(functools.cached_property[T]):  # noqa: N801 - as that of functools
+    """That of functools; the lock that it shares between threads before Python 3.12 is free in a fork."""
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        super().__init__(function)
+        if hasattr(self, "lock"):
+            _free_in_child(self.lock, False)
+
+
+class Scratch:
+    """A temporary folder. The process that made it deletes it, at its end at the latest, and no fork does."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="kernellab-"))
+        self._delete = weakref.finalize(self, _delete, self.path, os.getpid())
+
+    def close(self) -> None:
+        """Delete the folder and what is in it."""
+        self._delete()
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _delete(folder: Path, maker: int) -> None:
+    if os.getpid() == maker:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _await_imports() -> None:
+    """Wait until no other thread imports what a child will import, too: it would wait for that thread for ever."""
+    deadline = time.monotonic() + _IMPORTS_S
+    while _others_import() and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def _others_import() -> bool:
+    """Tell whether other threads hold locks of modules, which CPython keeps by name and a fork does not free."""
+    locks = getattr(sys.modules["_frozen_importlib"], "_module_locks", {})
+    names = [name for name in list(locks) if name.partition(".")[0] in _IMPORTED_IN_CHILDREN]
+    found = [locks[name]() for name in names if name in locks]
+    return any(getattr(lock, "owner", None) not in {None, threading.get_ident()} for lock in found)
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user stopped what a worker did. Where the process stood in waiting for it tells nobody anything."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Let IPython show one line."""
+        return [f"KeyboardInterrupt: {self}"]
+
+
+class Stop:
+    """Asks work in other threads to end. ``why`` is empty until somebody does, then the end of a sentence about it."""
+
+    __slots__ = ("why",)
+
+    def __init__(self) -> None:
+        self.why = ""
+
+    def ask(self, why: str = "was interrupted") -> None:
+        """Ask to stop; the first reason counts."""
+        self.why = self.why or why
+
+    def check(self, subject: str) -> None:
+        """Go on, unless somebody asked to stop.
+
+        Raises:
+            WorkerDied: somebody did.
+        """
+        if self.why:
+            raise WorkerDied(f"{subject} {self.why}.")
+
+
+class AtWork:
+    """The work that is under way or waits for its turn, as what stops it."""
+
+    def __init__(self) -> None:
+        self._stops: set[Stop] = set()
+
+    @contextlib.contextmanager
+    def on(self, stop: Stop) -> Iterator[None]:
+        """Count what is at work inside a with statement, which ``stop`` ends."""
+        self._stops.add(stop)
+        try:
+            yield
+        finally:
+            self._stops.discard(stop)
+
+    def ask(self, why: str = "was interrupted") -> None:
+        """Ask all that is at work to stop."""
+        for stop in tuple(self._stops):
+            stop.ask(why)
+
+
+def uninterrupted(call: Callable[[], T], stop: Stop | None = None, subject: str = "") -> T:
+    """Return ``call()``, which goes on to its end whatever is raised in this thread meanwhile.
+
+    It has to end by itself: soon, or, if it takes longer, soon after ``stop`` was asked, which an interrupt does.
+
+    Raises:
+        Interrupted: in the place of a KeyboardInterrupt, if there is a ``subject`` to tell of.
+    """
+    return uninterrupted_with_progress(lambda tell: call(), stop, subject)
+
+
+def imported_whole(library: str) -> None:
+    """Import a library that an interrupt would leave imported in part, so that no later import of it succeeds."""
+    if library not in sys.modules:
+        uninterrupted(partial(importlib.import_module, library))
+
+
+def uninterrupted_with_progress(
+    call: Callable[[Told], T], stop: Stop | None = None, subject: str = "", progress: Told | None = None
+) -> T:
+    """Do the same with a call that tells of its progress, which ``progress`` takes in the thread of the caller."""
+    taken = progress or (lambda told: None)
+    if threading.current_thread() is not threading.main_thread():
+        return call(taken)  # no signal comes here
+    work = Work(call)
+    try:
+        work.begin()
+        while (told := work.told.get()) is not None:  # ends with the call
+            taken(*told)
+    except BaseException as exc:
+        if stop is not None:
+            stop.why = stop.why or "was interrupted"  # nothing is called, so nothing is raised before this is done
+        work.await_end(_PATIENCE_S)
+        if subject and isinstance(exc, KeyboardInterrupt):
+            raise Interrupted(f"{subject} was interrupted.") from None
+        raise
+    return work.result()
+
+
+Source = Callable[[Stop], Iterator[T]]
+
+
+def side_by_side(sources: Sequence[Source[T]], idle: Callable[[], bool] | None = None) -> Iterator[T]:
+    """Yield what some sources yield, each in a thread of its own, as it comes.
+
+    ``idle`` is called while there is nothing to yield, again and again as long as it returns True. Leaving the loop
+    early, or an interrupt, asks the sources to stop, and waits until they have: each has to end soon after that.
+    """
+    stop = Stop()
+    found: queue.SimpleQueue[tuple[T] | BaseException | None] = queue.SimpleQueue()
+    threads = [Work(partial(_drained, source, stop, found)) for source in sources]
+    running, busy = len(threads), idle is not None
+    try:
+        for thread in threads:
+            thread.begin()
+        while running:
+            try:
+                item = found.get(block=not busy)  # every thread says when it ends
+            except queue.Empty:
+                busy = idle is not None and idle()
+                continue
+            busy = idle is not None
+            if item is None:
+                running -= 1
+            elif isinstance(item, BaseException):
+                raise item
+            else:
+                yield item[0]
+    finally:
+        stop.why = stop.why or "was interrupted"
+        for thread in threads:
+            thread.await_end(_PATIENCE_S)
+
+
+def _drained(
+    source: Source[T], stop: Stop, found: queue.SimpleQueue[tuple[T] | BaseException | None], tell: Told
+) -> None:
+    try:
+        for item in source(stop):
+            found.put((item,))
+    except BaseException as exc:  # noqa: BLE001 - whoever takes the items gets it
+        found.put(exc)
+    found.put(None)
+
+
+@contextlib.contextmanager
+def held(lock: threading.Lock, stop: Stop, subject: str) -> Iterator[None]:
+    """Hold a lock, unless asked to stop before it is free.
+
+    Raises:
+        WorkerDied: somebody asked.
+    """
+    while not lock.acquire(timeout=TICK_S):
+        stop.check(subject)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class Work(Generic[T]):
+    """A call in a thread of its own. What it tells comes through ``told``, with None at the end.
+
+    The process ends only after it, unless it is a ``daemon``, which may wait for ever.
+    """
+
+    def __init__(self, call: Callable[[Told], T], *, daemon: bool = False) -> None:
+        self._daemon = daemon
+        self.told: queue.SimpleQueue[tuple[Any] | None] = queue.SimpleQueue()
+        self._call = call
+        self._context = contextvars.copy_context()
+        self._has_begun = False
+        self._is_over = False
+        self._value: T
+        self._error: BaseException | None = None
+
+    def begin(self) -> None:
+        """Begin the work, in a thread of its own where there may be one."""
+        thread = threading.Thread(target=self._run, name="kernellab-uninterrupted", daemon=self._daemon)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads, or the interpreter is ending
+            self._run()
+
+    def result(self) -> T:
+        """Return what came of the work, or raise what it raised."""
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None  # else the traceback refers to itself
+        return self._value
+
+    def await_end(self, timeout_s: float) -> None:
+        """Return when the call is over; soon if it never began."""
+        now_s = begin_s = time.monotonic()
+        while not self._is_over and now_s < begin_s + (timeout_s if self._has_begun else 4 * TICK_S):
+            with contextlib.suppress(queue.Empty):
+                self.told.get(timeout=TICK_S)
+            now_s = time.monotonic()
+
+    def _run(self) -> None:
+        self._has_begun = True
+        try:
+            self._value = self._context.run(self._call, lambda value: self.told.put((value,)))
+        except BaseException as exc:  # noqa: BLE001 - whoever asked gets it
+            self._error = exc
+        self._is_over = True
+        self.told.put(None)
