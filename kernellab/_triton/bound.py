@@ -126,6 +126,7 @@ class BoundKernel(JITFunction):  # type: ignore[misc]
     _captures: tuple[CapturedValue, ...] | None
 
     __getitem__ = _on_grid
+    side_table_number = side_table_number
 
     def add_pre_run_hook(self, hook: Any) -> None:
         """Add a hook that Triton calls before each launch, with arguments as the user gave them."""
@@ -282,6 +283,7 @@ class BoundAutotuner(Autotuner):  # type: ignore[misc]
     _overridden: dict[Any, BoundAutotuner]
 
     __getitem__ = _on_grid
+    side_table_number = side_table_number
 
     def run(self, *args: Any, **meta: Any) -> Any:
         """Launch with the config that the lab tuned for these arguments; returns what `Autotuner.run` returns."""
@@ -383,6 +385,7 @@ class BoundHeuristics(Heuristics):  # type: ignore[misc]
     front: Any
 
     __getitem__ = _on_grid
+    side_table_number = side_table_number
 
     def run(self, *args: Any, **meta: Any) -> Any:
         """Launch with what the heuristics give; returns what `Heuristics.run` returns."""
@@ -425,7 +428,6 @@ def bind_in_place(kernel: Any, runtime: Runtime) -> Any:
         kernel.__class__ = bound
     kernel.runtime = runtime
     kernel.launcher = Launcher(kernel, runtime.switch)
-    kernel.side_table_number = side_table_number(kernel)
     if isinstance(kernel, JITFunction):
         kernel.told, kernel.forgotten, kernel._captures = set(), 0, None
         kernel.device_caches = defaultdict(kernel.create_binder)  # Triton's own factory is bound to the base class

@@ -6,22 +6,25 @@ torch's side table. That operator has the rules of all tracers; what it mutates 
 
 dynamo takes a bound kernel for a Triton kernel, as it is one, but only where torch finds a GPU, and one with heuristics
 nowhere. There it traces through ``kernel[grid]``, for which `traced_on_grid` stands in.
+
+What torch's operator lacks, ``kernellab::launch`` does. That of torch takes tensors and numbers alone, neither tuples
+nor descriptors, and Inductor makes code of it for GPUs only. This one is opaque: every backend of `torch.compile` calls
+it as it is, so a compiled function runs without a GPU as well. Kernel and constants are in the side table, by number.
 """
 
 from __future__ import annotations
 
 import copy
 import sys
-import weakref
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from triton.runtime import JITFunction
 from triton.runtime.autotuner import Autotuner, Config, Heuristics, autotune
 
-from kernellab._triton.kernel import jit_function
-from kernellab._triton.opaque import grid_among, launch_opaquely, needs_opaque
+from kernellab._triton.kernel import jit_function, with_heuristics
 from kernellab.errors import LaunchError
 
 _Marked = TypeVar("_Marked", bound=Callable[..., Any])
@@ -49,8 +52,8 @@ def traced_launch(kernel: Any, args: tuple[Any, ...], grid: Any, meta: Mapping[s
     kernel, args, meta = _plain(kernel, args, dict(meta))
     if _NOT_BY_KEYWORD in meta and not isinstance(kernel, Autotuner):
         kernel = autotune(configs=[Config({}, num_ctas=meta.pop(_NOT_BY_KEYWORD))], key=[])(kernel)
-    if needs_opaque(kernel, args, meta):
-        launch_opaquely(kernel, args, grid, meta)
+    if _needs_opaque(kernel, args, meta):
+        _launch_opaquely(kernel, args, grid, meta)
         return
     try:
         TraceableTritonKernelWrapper(kernel, None, None)[grid](*args, **meta)
@@ -67,20 +70,13 @@ def traced_on_grid(kernel: Any, grid: Any) -> Any:
 def _launch_in_dynamo(kernel: Any, grid: Any, *args: Any, **meta: Any) -> None:
     """Stand for a launch in code that dynamo traces; it knows this code, and of the kernel a number alone."""
     if isinstance(kernel, Heuristics):
-        named = dict(zip(kernel.arg_names, args, strict=False))
-        for name, heuristic in kernel.values.items():
-            meta[name] = heuristic({**named, **meta})
-        kernel.fn[grid](*args, **meta)
+        kernel.fn[grid](*args, **with_heuristics(kernel, args, meta))
         return
     import torch
 
     number = kernel.side_table_number()
     named = {**dict(zip(kernel.arg_names, args, strict=False)), **meta}
-    if callable(grid):
-        configs = [config.kwargs for config in kernel.configs] if isinstance(kernel, Autotuner) else [{}]
-        grids = [grid({**named, **config}) for config in configs]
-    else:
-        grids = [grid]
+    grids = _grids_of(kernel, grid, named)
     in_graph = (torch.Tensor, int, float, str, type(None), tuple, list)
     constants = {
         name: value.number if isinstance(value, HeldConstant) else _number_of_constant(value)
@@ -90,28 +86,23 @@ def _launch_in_dynamo(kernel: Any, grid: Any, *args: Any, **meta: Any) -> None:
     _launch_in_graph(number, grids, {n: value for n, value in named.items() if n not in constants}, constants)
 
 
-def side_table_number(kernel: Any) -> Callable[[], int]:
-    """Return a function that gives the number of a kernel in torch's side table.
-
-    dynamo calls it once, while it traces, and takes the result for a constant; it passes no objects to such functions.
-    """
-    held = weakref.ref(kernel)
-
-    def number() -> int:
-        import torch
-        from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
-
-        torch.compiler.allow_in_graph(_launch_in_graph)  # type: ignore[no-untyped-call]
-        found: Any = held()
-        return int(kernel_side_table.add_kernel(found))
-
-    return while_tracing(number)
-
-
 def while_tracing(function: _Marked) -> _Marked:
     """Mark a function as one that dynamo calls while it traces, as `torch.compiler.assume_constant_result` does."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+@while_tracing
+def side_table_number(kernel: Any) -> int:
+    """Return the number of a kernel in torch's side table; each bound kernel has this as a method.
+
+    dynamo calls it once, while it traces, and takes the result for a constant; it passes no objects to such functions.
+    """
+    import torch
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+    torch.compiler.allow_in_graph(_launch_in_graph)  # type: ignore[no-untyped-call]
+    return int(kernel_side_table.add_kernel(kernel))
 
 
 @while_tracing
@@ -151,8 +142,7 @@ class DescriptorParts(NamedTuple):
         """Return the descriptor."""
         from triton.tools.tensor_descriptor import TensorDescriptor
 
-        options = {} if self.padding == "zero" else {"padding": self.padding}
-        return TensorDescriptor(self.base, list(self.shape), list(self.strides), list(self.block_shape), **options)
+        return TensorDescriptor(self.base, list(self.shape), list(self.strides), list(self.block_shape), self.padding)
 
 
 @while_tracing
@@ -173,7 +163,7 @@ def _launch_in_graph(number: int, grids: list[Any], arguments: dict[str, Any], c
     kernel: Any = kernel_side_table.get_kernel(number)
     held = {name: kernel_side_table.get_constant_args(index)["value"] for name, index in constants.items()}
     given = {n: value.built() if isinstance(value, DescriptorParts) else value for n, value in arguments.items()}
-    kernel[grid_among(kernel, grids)](**given, **held)
+    kernel[_grid_among(kernel, grids)](**given, **held)
 
 
 def _plain(kernel: Any, args: tuple[Any, ...], meta: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -246,3 +236,175 @@ def _is_symbol(value: Any) -> bool:
     import torch
 
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+_SCHEMA = (
+    "(int kernel, int constants, Tensor(a!)[] changed, Tensor[] read, SymInt[] integers, Scalar[] numbers, "
+    "SymInt[] grid) -> ()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an argument, or a member of one, is among those of the operator."""
+
+    among: Literal["changed", "read", "integers", "numbers"]
+    index: int
+
+
+@dataclass(slots=True)
+class _Arguments:
+    """The arguments of the operator, as they are collected; ``mutated`` names parameters, None stands for all."""
+
+    mutated: frozenset[str] | None
+    changed: list[Any] = field(default_factory=list)
+    read: list[Any] = field(default_factory=list)
+    integers: list[Any] = field(default_factory=list)
+    numbers: list[Any] = field(default_factory=list)
+
+    def placed(self, name: str, value: Any) -> Any:
+        """Return an argument of the kernel with a `_Place` for what the operator takes; all else is a constant."""
+        import torch
+
+        if isinstance(value, tuple | list):
+            members = [self.placed(name, member) for member in value]
+            return type(value)(*members) if hasattr(value, "_fields") else type(value)(members)
+        if hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), torch.Tensor):
+            shape, strides = (tuple(self.placed(name, size) for size in part) for part in (value.shape, value.strides))
+            padding = getattr(value, "padding", "zero")
+            return DescriptorParts(self.placed(name, value.base), shape, strides, tuple(value.block_shape), padding)
+        if isinstance(value, torch.Tensor):
+            is_changed = self.mutated is None or name in self.mutated or any(value is t for t in self.changed)
+            return self._added("changed" if is_changed else "read", value)
+        if isinstance(value, torch.SymInt):
+            return self._added("integers", value)
+        if isinstance(value, torch.SymFloat):
+            return self._added("numbers", value)
+        return value
+
+    def _added(self, among: Literal["changed", "read", "integers", "numbers"], value: Any) -> _Place:
+        held = getattr(self, among)
+        known = next((index for index, other in enumerate(held) if other is value), None)
+        if known is None:
+            held.append(value)
+        return _Place(among, len(held) - 1 if known is None else known)
+
+
+def _needs_opaque(kernel: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> bool:
+    """Tell whether torch's own operator cannot carry a launch, or what `torch.compile` makes of that cannot run it."""
+    import torch
+    from torch._guards import TracingContext
+
+    values = [*args, *meta.values()]
+    if any(isinstance(value, tuple) or hasattr(value, "block_shape") for value in values):
+        return any(True for value in values for _ in _tensors(value))
+    if TracingContext.try_get() is None or torch.compiler.is_exporting():
+        return False
+    devices = {tensor.device.type for value in values for tensor in _tensors(value)}
+    return devices == {"cpu"}
+
+
+def _launch_opaquely(kernel: Any, args: tuple[Any, ...], grid: Any, meta: Mapping[str, Any]) -> None:
+    """Call the operator for a launch; tensors of parameters that may be written count as changed."""
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+    named = {**dict(zip(kernel.arg_names, args, strict=False)), **meta}
+    number = kernel_side_table.add_kernel(kernel)
+    arguments = _Arguments(_mutated(kernel, named))
+    ordered = sorted(named, key=lambda name: arguments.mutated is not None and name not in arguments.mutated)
+    placed = {name: arguments.placed(name, named[name]) for name in ordered}
+    constants = kernel_side_table.add_constant_args({name: placed[name] for name in named})
+    extents = [extent for each in _grids_of(kernel, grid, named) for extent in (*each, 1, 1)[:3]]
+    lists = (arguments.changed, arguments.read, arguments.integers, arguments.numbers)
+    _operator()(number, constants, *lists, extents)
+
+
+def _grids_of(kernel: Any, grid: Any, named: Mapping[str, Any]) -> list[Any]:
+    """Return the grid of a launch; where it is a function, that of each config of an autotuned kernel."""
+    if not callable(grid):
+        return [grid]
+    configs = [config.kwargs for config in kernel.configs] if isinstance(kernel, Autotuner) else [{}]
+    return [grid({**named, **config}) for config in configs]
+
+
+def _mutated(kernel: Any, named: Mapping[str, Any]) -> frozenset[str] | None:
+    """Return the parameters that torch finds a kernel to write through; None where it cannot tell."""
+    import torch
+    from torch._higher_order_ops.triton_kernel_wrap import get_mutated_tensors, kernel_side_table
+
+    if any(isinstance(value, tuple) or hasattr(value, "block_shape") for value in named.values()):
+        return None
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+        # What stands for a tensor may have no address, which torch's analysis asks for.
+        tensors = {n: torch.empty(2, dtype=v.dtype) for n, v in named.items() if isinstance(v, torch.Tensor)}
+        symbols = {n: v for n, v in named.items() if isinstance(v, torch.SymInt | torch.SymFloat)}
+        rest = kernel_side_table.add_constant_args(
+            {n: v for n, v in named.items() if n not in tensors and n not in symbols}
+        )
+        found = get_mutated_tensors(kernel_side_table.add_kernel(kernel), rest, {**tensors, **symbols}, {})
+    return frozenset(found)
+
+
+def _launch(
+    kernel: int,
+    constants: int,
+    changed: Sequence[Any],
+    read: Sequence[Any],
+    integers: Sequence[int],
+    numbers: Sequence[float],
+    grid: Sequence[int],
+) -> None:
+    """Launch a kernel: what the operator does where its tensors have contents."""
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+    given = {"changed": changed, "read": read, "integers": integers, "numbers": numbers}
+    found: Any = kernel_side_table.get_kernel(kernel)
+    named = {n: _value(part, given) for n, part in kernel_side_table.get_constant_args(constants).items()}
+    grids = [tuple(grid[start : start + 3]) for start in range(0, len(grid), 3)]
+    order = [name for name in jit_function(found).arg_names if name in named]
+    found[_grid_among(found, grids)](**{name: named[name] for name in (*order, *(n for n in named if n not in order))})
+
+
+def _grid_among(kernel: Any, grids: Sequence[Any]) -> Any:
+    """Return the only grid of a launch, or a function of the config of an autotuned kernel, which has one for each."""
+    if len(grids) == 1:
+        return grids[0]
+
+    def grid(meta: Mapping[str, Any]) -> Any:
+        chosen = (
+            index
+            for index, config in enumerate(kernel.configs)
+            if all(meta.get(name) == value for name, value in config.kwargs.items())
+        )
+        return grids[next(chosen)]
+
+    return grid
+
+
+def _value(part: Any, given: Mapping[str, Sequence[Any]]) -> Any:
+    """Return an argument of the kernel with the operator's arguments in their places."""
+    if isinstance(part, _Place):
+        return given[part.among][part.index]
+    if isinstance(part, DescriptorParts):
+        shape, strides = ([int(_value(size, given)) for size in sizes] for sizes in (part.shape, part.strides))
+        return part._replace(base=_value(part.base, given), shape=shape, strides=strides).built()
+    if isinstance(part, tuple | list):
+        members = [_value(member, given) for member in part]
+        return type(part)(*members) if hasattr(part, "_fields") else type(part)(members)
+    return part
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    import torch
+
+    return (leaf for leaf in _leaves(value) if isinstance(leaf, torch.Tensor))
+
+
+@lru_cache(maxsize=1)
+def _operator() -> Any:
+    """Return the operator, which is registered once in a process."""
+    import torch
+
+    made = torch.library.custom_op("kernellab::launch", _launch, mutates_args=("changed",), schema=_SCHEMA)
+    made.register_fake(lambda *given: None)
+    return torch.ops.kernellab.launch.default
