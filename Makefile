@@ -24,7 +24,7 @@ WITHOUT_TRITON := benchmark benchmarks browser cli docs explore notebooks pytest
   capture/test_sizes.py capture/test_tracing.py capture/test_unseen.py explain/test_planted.py \
   export/test_choosing.py export/test_exchange.py export/test_frames.py export/test_merging.py \
   export/test_notebook_kernels.py measure/test_bounds.py measure/test_comparison.py measure/test_config.py \
-  measure/test_reference.py measure/test_statistics.py measure/test_stopwatch.py notebook/test_extension.py \
+  measure/test_reference.py measure/test_statistics.py measure/test_timing.py notebook/test_extension.py \
   notebook/test_versions.py notebook/test_why.py test_display.py test_errors.py test_import.py test_layers.py \
   test_optional_packages.py test_package.py test_settings.py test_target.py tune/dispatch/test_extents.py \
   tune/dispatch/test_over.py tune/dispatch/test_rule.py tune/test_agreement.py tune/test_agreement_on_gpu.py \

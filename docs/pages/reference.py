@@ -87,7 +87,7 @@ CHAPTERS = (
             "kernellab.benchmark.result.Benchmark",
             "kernellab.benchmark.result.BenchmarkRow",
             "kernellab.benchmark.result.Clocks",
-            "kernellab.measure.ceilings.Ceilings",
+            "kernellab.measure.provenance.Ceilings",
             "kernellab.benchmark.baselines.Baseline",
             "kernellab.benchmark.baselines.BaselineComparison",
             "kernellab.views.figures.sweep",

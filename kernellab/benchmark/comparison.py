@@ -19,7 +19,7 @@ from kernellab.measure.comparison import Check, ExpectedValue, compare
 from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.launches import Implementation, Launches, launched_on_copies
 from kernellab.measure.reference import Reference, bounded_values, called
-from kernellab.measure.statistics import interval, ratio_interval
+from kernellab.measure.timing import interval, ratio_interval
 from kernellab.registry import Registry, grid_text, made_inputs, recorded_version, texts_of, values_of
 from kernellab.store import RecordedLaunch, Version
 from kernellab.target import Target

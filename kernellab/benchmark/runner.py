@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernellab.benchmark.rates import measurements_of, rated, rows_of_times, with_work
 from kernellab.benchmark.result import (
     Benchmark,
     BenchmarkProgress,
@@ -17,9 +16,13 @@ from kernellab.benchmark.result import (
     Clocks,
     Progress,
     Watch,
+    measurements_of,
     outcome_words,
     point_words,
+    rated,
+    rows_of_times,
     unwatched,
+    with_work,
 )
 from kernellab.benchmark.spec import (
     Arguments,
@@ -34,9 +37,9 @@ from kernellab.benchmark.timer import Timer
 from kernellab.compile.cache import Compiler
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, UsageError, first_line
-from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.config import NO_GPU, OPTION_COLUMNS, Config, Status, reason_of, resources_of, status_of
 from kernellab.measure.launches import Implementation, KernelLaunch, Launches
+from kernellab.measure.provenance import Ceilings
 from kernellab.measure.reference import require_names
 from kernellab.store import History
 from kernellab.target import Target
@@ -183,7 +186,7 @@ class _Session:
         else:
             self.runner.run(self.environment.make_timer, made, states)
         created = time.time()
-        return rated([replace(state.row, created=created) for state in states], self.environment.ceilings)
+        return [rated(replace(state.row, created=created), self.environment.ceilings) for state in states]
 
     def _enter(self, state: ImplementationState, made: Mapping[str, Any]) -> None:
         """Let a function of the user take part, if it takes what there is."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kernellab.explain.traffic.counting import SECTOR_BYTES
-from kernellab.measure.ceilings import Ceilings
+from kernellab.measure.provenance import Ceilings
 from kernellab.target import Target
 
 WARP_THREADS = 32

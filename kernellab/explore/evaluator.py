@@ -34,7 +34,7 @@ from kernellab.measure.launches import (
     moved_bytes,
 )
 from kernellab.measure.reference import ANONYMOUS, Reference, ReferenceFunction, reference_of
-from kernellab.measure.statistics import Interval, interval, ratio_interval
+from kernellab.measure.timing import Interval, interval, ratio_interval
 from kernellab.target import Target, parse_target
 from kernellab.tune.result import Row
 

@@ -16,7 +16,7 @@ from kernellab.launch.run import Run
 from kernellab.measure.config import Config, Status, reason_of
 from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import Device, key_fields, key_of
-from kernellab.measure.statistics import Interval
+from kernellab.measure.timing import Interval
 from kernellab.registry import Registry
 from kernellab.store import Version
 from kernellab.target import Target

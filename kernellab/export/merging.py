@@ -17,7 +17,7 @@ from kernellab.display import Shown
 from kernellab.errors import UsageError, value_text
 from kernellab.export.exchange import measurement_entries
 from kernellab.measure.config import Status
-from kernellab.measure.statistics import Interval
+from kernellab.measure.timing import Interval
 from kernellab.registry import Registry, version_digest
 from kernellab.registry.kept_times import (
     FAILED,

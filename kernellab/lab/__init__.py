@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from kernellab.explain.traffic.result import Traffic
     from kernellab.export.merging import Merged
     from kernellab.export.write import Exported
-    from kernellab.measure.ceilings import Ceilings
     from kernellab.measure.config import Space
+    from kernellab.measure.provenance import Ceilings
     from kernellab.registry.regressions import Regressions
     from kernellab.tune.dispatch import Dispatch
     from kernellab.tune.result import Tuning
@@ -267,8 +267,10 @@ class Lab(Workspace):
         Raises:
             UsageError, LaunchError: what is asked, or its first point, does not fit the kernel.
         """
-        from kernellab.benchmark.recorded import spec_of
-        from kernellab.benchmark.setup import benchmark  # keeps `import kernellab` light
+        from kernellab.benchmark.setup import (
+            benchmark,  # keeps `import kernellab` light
+            spec_of,
+        )
         from kernellab.tune.autotune import best_of
 
         kernel = kernel if isinstance(kernel, str | int) else self.bind(kernel)

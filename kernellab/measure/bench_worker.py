@@ -38,7 +38,7 @@ from kernellab.measure.bench_jobs import (
 )
 from kernellab.measure.bench_memory import BenchMemory, TooLarge, copied
 from kernellab.measure.comparison import agree
-from kernellab.measure.stopwatch import Stopwatch, Turn, driver_stopwatch, gpu_stopwatch
+from kernellab.measure.timing import Stopwatch, Turn, driver_stopwatch, gpu_stopwatch
 
 _MOST_RUNS = 10_000
 _MOST_LAUNCHERS = 64

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernellab.measure.config import UNMEASURED, Config, Status
-from kernellab.measure.statistics import Interval
+from kernellab.measure.timing import Interval
 from kernellab.source import parsed_json, require
 from kernellab.store import Store, Version
 from kernellab.store.content import require_config

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernellab.display import Shown
 from kernellab.errors import UsageError, value_message
 from kernellab.measure.config import Status
-from kernellab.measure.statistics import Interval
+from kernellab.measure.timing import Interval
 from kernellab.registry.kept_times import (
     FAILED,
     FEW_SAMPLES,

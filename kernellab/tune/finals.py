@@ -9,7 +9,7 @@ from typing import Protocol
 from kernellab.errors import KernellabError
 from kernellab.measure.config import Config, Status
 from kernellab.measure.launches import Bench, Implementation
-from kernellab.measure.statistics import Standing, interval, preferred, standing
+from kernellab.measure.timing import Standing, interval, preferred, standing
 from kernellab.tune.result import Row
 
 

@@ -15,7 +15,7 @@ from kernellab.measure.bench_jobs import NO_GROUP, NOT_COMPARED
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import NO_GPU, Config, Status, reason_of, resources_of, status_of
 from kernellab.measure.launches import Implementation, Measured
-from kernellab.measure.statistics import interval
+from kernellab.measure.timing import interval
 from kernellab.tune.agreement import NOT_REPEATED, bench_group, judged, outputs_of
 from kernellab.tune.device_pool import DevicePool, Taken
 from kernellab.tune.finals import EarlyFinals, Final, Policy, qualified, settle

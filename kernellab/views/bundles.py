@@ -20,7 +20,7 @@ from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph
 from kernellab.ir.layouts import LaidOutValue, Layouts
 from kernellab.launch.run import Run
-from kernellab.measure.ceilings import Ceilings
+from kernellab.measure.provenance import Ceilings
 from kernellab.registry import Listing, LoadedVersion
 from kernellab.registry.regressions import Regressions
 from kernellab.tune.dispatch.result import Dispatch

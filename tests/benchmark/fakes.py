@@ -13,7 +13,7 @@ from kernellab.benchmark.result import Benchmark, Clocks, Progress
 from kernellab.benchmark.runner import BenchmarkEnvironment, benchmarked
 from kernellab.benchmark.spec import BenchmarkSpec, peers, swept
 from kernellab.measure.launches import Implementation
-from kernellab.measure.stopwatch import DeviceState
+from kernellab.measure.timing import DeviceState
 from tests.benchmark.frames import CEILINGS, PROVENANCE
 
 Time = float | BaseException

@@ -6,10 +6,9 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from kernellab.benchmark.rates import rated
-from kernellab.benchmark.result import Benchmark, BenchmarkRow
-from kernellab.measure.ceilings import Ceilings
+from kernellab.benchmark.result import Benchmark, BenchmarkRow, rated
 from kernellab.measure.config import Config, Status
+from kernellab.measure.provenance import Ceilings
 from kernellab.tune.result import Tuning
 
 CEILINGS = Ceilings("NVIDIA H200", "580.1", 4200.0, {"fp16": 740.0, "bf16": 750.0, "tf32": 370.0, "fp32": 52.0}, 1.7e9)
@@ -120,4 +119,5 @@ def untimed() -> Benchmark:
 def made(
     kernel: str, swept: tuple[str, ...], names: tuple[str, ...], reference: str, rows: list[BenchmarkRow]
 ) -> Benchmark:
-    return Benchmark(kernel, swept, names, reference, tuple(rated(rows, CEILINGS)), 4.2, CEILINGS, PROVENANCE)
+    found = tuple(rated(row, CEILINGS) for row in rows)
+    return Benchmark(kernel, swept, names, reference, found, 4.2, CEILINGS, PROVENANCE)

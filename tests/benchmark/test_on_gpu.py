@@ -16,7 +16,7 @@ import triton.language as tl
 import kernellab
 from kernellab.benchmark.timer import SWITCHED_OFF
 from kernellab.errors import UsageError
-from kernellab.measure.stopwatch import Turn, gpu_stopwatch
+from kernellab.measure.timing import Turn, gpu_stopwatch
 from kernellab.views.figures.roofline import has_roofline
 from kernellab.workers.worker import Job, Worker
 from tests.kernels.matmul import matmul_kernel

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kernellab.benchmark.recorded import scaled
+from kernellab.benchmark.setup import scaled
 from kernellab.errors import UsageError
 from kernellab.store import Argument, RecordedLaunch
 

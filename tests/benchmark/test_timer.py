@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from kernellab.benchmark.outputs import difference, returned, run_function
-from kernellab.benchmark.timer import SWITCHED_OFF, GpuTimer, call_hooks
+from kernellab.benchmark.timer import SWITCHED_OFF, GpuTimer, call_hooks, difference, returned, run_function
 from kernellab.errors import RunError
 from kernellab.gpu.ipc import CannotExport
 from kernellab.measure.comparison import ExpectedValue
 from kernellab.measure.launches import Implementation, Measured
-from kernellab.measure.stopwatch import DeviceState, Turn
-from tests.measure.test_stopwatch import Device
+from kernellab.measure.timing import DeviceState, Turn
+from tests.measure.test_timing import Device
 
 
 def compared(outputs: list[Any], reference: list[Any], *names: str) -> str:

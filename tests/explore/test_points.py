@@ -9,7 +9,7 @@ from kernellab.errors import CompileError
 from kernellab.explore.controls import Control
 from kernellab.explore.points import Evaluation, Point, PointHistory, Verdict, failed
 from kernellab.measure.config import Config, Status
-from kernellab.measure.statistics import Interval
+from kernellab.measure.timing import Interval
 from kernellab.tune.result import Row
 from kernellab.views.figures.charts import history_svg
 from kernellab.views.panels.picture import PanelView, figures_html, picture_html, point_words, sentence, text

@@ -20,7 +20,7 @@ from kernellab.gpu.trial_job import Memory
 from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
 from kernellab.measure.comparison import agree, difference_of
-from kernellab.measure.stopwatch import Turn, driver_stopwatch
+from kernellab.measure.timing import Turn, driver_stopwatch
 
 pytestmark = [
     pytest.mark.gpu,

@@ -28,7 +28,7 @@ from kernellab.measure.bench_jobs import (
 from kernellab.measure.bench_memory import BenchMemory, TooLarge
 from kernellab.measure.bench_worker import LATE, Launcher, OnlyBench, Workbench, measure_all
 from kernellab.measure.comparison import OutputDifference
-from tests.measure.test_stopwatch import Device
+from tests.measure.test_timing import Device
 
 SETUP = Setup("test", 0, (Memory(None, 16, 0, True),), frozenset({0}), (TensorSpec(0, 0, (4,), (1,), "float32", 4),))
 KERNEL = BenchKernel((), "kernel", (), (), (1, 1, 1), ())

@@ -9,7 +9,7 @@ import pytest
 
 import kernellab
 from kernellab.errors import UsageError
-from kernellab.measure.ceilings import keep_ceilings, kept_ceilings
+from kernellab.measure.provenance import keep_ceilings, kept_ceilings
 from tests.benchmark.frames import CEILINGS
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernellab.measure.statistics import interval, preferred, ratio_interval, standing
+from kernellab.measure.timing import interval, preferred, ratio_interval, standing
 
 TIMES = st.lists(st.floats(0.01, 10.0), min_size=1, max_size=40)
 

@@ -11,8 +11,8 @@ from kernellab.benchmark.result import Benchmark, BenchmarkRow
 from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
 from kernellab.errors import plural
-from kernellab.measure.ceilings import Ceilings
 from kernellab.measure.config import Status
+from kernellab.measure.provenance import Ceilings
 from kernellab.views import elements, wording
 from kernellab.views.cards.diff import diff_html, diff_text
 from kernellab.views.elements import Table, interval, number

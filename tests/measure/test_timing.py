@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from kernellab.measure.stopwatch import Stopwatch, Turn
+from kernellab.measure.timing import Stopwatch, Turn
 
 FLUSH_S, LAUNCH_S = 75e-6, 40e-6
 
