@@ -18,8 +18,7 @@ from kernellab.capture.program import Program
 from kernellab.capture.tape import KernelUse, Seen, SeenTuning, TuningUse
 from kernellab.capture.tuned_launch import config_grids, seen_tuning
 from kernellab.errors import KernellabError, UsageError
-from kernellab.launch.marks import marked_launches
-from kernellab.launch.recording import Launched, record_of
+from kernellab.launch.recording import Launched, marked_launches, record_of
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, launch_of, result_of
 from kernellab.source import JitOptions

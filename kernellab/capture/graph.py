@@ -53,7 +53,7 @@ from kernellab.capture.tracing import (
 )
 from kernellab.capture.tuned_launch import grid_for, require_changes
 from kernellab.errors import UsageError
-from kernellab.launch.marks import marked
+from kernellab.launch.recording import marked
 from kernellab.registry import Registry
 
 SIDE_TABLE = "side_table"

@@ -14,10 +14,10 @@ from kernellab.explain.profile.result import Profile
 from kernellab.explain.result import Explanation
 from kernellab.explain.traffic.result import Traffic
 from kernellab.ir.graph import main_file
-from kernellab.launch.run import multiprocessors
 from kernellab.measure.gpu_bench import gpu_bench
 from kernellab.measure.launches import BenchOptions, Implementation
 from kernellab.measure.provenance import ceilings_here
+from kernellab.target import multiprocessors
 
 _FIRST_RUNS = 3
 _TIMING_MS = 30.0

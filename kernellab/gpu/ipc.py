@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from kernellab.errors import LaunchError, first_line
 from kernellab.gpu.device_view import DeviceView
 from kernellab.gpu.driver import DeviceBytes, DriverError, IpcHandle, ipc_handle, mapped
 from kernellab.gpu.trial_job import Memory, Tables
-from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
+from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec, spec_of
 from kernellab.launch.memory import NOTHING, Moves, Reached, move_addresses, moved_address, words_of
 
 _WORD_BYTES = 8
@@ -48,7 +47,7 @@ class IpcExport:
             CannotExport: one stays behind (pinned memory, another device).
             LaunchError: one has no data, or lies on a GPU that this one cannot reach.
         """
-        return tuple((name, self._spec(name, value)) for name, value in arguments.items())
+        return tuple((name, spec_of(name, value, self._tensor, _compile_time)) for name, value in arguments.items())
 
     @property
     def tables(self) -> Tables:
@@ -112,21 +111,6 @@ class IpcExport:
         self._shared.append(shared)
         return handle
 
-    def _spec(self, name: str, value: Any) -> ArgumentSpec:
-        if isinstance(value, tuple):
-            return TupleSpec(tuple(self._spec(f"{name}[{i}]", item) for i, item in enumerate(value)))
-        if all(hasattr(value, field) for field in ("base", "block_shape", "strides", "padding")):
-            return DescriptorSpec.of(value, self._tensor(name, value.base))
-        if hasattr(value, "data_ptr"):
-            return self._tensor(name, value)
-        if isinstance(value, bool) or value is None:
-            return ScalarSpec(value)
-        if isinstance(value, numbers.Integral):
-            return ScalarSpec(int(value))
-        if isinstance(value, numbers.Real):
-            return ScalarSpec(float(value))
-        return ScalarSpec(None)  # a compile-time argument, which the compiled kernel does not look at
-
     def _tensor(self, name: str, value: Any) -> TensorSpec:
         import torch
 
@@ -181,6 +165,11 @@ class IpcExport:
         if self.mutated is None or name in self.mutated:
             self._written.add(index)
         return index
+
+
+def _compile_time(name: str, value: object) -> ArgumentSpec:
+    """Return what stands for an argument that the compiled kernel does not look at."""
+    return ScalarSpec(None)
 
 
 def moves_of(memories: Sequence[Memory], tensors: Sequence[Any]) -> Moves:

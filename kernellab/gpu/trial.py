@@ -34,11 +34,10 @@ from kernellab.ir.uses import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec
 from kernellab.launch.calls import MAX_GRID, Grid3
 from kernellab.launch.memory import Reached, memory_of, reached
-from kernellab.launch.run import device_name, driver_version
-from kernellab.launch.trial import TrialRequest, TrialResult
+from kernellab.launch.run import TrialRequest, TrialResult
 from kernellab.settings import Settings
 from kernellab.store import PassedTrial, TrialLog
-from kernellab.target import Target
+from kernellab.target import Target, device_name, driver_version
 from kernellab.workers.forks_and_interrupts import lock
 from kernellab.workers.process import ForkServer
 from kernellab.workers.worker import Job, Worker, WorkerKind

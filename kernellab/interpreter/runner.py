@@ -10,10 +10,11 @@ from typing import Any
 from kernellab._triton.closure import closure_of, require_taken
 from kernellab.errors import LaunchError, Place, WorkerTimeout
 from kernellab.ir.effects import Effects
+from kernellab.launch.arguments import in_shared_memory
 from kernellab.launch.memory import apart, reached, tensors_at
-from kernellab.launch.run import ElementAccesses, Finding, InterpretJob, Run, RunOutcome, Watch, multiprocessors
-from kernellab.launch.shared_memory import in_shared_memory
+from kernellab.launch.run import ElementAccesses, Finding, InterpretJob, Run, RunOutcome, Watch
 from kernellab.source import Closure
+from kernellab.target import multiprocessors
 from kernellab.workers.forks_and_interrupts import uninterrupted
 from kernellab.workers.worker import Failure, Job, Worker, WorkerKind
 
@@ -83,7 +84,8 @@ class Interpreter:
             with in_shared_memory(values, grid, uninitialised=uninitialised) as taken:
                 job = InterpretJob(closure, taken.launch, bound, warps, multiprocessors(), watch)
                 outcome = self._outcome(Job(interpret, job, f"kernel {closure.name}"), timeout_s, progress)
-                changed = uninterrupted(partial(taken.take_back, outcome))  # all of it, or nothing
+                written = outcome.written if outcome.failure is None else frozenset[int]()
+                changed = uninterrupted(partial(taken.take_back, written))  # all of it, or nothing
             found = tensors_at(outcome.strays, "cpu") if follows and outcome.strays else {}
             if not found:
                 break

@@ -437,7 +437,7 @@ class Lab(Workspace):
 
         Launches in captures, programs and exported programs are marked without that.
         """
-        from kernellab.launch.marks import marked_launches
+        from kernellab.launch.recording import marked_launches
 
         return marked_launches()
 

@@ -18,12 +18,11 @@ from kernellab.errors import StoreError
 from kernellab.gpu.trial import trials_on
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter
 from kernellab.launch.calls import UserCall, require_grid, require_kernel, verbs
-from kernellab.launch.run import is_lost_to_fork
 from kernellab.launch.runtime import Runtime
 from kernellab.registry import Registry, keep
 from kernellab.settings import read_settings
 from kernellab.store import Store
-from kernellab.target import DEFAULT_TARGET, Target, parse_target, well_formed_target
+from kernellab.target import DEFAULT_TARGET, Target, is_lost_to_fork, parse_target, well_formed_target
 from kernellab.workers.forks_and_interrupts import Scratch, at_fork, rlock, uninterrupted
 from kernellab.workers.worker import Pool, Worker
 

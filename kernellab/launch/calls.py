@@ -6,6 +6,9 @@ kernel, and holds what only the kernel can take, goes to the kernel.
 
 A grid, a function or extents, is evaluated and checked at launch. What Triton raises for a launch that does not fit
 becomes an error in the user's words.
+
+Mock arguments stand in for those of a kernel that nobody has launched: the compiler asks of a tensor only its dtype and
+whether its address is a multiple of 16.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import inspect
 import math
 import numbers
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -386,3 +390,53 @@ def _wrong_device(kernel: JitKernel, arguments: Mapping[str, Any]) -> str:
     names, verb = ", ".join(on_cpu), "is" if len(on_cpu) == 1 else "are"
     hint = "use .to('cuda'), or launch on the CPU by %%triton --interpret"
     return f"{names} of {kernel.__name__} {verb} on the CPU and the kernel runs on a GPU; {hint}."
+
+
+_POINTER = re.compile(r"\*k?(\w+)$")
+_ALIGNED_ADDRESS = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class MockTensor:
+    """Looks like a tensor to the compiler. ``dtype`` is a torch dtype, or Triton's name of one."""
+
+    dtype: Any
+    address: int = _ALIGNED_ADDRESS
+
+    def data_ptr(self) -> int:
+        """Return the made-up address, of which only the alignment counts."""
+        return self.address
+
+
+def mock_arguments(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return arguments with a mock for each tensor; None if one (a descriptor) has none."""
+    found = {name: _mock(value) for name, value in arguments.items()}
+    return None if any(hasattr(value, "block_shape") for value in found.values()) else found
+
+
+def from_annotations(kernel: JitKernel) -> dict[str, Any] | None:
+    """Return arguments for a jit function whose parameters are all annotated with Triton types or have a default.
+
+    ``x_ptr: "*fp32"`` gives a mock tensor, ``n: "i32"`` a number; None where a parameter says too little.
+    """
+    found: dict[str, Any] = {}
+    for parameter in kernel.params:
+        if parameter.has_default:
+            found[parameter.name] = parameter.default
+        elif not parameter.is_constexpr and (pointer := _POINTER.match(parameter.annotation_type)):
+            found[parameter.name] = MockTensor(pointer[1])
+        elif not parameter.is_constexpr and re.match(r"[iu]\d+$", parameter.annotation_type):
+            found[parameter.name] = 2
+        elif not parameter.is_constexpr and re.match(r"(fp|bf)\d+$", parameter.annotation_type):
+            found[parameter.name] = 1.5
+        else:
+            return None
+    return found
+
+
+def _mock(value: Any) -> Any:
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return tuple(map(_mock, value))
+    if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
+        return MockTensor(value.dtype, _ALIGNED_ADDRESS + value.data_ptr() % 16)
+    return value

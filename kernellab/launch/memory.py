@@ -16,28 +16,19 @@ import ctypes
 import gc
 import math
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
 from kernellab.errors import LaunchError
 from kernellab.ir.effects import REACHED, Access, Effects
-from kernellab.launch.arguments import TRITON_DTYPES
+from kernellab.launch.arguments import TRITON_DTYPES, members_of
 
 _WORD_BYTES = 8
 
 Moves = Sequence[tuple[int, int, int]]
 """Address and size in bytes of memories, and the addresses of their copies."""
-
-
-def members_of(arguments: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield arguments with their names, of a tuple its members: ``outs[1]``."""
-    for name, value in arguments:
-        if isinstance(value, tuple):
-            yield from members_of((f"{name}[{i}]", member) for i, member in enumerate(value))
-        else:
-            yield name, value
 
 
 def memory_of(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,19 @@
-"""Who is told of launches, each of its own thread, and what is recorded of them while somebody watches."""
+"""Who is told of launches, each of its own thread, and what is recorded of them while somebody watches.
+
+In the timeline of a profiler, that of torch or one that shows NVTX, a launch has a mark under the name of its kernel.
+Launches of programs are marked always, and cost a microsecond for it; those that take the fast path are marked inside
+`marked_launches` alone.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernellab._triton.artifact import around_launches
 from kernellab._triton.closure import decorated_closure_of
 from kernellab._triton.kernel import BoundJit, JitKernel, Kernel
 from kernellab.compile.types import Compiled
@@ -232,3 +238,63 @@ class Switch:
     def send(self) -> Callable[..., Any] | None:
         """What makes the launches of this thread, from kernel, grid, arguments and options; None for the kernel."""
         return getattr(self._local, "send", None)
+
+
+_THREAD = threading.local()
+
+
+@contextmanager
+def marked(name: str) -> Iterator[None]:
+    """Mark what happens inside a with statement as the launch of a kernel.
+
+    torch's own recorder in C++ is taken where there is one: unlike ``record_function`` it is no operation of torch, so
+    that no tracer takes it into a graph.
+    """
+    is_outer = not getattr(_THREAD, "is_marked", False)
+    _THREAD.is_marked = True
+    try:
+        with _mark(name) if is_outer else ExitStack():
+            yield
+    finally:
+        _THREAD.is_marked = not is_outer
+
+
+@contextmanager
+def marked_launches() -> Iterator[None]:
+    """Mark each launch, of any kernel and thread, inside a with statement; known launches take a longer way for it."""
+
+    def enter(name: str) -> None:
+        leave()  # a launch that failed never ended
+        if not getattr(_THREAD, "is_marked", False):
+            _THREAD.open = ExitStack()
+            _THREAD.open.enter_context(_mark(name))
+
+    def leave() -> None:
+        held = getattr(_THREAD, "open", None)
+        _THREAD.open = None
+        if held is not None:
+            held.close()
+
+    with around_launches(enter, leave):
+        try:
+            yield
+        finally:
+            leave()
+
+
+@contextmanager
+def _mark(name: str) -> Iterator[None]:
+    import torch
+
+    profiler: Any = torch._C._profiler
+    cuda: Any = torch.cuda
+    recorder = getattr(profiler, "_RecordFunctionFast", torch.profiler.record_function)
+    with recorder(name):
+        if not cuda.is_initialized():
+            yield
+            return
+        cuda.nvtx.range_push(name)
+        try:
+            yield
+        finally:
+            cuda.nvtx.range_pop()

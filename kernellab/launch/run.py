@@ -1,23 +1,25 @@
-"""Runs of a kernel: a checked one on the CPU as data, and what a launch changed, on the GPU or on copies on the CPU."""
+"""Launches elsewhere and what comes of them: checked runs on the CPU, trials on a GPU, as data; what a launch changed.
+
+`kernellab.interpreter` makes the former, `kernellab.gpu.trial` the latter.
+"""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from kernellab.compile.types import Compiled
 from kernellab.display import Shown
-from kernellab.errors import RunError
+from kernellab.errors import KernellabError, RunError
 from kernellab.ir.effects import NO_EFFECTS, Effects
 from kernellab.launch.arguments import Launch
+from kernellab.launch.calls import Grid3
 from kernellab.launch.memory import Copier, Copies, apart, device_of, memory_of, reached, size_bytes
 from kernellab.source import Binding, Closure
 from kernellab.target import MULTIPROCESSORS
-from kernellab.workers.worker import Failure
+from kernellab.workers.worker import Failure, Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,41 +59,6 @@ class ElementAccesses:
     read: Mapping[str, bytes] = field(default_factory=dict)
     writers: Mapping[str, bytes] = field(default_factory=dict)
     masked: tuple[MaskedLoad, ...] = ()
-
-
-def device_name(device: int | None = None) -> str:
-    """Return the model of a GPU, the current one by default."""
-    import torch  # only where there is a GPU
-
-    return str(torch.cuda.get_device_name(device))
-
-
-@lru_cache(maxsize=1)
-def driver_version() -> str:
-    """Return the version of the GPU driver, as the kernel module tells it, else the CUDA version that it supports."""
-    try:
-        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
-            words = file.readline().split()
-        return next(word for word in words if word[:1].isdigit() and "." in word)
-    except (OSError, StopIteration):
-        import torch
-
-        return str(torch.version.cuda or torch.version.hip or "")
-
-
-def multiprocessors() -> int:
-    """Return how many the current GPU has, if this process uses one, else how many a launch is told that there are."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return MULTIPROCESSORS
-    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
-
-
-def is_lost_to_fork() -> bool:
-    """Tell whether this process is a fork of one that used CUDA, which it cannot use itself."""
-    import torch
-
-    return bool(torch.cuda._is_in_bad_fork())
 
 
 class FindingKind(StrEnum):
@@ -263,3 +230,75 @@ def _copies(arguments: Mapping[str, Any], effects: Effects | None) -> Copies:
 
 def _taken(copies: Copies) -> dict[str, Any]:
     return {**copies.arguments, **apart(copies.reached, copies.arguments)}
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRequest:
+    """A launch that is to be tried: Triton's handle, its files, what is known of the kernel, the arguments by name.
+
+    ``look_closer`` is asked after a fault; it finds the access at fault by other means, or returns None. One that is
+    ``forced`` is made whatever is known of launches like it.
+    """
+
+    handle: Any
+    files: Mapping[str, str]
+    compiled: Compiled
+    arguments: Mapping[str, Any]
+    grid: Grid3
+    look_closer: Callable[[], KernellabError | None]
+    forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """A trial that went well, or, as ``notes`` say, could not be made.
+
+    ``has_launched`` tells that it was the launch: it ran on the notebook's own memory.
+    """
+
+    notes: tuple[str, ...] = ()
+    has_launched: bool = False
+    output: str = ""
+
+
+class Trials(Protocol):
+    """Where trial launches happen: workers, one per device; without ``enabled``, nothing is tried."""
+
+    enabled: bool
+
+    def apart(self, timeout_s: float) -> Trials:
+        """Return trials in other workers, which are there as soon as these; to be closed before these."""
+
+    def start(self, device: int = 0, *, with_torch: bool = False) -> None:
+        """Start the worker of a device in the background."""
+
+    def wait_ready(self, device: int, *, with_torch: bool = False) -> None:
+        """Return once the worker of a device can launch.
+
+        Raises:
+            WorkerTimeout, WorkerDied: it does not start.
+        """
+
+    def prepare(self) -> None:
+        """Start the worker of the current device in the background, unless that was done before."""
+
+    def close(self) -> None:
+        """Stop the workers."""
+
+    def worker(self, device: int, *, with_torch: bool = False) -> Worker:
+        """Return the worker of a device, which starts with its first job; that ``with_torch`` is another process."""
+
+    def has_passed(self, digest: str) -> bool:
+        """Tell whether a compiled kernel went well on the current device in this session."""
+
+    def passed(self, digest: str, device: int, arguments: Mapping[str, Any], grid: Grid3) -> None:
+        """Note that a launch of a compiled kernel went well elsewhere in a worker, on copies between redzones."""
+
+    def launch(self, request: TrialRequest, timeout_s: float | None = None) -> TrialResult:
+        """Launch in the worker of the current device.
+
+        Raises:
+            OutOfBounds, RunError: the kernel faulted, or wrote outside its arguments.
+            WorkerTimeout: it did not end within ``timeout_s`` seconds.
+            LaunchError: the driver or the arguments do not allow the launch.
+        """

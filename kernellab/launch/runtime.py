@@ -17,12 +17,10 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
 from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors, launch_error, require_launchable, verb
-from kernellab.launch.checks import NO_CHECKS, LaunchChecks, no_new_nan
 from kernellab.launch.memory import call_with_tensors, memory_of
-from kernellab.launch.poison import Poison, key_of, poison
+from kernellab.launch.poison import NO_CHECKS, LaunchChecks, Poison, key_of, no_new_nan, poison
 from kernellab.launch.recording import Launched, LaunchRecord, Observers, Recorder, Switch, can_read, record_of
-from kernellab.launch.run import ElementAccesses, Run, Watch
-from kernellab.launch.trial import TrialRequest, TrialResult, Trials
+from kernellab.launch.run import ElementAccesses, Run, TrialRequest, TrialResult, Trials, Watch
 from kernellab.target import Target
 
 _CLOSER_LOOK_S = 10.0

@@ -20,7 +20,7 @@ from kernellab.errors import (
     plural,
 )
 from kernellab.gpu.ipc import CannotExport, IpcExport
-from kernellab.launch.trial import Trials
+from kernellab.launch.run import Trials
 from kernellab.measure import bench_worker
 from kernellab.measure.bench_jobs import (
     IN_WORKER,

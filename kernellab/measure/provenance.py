@@ -23,13 +23,12 @@ from kernellab.display import Shown
 from kernellab.errors import UsageError, warn_user
 from kernellab.launch.calls import checked_grid
 from kernellab.launch.memory import memory_of
-from kernellab.launch.run import device_name, driver_version
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.config import Config
 from kernellab.measure.launches import Launches
 from kernellab.measure.timing import Turn, gpu_stopwatch
 from kernellab.source import jsonable
-from kernellab.target import Target
+from kernellab.target import Target, device_name, driver_version
 
 _KEY_SCHEMA = 1
 _CEILINGS_SCHEMA = 1

@@ -18,7 +18,7 @@ from kernellab.advice import remark_on
 from kernellab.compile.types import Compiled
 from kernellab.errors import Place, UsageError
 from kernellab.lab import Lab
-from kernellab.launch.arguments import from_annotations, mock_arguments
+from kernellab.launch.calls import from_annotations, mock_arguments
 from kernellab.launch.memory import memory_of
 from kernellab.launch.recording import LaunchRecord, Recorder
 from kernellab.measure.checked_run import checks_of, require_equal

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from kernellab._triton.kernel import Kernel
 from kernellab.launch.calls import UserCall
 from kernellab.launch.recording import LaunchRecord
-from kernellab.launch.run import Run, device_name
+from kernellab.launch.run import Run
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.launches import Bench, Launches
 from kernellab.measure.provenance import can_time, device_here, device_of
 from kernellab.registry import Registry, remember
-from kernellab.target import parse_target
+from kernellab.target import device_name, parse_target
 from kernellab.tune.device_pool import checked_devices
 from kernellab.tune.result import Tuning, Watch, unwatched
 from kernellab.tune.tuning import Environment, Options, tuned

@@ -14,7 +14,7 @@ from kernellab.gpu.ipc import CannotExport, IpcExport
 from kernellab.gpu.trial import trial_error
 from kernellab.gpu.trial_job import Damage, Ending, Placing, TrialOutcome
 from kernellab.launch.arguments import ScalarSpec, TensorSpec, TupleSpec
-from kernellab.launch.trial import TrialRequest
+from kernellab.launch.run import TrialRequest
 from kernellab.settings import read_settings
 from tests import samples
 

@@ -14,7 +14,7 @@ from kernellab.gpu.driver import IpcHandle
 from kernellab.gpu.trial import GpuTrials
 from kernellab.gpu.trial_job import Ending, Memory, Placing, TrialJob, TrialOutcome, WarmUp
 from kernellab.gpu.worker import require_same
-from kernellab.launch.trial import TrialRequest
+from kernellab.launch.run import TrialRequest
 from kernellab.target import parse_target
 from kernellab.workers.worker import Job
 from tests import samples

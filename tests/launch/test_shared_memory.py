@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernellab.launch.shared_memory import in_shared_memory
+from kernellab.launch.arguments import in_shared_memory
 
 
 def test_memory_that_a_profiler_still_looks_at_is_given_back_without_an_error() -> None:

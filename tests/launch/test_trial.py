@@ -15,8 +15,8 @@ import kernellab
 from kernellab._triton.bound import bound_copy
 from kernellab._triton.offline import OfflineDriver, activate, deactivate
 from kernellab.errors import CannotRun, LaunchError, OutOfBounds
+from kernellab.launch.run import TrialRequest, TrialResult
 from kernellab.launch.runtime import Runtime
-from kernellab.launch.trial import TrialRequest, TrialResult
 from kernellab.target import parse_target
 from kernellab.workers.worker import Worker
 from tests import samples

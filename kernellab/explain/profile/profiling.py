@@ -20,7 +20,6 @@ from kernellab.explain.profile.sampling import Refused, Sampler, profile_of
 from kernellab.export.module import module_text
 from kernellab.launch.calls import require_grid, require_kernel, require_launchable
 from kernellab.launch.recording import LaunchRecord
-from kernellab.launch.run import device_name
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.launches import Implementation, Launches, implementation_of
@@ -28,7 +27,7 @@ from kernellab.measure.provenance import can_time
 from kernellab.registry import RecordedVersion, Registry, made_inputs, recorded_version, values_of
 from kernellab.registry.launch_log import launch_of, result_of
 from kernellab.store import Version
-from kernellab.target import Target
+from kernellab.target import Target, device_name
 
 BestConfig = Callable[[Launches], Any]
 

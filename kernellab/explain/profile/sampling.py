@@ -19,7 +19,7 @@ from kernellab.explain.profile.samples import are_apart, samples_of
 from kernellab.gpu.ipc import CannotExport
 from kernellab.ir.instructions import hint_of_ptx
 from kernellab.ir.lines import StageLine, stage_lines
-from kernellab.launch.trial import Trials
+from kernellab.launch.run import Trials
 from kernellab.measure.gpu_bench import WorkerBench
 from kernellab.measure.launches import Bench, BenchOptions, Implementation
 from kernellab.workers.worker import Job

@@ -21,8 +21,7 @@ from kernellab.explain.traffic.trace import Trace, traced
 from kernellab.ir.graph import calls_of, place_of
 from kernellab.ir.ptx import ptx_kernel
 from kernellab.launch.calls import UserCall, checked_grid, require_launchable, variants_of
-from kernellab.launch.run import multiprocessors
-from kernellab.target import Target, limits_of
+from kernellab.target import Target, limits_of, multiprocessors
 
 _WAVEFRONT_BYTES = 128
 

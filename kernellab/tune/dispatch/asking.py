@@ -12,12 +12,12 @@ from kernellab._triton.kernel import Kernel
 from kernellab.benchmark.spec import Inputs
 from kernellab.errors import WorkerError
 from kernellab.launch.calls import UserCall
-from kernellab.launch.run import multiprocessors
 from kernellab.launch.runtime import Runtime
 from kernellab.measure.config import Space
 from kernellab.measure.launches import Launches
 from kernellab.measure.reference import taken_by, takes_all
 from kernellab.registry import Registry
+from kernellab.target import multiprocessors
 from kernellab.tune.autotune import environment_of
 from kernellab.tune.dispatch.cases import CaseMeasurer
 from kernellab.tune.dispatch.measuring import CaseSpec, LocalCases

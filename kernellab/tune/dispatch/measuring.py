@@ -20,11 +20,10 @@ from kernellab.compile.job_queue import JobSource, made
 from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
 from kernellab.launch.calls import Grid3
-from kernellab.launch.run import multiprocessors
 from kernellab.measure.config import Config, Status
 from kernellab.measure.launches import Launches
 from kernellab.store import Version
-from kernellab.target import DeviceLimits, limits_of
+from kernellab.target import DeviceLimits, limits_of, multiprocessors
 from kernellab.tune.dispatch.cases import CaseRequest, Forecast, MeasuredCase
 from kernellab.tune.finals import Policy
 from kernellab.tune.result import Row, Tuning
