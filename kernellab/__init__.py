@@ -1,6 +1,7 @@
 """Write, understand, tune and keep Triton GPU kernels without leaving the notebook.
 
-In a notebook: ``%load_ext kernellab``, then cells that begin with ``%%triton``. In a program: `Lab`.
+In a notebook: ``%load_ext kernellab``, then cells that begin with ``%%triton``. In a program: `Lab`. The classes of
+what its verbs give are offered here, too.
 """
 
 from __future__ import annotations
@@ -15,14 +16,59 @@ from kernellab.errors import KernellabError
 
 if TYPE_CHECKING:
     from kernellab._triton.tiles import gluon_tile
+    from kernellab.benchmark.comparison import Comparison
+    from kernellab.benchmark.result import Benchmark
+    from kernellab.capture.block import Capture
+    from kernellab.capture.captured_function import CapturedFunction
+    from kernellab.capture.program import Program
+    from kernellab.compile.types import Compiled
+    from kernellab.explain.profile.result import Profile
+    from kernellab.explain.result import Explanation
+    from kernellab.explain.traffic.result import Traffic
     from kernellab.export.frames import read_frame, save_frame
+    from kernellab.export.merging import Merged
+    from kernellab.export.write import Exported
+    from kernellab.ir.effects import Effects
+    from kernellab.ir.graph import Graph
+    from kernellab.ir.layouts import Layouts
     from kernellab.lab import Lab
+    from kernellab.launch.run import Run
+    from kernellab.measure.ceilings import Ceilings
+    from kernellab.registry.listing import Listing, LoadedVersion
+    from kernellab.registry.regressions import Regressions
+    from kernellab.target import Target
+    from kernellab.tune.dispatch.result import Dispatch
+    from kernellab.tune.result import Tuning
+    from kernellab.views.panels.panel import Panel
     from kernellab.views.widgets import explorer, graph_view
 
 __version__ = "0.1.0"
 __all__ = [
+    "Benchmark",
+    "Capture",
+    "CapturedFunction",
+    "Ceilings",
+    "Comparison",
+    "Compiled",
+    "Dispatch",
+    "Effects",
+    "Explanation",
+    "Exported",
+    "Graph",
     "KernellabError",
     "Lab",
+    "Layouts",
+    "Listing",
+    "LoadedVersion",
+    "Merged",
+    "Panel",
+    "Profile",
+    "Program",
+    "Regressions",
+    "Run",
+    "Target",
+    "Traffic",
+    "Tuning",
     "__version__",
     "current_lab",
     "errors",
@@ -34,7 +80,30 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Benchmark": "kernellab.benchmark.result",
+    "Capture": "kernellab.capture.block",
+    "CapturedFunction": "kernellab.capture.captured_function",
+    "Ceilings": "kernellab.measure.ceilings",
+    "Comparison": "kernellab.benchmark.comparison",
+    "Compiled": "kernellab.compile.types",
+    "Dispatch": "kernellab.tune.dispatch.result",
+    "Effects": "kernellab.ir.effects",
+    "Explanation": "kernellab.explain.result",
+    "Exported": "kernellab.export.write",
+    "Graph": "kernellab.ir.graph",
     "Lab": "kernellab.lab",
+    "Layouts": "kernellab.ir.layouts",
+    "Listing": "kernellab.registry.listing",
+    "LoadedVersion": "kernellab.registry.listing",
+    "Merged": "kernellab.export.merging",
+    "Panel": "kernellab.views.panels.panel",
+    "Profile": "kernellab.explain.profile.result",
+    "Program": "kernellab.capture.program",
+    "Regressions": "kernellab.registry.regressions",
+    "Run": "kernellab.launch.run",
+    "Target": "kernellab.target",
+    "Traffic": "kernellab.explain.traffic.result",
+    "Tuning": "kernellab.tune.result",
     "explorer": "kernellab.views.widgets",
     "gluon_tile": "kernellab._triton.tiles",
     "graph_view": "kernellab.views.widgets",

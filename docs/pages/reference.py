@@ -45,7 +45,7 @@ CHAPTERS = (
         "layouts",
         "Layouts",
         "What `lab.layouts` gives: who holds each element of a tile, in registers, shared and tensor memory.",
-        ("kernellab._triton.tiles.gluon_tile", "kernellab.ir.layouts", "kernellab.ir.layouts"),
+        ("kernellab._triton.tiles.gluon_tile", "kernellab.ir.layouts"),
     ),
     Chapter(
         "run",
@@ -80,6 +80,27 @@ CHAPTERS = (
         ),
     ),
     Chapter(
+        "dispatch",
+        "Tuning over sizes",
+        "What `lab.tune_over` gives: one decision for all sizes.",
+        (
+            "kernellab.tune.dispatch.result.Dispatch",
+            "kernellab.tune.dispatch.result.Regret",
+            "kernellab.tune.dispatch.rule.Rule",
+            "kernellab.tune.dispatch.config_files",
+        ),
+    ),
+    Chapter(
+        "explain",
+        "Why a launch takes its time",
+        "What `lab.explain`, `lab.traffic` and `lab.profile` give.",
+        (
+            "kernellab.explain.result",
+            "kernellab.explain.traffic.result",
+            "kernellab.explain.profile.result",
+        ),
+    ),
+    Chapter(
         "bench",
         "Benchmarks",
         "What `lab.bench` and `lab.ceilings` give.",
@@ -103,8 +124,13 @@ CHAPTERS = (
     Chapter(
         "capture",
         "Captured programs",
-        "What `lab.capture` records.",
-        ("kernellab.capture.program.Program", "kernellab.capture.plan"),
+        "What `lab.capture` records, as a block or as a function's decorator.",
+        (
+            "kernellab.capture.block.Capture",
+            "kernellab.capture.captured_function.CapturedFunction",
+            "kernellab.capture.program.Program",
+            "kernellab.capture.plan",
+        ),
     ),
     Chapter(
         "workloads",
@@ -136,7 +162,6 @@ CHAPTERS = (
         "What `lab.export` and `lab.frame` give, and DataFrames as files.",
         (
             "kernellab.export.write.Exported",
-            "kernellab.tune.dispatch.config_files",
             "kernellab.registry.listing.frame",
             "kernellab.export.frames.save_frame",
             "kernellab.export.frames.read_frame",

@@ -13,17 +13,19 @@ from kernellab import errors
 from kernellab.advice import advice_in
 
 if TYPE_CHECKING:
-    from kernellab.benchmark.result import Benchmark
-    from kernellab.compile.types import Compiled
-    from kernellab.explain.result import Explanation
-    from kernellab.explain.traffic.result import Traffic
-    from kernellab.export.merging import Merged
-    from kernellab.export.write import Exported
-    from kernellab.ir.effects import Effects
-    from kernellab.launch.run import Run
-    from kernellab.registry import Listing
-    from kernellab.registry.regressions import Regressions
-    from kernellab.tune.result import Tuning
+    from kernellab import (
+        Benchmark,
+        Compiled,
+        Effects,
+        Explanation,
+        Exported,
+        Listing,
+        Merged,
+        Regressions,
+        Run,
+        Traffic,
+        Tuning,
+    )
 
 SCHEMA = 1
 """Raised when a field is renamed, removed, or means something else; not when one is added."""
