@@ -1,4 +1,7 @@
-"""Affine forms of what the lanes of tensors hold, inequalities between forms, and the largest value that these allow.
+"""Integers of a kernel: known when it is compiled, as sums over other values, as affine forms under inequalities.
+
+Of sums: ``b + (d - b)`` is ``d``, also where ``b`` may be any of several arguments: both mentions of ``b`` are the same
+value, since the definition of an SSA value dominates its uses.
 
 A form is a sum of terms, each with a coefficient, and a constant. A term is an SSA value as it lies in a tensor:
 dimension i of the value is dimension ``dims[i]`` of the tensor. So one range, once along the rows and once along the
@@ -8,13 +11,147 @@ The largest value of a form under inequalities is found by elimination: where ``
 positive integer ``k``, ``f`` is at most ``r``. Each way to cancel a term gives a bound, and the least of these counts.
 It is never less than the largest value (Schrijver, *Theory of Linear and Integer Programming*, chapter 7: weak
 duality); where inequalities are left out, or more would have to be added up, it is only larger.
+
+Intervals of products, quotients and so on are those of interval arithmetic (Moore, Kearfott and Cloud, *Introduction
+to Interval Analysis*, chapter 2).
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from kernellab.ir.graph import Graph, Operation
+
+_THROUGH = frozenset(
+    {
+        "arith.bitcast",
+        "arith.extsi",
+        "arith.index_cast",
+        "tt.broadcast",
+        "tt.expand_dims",
+        "tt.reshape",
+        "tt.splat",
+        "tt.trans",
+        "tt.unsplat",
+        "ttg.convert_layout",
+    }
+)
+_INTEGER = re.compile(r"(?:dense<)?(-?\d+|true|false)>?$")
+
+
+@dataclass(slots=True)
+class Constants:
+    """The integers that values of a graph are known to be; all elements of a tensor are the same."""
+
+    graph: Graph
+    _known: dict[int, int | None] = field(default_factory=dict)
+
+    def integer(self, value: int) -> int | None:
+        """Return what ``value`` is known to be, true being 1, or None."""
+        if value not in self._known:
+            self._known[value] = self._find(value)
+        return self._known[value]
+
+    def rounds(self, loop: Operation) -> int | None:
+        """Return how often the body of an ``scf.for`` runs, or None where its bounds or step are not known."""
+        start, stop, step = (self.integer(each) for each in loop.operands[:3])
+        if start is None or stop is None or step is None or step <= 0:
+            return None
+        return max(0, -(-(stop - start) // step))
+
+    def _find(self, value: int) -> int | None:
+        operation = self.graph.maker(value)
+        if operation is None:
+            return None
+        if operation.name == "arith.constant":
+            return _parsed(operation.attribute("value"))
+        if operation.name in _THROUGH:
+            return self.integer(operation.operands[0])
+        return None
+
+
+def _parsed(text: str) -> int | None:
+    match = _INTEGER.match(text)
+    if match is None:
+        return None
+    return {"true": 1, "false": 0}[match[1]] if match[1][0] in "tf" else int(match[1])
+
+
+_SAME_LANES = frozenset(
+    {
+        "arith.bitcast",
+        "arith.extsi",
+        "arith.extui",
+        "arith.index_cast",
+        "arith.index_castui",
+        "tt.bitcast",
+        "tt.int_to_ptr",
+        "tt.ptr_to_int",
+        "tt.splat",
+    }
+)
+_MANY = 32
+_DEEP = 64
+
+Sum = Mapping[int, int]
+"""Values and their coefficients; constants are left out."""
+
+
+@dataclass(slots=True)
+class Sums:
+    """What the values of a graph are the sums of. A value that is no sum is the sum of itself."""
+
+    constants: Constants
+    _known: dict[int, Sum] = field(default_factory=dict)
+
+    def of(self, value: int, depth: int = 0) -> Sum:
+        """Return the terms of ``value``; what lies deeper than `_DEEP` operations is a term, not taken apart."""
+        if value not in self._known:
+            operation = None if depth > _DEEP else self.constants.graph.maker(value)
+            found = None if operation is None else self._terms(operation, depth + 1)
+            self._known[value] = {value: 1} if found is None or len(found) > _MANY else found
+        return self._known[value]
+
+    def _terms(self, operation: Operation, depth: int) -> Sum | None:
+        name, operands = operation.name, operation.operands
+        if name in _SAME_LANES:
+            return self.of(operands[0], depth)
+        if name == "arith.constant":
+            return {}
+        if name == "tt.addptr":
+            size = self.constants.graph.values[operands[0]].pointee_bytes
+            return None if size is None else self._sum(operands, size, depth)
+        if name in {"arith.addi", "arith.subi"}:
+            return self._sum(operands, 1 if name == "arith.addi" else -1, depth)
+        scaled = self.scaled(operation)
+        if scaled is None:
+            return None
+        value, factor = scaled
+        return {term: factor * coefficient for term, coefficient in self.of(value, depth).items() if factor}
+
+    def scaled(self, operation: Operation) -> tuple[int, int] | None:
+        """Return the value that a multiplication or shift scales, and the constant that it scales by."""
+        left, right = operation.operands[:2] if len(operation.operands) == 2 else (0, 0)
+        if operation.name == "arith.shli":
+            distance = self.constants.integer(right)
+            return None if distance is None or not 0 <= distance < 64 else (left, 1 << distance)
+        if operation.name != "arith.muli":
+            return None
+        known = [self.constants.integer(left), self.constants.integer(right)]
+        if known[1] is not None:
+            return left, known[1]
+        return None if known[0] is None else (right, known[0])
+
+    def _sum(self, operands: tuple[int, ...], factor: int, depth: int) -> Sum:
+        total = dict(self.of(operands[0], depth))
+        for value, coefficient in self.of(operands[1], depth).items():
+            total[value] = total.get(value, 0) + factor * coefficient
+        return {value: coefficient for value, coefficient in total.items() if coefficient}
+
 
 Interval = tuple[int, int]
 """The least and the greatest value."""
@@ -95,6 +232,52 @@ class HeldCondition:
 
 
 Facts = frozenset[HeldCondition]
+NOTHING: Facts = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """What an integer is in those lanes where all conditions in ``given`` hold.
+
+    With a ``base``, the number of an argument, it is an address: ``form`` bytes behind the one that was passed.
+    """
+
+    form: Form
+    given: frozenset[Condition] = frozenset()
+    base: int | None = None
+
+    def moved(self, place: Callable[[int], int]) -> Number:
+        """Return the number in a tensor where dimension i of this one is dimension ``place(i)``."""
+        return Number(self.form.moved(place), frozenset(each.moved(place) for each in self.given), self.base)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What a condition says: it is true just where all of ``when_true`` hold; where it is false, ``when_false`` do."""
+
+    when_true: Facts
+    when_false: Facts = NOTHING
+
+    @property
+    def needed(self) -> frozenset[Condition]:
+        """Conditions that together make it true."""
+        return frozenset().union(*({fact.condition} | fact.given for fact in self.when_true))
+
+    @property
+    def inverse(self) -> Truth | None:
+        """The opposite of a single inequality."""
+        sides = (self.when_true, self.when_false)
+        is_single = all(len(side) == 1 and isinstance(next(iter(side)).condition, Form) for side in sides)
+        return Truth(self.when_false, self.when_true) if is_single else None
+
+    def moved(self, place: Callable[[int], int]) -> Truth:
+        """Return the condition in a tensor where dimension i of this one is dimension ``place(i)``."""
+        true, false = (frozenset(fact.moved(place) for fact in facts) for facts in (self.when_true, self.when_false))
+        return Truth(true, false)
+
+
+Known = Number | Truth | None
+"""None stands for what is not followed: floating point, an address that is lost."""
 
 
 def conditions_of(facts: Iterable[HeldCondition]) -> frozenset[Condition]:
@@ -155,3 +338,86 @@ def _eliminated(weights: _Weights, constant: int, ranges: Ranges, inequalities: 
                 left = {other: weight for other, weight in left.items() if weight}
                 best = min(best, _eliminated(left, constant - factor * each.constant, ranges, rest, depth - 1))
     return best
+
+
+def limits(width: int) -> Interval:
+    """Return the least and the greatest signed integer of so many bits."""
+    return -(1 << (width - 1)), (1 << (width - 1)) - 1
+
+
+def is_in(inner: Interval, outer: Interval) -> bool:
+    """Tell whether an interval lies in another one."""
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def hull(one: Interval, other: Interval) -> Interval:
+    """Return the least interval that holds two."""
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+_IntervalRule = Callable[[Interval, Interval], Interval | None]
+
+
+def _corners(rule: Callable[[int, int], int]) -> _IntervalRule:
+    def of(one: Interval, other: Interval) -> Interval:
+        found = [rule(a, b) for a in one for b in other]
+        return min(found), max(found)
+
+    return of
+
+
+def _divided(rule: Callable[[int, int], int]) -> _IntervalRule:
+    corners = _corners(rule)
+    return lambda one, other: corners(one, other) if other[0] > 0 else None
+
+
+def _shifted_right(one: Interval, other: Interval) -> Interval | None:
+    return _corners(lambda a, b: a >> b)(one, other) if other[0] >= 0 and other[1] < 64 else None
+
+
+def _remainder(one: Interval, other: Interval) -> Interval | None:
+    most = other[1] - 1
+    return (max(-most, min(one[0], 0)), min(most, max(one[1], 0))) if other[0] > 0 else None
+
+
+def _unsigned_remainder(one: Interval, other: Interval) -> Interval | None:
+    return (0, other[1] - 1) if other[0] > 0 else None
+
+
+def _masked(one: Interval, other: Interval) -> Interval | None:
+    above = [high for low, high in (one, other) if low >= 0]
+    return (0, min(above)) if above else None
+
+
+def _merged_bits(one: Interval, other: Interval) -> Interval | None:
+    return (0, (1 << max(one[1], other[1]).bit_length()) - 1) if min(one[0], other[0]) >= 0 else None
+
+
+def _unsigned(rule: _IntervalRule) -> _IntervalRule:
+    return lambda one, other: rule(one, other) if min(one[0], other[0]) >= 0 else None
+
+
+def _truncated_quotient(a: int, b: int) -> int:
+    return a // b if a >= 0 else -(-a // b)
+
+
+INTERVALS: Mapping[str, _IntervalRule] = MappingProxyType(
+    {
+        "arith.muli": _corners(lambda a, b: a * b),
+        "arith.divsi": _divided(_truncated_quotient),
+        "arith.floordivsi": _divided(lambda a, b: a // b),
+        "arith.ceildivsi": _divided(lambda a, b: -(-a // b)),
+        "arith.divui": _unsigned(_divided(lambda a, b: a // b)),
+        "arith.remsi": _remainder,
+        "arith.remui": _unsigned_remainder,
+        "arith.andi": _masked,
+        "arith.ori": _merged_bits,
+        "arith.xori": _merged_bits,
+        "arith.shrsi": _shifted_right,
+        "arith.shrui": _unsigned(_shifted_right),
+        "arith.minsi": _corners(min),
+        "arith.maxsi": _corners(max),
+        "arith.minui": _unsigned(_corners(min)),
+        "arith.maxui": _unsigned(_corners(max)),
+    }
+)

@@ -25,12 +25,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernellab.ir.affine import Condition, Facts, Form, HeldCondition, Interval, bounds_of, conditions_of
-from kernellab.ir.carried import Carried, Seen
+from kernellab.ir.affine import (
+    NOTHING,
+    Condition,
+    Facts,
+    Form,
+    HeldCondition,
+    Interval,
+    Known,
+    Number,
+    Truth,
+    bounds_of,
+    conditions_of,
+    hull,
+    limits,
+)
 from kernellab.ir.graph import Block, Graph, Operation
 from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, flow_of
 from kernellab.ir.programs import Grid3, axis_of, incoming
-from kernellab.ir.ranges import NOTHING, Known, Number, Truth, Values, hull, joined, limits
+from kernellab.ir.ranges import Carried, Seen, Values, joined
 from kernellab.ir.uses import Uses, brings_data
 
 MOST_ROUNDS = 1 << 20
@@ -175,7 +188,7 @@ class _Walk:
 
     def _argument(self, index: int, value: int, name: str) -> Known:
         if self.graph.values[value].is_pointer:
-            is_plain = self.values.pointee_bytes(value) is not None
+            is_plain = self.graph.values[value].pointee_bytes is not None
             return Number(Form(), base=index) if is_plain and name in self.given.extents else None
         width, number = self.values.width(value), self.given.numbers.get(name)
         if width is None or number is None:
@@ -240,7 +253,7 @@ class _Walk:
 
     def _require_inside(self, operation: Operation) -> None:
         pointer = self.values.number(operation.operands[0])
-        size = self.values.pointee_bytes(operation.operands[0])
+        size = self.graph.values[operation.operands[0]].pointee_bytes
         if pointer is None or pointer.base is None or size is None:
             raise NotContained(f"an address is not followed{_at(operation)}")
         name = self.graph.kernel.parameters[pointer.base]
@@ -261,8 +274,8 @@ class _Walk:
     def _loaded(self, operation: Operation) -> Known:
         """Return what a load gives: the interval of its tensor, if it can go nowhere else."""
         result = operation.results[0]
-        pointer, size = self.values.number(operation.operands[0]), self.values.pointee_bytes(operation.operands[0])
-        width = self.values.width(result)
+        pointer, width = self.values.number(operation.operands[0]), self.values.width(result)
+        size = self.graph.values[operation.operands[0]].pointee_bytes
         if pointer is None or pointer.base is None or size is None or width is None:
             return None
         name = self.graph.kernel.parameters[pointer.base]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from kernellab.errors import EffectsError, Place
-from kernellab.ir.constants import Constants
+from kernellab.ir.affine import Constants
 from kernellab.ir.graph import Function, Graph, Operation
 from kernellab.ir.operations import FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, Flow, flow_of, foreign_accesses
 from kernellab.ir.provenance import (
@@ -32,21 +32,13 @@ from kernellab.ir.provenance import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Branching:
-    """What is known of the blocks of a region: the ``certain`` ones stand on every way from entry to exit."""
-
-    certain: frozenset[int]
-
-
-def branching_of(graph: Graph, region: int) -> Branching:
-    """Return which blocks of a region run whenever the region is entered and left."""
+def certain_blocks(graph: Graph, region: int) -> frozenset[int]:
+    """Return the blocks of a region that run whenever it is entered and left: that stand on every way through it."""
     blocks = graph.regions[region].blocks
     successors = {block: graph.blocks[block].successors for block in blocks}
     reached = _reached(successors, blocks[0], avoid=None)
     exits = {block for block in reached if not successors[block]}
-    certain = {block for block in reached if not exits & _reached(successors, blocks[0], avoid=block)}
-    return Branching(frozenset(certain))
+    return frozenset(block for block in reached if not exits & _reached(successors, blocks[0], avoid=block))
 
 
 def _reached(successors: Mapping[int, tuple[int, ...]], entry: int, avoid: int | None) -> set[int]:
@@ -146,10 +138,17 @@ def _rounds(frame: Frame, operation: Operation, rounds: int) -> list[Alternative
 
 def _any_rounds(frame: Frame, operation: Operation) -> list[Alternatives]:
     """Run a loop that may end after any round, also before the first, until nothing changes."""
-    current = frame.states(operation.operands[3:])
+    start = frame.states(operation.operands[3:])
+    return _settled(operation, start, lambda current: _round(frame, operation, current, doubtful=True))
+
+
+def _settled(
+    operation: Operation, start: list[Alternatives], turn: Callable[[list[Alternatives]], list[Alternatives]]
+) -> list[Alternatives]:
+    """Return what values can be that begin as ``start`` and become what ``turn`` makes of them, however often."""
+    current = start
     while True:
-        yielded = _round(frame, operation, current, doubtful=True)
-        joined = [union(pair, operation.index) for pair in zip(current, yielded, strict=True)]
+        joined = [union(pair, operation.index) for pair in zip(current, turn(current), strict=True)]
         if joined == current:
             return current
         current = joined
@@ -163,14 +162,13 @@ def _round(frame: Frame, operation: Operation, carried: list[Alternatives], *, d
 
 def _while(frame: Frame, operation: Operation) -> None:
     before, after = operation.regions
-    current = frame.states(operation.operands)
-    while True:
-        passed = frame.region(before, current)[1:]
-        yielded = frame.region(after, passed, doubtful=True)
-        joined = [union(pair, operation.index) for pair in zip(current, yielded, strict=True)]
-        if joined == current:
-            break
-        current = joined
+    passed: list[Alternatives] = []
+
+    def turn(current: list[Alternatives]) -> list[Alternatives]:
+        passed[:] = frame.region(before, current)[1:]
+        return frame.region(after, passed, doubtful=True)
+
+    _settled(operation, frame.states(operation.operands), turn)
     frame.state.update(zip(operation.results, passed, strict=True))
 
 
@@ -186,14 +184,9 @@ def _if(frame: Frame, operation: Operation) -> None:
 
 def _combine(frame: Frame, operation: Operation) -> None:
     """Run the region of a reduction or scan, whose arguments are two partial results per operand."""
-    current = frame.states(operation.operands)
-    while True:
-        combined = frame.region(operation.regions[0], [*current, *current])
-        joined = [union(pair, operation.index) for pair in zip(current, combined, strict=True)]
-        if joined == current:
-            break
-        current = joined
-    frame.state.update(zip(operation.results, current, strict=True))
+    start, region = frame.states(operation.operands), operation.regions[0]
+    results = _settled(operation, start, lambda current: frame.region(region, [*current, *current]))
+    frame.state.update(zip(operation.results, results, strict=True))
 
 
 def _map(frame: Frame, operation: Operation) -> None:
@@ -264,7 +257,7 @@ class Analysis:
     constants: Constants = field(init=False)
     rules: Rules = field(init=False)
     _summaries: dict[tuple[str, tuple[Alternatives, ...]], Summary] = field(default_factory=dict)
-    _branching: dict[int, Branching] = field(default_factory=dict)
+    _certain: dict[int, frozenset[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.constants = Constants(self.graph)
@@ -290,11 +283,11 @@ class Analysis:
             self._summaries[key] = Summary(tuple(results), tuple(frame.touches))
         return self._summaries[key]
 
-    def branching(self, region: int) -> Branching:
-        """Return what is known of the blocks of a region, worked out once."""
-        if region not in self._branching:
-            self._branching[region] = branching_of(self.graph, region)
-        return self._branching[region]
+    def certain(self, region: int) -> frozenset[int]:
+        """Return the blocks of a region that run whenever it does, worked out once."""
+        if region not in self._certain:
+            self._certain[region] = certain_blocks(self.graph, region)
+        return self._certain[region]
 
 
 @dataclass(slots=True)
@@ -320,7 +313,7 @@ class Frame:
         for block in blocks[1:]:
             self.state.update((each, UNDEFINED) for each in self.analysis.graph.blocks[block].arguments)
         self.state.update(zip(self.analysis.graph.blocks[blocks[0]].arguments, arguments, strict=True))
-        certain = self.analysis.branching(region).certain
+        certain = self.analysis.certain(region)
         reached = {blocks[0]}
         left: dict[int, list[Alternatives]] = {}
         changed = True

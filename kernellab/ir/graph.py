@@ -13,6 +13,7 @@ kept once, in a table of their own, and referred to by position.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,7 @@ class Location:
     caller: Location | None = None
 
 
+_POINTEE_BITS = re.compile(r"!tt\.ptr<[a-z]*(\d+)")
 _LIBRARY = ("triton/language/", "triton\\language\\", "triton/experimental/", "triton\\experimental\\")
 
 
@@ -85,6 +87,12 @@ class Value:
     location: Location
     operation: int | None
     block: int
+
+    @property
+    def pointee_bytes(self) -> int | None:
+        """The bytes of what an address points to, None where that has no size of its own, and of no address."""
+        bits = _POINTEE_BITS.match(self.element)
+        return None if bits is None else max(1, int(bits[1]) // 8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from kernellab.ir.constants import Constants, Sums
+from kernellab.ir.affine import Constants, Sums
 from kernellab.ir.graph import Graph, Operation
 from kernellab.ir.operations import MEMORY, Flow, flow_of
 from kernellab.ir.uses import Uses
@@ -263,12 +263,32 @@ class Rules:
     ) -> list[Alternatives]:
         """Return what each result of ``operation`` can be."""
         if flow in _ARITHMETIC:
-            return [self._arithmetic(flow, operation, operands, state)]
-        return [_RULES[flow](self, operation, operands)] * len(operation.results)
+            return [self._sum(flow, operation, operands, state)]
+        return [self._result(flow, operation, operands)] * len(operation.results)
 
-    def _arithmetic(
-        self, flow: Flow, operation: Operation, operands: Sequence[Alternatives], state: State
-    ) -> Alternatives:
+    def _result(self, flow: Flow, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
+        match flow:
+            case Flow.NUMBER:
+                return NUMBER
+            case Flow.UNDEFINED:
+                return UNDEFINED
+            case Flow.COPY:
+                return operands[0] if len(operands) == 1 else union(operands, operation.index)
+            case Flow.FIRST:
+                return operands[0]
+            case Flow.SELECT:
+                return self._selected(operation, operands)
+            case Flow.BITS:
+                return _merged_bits(operation, operands)
+            case Flow.MASK:
+                return NUMBER if self._is_cut(operation) else _merged_bits(operation, operands)
+            case Flow.REMAINDER if operands[1] == NUMBER:
+                return NUMBER
+            case Flow.TRUNCATE if self._is_narrow(operation):
+                return NUMBER
+        return mixed(operands, operation.index, f"{operation.name} makes it from an address")
+
+    def _sum(self, flow: Flow, operation: Operation, operands: Sequence[Alternatives], state: State) -> Alternatives:
         """Return the sum of an operation's terms; where one operand is no address, the terms need not be known."""
         left, right = operands
         if left == NUMBER == right or (right == NUMBER and flow in _KEEPS_FIRST):
@@ -281,48 +301,31 @@ class Rules:
             total = _scaled(operation, total, state(value), factor)
         return total
 
-    def _copy(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-        return operands[0] if len(operands) == 1 else union(operands, operation.index)
-
-    def _first(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-        return operands[0]
-
-    def _select(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
+    def _selected(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
         condition = self.constants.integer(operation.operands[0])
         if condition is not None:
             return operands[1] if condition else operands[2]
         return union(operands[1:], operation.index)
 
-    def _bits(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-        index = operation.index
-        return combine(operands[0], operands[1], lambda one, other: _one_of(one, other, index), index)
-
-    def _mask(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
+    def _is_cut(self, operation: Operation) -> bool:
+        """Tell whether a mask leaves a small number."""
         known = [self.constants.integer(each) for each in operation.operands]
-        if any(each is not None and 0 <= each < SMALL_NUMBER for each in known):
-            return NUMBER
-        return self._bits(operation, operands)
+        return any(each is not None and 0 <= each < SMALL_NUMBER for each in known)
 
-    def _remainder(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-        return NUMBER if operands[1] == NUMBER else self._mix(operation, operands)
-
-    def _truncate(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
+    def _is_narrow(self, operation: Operation) -> bool:
+        """Tell whether a result has too few bits for an address."""
         bits = _BITS.match(self.constants.graph.values[operation.results[0]].element)
-        return NUMBER if bits is not None and int(bits[1]) < 32 else self._mix(operation, operands)
-
-    def _number(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-        return NUMBER
-
-    def _mix(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-        return mixed(operands, operation.index, f"{operation.name} makes it from an address")
-
-    def _undefined(self, operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
-        return UNDEFINED
+        return bits is not None and int(bits[1]) < 32
 
 
 def _scaled(operation: Operation, left: Alternatives, right: Alternatives, factor: int) -> Alternatives:
     index = operation.index
     return combine(left, right, lambda one, other: scaled_sum(one, other, factor, index), index)
+
+
+def _merged_bits(operation: Operation, operands: Sequence[Alternatives]) -> Alternatives:
+    index = operation.index
+    return combine(operands[0], operands[1], lambda one, other: _one_of(one, other, index), index)
 
 
 def _one_of(one: Linear, other: Linear, operation: int) -> Alternative:
@@ -334,18 +337,3 @@ def _one_of(one: Linear, other: Linear, operation: int) -> Alternative:
 
 _ARITHMETIC = frozenset({Flow.ADD, Flow.SUBTRACT, Flow.MULTIPLY, Flow.SHIFT_LEFT, Flow.OFFSET})
 _KEEPS_FIRST = frozenset({Flow.ADD, Flow.SUBTRACT, Flow.OFFSET})
-
-_Rule = Callable[[Rules, Operation, Sequence[Alternatives]], Alternatives]
-
-_RULES: dict[Flow, _Rule] = {
-    Flow.COPY: Rules._copy,
-    Flow.FIRST: Rules._first,
-    Flow.SELECT: Rules._select,
-    Flow.BITS: Rules._bits,
-    Flow.MASK: Rules._mask,
-    Flow.REMAINDER: Rules._remainder,
-    Flow.TRUNCATE: Rules._truncate,
-    Flow.NUMBER: Rules._number,
-    Flow.MIX: Rules._mix,
-    Flow.UNDEFINED: Rules._undefined,
-}

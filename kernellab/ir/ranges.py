@@ -2,8 +2,11 @@
 
 Arithmetic is that of the integers. Where a result may not fit its type, it wraps, and counts as any value of the type
 (https://mlir.llvm.org/docs/Dialects/ArithOps/). Numbers are the bits read as signed; what reads them as unsigned is
-followed where that is the same number. Intervals of products, quotients and so on are those of interval arithmetic
-(Moore, Kearfott and Cloud, *Introduction to Interval Analysis*, chapter 2).
+followed where that is the same number.
+
+What a value is that a loop carries from round to round, is a guess, and a round that shows it to hold: it does if the
+values before the loop fit it, and if a round that starts with any values that fit it yields such values again, by
+induction over the rounds. That is shown of all guesses in one round.
 """
 
 from __future__ import annotations
@@ -13,49 +16,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from kernellab.ir.affine import Condition, Facts, Form, HeldCondition, Interval, OpaqueCondition, bounds_of, term_of
-from kernellab.ir.constants import Constants
+from kernellab.ir.affine import (
+    INTERVALS,
+    NOTHING,
+    Condition,
+    Constants,
+    Facts,
+    Form,
+    HeldCondition,
+    Interval,
+    Known,
+    Number,
+    OpaqueCondition,
+    Truth,
+    bounds_of,
+    hull,
+    is_in,
+    limits,
+    term_of,
+)
 from kernellab.ir.graph import Graph, Operation
 
 _WIDTH = re.compile(r"i(\d+)$")
-_POINTEE = re.compile(r"!tt\.ptr<[a-z]*(\d+)")
-NOTHING: Facts = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """What an integer is in those lanes where all conditions in ``given`` hold.
-
-    With a ``base``, the number of an argument, it is an address: ``form`` bytes behind the one that was passed.
-    """
-
-    form: Form
-    given: frozenset[Condition] = frozenset()
-    base: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """What a condition says: it is true just where all of ``when_true`` hold; where it is false, ``when_false`` do."""
-
-    when_true: Facts
-    when_false: Facts = NOTHING
-
-    @property
-    def needed(self) -> frozenset[Condition]:
-        """Conditions that together make it true."""
-        return frozenset().union(*({fact.condition} | fact.given for fact in self.when_true))
-
-    @property
-    def inverse(self) -> Truth | None:
-        """The opposite of a single inequality."""
-        sides = (self.when_true, self.when_false)
-        is_single = all(len(side) == 1 and isinstance(next(iter(side)).condition, Form) for side in sides)
-        return Truth(self.when_false, self.when_true) if is_single else None
-
-
-Known = Number | Truth | None
-"""None stands for what is not followed: floating point, an address that is lost."""
 
 
 @dataclass(slots=True)
@@ -82,9 +64,19 @@ class Values:
     def truth(self, value: int) -> Truth:
         """Return what a condition says; where nothing is known, that it is true."""
         found = self.known.get(value)
-        return (
-            found if isinstance(found, Truth) else Truth(frozenset({HeldCondition(OpaqueCondition(self._term(value)))}))
-        )
+        return found if isinstance(found, Truth) else Truth(self.itself(value))
+
+    def itself(self, value: int) -> Facts:
+        """Return the fact that a condition is true, in no other terms."""
+        term = value, tuple(range(len(self.graph.values[value].shape)))
+        return frozenset({HeldCondition(OpaqueCondition(term))})
+
+    def numbers(self, operation: Operation) -> tuple[Number, Number] | None:
+        """Return the two numbers that an operation reads, None where one is an address or is not followed."""
+        left, right = (self.number(each) for each in operation.operands)
+        if left is None or right is None or left.base is not None or right.base is not None:
+            return None
+        return left, right
 
     def within(self, value: int, interval: Interval, given: frozenset[Condition] = frozenset()) -> Number:
         """Return a value of which its interval alone is known."""
@@ -96,7 +88,7 @@ class Values:
         width = self.width(value)
         if width is None:
             return None
-        fits = any(_is_in(bounds_of(form, self.ranges, known), limits(width)) for known in ((), self.context))
+        fits = any(is_in(bounds_of(form, self.ranges, known), limits(width)) for known in ((), self.context))
         return Number(form, given) if fits else self.within(value, limits(width))
 
     def bounds(self, form: Form) -> Interval:
@@ -110,52 +102,31 @@ class Values:
         width = 64 if element == "index" else int(match[1]) if match else None
         return width if width is not None and width > 1 else None
 
-    def pointee_bytes(self, value: int) -> int | None:
-        """Return the bytes of what an address points to, None where it is a tensor or nothing known."""
-        match = _POINTEE.match(self.graph.values[value].element)
-        return None if match is None else max(1, int(match[1]) // 8)
-
-    def _term(self, value: int) -> tuple[int, tuple[int, ...]]:
-        return value, tuple(range(len(self.graph.values[value].shape)))
-
     def compute(self, operation: Operation) -> None:
         """Work out the results of an operation without regions that touches no memory."""
-        rule = _RULES.get(operation.name)
+        is_truth = bool(operation.results) and self.graph.values[operation.results[0]].element == "i1"
+        rule = (_LOGIC.get(operation.name) if is_truth else None) or _RULES.get(operation.name)
         for result in operation.results:
             self.known[result] = None
         if rule is not None:
             self.known[operation.results[0]] = rule(self, operation)
-        elif operation.name in _INTERVALS:
+        elif operation.name in INTERVALS:
             self.known[operation.results[0]] = self._by_intervals(operation)
 
     def _by_intervals(self, operation: Operation) -> Known:
-        result = operation.results[0]
-        left, right = (self.number(each) for each in operation.operands)
+        result, read = operation.results[0], self.numbers(operation)
         width = self.width(result)
-        if left is None or right is None or width is None or left.base is not None or right.base is not None:
+        if read is None or width is None:
             return None
+        left, right = read
         bounds = self.bounds(left.form), self.bounds(right.form)
-        found = _INTERVALS[operation.name](*bounds)
-        if found is None or not _is_in(found, limits(width)):
+        found = INTERVALS[operation.name](*bounds)
+        if found is None or not is_in(found, limits(width)):
             return self.within(result, limits(width))
         given = left.given | right.given
         if operation.name in _REMAINDERS and bounds[0][0] >= 0 and bounds[0][1] < bounds[1][0]:
             return Number(left.form, given)
         return self.within(result, found, given)
-
-
-def limits(width: int) -> Interval:
-    """Return the least and the greatest signed integer of so many bits."""
-    return -(1 << (width - 1)), (1 << (width - 1)) - 1
-
-
-def _is_in(inner: Interval, outer: Interval) -> bool:
-    return outer[0] <= inner[0] and inner[1] <= outer[1]
-
-
-def hull(one: Interval, other: Interval) -> Interval:
-    """Return the least interval that holds two."""
-    return min(one[0], other[0]), max(one[1], other[1])
 
 
 def _constant(values: Values, operation: Operation) -> Known:
@@ -172,21 +143,21 @@ def _constant(values: Values, operation: Operation) -> Known:
 
 
 def _sum(values: Values, operation: Operation) -> Known:
-    factor = 1 if operation.name == "arith.addi" else -1
-    left, right = (values.number(each) for each in operation.operands)
-    if left is None or right is None or left.base is not None or right.base is not None:
+    factor, read = 1 if operation.name == "arith.addi" else -1, values.numbers(operation)
+    if read is None:
         return None
+    left, right = read
     return values.fitted(operation.results[0], left.form.plus(right.form, factor), left.given | right.given)
 
 
 def _product(values: Values, operation: Operation) -> Known:
-    left, right = (values.number(each) for each in operation.operands)
-    if left is None or right is None or left.base is not None or right.base is not None:
+    read = values.numbers(operation)
+    if read is None:
         return None
-    for one, other in ((left, right), (right, left)):
+    for one, other in (read, read[::-1]):
         if not other.form.terms:
             form = one.form.times(other.form.constant)
-            return values.fitted(operation.results[0], form, left.given | right.given)
+            return values.fitted(operation.results[0], form, one.given | other.given)
     return values._by_intervals(operation)
 
 
@@ -202,7 +173,7 @@ def _shifted_left(values: Values, operation: Operation) -> Known:
 
 def _offset(values: Values, operation: Operation) -> Known:
     base, distance = (values.number(each) for each in operation.operands)
-    size = values.pointee_bytes(operation.operands[0])
+    size = values.graph.values[operation.operands[0]].pointee_bytes
     if base is None or distance is None or size is None or base.base is None or distance.base is not None:
         return None
     return Number(base.form.plus(distance.form, size), base.given | distance.given, base.base)
@@ -233,25 +204,20 @@ def _truncated(values: Values, operation: Operation) -> Known:
     return None if number is None else values.fitted(operation.results[0], number.form, number.given)
 
 
-def _moved(known: Known, place: Callable[[int], int]) -> Known:
-    if isinstance(known, Truth):
-        true, false = (frozenset(f.moved(place) for f in facts) for facts in (known.when_true, known.when_false))
-        return Truth(true, false)
-    if isinstance(known, Number):
-        given = frozenset(each.moved(place) for each in known.given)
-        return Number(known.form.moved(place), given, known.base)
-    return None
+def _moved(values: Values, operation: Operation, place: Callable[[int], int]) -> Known:
+    found = _same(values, operation)
+    return None if found is None else found.moved(place)
 
 
 def _expanded(values: Values, operation: Operation) -> Known:
     axis = int(operation.attribute("axis", "0").split(" ")[0])
-    return _moved(_same(values, operation), lambda dim: dim + (dim >= axis))
+    return _moved(values, operation, lambda dim: dim + (dim >= axis))
 
 
 def _transposed(values: Values, operation: Operation) -> Known:
     order = [int(each) for each in re.findall(r"\d+", operation.attribute("order").partition(":")[2])]
     rank = len(values.graph.values[operation.results[0]].shape)
-    return _moved(_same(values, operation), order.index) if sorted(order) == list(range(rank)) else None
+    return _moved(values, operation, order.index) if sorted(order) == list(range(rank)) else None
 
 
 def _mixed_lanes(values: Values, operation: Operation) -> Known:
@@ -271,10 +237,10 @@ def _range(values: Values, operation: Operation) -> Known:
 
 
 def _compared(values: Values, operation: Operation) -> Known:
-    left, right = (values.number(each) for each in operation.operands)
-    predicate = operation.attribute("predicate")
-    if left is None or right is None or left.base is not None or right.base is not None:
+    read, predicate = values.numbers(operation), operation.attribute("predicate")
+    if read is None:
         return None
+    left, right = read
     if predicate.startswith("u") and min(values.bounds(left.form)[0], values.bounds(right.form)[0]) < 0:
         return None
     given = left.given | right.given
@@ -286,8 +252,8 @@ def _compared(values: Values, operation: Operation) -> Known:
     if predicate == "eq":
         found = [above, below], []
     if predicate == "ne":
-        own = HeldCondition(OpaqueCondition(values._term(operation.results[0])))
-        return Truth(frozenset({own}), frozenset(HeldCondition(each.reduced(), given) for each in (above, below)))
+        equal = frozenset(HeldCondition(each.reduced(), given) for each in (above, below))
+        return Truth(values.itself(operation.results[0]), equal)
     if found is None:
         return None
     true, false = (frozenset(HeldCondition(each.reduced(), given) for each in forms) for forms in found)
@@ -295,23 +261,16 @@ def _compared(values: Values, operation: Operation) -> Known:
 
 
 def _both(values: Values, operation: Operation) -> Known:
-    if values.graph.values[operation.results[0]].element != "i1":
-        return values._by_intervals(operation)
     one, other = (values.truth(each) for each in operation.operands)
     return Truth(one.when_true | other.when_true)
 
 
 def _either(values: Values, operation: Operation) -> Known:
-    if values.graph.values[operation.results[0]].element != "i1":
-        return values._by_intervals(operation)
     one, other = (values.truth(each) for each in operation.operands)
-    own = HeldCondition(OpaqueCondition(values._term(operation.results[0])))
-    return Truth(frozenset({own}), one.when_false | other.when_false)
+    return Truth(values.itself(operation.results[0]), one.when_false | other.when_false)
 
 
 def _flipped(values: Values, operation: Operation) -> Known:
-    if values.graph.values[operation.results[0]].element != "i1":
-        return values._by_intervals(operation)
     if values.constants.integer(operation.operands[1]) != 1:
         return None
     return values.truth(operation.operands[0]).inverse
@@ -353,74 +312,10 @@ def joined(
     return Number(found.form, given, first.base)
 
 
-_Pair = Callable[[Interval, Interval], Interval | None]
-
-
-def _corners(rule: Callable[[int, int], int]) -> _Pair:
-    def of(one: Interval, other: Interval) -> Interval:
-        found = [rule(a, b) for a in one for b in other]
-        return min(found), max(found)
-
-    return of
-
-
-def _divided(rule: Callable[[int, int], int]) -> _Pair:
-    corners = _corners(rule)
-    return lambda one, other: corners(one, other) if other[0] > 0 else None
-
-
-def _shifted_right(one: Interval, other: Interval) -> Interval | None:
-    return _corners(lambda a, b: a >> b)(one, other) if other[0] >= 0 and other[1] < 64 else None
-
-
-def _remainder(one: Interval, other: Interval) -> Interval | None:
-    most = other[1] - 1
-    return (max(-most, min(one[0], 0)), min(most, max(one[1], 0))) if other[0] > 0 else None
-
-
-def _unsigned_remainder(one: Interval, other: Interval) -> Interval | None:
-    return (0, other[1] - 1) if other[0] > 0 else None
-
-
-def _masked(one: Interval, other: Interval) -> Interval | None:
-    above = [high for low, high in (one, other) if low >= 0]
-    return (0, min(above)) if above else None
-
-
-def _merged_bits(one: Interval, other: Interval) -> Interval | None:
-    return (0, (1 << max(one[1], other[1]).bit_length()) - 1) if min(one[0], other[0]) >= 0 else None
-
-
-def _unsigned(rule: _Pair) -> _Pair:
-    return lambda one, other: rule(one, other) if min(one[0], other[0]) >= 0 else None
-
-
-def _truncated_quotient(a: int, b: int) -> int:
-    return a // b if a >= 0 else -(-a // b)
-
-
 _REMAINDERS = frozenset({"arith.remsi", "arith.remui"})
-_INTERVALS: Mapping[str, _Pair] = MappingProxyType(
-    {
-        "arith.muli": _corners(lambda a, b: a * b),
-        "arith.divsi": _divided(_truncated_quotient),
-        "arith.floordivsi": _divided(lambda a, b: a // b),
-        "arith.ceildivsi": _divided(lambda a, b: -(-a // b)),
-        "arith.divui": _unsigned(_divided(lambda a, b: a // b)),
-        "arith.remsi": _remainder,
-        "arith.remui": _unsigned_remainder,
-        "arith.andi": _masked,
-        "arith.ori": _merged_bits,
-        "arith.xori": _merged_bits,
-        "arith.shrsi": _shifted_right,
-        "arith.shrui": _unsigned(_shifted_right),
-        "arith.minsi": _corners(min),
-        "arith.maxsi": _corners(max),
-        "arith.minui": _unsigned(_corners(min)),
-        "arith.maxui": _unsigned(_corners(max)),
-    }
+_LOGIC: Mapping[str, Callable[[Values, Operation], Known]] = MappingProxyType(
+    {"arith.andi": _both, "arith.ori": _either, "arith.xori": _flipped}
 )
-
 _RULES: Mapping[str, Callable[[Values, Operation], Known]] = MappingProxyType(
     {
         "arith.constant": _constant,
@@ -433,9 +328,6 @@ _RULES: Mapping[str, Callable[[Values, Operation], Known]] = MappingProxyType(
         "arith.trunci": _truncated,
         "arith.index_cast": _truncated,
         "arith.cmpi": _compared,
-        "arith.andi": _both,
-        "arith.ori": _either,
-        "arith.xori": _flipped,
         "arith.select": _selected,
         "tt.addptr": _offset,
         "tt.bitcast": lambda values, operation: _same(values, operation) if _keeps(values, operation) else None,
@@ -457,3 +349,68 @@ def _keeps(values: Values, operation: Operation) -> bool:
     """Tell whether a cast of bits leaves an address an address, or an integer an integer."""
     source, result = values.graph.values[operation.operands[0]], values.graph.values[operation.results[0]]
     return source.is_pointer == result.is_pointer and (source.is_pointer or source.element == result.element)
+
+
+Seen = tuple[Interval, Number]
+"""The interval of a number where it was made, and the number."""
+
+
+@dataclass(slots=True)
+class Carried:
+    """What a value that a loop carries may be: its start plus ``step`` in each round, else within ``interval``.
+
+    With neither, nothing is known of it. A guess is dropped once a round shows that it does not hold.
+    """
+
+    start: Seen | None
+    step: int | None = None
+    interval: Interval | None = None
+    is_first: bool = True
+
+    def number(self, values: Values, value: int, turn: int) -> Known:
+        """Return what the value is in the round that a number counts from 0 on."""
+        if self.start is None:
+            return None
+        bounds, start = self.start
+        if self.is_first:  # any number, to see what a round adds to it
+            found = values.within(value, bounds)
+            return Number(found.form, start.given, start.base)
+        if self.step is not None:
+            form = start.form.plus(Form((((turn, ()), self.step),)))
+            if start.base is not None:
+                return Number(form, start.given, start.base)
+            return values.fitted(value, form, start.given)
+        if self.interval is not None:
+            return Number(values.within(value, self.interval).form, base=start.base)
+        return None
+
+    def holds(self, values: Values, value: int, seen: Seen | None, *, may_widen: bool) -> bool:
+        """Tell whether what a round made of the value fits; where it does not, guess something wider."""
+        if self.start is None:
+            return True
+        before = values.known[value]
+        interval, start = self.start
+        same_memory = seen is not None and isinstance(before, Number) and seen[1].base == before.base
+        added = None
+        if seen is not None and isinstance(before, Number) and same_memory and seen[1].given <= before.given:
+            difference = seen[1].form.plus(before.form, -1)
+            added = None if difference.terms else difference.constant
+        if self.is_first:
+            self.is_first, self.step = False, added
+            self.interval = interval if added is None and same_memory and not start.given else None
+            return False
+        if self.step is not None:
+            if added == self.step:
+                return True
+            self.step, self.interval = None, interval if same_memory and not start.given else None
+            return False
+        if self.interval is None:
+            return True
+        if seen is not None and same_memory and not seen[1].given:
+            wider = hull(self.interval, seen[0])
+            if wider == self.interval:
+                return True
+            self.interval = wider if may_widen else None
+            return False
+        self.interval = None
+        return False

@@ -97,7 +97,9 @@ def diagram_of(
     diagram = whole_diagram(graph, effects, view=view, text=text)
     if argument is not None:
         kept = nodes_of_slice(
-            diagram, argument_slice(graph, argument, effects and effects.touching(argument)), _boxes_of(graph, argument)
+            diagram,
+            argument_slice(graph, argument, None if effects is None else effects.touching(argument)),
+            _boxes_of(graph, argument),
         )
         diagram = restricted(diagram, f"{diagram.title}: {argument}", kept)
     return folded(diagram, fitting(diagram, BOXES_AT_MOST) if collapsed is None else collapsed)

@@ -15,10 +15,9 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import kernellab
-from kernellab.ir.affine import Form, Term, bounds_of
+from kernellab.ir.affine import INTERVALS, Form, Term, bounds_of
 from kernellab.ir.containment import ArgumentMemory, KnownLaunch, NotContained, require_contained
 from kernellab.ir.programs import computed
-from kernellab.ir.ranges import _INTERVALS
 from kernellab.ir.uses import depends_on_data
 
 SMALL = st.integers(-9, 9)
@@ -29,11 +28,11 @@ def intervals(least: int = -9, most: int = 9) -> st.SearchStrategy[tuple[int, in
     return st.tuples(st.integers(least, most), st.integers(least, most)).map(lambda pair: (min(pair), max(pair)))
 
 
-@pytest.mark.parametrize("name", sorted(_INTERVALS))
+@pytest.mark.parametrize("name", sorted(INTERVALS))
 @given(one=intervals(), other=intervals())
 @settings(max_examples=80, deadline=None)
 def test_an_interval_holds_every_result(name: str, one: tuple[int, int], other: tuple[int, int]) -> None:
-    found = _INTERVALS[name](one, other)
+    found = INTERVALS[name](one, other)
     if found is None:
         return
     operation: Any = SimpleNamespace(name=name, attributes=())

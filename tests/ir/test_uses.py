@@ -44,7 +44,7 @@ def names(graph, operations):
 
 
 def slice_of(graph: Graph, argument: str, effects: Effects | None = None) -> frozenset[int]:
-    return argument_slice(graph, argument, effects and effects.touching(argument)).operations
+    return argument_slice(graph, argument, None if effects is None else effects.touching(argument)).operations
 
 
 def test_slice_holds_what_leads_from_and_to_an_argument() -> None:

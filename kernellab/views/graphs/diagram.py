@@ -257,7 +257,7 @@ def start_slice(graph: Graph, diagram: Diagram, start: str, effects: Effects | N
     if start in boxes and start not in values:
         return value_slice(graph, int(start.removeprefix("v"))), frozenset({start})
     argument = values.get(start, start)
-    found = argument_slice(graph, argument, effects and effects.touching(argument))
+    found = argument_slice(graph, argument, None if effects is None else effects.touching(argument))
     return found, frozenset(box for box, name in values.items() if name == argument and box in boxes)
 
 
