@@ -21,8 +21,8 @@ from typing import Any
 import torch
 import triton
 
-from kernellab.compile.cache import COMPILE_WORKER, Compiler, compile_job
-from kernellab.compile.types import Compiled, CompileJob
+from kernellab.compile.cache import COMPILE_WORKER, Compiler
+from kernellab.compile.types import Compiled, CompileJob, compile_job
 from kernellab.target import parse_target
 from kernellab.workers.worker import Pool
 from tests.kernels.cases import all_cases

@@ -1,6 +1,13 @@
 """Targets: what a kernel is compiled for, and the limits of such a device; the GPU that this process uses.
 
 A target is written ``backend:architecture``: ``cuda:90``, ``hip:gfx942``.
+
+Occupancy is how many blocks of a kernel one multiprocessor can hold at a time. Its rules are those of NVIDIA's
+occupancy calculator: registers are given to warps in units, warps in groups of four, shared memory in units with a
+reserved part for each block. AMD's are the same with other numbers: four SIMDs have registers for waves, in units, and
+share LDS, and a SIMD of CDNA has scalar registers for its waves.
+https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#calculating-occupancy
+https://rocm.docs.amd.com/projects/HIP/en/latest/understand/hardware_implementation.html
 """
 
 from __future__ import annotations
@@ -54,6 +61,7 @@ class DeviceLimits:
 
 
 _KIB = 1024
+_WARP_GROUP = 4
 
 
 def _cuda(block_kib: int, sm_kib: int, threads: int, blocks: int, tensor_memory: int | None = None) -> DeviceLimits:
@@ -236,6 +244,51 @@ def shared_bytes_limit(target: Target) -> int | None:
     """Return the shared memory that one block may ask for, in bytes, or None where it is not known."""
     limits = limits_of(target)
     return None if limits is None else limits.shared_bytes_per_block
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """``share`` of the resident warps, from 0 to 1; ``blocks`` per multiprocessor; ``limiter`` as a word."""
+
+    share: float
+    blocks: int
+    limiter: str
+
+
+def occupancy(
+    limits: DeviceLimits, *, threads: int, registers: int, shared_bytes: int, scalar_registers: int = 0
+) -> Occupancy:
+    """Return the occupancy of blocks of ``threads`` threads with ``registers`` per thread and ``shared_bytes`` each.
+
+    ``scalar_registers`` are those of a wave of AMD's.
+    """
+    warps = -(-threads // limits.warp_threads)
+    bounds = {
+        "registers": _blocks_by_registers(limits, warps, registers),
+        "shared memory": _blocks_by_shared(limits, shared_bytes),
+        "threads": limits.threads_per_multiprocessor // (warps * limits.warp_threads),
+        "blocks": (warps == 1 and limits.blocks_of_one_warp) or limits.blocks_per_multiprocessor,
+    }
+    if limits.scalar_registers is not None and scalar_registers:
+        bounds["scalar registers"] = limits.scalar_registers // scalar_registers * _WARP_GROUP // warps
+    limiter = min(bounds, key=lambda name: bounds[name])
+    blocks = bounds[limiter]
+    return Occupancy(blocks * warps * limits.warp_threads / limits.threads_per_multiprocessor, blocks, limiter)
+
+
+def _blocks_by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:
+    per_warp = _round_up(max(registers, 1) * limits.warp_threads, limits.register_allocation_unit)
+    resident_warps = limits.registers_per_multiprocessor // per_warp // _WARP_GROUP * _WARP_GROUP
+    return resident_warps // warps
+
+
+def _blocks_by_shared(limits: DeviceLimits, shared_bytes: int) -> int:
+    per_block = _round_up(shared_bytes + limits.reserved_shared_bytes, limits.shared_allocation_unit)
+    return limits.shared_bytes_per_multiprocessor // per_block if per_block else limits.threads_per_multiprocessor
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
 
 
 def device_name(device: int | None = None) -> str:

@@ -1,95 +1,46 @@
-"""From a kernel and its arguments to a compiled result: each job is built once, then found in memory or on disk."""
+"""From jobs to compiled results: each is built once by a worker, several side by side, then found in memory or on disk.
+
+Which targets there are is found out by compiling a small kernel for each, and kept beside the results.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
-import queue
 import shutil
 import tempfile
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from kernellab._triton import CODE_GENERATOR
-from kernellab._triton.closure import closure_of, plain_bindings, require_taken
-from kernellab.compile.job_queue import JobQueue, JobSource, made
-from kernellab.compile.types import Compiled, CompileJob, parameters_of, resources_of
+from kernellab.compile.types import Compiled, CompileJob, compile_job, parameters_of, resources_of
 from kernellab.compile.worker import EFFECTS, GRAPH, SUMMARY, BuildRequest, compile_kernel, graph_of_job, unwritable
-from kernellab.errors import KernellabError, Place, StoreError, warn_user
+from kernellab.errors import CompileError, KernellabError, Place, StoreError, UnknownTarget, WorkerDied, warn_user
 from kernellab.ir.effects import Effects, effects_from_json, effects_of
 from kernellab.ir.graph import Graph, graph_from_json
-from kernellab.settings import compiler_environment
-from kernellab.source import Closure, portable_type
-from kernellab.target import Target
-from kernellab.workers.forks_and_interrupts import Stop, held, lock, side_by_side, uninterrupted
+from kernellab.target import Target, known_targets, parse_target, well_formed_target
+from kernellab.workers.forks_and_interrupts import TICK_S, Stop, held, lock, side_by_side, uninterrupted
 from kernellab.workers.worker import Answer, Handler, Job, Pool, Request, WorkerKind
 
 _SHORT_SHARE = 4
 _FEW = 16  # jobs, all of which may be made before the first is taken
+_AHEAD = 4
+_SPARED_S = 3600.0
 COMPILE_WORKER = WorkerKind("compile", preload=("kernellab.compile.worker", CODE_GENERATOR))
 
 
-def compile_job(function: Any, target: Target, args: tuple[Any, ...], meta: Mapping[str, Any]) -> CompileJob:
-    """Return the job of compiling a jit function for these arguments.
+JobSource = CompileJob | KernellabError | Callable[[], CompileJob]
+"""A job, or what makes it; that may raise a `KernellabError`, which then stands for its result, as one here does."""
 
-    Raises:
-        LaunchError, UsageError: the arguments or options do not fit the kernel.
-        SourceError: its source cannot be found.
-    """
-    from kernellab._triton.specialize import specialize  # keeps `import kernellab` light
-
-    special = specialize(function, target, args, meta)
-    return job_of(function, target, special.signature, special.constants, special.attributes, special.options)
-
-
-def job_of(
-    function: Any,
-    target: Target,
-    signature: Mapping[str, Any],
-    constants: Mapping[tuple[int, ...], Any],
-    attributes: Mapping[tuple[int, ...], Any],
-    options: Mapping[str, Any],
-    closure: Closure | None = None,
-) -> CompileJob:
-    """Return the job for a specialization that Triton has already worked out.
-
-    ``closure`` is that of the function, where it was found before with constants that bring no functions along.
-
-    Raises:
-        UsageError: an option that counts something is no integer.
-    """
-    from kernellab._triton.specialize import kernel_name, require_options
-
-    require_options(function.__name__, options)
-    paths = sorted(constants)
-    values = tuple(constants[path] for path in paths)
-    bindings = None if closure is None else plain_bindings(values)
-    if closure is None or bindings is None:
-        closure, bindings = closure_of(function, values)
-    names = [_path_text(function.arg_names, path) for path in paths]
-    require_taken(function.__name__, zip(names, bindings, strict=True))
-    return CompileJob(
-        closure=closure,
-        symbol=kernel_name(function, dict(constants), dict(signature)),
-        signature=tuple((name, portable_type(kind)) for name, kind in signature.items()),
-        constants=tuple(zip(paths, bindings, strict=True)),
-        attributes=tuple(sorted((path, tuple(map(tuple, value))) for path, value in attributes.items())),
-        options=tuple(sorted(options.items())),
-        target=target,
-        variables=compiler_environment(),
-    )
-
-
-def _path_text(names: Sequence[str], path: tuple[int, ...]) -> str:
-    """Return an index path as the user writes it: ``pair[1]``."""
-    return names[path[0]] + "".join(f"[{index}]" for index in path[1:])
+_IndexedJob = tuple[int, CompileJob | KernellabError]
 
 
 @dataclass(slots=True)
@@ -121,7 +72,7 @@ class Compiler:
         if known is None:
             asked = stop or Stop()
             known = uninterrupted(partial(self._made, digest, job, timeout_s, asked), asked, _subject(job))
-        return known if known.labels == job.closure.labels else _relabelled(self._from_disk(digest, job), known)
+        return known if known.labels == job.closure.labels else self._from_disk(digest, job) or known
 
     def has(self, job: CompileJob) -> bool:
         """Tell whether a job was compiled before, here or in another session."""
@@ -165,16 +116,9 @@ class Compiler:
                 return
         count = min(len(self.pool.workers), len(jobs))
         line = JobQueue(jobs, max(1, count // _SHORT_SHARE) if from_both_ends else 0, count)
-        tickets: queue.SimpleQueue[None] = queue.SimpleQueue()
-        for _ in jobs:
-            tickets.put(None)
 
         def work(stop: Stop) -> Iterator[tuple[int, Compiled | KernellabError]]:
-            while not stop.why:
-                try:
-                    tickets.get_nowait()
-                except queue.Empty:
-                    return
+            while not stop.why and line.claim():
                 with line.taken(stop) as (index, job):
                     yield index, job if isinstance(job, KernellabError) else self._result(job, timeout_s, stop)
 
@@ -248,7 +192,8 @@ class Compiler:
             exc.kernel = exc.kernel or job.closure.name
             if isinstance(exc, StoreError):
                 raise  # no line of the kernel is to blame
-            exc.place = _labelled_place(exc.place or _first_line(job), job)
+            place = exc.place or _first_line(job)
+            exc.place = replace(place, file=job.closure.label(place.file))
             raise
 
     def _in_memory(self, digest: str) -> Compiled | None:
@@ -293,10 +238,6 @@ def _subject(job: CompileJob) -> str:
     return f"Compiling {job.closure.name} for {job.target}"
 
 
-def _relabelled(fresh: Compiled | None, known: Compiled) -> Compiled:
-    return known if fresh is None else fresh
-
-
 def _read(folder: Path, digest: str, job: CompileJob) -> Compiled:
     summary = json.loads((folder / SUMMARY).read_text())
     graph = graph_from_json(_labelled_json((folder / GRAPH).read_text(), job))
@@ -331,10 +272,6 @@ def _labelled_json(text: str, job: CompileJob) -> str:
     return text
 
 
-def _labelled_place(place: Place, job: CompileJob) -> Place:
-    return replace(place, file=job.closure.label(place.file))
-
-
 def _first_line(job: CompileJob) -> Place:
     entry = job.closure.functions[0]
     return Place(entry.file, entry.first_line, None, entry.text.splitlines()[0])
@@ -343,9 +280,6 @@ def _first_line(job: CompileJob) -> Place:
 def triton_files(compiled: Compiled) -> dict[str, str]:
     """Return the paths of the files that Triton's own handle of a kernel is made from, by Triton's names for them."""
     return {path.name: str(path) for path in compiled.folder.iterdir() if path.name not in {GRAPH, EFFECTS, SUMMARY}}
-
-
-_SPARED_S = 3600.0
 
 
 def evict(
@@ -380,3 +314,150 @@ def _entries(folder: Path) -> list[tuple[Path, float, int]]:
             size = sum(file.stat().st_size for file in path.rglob("*"))
             found.append((path, path.stat().st_mtime, size))
     return found
+
+
+class JobQueue:
+    """Jobs in their order, with their indices. Who takes one takes the last that is left while fewer than ``shortest``
+    such are held, else the first.
+
+    With the longest jobs in front, nobody waits for a long one alone at the end; and as some workers take the shortest,
+    jobs that take almost forever do not keep all of them from the rest. With 0, it is a queue.
+
+    Making a job runs the user's functions and takes a good part of a millisecond. So one thread makes them, that which
+    calls `advance`, a few for each of ``workers`` ahead of those who take them: the first is taken as soon as it is
+    made, however many there are.
+    """
+
+    def __init__(self, sources: Sequence[JobSource], shortest: int, workers: int) -> None:
+        self._sources = sources
+        self._left = deque(range(len(sources)))
+        self._unclaimed = len(sources)
+        self._free = shortest
+        self._room = (_AHEAD * (workers - shortest), _AHEAD * shortest)
+        self._made: tuple[deque[_IndexedJob], deque[_IndexedJob]] = (deque(), deque())  # from front and back
+        self._is_there = threading.Condition()
+
+    def advance(self) -> bool:
+        """Make one more job, if there is room for it; tell whether that is so."""
+        with self._is_there:
+            place = self._emptier()
+            if place is None:
+                return False
+            index = self._left.pop() if place else self._left.popleft()
+        job = index, made(self._sources[index])
+        with self._is_there:
+            self._made[place].append(job)
+            self._is_there.notify()
+        return True
+
+    def _emptier(self) -> int | None:
+        """Return the end where more is missing, 0 for the front; None where nothing is."""
+        shares = [len(made) / room if room else 1.0 for made, room in zip(self._made, self._room, strict=True)]
+        place = int(shares[1] <= shares[0])
+        return place if self._left and shares[place] < 1.0 else None
+
+    def claim(self) -> bool:
+        """Tell whether there is a job for one more that wants one; it has to take it then."""
+        with self._is_there:
+            self._unclaimed -= 1
+            return self._unclaimed >= 0
+
+    @contextlib.contextmanager
+    def taken(self, stop: Stop) -> Iterator[_IndexedJob]:
+        """Take the next job, or the error of making it; it is held inside the with statement. One must be left.
+
+        Raises:
+            WorkerDied: somebody asked to stop before it was made.
+        """
+        with self._is_there:
+            while not any(self._made):
+                stop.check("A compile")
+                self._is_there.wait(TICK_S)
+            is_short = self._free > 0
+            wanted, other = reversed(self._made) if is_short else self._made
+            taken = wanted.popleft() if wanted else other.pop()
+            self._free -= is_short
+        try:
+            yield taken
+        finally:
+            with self._is_there:
+                self._free += is_short
+
+
+def made(source: JobSource) -> CompileJob | KernellabError:
+    """Return a job, or the error of making it."""
+    if isinstance(source, CompileJob | KernellabError):
+        return source
+    try:
+        return source()
+    except KernellabError as exc:
+        return exc
+
+
+def compiled_targets(compiler: Compiler) -> tuple[str, ...]:
+    """Return the known targets that the installed Triton compiles for, in their order."""
+    refused = refusals(compiler, [parse_target(text) for text in known_targets()])
+    return tuple(text for text in known_targets() if not refused[text])
+
+
+def named_target(compiler: Compiler, text: str) -> Target:
+    """Return the target that ``text`` names: a known one, or any other that a compile for it shows to be one.
+
+    Raises:
+        UnknownTarget: the text has another form, or the installed Triton does not compile for it.
+    """
+    try:
+        return parse_target(text)
+    except UnknownTarget as exc:
+        target = well_formed_target(text)
+        if target is None:
+            raise
+        refused = refusals(compiler, [target])[str(target)]
+        if not refused:
+            return target
+        raise UnknownTarget(f"{exc.message} A compile for it was tried: {refused}") from exc
+
+
+def refusals(compiler: Compiler, targets: Sequence[Target]) -> Mapping[str, str]:
+    """Return by target why the installed Triton does not compile for it, and "" where it does.
+
+    What is found is kept beside the compiled kernels, for the version of Triton and the tools that it is told to use.
+
+    Raises:
+        KernellabError: a compile was stopped, or cannot be kept, which tells nothing of the target.
+    """
+    path = compiler.folder / f"targets-{_installed()}.json"
+    known: dict[str, str] = {}
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        known = dict(json.loads(path.read_text()))
+    missing = [target for target in targets if str(target) not in known]
+    for index, result in compiler.stream([partial(_sample_job, target) for target in missing]):
+        known[str(missing[index])] = _refusal(result) if isinstance(result, KernellabError) else ""
+    if missing:
+        scratch = path.with_name(f".{uuid.uuid4().hex}")
+        with contextlib.suppress(OSError):  # what cannot be kept is found out again
+            scratch.write_text(json.dumps(known, indent=1))
+            os.replace(scratch, path)
+    return known
+
+
+def _sample_job(target: Target) -> CompileJob:
+    from kernellab._triton.specialize import sample_launch  # keeps `import kernellab` light
+
+    function, arguments = sample_launch()
+    return compile_job(function, target, arguments, {})
+
+
+def _refusal(error: KernellabError) -> str:
+    if isinstance(error, CompileError | WorkerDied):
+        return error.message
+    raise error
+
+
+def _installed() -> str:
+    import triton
+
+    from kernellab._triton.specialize import compiler_variables
+
+    fields = json.dumps([triton.__version__, compiler_variables()], sort_keys=True)
+    return hashlib.sha256(fields.encode()).hexdigest()[:16]

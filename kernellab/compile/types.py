@@ -1,26 +1,21 @@
-"""Compiling a kernel: what is asked for, and what comes back.
+"""Compiling a kernel: what is asked for, made of a kernel and its arguments, and what comes back.
 
 The work itself is done by a worker process, in `kernellab.compile.worker`.
-
-Occupancy is how many blocks of a kernel one multiprocessor can hold at a time. Its rules are those of NVIDIA's
-occupancy calculator: registers are given to warps in units, warps in groups of four, shared memory in units with a
-reserved part for each block. AMD's are the same with other numbers: four SIMDs have registers for waves, in units, and
-share LDS, and a SIMD of CDNA has scalar registers for its waves.
-https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#calculating-occupancy
-https://rocm.docs.amd.com/projects/HIP/en/latest/understand/hardware_implementation.html
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernellab._triton.closure import closure_of, plain_bindings, require_taken
 from kernellab.display import Shown
 from kernellab.errors import UsageError
+from kernellab.settings import compiler_environment
 from kernellab.source import (
     Binding,
     Call,
@@ -32,8 +27,9 @@ from kernellab.source import (
     Import,
     Items,
     jsonable,
+    portable_type,
 )
-from kernellab.target import DeviceLimits, Target, limits_of
+from kernellab.target import Occupancy, Target, limits_of, occupancy
 from kernellab.workers.forks_and_interrupts import cached_property
 
 if TYPE_CHECKING:
@@ -94,6 +90,62 @@ def _override_digest(path: str | None) -> str:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError as exc:
         raise UsageError(f"ir_override is {path!r}, which cannot be read: {exc.strerror or exc}.") from exc
+
+
+def compile_job(function: Any, target: Target, args: tuple[Any, ...], meta: Mapping[str, Any]) -> CompileJob:
+    """Return the job of compiling a jit function for these arguments.
+
+    Raises:
+        LaunchError, UsageError: the arguments or options do not fit the kernel.
+        SourceError: its source cannot be found.
+    """
+    from kernellab._triton.specialize import specialize  # keeps `import kernellab` light
+
+    special = specialize(function, target, args, meta)
+    return job_of(function, target, special.signature, special.constants, special.attributes, special.options)
+
+
+def job_of(
+    function: Any,
+    target: Target,
+    signature: Mapping[str, Any],
+    constants: Mapping[tuple[int, ...], Any],
+    attributes: Mapping[tuple[int, ...], Any],
+    options: Mapping[str, Any],
+    closure: Closure | None = None,
+) -> CompileJob:
+    """Return the job for a specialization that Triton has already worked out.
+
+    ``closure`` is that of the function, where it was found before with constants that bring no functions along.
+
+    Raises:
+        UsageError: an option that counts something is no integer.
+    """
+    from kernellab._triton.specialize import kernel_name, require_options
+
+    require_options(function.__name__, options)
+    paths = sorted(constants)
+    values = tuple(constants[path] for path in paths)
+    bindings = None if closure is None else plain_bindings(values)
+    if closure is None or bindings is None:
+        closure, bindings = closure_of(function, values)
+    names = [_path_text(function.arg_names, path) for path in paths]
+    require_taken(function.__name__, zip(names, bindings, strict=True))
+    return CompileJob(
+        closure=closure,
+        symbol=kernel_name(function, dict(constants), dict(signature)),
+        signature=tuple((name, portable_type(kind)) for name, kind in signature.items()),
+        constants=tuple(zip(paths, bindings, strict=True)),
+        attributes=tuple(sorted((path, tuple(map(tuple, value))) for path, value in attributes.items())),
+        options=tuple(sorted(options.items())),
+        target=target,
+        variables=compiler_environment(),
+    )
+
+
+def _path_text(names: Sequence[str], path: tuple[int, ...]) -> str:
+    """Return an index path as the user writes it: ``pair[1]``."""
+    return names[path[0]] + "".join(f"[{index}]" for index in path[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,54 +342,6 @@ def _constant_text(binding: Any, called: tuple[str, ...]) -> str:
             return f"{text(function)}({', '.join(map(text, arguments))})"
         case _:
             return str(getattr(binding, "attribute", "") or binding)
-
-
-_WARP_GROUP = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Occupancy:
-    """``share`` of the resident warps, from 0 to 1; ``blocks`` per multiprocessor; ``limiter`` as a word."""
-
-    share: float
-    blocks: int
-    limiter: str
-
-
-def occupancy(
-    limits: DeviceLimits, *, threads: int, registers: int, shared_bytes: int, scalar_registers: int = 0
-) -> Occupancy:
-    """Return the occupancy of blocks of ``threads`` threads with ``registers`` per thread and ``shared_bytes`` each.
-
-    ``scalar_registers`` are those of a wave of AMD's.
-    """
-    warps = -(-threads // limits.warp_threads)
-    bounds = {
-        "registers": _blocks_by_registers(limits, warps, registers),
-        "shared memory": _blocks_by_shared(limits, shared_bytes),
-        "threads": limits.threads_per_multiprocessor // (warps * limits.warp_threads),
-        "blocks": (warps == 1 and limits.blocks_of_one_warp) or limits.blocks_per_multiprocessor,
-    }
-    if limits.scalar_registers is not None and scalar_registers:
-        bounds["scalar registers"] = limits.scalar_registers // scalar_registers * _WARP_GROUP // warps
-    limiter = min(bounds, key=lambda name: bounds[name])
-    blocks = bounds[limiter]
-    return Occupancy(blocks * warps * limits.warp_threads / limits.threads_per_multiprocessor, blocks, limiter)
-
-
-def _blocks_by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:
-    per_warp = _round_up(max(registers, 1) * limits.warp_threads, limits.register_allocation_unit)
-    resident_warps = limits.registers_per_multiprocessor // per_warp // _WARP_GROUP * _WARP_GROUP
-    return resident_warps // warps
-
-
-def _blocks_by_shared(limits: DeviceLimits, shared_bytes: int) -> int:
-    per_block = _round_up(shared_bytes + limits.reserved_shared_bytes, limits.shared_allocation_unit)
-    return limits.shared_bytes_per_multiprocessor // per_block if per_block else limits.threads_per_multiprocessor
-
-
-def _round_up(value: int, unit: int) -> int:
-    return -(-value // unit) * unit
 
 
 def resources_of(summary: Mapping[str, Any], target: Target) -> Resources:

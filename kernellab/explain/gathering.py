@@ -9,7 +9,6 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from kernellab.compile.types import occupancy
 from kernellab.explain.facts import AccessFacts, AtomicFacts, DeviceRates, Facts, SharedFacts, is_repeated
 from kernellab.explain.profile.result import Profile
 from kernellab.explain.reading import (
@@ -29,7 +28,7 @@ from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRo
 from kernellab.ir.graph import Graph, main_file, short_file
 from kernellab.launch.memory import memory_of
 from kernellab.measure.launches import Implementation, moved_bytes
-from kernellab.target import limits_of
+from kernellab.target import limits_of, occupancy
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from kernellab._triton.kernel import Kernel
-from kernellab.compile.cache import compile_job
-from kernellab.compile.probing import compiled_targets
-from kernellab.compile.types import Compiled
+from kernellab.compile.cache import compiled_targets
+from kernellab.compile.types import Compiled, compile_job
 from kernellab.errors import UsageError
 from kernellab.ir.effects import Effects, union_of, with_aliases
 from kernellab.ir.graph import Graph

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from kernellab._triton.kernel import Kernel
-from kernellab.compile.cache import COMPILE_WORKER, Compiler, evict, is_writable
-from kernellab.compile.probing import named_target
+from kernellab.compile.cache import COMPILE_WORKER, Compiler, evict, is_writable, named_target
 from kernellab.errors import StoreError
 from kernellab.gpu.trial import trials_on
 from kernellab.interpreter.runner import INTERPRET_WORKER, Interpreter

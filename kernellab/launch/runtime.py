@@ -12,8 +12,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from kernellab._triton.kernel import BoundJit, JitKernel, Kernel
-from kernellab.compile.cache import Compiler, job_of, triton_files
-from kernellab.compile.types import Compiled
+from kernellab.compile.cache import Compiler, triton_files
+from kernellab.compile.types import Compiled, job_of
 from kernellab.errors import KernellabError, OutOfBounds, warn_user
 from kernellab.ir.effects import Effects
 from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors, launch_error, require_launchable, verb

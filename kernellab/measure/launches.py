@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kernellab._triton.closure import plain_bindings
 from kernellab._triton.kernel import Kernel
-from kernellab.compile.cache import job_of
-from kernellab.compile.types import Compiled, CompileJob
+from kernellab.compile.types import Compiled, CompileJob, job_of
 from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, first_line
 from kernellab.gpu.redzones import damage_text
 from kernellab.ir.effects import Access, Effects

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from kernellab.compile.job_queue import JobSource
+from kernellab.compile.cache import JobSource
 from kernellab.compile.types import Compiled, CompileJob
 from kernellab.errors import KernellabError, LaunchError, StoreError, UsageError, WorkerError
 from kernellab.measure.bench_jobs import NO_GROUP, NOT_COMPARED

@@ -8,9 +8,9 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.compile.types import Compiled, occupancy
+from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
-from kernellab.target import limits_of
+from kernellab.target import limits_of, occupancy
 from kernellab.views.wording import resource_facts
 from tests import samples
 

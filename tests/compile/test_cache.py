@@ -15,8 +15,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.compile.cache import compile_job
-from kernellab.compile.types import Compiled, CompileJob
+from kernellab.compile.types import Compiled, CompileJob, compile_job
 from kernellab.compile.worker import EFFECTS
 from kernellab.errors import CompileError, LaunchError, UnknownTarget, UsageError, WorkerDied, WorkerTimeout
 from kernellab.target import known_targets

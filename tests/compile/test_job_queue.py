@@ -7,9 +7,8 @@ from contextlib import ExitStack
 import pytest
 import torch
 
-from kernellab.compile.cache import compile_job
-from kernellab.compile.job_queue import JobQueue
-from kernellab.compile.types import CompileJob
+from kernellab.compile.cache import JobQueue
+from kernellab.compile.types import CompileJob, compile_job
 from kernellab.errors import LaunchError, WorkerDied
 from kernellab.target import Target
 from kernellab.workers.forks_and_interrupts import Stop

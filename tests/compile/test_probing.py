@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.compile.probing import refusals
+from kernellab.compile.cache import refusals
 from kernellab.errors import UnknownTarget
 from kernellab.target import Target, known_targets
 from kernellab.views.wording import resource_facts

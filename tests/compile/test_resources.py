@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import kernellab
-from kernellab.compile.types import occupancy
-from kernellab.target import limits_of, parse_target
+from kernellab.target import limits_of, occupancy, parse_target
 from tests.kernels.cases import all_cases
 
 CASES = all_cases()

@@ -13,7 +13,7 @@ from triton.compiler.errors import CompilationError
 
 from kernellab._triton.compiling import build_ttir, raw_module
 from kernellab._triton.specialize import specialize
-from kernellab.compile.cache import compile_job
+from kernellab.compile.types import compile_job
 from kernellab.compile.worker import _input
 from kernellab.errors import KernellabError, LaunchError
 from kernellab.interpreter.runner import Interpreter

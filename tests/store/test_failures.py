@@ -17,7 +17,8 @@ import pytest
 import torch
 
 import kernellab
-from kernellab.compile.cache import Compiler, compile_job, evict, mark_used
+from kernellab.compile.cache import Compiler, evict, mark_used
+from kernellab.compile.types import compile_job
 from kernellab.compile.worker import GRAPH, BuildRequest, compile_kernel
 from kernellab.errors import StoreError
 from kernellab.source import Closure, Function

@@ -19,7 +19,8 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.compile.cache import Compiler, compile_job
+from kernellab.compile.cache import Compiler
+from kernellab.compile.types import compile_job
 from kernellab.compile.worker import BuildRequest, compile_kernel
 from kernellab.errors import UsageError, WorkerDied, WorkerError, WorkerTimeout
 from kernellab.tune.remote import ExecutorPool, RemoteBuilt

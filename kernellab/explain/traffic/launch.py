@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernellab.compile.cache import Compiler, job_of
-from kernellab.compile.types import Compiled
+from kernellab.compile.cache import Compiler
+from kernellab.compile.types import Compiled, job_of
 from kernellab.explain.traffic.accesses import AccessOperation, CountedAccess, MemorySpace
 from kernellab.explain.traffic.counting import SECTOR_BYTES, Count
 from kernellab.explain.traffic.coverage import Coverage

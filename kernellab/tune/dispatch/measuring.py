@@ -15,8 +15,7 @@ from typing import Any
 
 from kernellab._triton.kernel import Kernel
 from kernellab.benchmark.spec import Arguments, BenchmarkSpec
-from kernellab.compile.cache import Compiler
-from kernellab.compile.job_queue import JobSource, made
+from kernellab.compile.cache import Compiler, JobSource, made
 from kernellab.compile.types import CompileJob
 from kernellab.errors import KernellabError
 from kernellab.launch.calls import Grid3
