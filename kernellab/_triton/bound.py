@@ -24,6 +24,7 @@ from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, compute_cache_key
 
 from kernellab._triton.closure import value_key
+from kernellab._triton.definitions import MISSING, CapturedValue, are_alike, captures_of, reached
 from kernellab._triton.kernel import (
     OPTIONS,
     Bound,
@@ -34,16 +35,7 @@ from kernellab._triton.kernel import (
     require_not_given_twice,
     require_one_tuner,
 )
-from kernellab._triton.launcher.chain import (
-    MISSING,
-    CapturedValue,
-    are_alike,
-    captures_of,
-    choice_key,
-    has_own_text,
-    leaves,
-    reached,
-)
+from kernellab._triton.launcher.chain import choice_key, has_own_text, leaves
 from kernellab._triton.launcher.launcher import Launcher, Switch
 from kernellab._triton.specialize import gluon_source, run_keywords
 from kernellab._triton.tracing import side_table_number, traced_on_grid

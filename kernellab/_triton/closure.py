@@ -6,14 +6,13 @@ import ast
 import hashlib
 import json
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from kernellab._triton.definitions import ClassText, class_text, decorators_text, definition, global_names, scope_of
+from kernellab._triton.class_text import ClassText, class_text
+from kernellab._triton.definitions import decorators_text, definition, is_installed, outside_names, scope_of
 from kernellab._triton.kernel import (
     Kernel,
     constexpr_value,
@@ -232,7 +231,7 @@ class Collector:
     ) -> Iterator[tuple[str, Binding]]:
         bind = self.used if used else self.bind
         scope = scope_of(python)
-        named = set(global_names(python.__code__)) | set(python.__code__.co_freevars)
+        named = outside_names(python)
         for name in sorted(named):
             if name in scope:
                 yield name, bind(scope[name], name, node)
@@ -322,17 +321,6 @@ def _type_name(value: object) -> str:
 def is_cell_file(file: str) -> bool:
     """Tell whether code of this file name was typed into a notebook cell or a prompt."""
     return file.startswith(("In[", "<", CELL_PREFIX)) or "/ipykernel_" in file
-
-
-def is_installed(module: str) -> bool:
-    """Tell whether a module belongs to the standard library or to an installed package."""
-    if module.split(".", maxsplit=1)[0] in {"triton", "torch"} or module in sys.builtin_module_names:
-        return True
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None:
-        return False
-    parts = Path(file).parts
-    return "site-packages" in parts or "dist-packages" in parts or file.startswith(sysconfig.get_path("stdlib"))
 
 
 def _installed(named: Any, value: Any) -> Import | None:

@@ -1,34 +1,29 @@
-"""The text of a function, its syntax tree, and what the names in it stand for; and classes as class statements.
-
-Python keeps no text of a class, and only functions know where they were written. What a body computes (`auto()`, a
-default out of a variable) stands there as the value that came of it.
-"""
+"""The text of a function, its syntax tree, and what the names in it stand for: now, and whenever it is launched."""
 
 from __future__ import annotations
 
 import ast
 import builtins
-import collections
-import dataclasses
 import dis
-import enum
-import functools
 import inspect
-import keyword
-import math
+import sys
+import sysconfig
 import textwrap
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from types import CodeType, FunctionType
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple
 
-import triton
 import triton.language as tl
-from triton.runtime.jit import JITCallable
+from triton.runtime.jit import JITCallable, JITFunction
 
 from kernellab.errors import SourceError
 from kernellab.source import parsed
-from kernellab.source.text import CannotTake, is_named_tuple, signature_names, signature_values
+from kernellab.source.text import signature_names, signature_values
+
+_BY_NAME = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"}
+_BY_NAME |= {"LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS"}  # in a class, from Python 3.12 on
+_BY_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
 
 
 def definition(owner: Any) -> tuple[str, int, ast.FunctionDef]:
@@ -93,7 +88,7 @@ def names_of(function: Any, node: ast.FunctionDef) -> dict[str, Any]:
     """Return what the global names in a function stand for, those of its decorators and signature included."""
     scope = scope_of(function)
     decorators = {n.id for each in node.decorator_list for n in ast.walk(each) if isinstance(n, ast.Name)}
-    named = {*global_names(function.__code__), *function.__code__.co_freevars, *signature_names(node), *decorators}
+    named = {*outside_names(function), *signature_names(node), *decorators}
     return {name: scope[name] for name in sorted(named - {"__class__"}) if name in scope}
 
 
@@ -109,243 +104,132 @@ def scope_of(python: Any) -> dict[str, Any]:
     return {**python.__globals__, **nonlocals}
 
 
-def global_names(code: CodeType) -> Iterator[str]:
-    """Yield the global names that code loads, that of functions inside it included."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in {"LOAD_GLOBAL", "LOAD_NAME"}:
-            yield instruction.argval
+def outside_names(python: FunctionType) -> dict[str, set[str]]:
+    """Return the names that a function looks up outside itself, each with the attributes that it takes of it."""
+    found: dict[str, set[str]] = {}
+    for name, attribute in _looked_up(python.__code__, python.__code__.co_freevars):
+        found.setdefault(name, set()).update({attribute} - {""})
+    return found
+
+
+def _looked_up(code: CodeType, free: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the names that code looks up outside itself, each with the attribute that it takes of it, or ""."""
+    instructions = list(dis.get_instructions(code))
+    for instruction, following in zip(instructions, [*instructions[1:], None], strict=True):
+        is_own = "DEREF" in instruction.opname and instruction.argval not in free
+        if instruction.opname in _BY_NAME and not is_own:
+            by_attribute = following is not None and following.opname in _BY_ATTRIBUTE
+            yield instruction.argval, following.argval if by_attribute and following is not None else ""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from global_names(constant)
+            yield from _looked_up(constant, free)
 
 
-_OF_EVERY_CLASS = frozenset(
-    {
-        *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__"),
-        *("__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__orig_bases__"),
-        *("__parameters__", "__abstractmethods__", "_abc_impl", "__classcell__", "__match_args__", "__slotnames__"),
-    }
-)
-_OF_DATACLASSES = frozenset(
-    {
-        *("__dataclass_fields__", "__dataclass_params__", "__slots__", "__init__", "__repr__", "__eq__", "__lt__"),
-        *("__le__", "__gt__", "__ge__", "__hash__", "__setattr__", "__delattr__", "__getstate__", "__setstate__"),
-        "__replace__",
-    }
-)
+def is_installed(module: str) -> bool:
+    """Tell whether a module belongs to the standard library or to an installed package."""
+    if module.split(".", maxsplit=1)[0] in {"triton", "torch"} or module in sys.builtin_module_names:
+        return True
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        return False
+    parts = Path(file).parts
+    return "site-packages" in parts or "dist-packages" in parts or file.startswith(sysconfig.get_path("stdlib"))
 
 
-@dataclass(slots=True)
-class ClassText:
-    """A class statement, and the values of the names that stand in it."""
-
-    cls: type
-    lines: list[str] = field(default_factory=list)
-    names: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        """The statement as a whole."""
-        return "".join(f"{line}\n" if line else "\n" for line in self.lines)
-
-    def name(self, value: Any, wanted: str) -> str:
-        """Return a name for a value, ``wanted`` or one like it."""
-        if getattr(builtins, wanted, self) is value and wanted not in self.names:
-            return wanted
-        while wanted == self.cls.__name__ or (wanted in self.names and self.names[wanted] is not value):
-            wanted += "_"
-        self.names[wanted] = value
-        return wanted
-
-    def expression(self, value: Any, name: str) -> str:
-        """Return a value as a literal where it has one, else as a name."""
-        return repr(value) if _has_literal(value) else self.name(value, f"{self.cls.__name__}_{name}".strip("_"))
-
-    def body(self, text: str) -> None:
-        """Add lines of the body."""
-        self.lines += textwrap.indent(text, "    ").splitlines()
+class Missing:
+    """The value of a parameter that was not given, and of a name that stands for nothing."""
 
 
-def _has_literal(value: object) -> bool:
-    if type(value) in {tuple, list}:
-        return all(map(_has_literal, value))  # type: ignore[call-overload]
-    finite = type(value) is float and math.isfinite(value)
-    return finite or type(value) in {bool, int, str, bytes, type(None)}
+MISSING = Missing()
 
 
-def class_text(cls: type) -> ClassText:
-    """Return the statement of a class that is an enum, a named tuple, a dataclass, or none of these.
-
-    Raises:
-        CannotTake: the class cannot be written down: a method has no source, or makes the members of an enum.
-        SourceError: the source of a method cannot be found.
-    """
-    written = ClassText(cls)
-    attributes = {name: value for name, value in vars(cls).items() if name not in _OF_EVERY_CLASS}
-    methods = {name: value for name, value in attributes.items() if _is_written(cls, name, value)}
-    texts = [_method(written, method) for method in methods.values()]
-    others = {name: value for name, value in attributes.items() if name not in methods}
-    if issubclass(cls, enum.Enum):
-        _enum(written, others)
-    elif is_named_tuple(cls):
-        _named_tuple(written, others)
-    elif getattr(cls, "__triton_aggregate__", False):
-        _aggregate(written)
-    elif "__dataclass_fields__" in vars(cls):
-        _dataclass(written, others)
-    else:
-        _head(written, cls.__bases__)
-        _assign(written, others)
-    if cls.__qualname__ != cls.__name__:
-        written.body(f"__qualname__ = {cls.__qualname__!r}")
-    for text in texts:
-        written.body(text)
-    if written.lines[-1].startswith("class "):
-        written.body("pass")
-    return written
+def is_immutable(value: Any) -> bool:
+    """Tell whether a value cannot change in place, and is told from others of its type by ``==``."""
+    inner = value.value if type(value) is tl.constexpr else value
+    return type(inner) in {int, bool, float, str, type(None), tl.dtype}
 
 
-def _head(written: ClassText, bases: tuple[type, ...], **keywords: Any) -> None:
-    cls = written.cls
-    given = [written.name(base, base.__name__) for base in bases if base is not object]
-    if type(cls) is not type and all(type(base) is not type(cls) for base in bases):
-        keywords["metaclass"] = type(cls)
-    given += [f"{name}={written.name(value, f'{cls.__name__}_{name}')}" for name, value in keywords.items()]
-    written.lines.append(f"class {cls.__name__}({', '.join(given)}):" if given else f"class {cls.__name__}:")
+class CapturedValue(NamedTuple):
+    """A name, the scope that holds it (what has ``get``, as dictionaries do), and what it stands for there."""
+
+    name: str
+    scope: Any
+    value: Any
+
+    def is_now(self) -> bool:
+        """Tell whether the name still stands for this very object."""
+        return self.scope.get(self.name, MISSING) is self.value
+
+    def is_fixed(self) -> bool:
+        """Tell whether the object cannot change in place, or is looked into by captures of its own."""
+        kinds = (JITCallable, ModuleType, type, FunctionType, BuiltinFunctionType)
+        return self.value is MISSING or isinstance(self.value, kinds) or is_immutable(self.value)
 
 
-def _assign(written: ClassText, attributes: Mapping[str, Any]) -> None:
-    for name, value in attributes.items():
-        if name in getattr(written.cls, "__slots__", ()) or (name == "__hash__" and value is None):
-            continue
-        if isinstance(value, written.cls):  # it cannot be made before its class is
-            continue
-        written.body(f"{name} = {written.expression(value, name)}")
+class _FreeVariable:
+    """A variable of an enclosing function, as a scope."""
+
+    def __init__(self, cell: Any) -> None:
+        self.cell = cell
+
+    def get(self, name: str, default: Any) -> Any:
+        try:
+            return self.cell.cell_contents
+        except ValueError:
+            return default
 
 
-def _enum(written: ClassText, attributes: Mapping[str, Any]) -> None:
-    cls: Any = written.cls
-    if isinstance(vars(cls).get("__new_member__"), FunctionType):
-        raise CannotTake("its __new__ makes its members; define the class in a module that can be imported")
-    if bad := [name for name in cls.__members__ if not name.isidentifier() or keyword.iskeyword(name)]:
-        raise CannotTake(f"its member {bad[0]!r} has a name that cannot be written")
-    boundary = {"boundary": cls._boundary_} if issubclass(cls, enum.Flag) else {}
-    _head(written, cls.__bases__, **boundary)
-    for name, member in cls.__members__.items():
-        written.body(f"{name} = {written.expression(member.value, name)}")
-    for name, value in attributes.items():
-        if not (name in cls.__members__ or name.startswith("_") or isinstance(value, cls | enum.property)):
-            written.body(f"{name} = {written.name(enum.nonmember, 'nonmember')}({written.expression(value, name)})")
+def captures_of(function: Any) -> tuple[CapturedValue, ...]:
+    """Return what a jit function and the helpers that it reaches take from outside, those of the function first."""
+    found: list[CapturedValue] = []
+    pending, entered = [function], {id(function)}
+    for current in pending:
+        for capture in _taken_by(current.fn):
+            found.append(capture)
+            helper = capture.value
+            if not isinstance(helper, JITCallable) or id(helper) in entered:
+                continue
+            if not is_installed(helper.fn.__module__ or ""):
+                entered.add(id(helper))
+                pending.append(helper)
+    return tuple(found)
 
 
-def _named_tuple(written: ClassText, attributes: Mapping[str, Any]) -> None:
-    cls: Any = written.cls
-    if cls.__bases__ != (tuple,):
-        _head(written, cls.__bases__)
-        _assign(written, attributes)
+def reached(function: Any, captures: Sequence[CapturedValue]) -> list[Any]:
+    """Return a jit function and the jit functions among its captures, each once."""
+    helpers = (capture.value for capture in captures if isinstance(capture.value, JITFunction))
+    return list({id(each): each for each in (function, *helpers)}.values())
+
+
+def are_alike(held: Sequence[CapturedValue], fresh: Sequence[CapturedValue]) -> bool:
+    """Tell whether a kernel compiles alike for both: each name stands for the same object, or for an equal constant."""
+    pairs = zip(held, fresh, strict=False)
+    return len(held) == len(fresh) and all(a.name == b.name and _same(a.value, b.value) for a, b in pairs)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if isinstance(one, tl.constexpr) and isinstance(other, tl.constexpr):
+        return _same(one.value, other.value)
+    return is_immutable(one) and type(one) is type(other) and repr(one) == repr(other)  # 0.0 and -0.0 are equal
+
+
+def _taken_by(python: FunctionType) -> Iterator[CapturedValue]:
+    cells = dict(zip(python.__code__.co_freevars, python.__closure__ or (), strict=False))
+    for name, attributes in outside_names(python).items():
+        scope = _FreeVariable(cells[name]) if name in cells else python.__globals__
+        if scope.get(name, MISSING) is not MISSING or not hasattr(builtins, name):
+            yield from _captured(name, scope, attributes)
+
+
+def _captured(name: str, scope: Any, attributes: set[str]) -> Iterator[CapturedValue]:
+    value = scope.get(name, MISSING)
+    if isinstance(value, ModuleType) and is_installed(value.__name__):
         return
-    base = written.name(collections.namedtuple, "namedtuple")
-    defaults = tuple(cls._field_defaults.values())
-    given = "" if not defaults else f", defaults={written.name(defaults, f'{cls.__name__}_defaults')}"
-    written.lines.append(f"class {cls.__name__}({base}({cls.__name__!r}, {cls._fields!r}{given})):")
-    written.body("__slots__ = ()")
-    _assign(written, {n: v for n, v in attributes.items() if n not in cls._fields and not n.startswith("_")})
-
-
-def _dataclass(written: ClassText, attributes: Mapping[str, Any]) -> None:
-    cls: Any = written.cls
-    options = {name: getattr(cls.__dataclass_params__, name) for name in ("init", "repr", "eq", "order", "frozen")}
-    if cls.__dataclass_params__.unsafe_hash:
-        options["unsafe_hash"] = True
-    if "__slots__" in vars(cls):
-        options["slots"] = True
-    usual = {"init": True, "repr": True, "eq": True, "order": False, "frozen": False}
-    given = ", ".join(f"{name}={value}" for name, value in options.items() if usual.get(name) != value)
-    written.lines.append(f"@{written.name(dataclasses.dataclass, 'dataclass')}{f'({given})' if given else ''}")
-    _head(written, cls.__bases__)
-    own = [each for each in dataclasses.fields(cls) if each.name in inspect.get_annotations(cls)]
-    for each in own:
-        written.body(f"{each.name}: object{_default(written, each)}")
-    names = {each.name for each in own}
-    _assign(written, {n: v for n, v in attributes.items() if n not in names and n not in _OF_DATACLASSES})
-
-
-def _default(written: ClassText, each: dataclasses.Field[Any]) -> str:
-    options = {name: getattr(each, name) for name in ("init", "repr", "compare", "hash", "kw_only")}
-    usual = {"init": True, "repr": True, "compare": True, "hash": None, "kw_only": False}
-    given = [f"{name}={value}" for name, value in options.items() if usual[name] != value]
-    default = None
-    if each.default is not dataclasses.MISSING:
-        default = written.expression(each.default, each.name)
-    elif each.default_factory is not dataclasses.MISSING:
-        given.append(f"default_factory={written.name(each.default_factory, f'{written.cls.__name__}_{each.name}')}")
-    if not given:
-        return "" if default is None else f" = {default}"
-    given += [] if default is None else [f"default={default}"]
-    return f" = {written.name(dataclasses.field, 'field')}({', '.join(given)})"
-
-
-def _aggregate(written: ClassText) -> None:
-    """Write a class of `triton.language.core._aggregate`, which made it anew from the user's."""
-    cls: Any = written.cls
-    written.lines.append(f"@{written.name(_aggregate_decorator(), 'aggregate')}")
-    written.lines.append(f"class {cls.__name__}:")
-    defaults = getattr(cls, "__aggregate_defaults__", {})
-    for name, kind in cls.__annotations__.items():
-        default = f" = {written.expression(defaults[name], name)}" if name in defaults else ""
-        written.body(f"{name}: {written.name(kind, kind.__name__)}{default}")
-    if (init := _init_of_aggregate(cls)) is not None:
-        written.body(_method(written, init))
-
-
-def _aggregate_decorator() -> Any:
-    """Return the decorator of classes whose instances are values of a kernel."""
-    return getattr(triton, "aggregate", None) or tl.core._aggregate
-
-
-def _init_of_aggregate(cls: Any) -> Any:
-    """Return the ``__init__`` that a user wrote for an aggregate; None where there is only Triton's."""
-    init = cls.hash_attrs[0]
-    return None if getattr(init, "__triton_builtin__", False) or init is object.__init__ else init
-
-
-def _is_written(cls: type, name: str, value: Any) -> bool:
-    """Tell whether an attribute is a function, or made of some, that stands in the body of the class."""
-    functions = _functions(value)
-    if getattr(cls, "__triton_aggregate__", False):  # a class of Triton's, with the methods of the user's and its bases
-        return bool(functions) and not any("<locals>.aggregate_value" in f.__qualname__ for f in functions)
-    own = f"{cls.__qualname__}.{name}"
-    return bool(functions) and all(f.__qualname__ == own and not _is_generated(f) for f in functions)
-
-
-def _is_generated(function: FunctionType) -> bool:
-    """Tell whether a function was made by `dataclasses` or `collections.namedtuple`."""
-    made_by = str(function.__globals__.get("__name__"))
-    return function.__code__.co_filename == "<string>" or made_by.startswith(("dataclasses", "reprlib", "namedtuple_"))
-
-
-def _functions(value: Any) -> list[FunctionType]:
-    """Return the Python functions that a descriptor of a class was made of."""
-    match value:
-        case FunctionType():
-            return [value]
-        case staticmethod() | classmethod():
-            return _functions(value.__func__)
-        case property():
-            return [f for f in (value.fget, value.fset, value.fdel) if isinstance(f, FunctionType)]
-        case functools.cached_property():
-            return _functions(value.func)
-        case _:
-            return [value.fn] if isinstance(value, JITCallable) else []
-
-
-def _method(written: ClassText, value: Any) -> str:
-    """Return the text of a method with its decorators, and enter what it names."""
-    parts = []
-    for function in _functions(value):
-        text, node = whole_definition(value if getattr(value, "fn", None) is function else function)
-        parts.append(text)
-        for name, used in names_of(function, node).items():
-            if written.names.setdefault(name, used) is not used:
-                raise CannotTake(f"its methods mean different things by {name}")
-    return "".join(parts)
+    yield CapturedValue(name, scope, value)
+    if isinstance(value, tl.constexpr):
+        yield from _captured("value", vars(value), set())
+    elif isinstance(value, ModuleType | type):
+        for attribute in sorted(attributes):
+            yield from _captured(attribute, vars(value), set())

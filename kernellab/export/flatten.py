@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kernellab._triton.closure import is_installed
+from kernellab._triton.definitions import is_installed
 from kernellab.errors import UsageError
 from kernellab.source import (
     JIT_KINDS,

@@ -19,16 +19,14 @@ from triton.compiler import CompiledKernel
 from triton.knobs import HookChain
 from triton.runtime.driver import driver as drivers
 
+from kernellab._triton.definitions import MISSING, CapturedValue, is_immutable
 from kernellab._triton.kernel import Bound, by_position
 from kernellab._triton.launcher.chain import (
-    MISSING,
-    CapturedValue,
     Chain,
     argument_feature,
     chain_of,
     constant_feature,
     given_by,
-    is_plain,
     layout_type,
     slots_of,
     tuning_key,
@@ -236,7 +234,7 @@ class Launcher:
         if self.switch.slow or rest or chain.function.pre_run_hooks:
             return handle
         self._learn(chain, values_of(chain, args, meta))
-        if key is not None and type(handle) is CompiledKernel and all(map(is_plain, options.values())):
+        if key is not None and type(handle) is CompiledKernel and all(map(is_immutable, options.values())):
             self._enter(chain, key, computed, handle, (args, meta))
         return handle
 
@@ -302,7 +300,7 @@ class Launcher:
         features = features_in(layout, launch.key)
         slots = list(zip(layout.slots, launch.values, strict=True))
         rich = (value for slot, value in slots if slot.kind is ArgumentKind.RICH_CONSTANT)
-        if not can_guard(layout, features) or not all(map(is_plain, rich)):
+        if not can_guard(layout, features) or not all(map(is_immutable, rich)):
             return None
         env = _env_knobs()
         were = {group: dict(vars(getattr(knobs, group))) for group in KNOB_GROUPS}

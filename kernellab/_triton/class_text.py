@@ -1,0 +1,255 @@
+"""Classes as class statements: enums, named tuples, dataclasses, aggregates of Triton, and others.
+
+Python keeps no text of a class, and only functions know where they were written. What a body computes (`auto()`, a
+default out of a variable) stands there as the value that came of it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import dataclasses
+import enum
+import functools
+import inspect
+import keyword
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.runtime.jit import JITCallable
+
+from kernellab._triton.definitions import names_of, whole_definition
+from kernellab.source.text import CannotTake, is_named_tuple
+
+_OF_EVERY_CLASS = frozenset(
+    {
+        *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__"),
+        *("__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__orig_bases__"),
+        *("__parameters__", "__abstractmethods__", "_abc_impl", "__classcell__", "__match_args__", "__slotnames__"),
+    }
+)
+_OF_DATACLASSES = frozenset(
+    {
+        *("__dataclass_fields__", "__dataclass_params__", "__slots__", "__init__", "__repr__", "__eq__", "__lt__"),
+        *("__le__", "__gt__", "__ge__", "__hash__", "__setattr__", "__delattr__", "__getstate__", "__setstate__"),
+        "__replace__",
+    }
+)
+
+
+@dataclass(slots=True)
+class ClassText:
+    """A class statement, and the values of the names that stand in it."""
+
+    cls: type
+    lines: list[str] = field(default_factory=list)
+    names: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The statement as a whole."""
+        return "".join(f"{line}\n" if line else "\n" for line in self.lines)
+
+    def name(self, value: Any, wanted: str) -> str:
+        """Return a name for a value, ``wanted`` or one like it."""
+        if getattr(builtins, wanted, self) is value and wanted not in self.names:
+            return wanted
+        while wanted == self.cls.__name__ or (wanted in self.names and self.names[wanted] is not value):
+            wanted += "_"
+        self.names[wanted] = value
+        return wanted
+
+    def expression(self, value: Any, name: str) -> str:
+        """Return a value as a literal where it has one, else as a name."""
+        return repr(value) if _has_literal(value) else self.name(value, f"{self.cls.__name__}_{name}".strip("_"))
+
+    def body(self, text: str) -> None:
+        """Add lines of the body."""
+        self.lines += textwrap.indent(text, "    ").splitlines()
+
+
+def _has_literal(value: object) -> bool:
+    if type(value) in {tuple, list}:
+        return all(map(_has_literal, value))  # type: ignore[call-overload]
+    finite = type(value) is float and math.isfinite(value)
+    return finite or type(value) in {bool, int, str, bytes, type(None)}
+
+
+def class_text(cls: type) -> ClassText:
+    """Return the statement of a class that is an enum, a named tuple, a dataclass, or none of these.
+
+    Raises:
+        CannotTake: the class cannot be written down: a method has no source, or makes the members of an enum.
+        SourceError: the source of a method cannot be found.
+    """
+    written = ClassText(cls)
+    attributes = {name: value for name, value in vars(cls).items() if name not in _OF_EVERY_CLASS}
+    methods = {name: value for name, value in attributes.items() if _is_written(cls, name, value)}
+    texts = [_method(written, method) for method in methods.values()]
+    others = {name: value for name, value in attributes.items() if name not in methods}
+    if issubclass(cls, enum.Enum):
+        _enum(written, others)
+    elif is_named_tuple(cls):
+        _named_tuple(written, others)
+    elif getattr(cls, "__triton_aggregate__", False):
+        _aggregate(written)
+    elif "__dataclass_fields__" in vars(cls):
+        _dataclass(written, others)
+    else:
+        _head(written, cls.__bases__)
+        _assign(written, others)
+    if cls.__qualname__ != cls.__name__:
+        written.body(f"__qualname__ = {cls.__qualname__!r}")
+    for text in texts:
+        written.body(text)
+    if written.lines[-1].startswith("class "):
+        written.body("pass")
+    return written
+
+
+def _head(written: ClassText, bases: tuple[type, ...], **keywords: Any) -> None:
+    cls = written.cls
+    given = [written.name(base, base.__name__) for base in bases if base is not object]
+    if type(cls) is not type and all(type(base) is not type(cls) for base in bases):
+        keywords["metaclass"] = type(cls)
+    given += [f"{name}={written.name(value, f'{cls.__name__}_{name}')}" for name, value in keywords.items()]
+    written.lines.append(f"class {cls.__name__}({', '.join(given)}):" if given else f"class {cls.__name__}:")
+
+
+def _assign(written: ClassText, attributes: Mapping[str, Any]) -> None:
+    for name, value in attributes.items():
+        if name in getattr(written.cls, "__slots__", ()) or (name == "__hash__" and value is None):
+            continue
+        if isinstance(value, written.cls):  # it cannot be made before its class is
+            continue
+        written.body(f"{name} = {written.expression(value, name)}")
+
+
+def _enum(written: ClassText, attributes: Mapping[str, Any]) -> None:
+    cls: Any = written.cls
+    if isinstance(vars(cls).get("__new_member__"), FunctionType):
+        raise CannotTake("its __new__ makes its members; define the class in a module that can be imported")
+    if bad := [name for name in cls.__members__ if not name.isidentifier() or keyword.iskeyword(name)]:
+        raise CannotTake(f"its member {bad[0]!r} has a name that cannot be written")
+    boundary = {"boundary": cls._boundary_} if issubclass(cls, enum.Flag) else {}
+    _head(written, cls.__bases__, **boundary)
+    for name, member in cls.__members__.items():
+        written.body(f"{name} = {written.expression(member.value, name)}")
+    for name, value in attributes.items():
+        if not (name in cls.__members__ or name.startswith("_") or isinstance(value, cls | enum.property)):
+            written.body(f"{name} = {written.name(enum.nonmember, 'nonmember')}({written.expression(value, name)})")
+
+
+def _named_tuple(written: ClassText, attributes: Mapping[str, Any]) -> None:
+    cls: Any = written.cls
+    if cls.__bases__ != (tuple,):
+        _head(written, cls.__bases__)
+        _assign(written, attributes)
+        return
+    base = written.name(collections.namedtuple, "namedtuple")
+    defaults = tuple(cls._field_defaults.values())
+    given = "" if not defaults else f", defaults={written.name(defaults, f'{cls.__name__}_defaults')}"
+    written.lines.append(f"class {cls.__name__}({base}({cls.__name__!r}, {cls._fields!r}{given})):")
+    written.body("__slots__ = ()")
+    _assign(written, {n: v for n, v in attributes.items() if n not in cls._fields and not n.startswith("_")})
+
+
+def _dataclass(written: ClassText, attributes: Mapping[str, Any]) -> None:
+    cls: Any = written.cls
+    options = {name: getattr(cls.__dataclass_params__, name) for name in ("init", "repr", "eq", "order", "frozen")}
+    if cls.__dataclass_params__.unsafe_hash:
+        options["unsafe_hash"] = True
+    if "__slots__" in vars(cls):
+        options["slots"] = True
+    usual = {"init": True, "repr": True, "eq": True, "order": False, "frozen": False}
+    given = ", ".join(f"{name}={value}" for name, value in options.items() if usual.get(name) != value)
+    written.lines.append(f"@{written.name(dataclasses.dataclass, 'dataclass')}{f'({given})' if given else ''}")
+    _head(written, cls.__bases__)
+    own = [each for each in dataclasses.fields(cls) if each.name in inspect.get_annotations(cls)]
+    for each in own:
+        written.body(f"{each.name}: object{_default(written, each)}")
+    names = {each.name for each in own}
+    _assign(written, {n: v for n, v in attributes.items() if n not in names and n not in _OF_DATACLASSES})
+
+
+def _default(written: ClassText, each: dataclasses.Field[Any]) -> str:
+    options = {name: getattr(each, name) for name in ("init", "repr", "compare", "hash", "kw_only")}
+    usual = {"init": True, "repr": True, "compare": True, "hash": None, "kw_only": False}
+    given = [f"{name}={value}" for name, value in options.items() if usual[name] != value]
+    default = None
+    if each.default is not dataclasses.MISSING:
+        default = written.expression(each.default, each.name)
+    elif each.default_factory is not dataclasses.MISSING:
+        given.append(f"default_factory={written.name(each.default_factory, f'{written.cls.__name__}_{each.name}')}")
+    if not given:
+        return "" if default is None else f" = {default}"
+    given += [] if default is None else [f"default={default}"]
+    return f" = {written.name(dataclasses.field, 'field')}({', '.join(given)})"
+
+
+def _aggregate(written: ClassText) -> None:
+    """Write a class of `triton.language.core._aggregate`, which made it anew from the user's."""
+    cls: Any = written.cls
+    decorator = getattr(triton, "aggregate", None) or tl.core._aggregate
+    written.lines.append(f"@{written.name(decorator, 'aggregate')}")
+    written.lines.append(f"class {cls.__name__}:")
+    defaults = getattr(cls, "__aggregate_defaults__", {})
+    for name, kind in cls.__annotations__.items():
+        default = f" = {written.expression(defaults[name], name)}" if name in defaults else ""
+        written.body(f"{name}: {written.name(kind, kind.__name__)}{default}")
+    if (init := _init_of_aggregate(cls)) is not None:
+        written.body(_method(written, init))
+
+
+def _init_of_aggregate(cls: Any) -> Any:
+    """Return the ``__init__`` that a user wrote for an aggregate; None where there is only Triton's."""
+    init = cls.hash_attrs[0]
+    return None if getattr(init, "__triton_builtin__", False) or init is object.__init__ else init
+
+
+def _is_written(cls: type, name: str, value: Any) -> bool:
+    """Tell whether an attribute is a function, or made of some, that stands in the body of the class."""
+    functions = _functions(value)
+    if getattr(cls, "__triton_aggregate__", False):  # a class of Triton's, with the methods of the user's and its bases
+        return bool(functions) and not any("<locals>.aggregate_value" in f.__qualname__ for f in functions)
+    own = f"{cls.__qualname__}.{name}"
+    return bool(functions) and all(f.__qualname__ == own and not _is_generated(f) for f in functions)
+
+
+def _is_generated(function: FunctionType) -> bool:
+    """Tell whether a function was made by `dataclasses` or `collections.namedtuple`."""
+    made_by = str(function.__globals__.get("__name__"))
+    return function.__code__.co_filename == "<string>" or made_by.startswith(("dataclasses", "reprlib", "namedtuple_"))
+
+
+def _functions(value: Any) -> list[FunctionType]:
+    """Return the Python functions that a descriptor of a class was made of."""
+    match value:
+        case FunctionType():
+            return [value]
+        case staticmethod() | classmethod():
+            return _functions(value.__func__)
+        case property():
+            return [f for f in (value.fget, value.fset, value.fdel) if isinstance(f, FunctionType)]
+        case functools.cached_property():
+            return _functions(value.func)
+        case _:
+            return [value.fn] if isinstance(value, JITCallable) else []
+
+
+def _method(written: ClassText, value: Any) -> str:
+    """Return the text of a method with its decorators, and enter what it names."""
+    parts = []
+    for function in _functions(value):
+        text, node = whole_definition(value if getattr(value, "fn", None) is function else function)
+        parts.append(text)
+        for name, used in names_of(function, node).items():
+            if written.names.setdefault(name, used) is not used:
+                raise CannotTake(f"its methods mean different things by {name}")
+    return "".join(parts)
