@@ -20,7 +20,7 @@ from benchmarks.views import milliseconds
 from kernellab.compile.types import Compiled
 from kernellab.views.explorers.explorer import explorer_html
 from kernellab.views.graph import GraphPictures, View
-from kernellab.views.graphs.graphviz import warm
+from kernellab.views.graph.diagram import warm
 from kernellab.views.widgets import Explorer, GraphView
 from tests.views.kernels import unrolled
 from tests.views.reports import TARGET, compiled_of

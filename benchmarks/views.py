@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kernellab.views.cards.card import card_html, card_text
 from kernellab.views.graph import View, default_view, svg
-from kernellab.views.graphs.graphviz import warm
+from kernellab.views.graph.diagram import warm
 from tests.views.reports import cell_of, compiled_of, launches, report_of, ttir_of
 
 RESULT = Path(__file__).parent / "results" / "views.txt"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kernellab.ir.layouts import Layouts
     from kernellab.lab import Lab
     from kernellab.launch.run import Run
-    from kernellab.measure.ceilings import Ceilings
+    from kernellab.measure.provenance import Ceilings
     from kernellab.registry.listing import Listing, LoadedVersion
     from kernellab.registry.regressions import Regressions
     from kernellab.target import Target

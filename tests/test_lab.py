@@ -16,7 +16,7 @@ from triton.runtime.jit import JITFunction
 
 import kernellab
 from kernellab.errors import CheckFailed, LaunchError, OutOfBounds, UnknownTarget, UsageError, WorkerTimeout
-from kernellab.ir.effects import Access
+from kernellab.ir.operations import Access
 from tests import samples
 from tests.alone import run_with_lab
 from tests.labs import shared_lab

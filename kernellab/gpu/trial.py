@@ -29,7 +29,8 @@ from kernellab.gpu.loaded_ranges import lasting_ranges, lie_within
 from kernellab.gpu.redzones import damage_text
 from kernellab.gpu.trial_job import Ending, Placing, TrialJob, TrialOutcome, WarmUp
 from kernellab.gpu.worker import try_launch, warm_up
-from kernellab.ir.effects import Access, Site
+from kernellab.ir.effects import Site
+from kernellab.ir.operations import Access
 from kernellab.ir.uses import depends_on_data
 from kernellab.launch.arguments import ArgumentSpec
 from kernellab.launch.calls import MAX_GRID, Grid3

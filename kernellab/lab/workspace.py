@@ -204,7 +204,7 @@ def _warm() -> None:
     import kernellab.measure.gpu_bench
     import kernellab.tune.autotune  # noqa: F401 - its imports take a while
     from kernellab._triton import specialize
-    from kernellab.views.graphs import graphviz
+    from kernellab.views.graph import diagram
 
     specialize.warm()
-    graphviz.warm()
+    diagram.warm()

@@ -22,7 +22,8 @@ from itertools import zip_longest
 from typing import Any
 
 from kernellab.errors import LaunchError
-from kernellab.ir.effects import REACHED, Access, Effects
+from kernellab.ir.effects import REACHED, Effects
+from kernellab.ir.operations import Access
 from kernellab.launch.arguments import TRITON_DTYPES, members_of
 
 _WORD_BYTES = 8

@@ -15,7 +15,8 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-from kernellab.ir.effects import NO_EFFECTS, Access, Effects
+from kernellab.ir.effects import NO_EFFECTS, Effects
+from kernellab.ir.operations import Access
 from kernellab.measure.comparison import ExpectedValue, agree, index_of, index_text, wrong_elements
 from kernellab.measure.tolerance import unit_of
 

@@ -17,7 +17,8 @@ from kernellab._triton.kernel import Kernel
 from kernellab.compile.types import Compiled, CompileJob, job_of
 from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, first_line
 from kernellab.gpu.redzones import damage_text
-from kernellab.ir.effects import Access, Effects
+from kernellab.ir.effects import Effects
+from kernellab.ir.operations import Access
 from kernellab.launch.calls import CheckedGrid, Grid3, GridErrors
 from kernellab.launch.memory import Copier, Copies, Reached, memory_of
 from kernellab.launch.poison import Poison, poison

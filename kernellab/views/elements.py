@@ -1,16 +1,249 @@
-"""What all views share of HTML and text: pages, style sheets, the parts of a card, tables."""
+"""What all views share: numbers and sentences in words; pages, style sheets, the parts of a card, tables in HTML."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
 from importlib import resources
 
-from kernellab.ir.effects import Access
-from kernellab.views.wording import MARKS
+from kernellab.compile.types import Compiled, Resources
+from kernellab.errors import plural
+from kernellab.ir.effects import REACHED, Effects, UnknownEffect
+from kernellab.ir.operations import Access
+from kernellab.launch.run import Finding
+from kernellab.measure.comparison import Check, Difference
+
+PAST = {Access.READ: "read", Access.WRITE: "written", Access.ATOMIC: "atomic"}
+MARKS = {Access.READ: "▽", Access.WRITE: "△", Access.ATOMIC: "⬡"}
+_KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One number of the card with its name; ``alarm`` where it calls for attention, ``share`` from 0 to 1 as a bar."""
+
+    name: str
+    value: str
+    detail: str = ""
+    alarm: bool = False
+    share: float | None = None
+
+
+def seconds_words(seconds: float) -> str:
+    """Return a time with three digits at most: ``1.24 s``, ``312 ms``, ``41 us``."""
+    units = ((1.0, "s"), (1e-3, "ms"))
+    scale, unit = next((each for each in units if seconds >= each[0] * 0.9995), (1e-6, "us"))
+    return f"{_three_digits(seconds / scale)} {unit}"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 99.95 else f"{number:.3g}"
+
+
+def bytes_words(count: int) -> str:
+    """Return a size: whole KiB where it is so, bytes otherwise."""
+    if count >= _KIB and count % _KIB == 0:
+        return f"{count // _KIB:,} KiB"
+    return f"{count:,} B"
+
+
+def size_words(count: int) -> str:
+    """Return the size of a text with three digits at most: ``812 B``, ``38.7 kB``, ``1.87 MB``."""
+    for scale, unit in ((1_000_000, "MB"), (1000, "kB")):
+        if count >= scale * 0.9995:
+            return f"{_three_digits(count / scale)} {unit}"
+    return f"{count} B"
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return the text, cut with an ellipsis where it is longer than ``limit`` characters."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def lines_words(lines: tuple[int, ...]) -> str:
+    """Return ``line 8`` or ``lines 8, 9``; "" where the lines are not known."""
+    known = sorted(set(lines))
+    if not known:
+        return ""
+    return f"line{'s' if len(known) > 1 else ''} {', '.join(map(str, known))}"
+
+
+def compile_words(compiled: Compiled) -> str:
+    """Return how long the compile took, or that it was done before."""
+    return "compiled earlier" if compiled.from_cache else f"compiled in {seconds_words(compiled.seconds)}"
+
+
+def stage_words(compiled: Compiled) -> str:
+    """Return how long each stage of the compile took, or "" where that is not known."""
+    return ", ".join(f"{name} {seconds_words(seconds)}" for name, seconds in compiled.stage_seconds.items())
+
+
+def compile_tips(compiled: Compiled) -> dict[str, str]:
+    """Return what hovering over `compile_words` tells, where the times of the stages are known."""
+    times = stage_words(compiled)
+    return {compile_words(compiled): times} if times else {}
+
+
+def option_words(compiled: Compiled) -> list[str]:
+    """Return the options that shape a launch: warps, stages, and what differs from the usual."""
+    options = compiled.options
+    words = [plural(value, name) for name, value in _counted(compiled)]
+    clusters = options.get("num_ctas", 1)
+    if isinstance(clusters, int) and clusters > 1:
+        words.append(plural(clusters, "CTA"))
+    if options.get("maxnreg"):
+        words.append(f"maxnreg {options['maxnreg']}")
+    return words
+
+
+def _counted(compiled: Compiled) -> list[tuple[str, int]]:
+    pairs = (("warp", compiled.options.get("num_warps")), ("stage", compiled.options.get("num_stages")))
+    return [(name, value) for name, value in pairs if isinstance(value, int)]
+
+
+def grid_words(grid: tuple[int, int, int]) -> str:
+    """Return the grid without trailing ones: ``1,024`` or ``8 x 4``."""
+    x, y, z = grid
+    sizes = [x] if (y, z) == (1, 1) else [x, y] if z == 1 else [x, y, z]
+    return " x ".join(f"{size:,}" for size in sizes)
+
+
+def sites_words(effects: Effects, argument: str, kind: Access) -> str:
+    """Return a line for each operation that accesses an argument in this way, for a tooltip."""
+    lines = []
+    for site in effects.sites:
+        if (site.argument, site.kind) == (argument, kind):
+            where = f"line {site.line}: " if site.line is not None else ""
+            how = ["masked"] * site.masked + ["in a branch or loop that may not be entered"] * site.conditional
+            lines.append(where + ", ".join([site.operation, *how]))
+    return "\n".join(dict.fromkeys(lines))
+
+
+def accesses_words(lines: Mapping[Access, tuple[int, ...]]) -> str:
+    """Return ``read (line 8), written (line 9)``; "" where there are no accesses."""
+    found = [(PAST[kind], lines_words(lines[kind])) for kind in Access if kind in lines]
+    return ", ".join(f"{done} ({where})" if where else done for done, where in found)
+
+
+def unknown_words(effect: UnknownEffect) -> str:
+    """Return a sentence on an effect that the analysis could not pin to an argument."""
+    what = {None: "touches", Access.READ: "reads", Access.WRITE: "writes", Access.ATOMIC: "updates"}[effect.kind]
+    place = f" in line {effect.line}" if effect.line is not None else ""
+    why = effect.reason
+    if effect.through:
+        why = f"{REACHED}{', '.join(sorted(effect.through))}, which the addresses of a launch tell"
+    return f"{effect.operation}{place} {what} memory that no argument names: {why}"
+
+
+def resource_facts(resources: Resources) -> tuple[Fact, ...]:
+    """Return registers, spills, stack, memory on chip and occupancy; "not known" where the tools cannot tell.
+
+    Scalar registers and tensor memory are there only where a kernel has some.
+    """
+    known = "not known"
+    spills, stack = resources.spill_bytes, resources.stack_bytes
+    occupancy = known if resources.occupancy is None else f"{resources.occupancy * 100:.3g}%"
+    return (
+        _registers(resources),
+        *_scalar_registers(resources),
+        Fact("spills", known if spills is None else bytes_words(spills) if spills else "none", "", bool(spills)),
+        Fact("stack", known if stack is None else bytes_words(stack) if stack else "none"),
+        Fact("shared memory", bytes_words(resources.shared_bytes) if resources.shared_bytes else "none"),
+        *_tensor_memory(resources),
+        Fact("threads", f"{resources.threads:,}", "per program"),
+        Fact("occupancy", occupancy, _limit_words(resources), share=resources.occupancy),
+    )
+
+
+def _registers(resources: Resources) -> Fact:
+    if resources.registers is None:
+        return Fact("registers", "not known")
+    of_sums = resources.accumulation_registers
+    detail = f"per thread, {of_sums} of them accumulation registers" if of_sums else "per thread"
+    return Fact("registers", str(resources.registers), detail)
+
+
+def _scalar_registers(resources: Resources) -> Iterator[Fact]:
+    if resources.scalar_registers is not None:
+        spills = resources.scalar_spills or 0
+        detail = f"per wave, {spills:,} spilled" if spills else "per wave"
+        yield Fact("scalar registers", str(resources.scalar_registers), detail, bool(spills))
+
+
+def _tensor_memory(resources: Resources) -> Iterator[Fact]:
+    if resources.tensor_memory_columns:
+        yield Fact("tensor memory", plural(resources.tensor_memory_columns, "column"), "per program")
+
+
+def _limit_words(resources: Resources) -> str:
+    """Return what limits the occupancy, or why it is not known though the registers are."""
+    if resources.occupancy is None:
+        return "the limits of this target are not known" if resources.registers is not None and resources.fits else ""
+    return f"limited by {resources.limiter}" if resources.limiter and resources.occupancy < 1 else ""
+
+
+def cannot_run_words(compiled: Compiled) -> str:
+    """Return why the kernel cannot run on its target, or ""."""
+    resources = compiled.resources
+    if resources.fits:
+        return ""
+    return f"cannot run on {compiled.target}: {resources.why_not or 'it exceeds a limit of the target'}"
+
+
+def check_words(checks: tuple[Check, ...]) -> tuple[tuple[bool, str], ...]:
+    """Return a verdict and its sentence for each output that differs, and one for those that equal a reference."""
+    equal: dict[str, list[Check]] = {}
+    for check in checks:
+        if check.equal:
+            equal.setdefault(check.expression, []).append(check)
+    differing = [(False, _differing_words(check)) for check in checks if not check.equal]
+    return (*differing, *((True, _equal_words(expression, group)) for expression, group in equal.items()))
+
+
+def _equal_words(expression: str, checks: list[Check]) -> str:
+    outputs = ", ".join(check.argument for check in checks)
+    verb = "equals" if len(checks) == 1 else "equal"
+    return f"{outputs} {verb} {expression}: yes, largest error {max(check.max_error for check in checks):.2g}".strip()
+
+
+def _differing_words(check: Check) -> str:
+    count = f"{check.mismatched:,} of {check.elements:,} elements"
+    errors = "are off by more than rounding explains" if check.worst is None else _worst_words(check.worst)
+    if check.never_written == check.mismatched:
+        errors = "were never written"
+    cause = f". {check.cause}" if check.cause else ""
+    return f"{check.argument} differs from {check.expression}: {count} {errors}{_places(check)}{cause}".strip()
+
+
+def _worst_words(worst: Difference) -> str:
+    off = abs(worst.got - worst.expected)
+    return f"are off by more than rounding explains, {worst.place} by {off:.2g} where {worst.allowed:.2g} is allowed"
+
+
+def _places(check: Check) -> str:
+    """Return where an output differs: what was never written, the indices that bound it, the first elements."""
+    parts = []
+    if 0 < check.never_written < check.mismatched:
+        parts.append(f"{check.never_written:,} of them were never written")
+    if check.extent and check.mismatched > 1:
+        spans = (str(first) if first == last else f"{first} to {last}" for first, last in check.extent)
+        parts.append(f"all lie in [{', '.join(spans)}]")
+    parts += map(str, check.differences)
+    return "".join(f"; {part}" for part in parts)
+
+
+def finding_words(finding: Finding) -> str:
+    """Return what a checked run saw, with argument, line and program."""
+    place = [finding.kind.value.replace("_", " ")]
+    if finding.argument:
+        place.append(f"of {finding.argument}")
+    if finding.line is not None:
+        place.append(f"in line {finding.line}")
+    place.append(f"by program {finding.program}")
+    return f"{' '.join(place)}: {finding.detail}"
 
 
 @cache
@@ -72,8 +305,9 @@ def body(*parts: str) -> str:
 
 
 def section(heading: str, *parts: str) -> str:
-    """Return one kernel's part of a card."""
-    return "\n".join(['<section class="kl-kernel">', heading, '<div class="kl-body">', *parts, "</div></section>"])
+    """Return one kernel's part of a card; what is "" of it shows nothing."""
+    shown = filter(None, parts)
+    return "\n".join(['<section class="kl-kernel">', heading, '<div class="kl-body">', *shown, "</div></section>"])
 
 
 def header(label: str, words: Iterable[str], tips: Mapping[str, str] | None = None) -> str:

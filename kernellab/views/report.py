@@ -10,10 +10,11 @@ from typing import Any
 from kernellab.compile.types import Compiled, Parameter
 from kernellab.display import Shown
 from kernellab.explain.result import Explanation
-from kernellab.ir.effects import Access, Effects
+from kernellab.ir.effects import Effects
+from kernellab.ir.operations import Access
 from kernellab.launch.run import Run
 from kernellab.measure.comparison import Check
-from kernellab.views.graphs.labels import SourceText
+from kernellab.views.graph.dataflow import SourceText
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import kernellab
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.target import limits_of, occupancy
-from kernellab.views.wording import resource_facts
+from kernellab.views.elements import resource_facts
 from tests import samples
 
 N = 1000

@@ -11,7 +11,7 @@ import kernellab
 from kernellab.compile.cache import refusals
 from kernellab.errors import UnknownTarget
 from kernellab.target import Target, known_targets
-from kernellab.views.wording import resource_facts
+from kernellab.views.elements import resource_facts
 from tests import samples
 from tests.labs import shared_lab
 

@@ -8,7 +8,8 @@ import pytest
 import triton
 import triton.language as tl
 
-from kernellab.ir.effects import Access, Site, effects_of, union_of, with_aliases
+from kernellab.ir.effects import Site, effects_of, union_of, with_aliases
+from kernellab.ir.operations import Access
 from tests.ir import kernels_access, kernels_branches, kernels_calls, kernels_descriptors, kernels_loops
 from tests.ir.conftest import graphs_of, graphs_of_case
 from tests.ir.expected import Case, expect

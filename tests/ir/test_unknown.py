@@ -8,9 +8,9 @@ import pytest
 
 from kernellab.errors import EffectsError
 from kernellab.ir.dataflow import STRUCTURED
-from kernellab.ir.effects import Access, effects_of
+from kernellab.ir.effects import effects_of
 from kernellab.ir.graph import Graph
-from kernellab.ir.operations import FLOWS, FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, flow_of, foreign_accesses
+from kernellab.ir.operations import FLOWS, FOREIGN_CODE, MEMORY, SILENT, TERMINATORS, Access, flow_of, foreign_accesses
 from tests.ir import kernels_access, kernels_address, kernels_calls, kernels_unknown
 from tests.ir.conftest import graphs_of_case
 from tests.ir.expected import all_cases

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 import kernellab
-from kernellab.ir.effects import Access
+from kernellab.ir.operations import Access
 from tests.kernels.cases import all_cases
 
 CASES = all_cases()

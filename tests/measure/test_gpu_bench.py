@@ -25,8 +25,9 @@ from kernellab.gpu.driver import IpcHandle
 from kernellab.gpu.ipc import IpcExport
 from kernellab.gpu.trial_job import Damage, Memory, WarmUp
 from kernellab.gpu.worker import warm_up
-from kernellab.ir.effects import Access, Effects, Site, UnknownEffect
+from kernellab.ir.effects import Effects, Site, UnknownEffect
 from kernellab.ir.graph import Location
+from kernellab.ir.operations import Access
 from kernellab.launch.arguments import DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec
 from kernellab.measure.bench_jobs import BenchTiming, Readiness, Setup
 from kernellab.measure.bench_setup import CommonMemory, needs_torch, views_of

@@ -10,7 +10,8 @@ import triton
 import triton.language as tl
 
 from kernellab import source
-from kernellab._triton.closure import closure_of, definition
+from kernellab._triton.closure import closure_of
+from kernellab._triton.definitions import definition
 from kernellab.errors import SourceError
 from kernellab.source import Constant, Constexpr, FunctionRef, Import, Members, Opaque
 from tests import samples

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from html import unescape
 
-from kernellab.ir.effects import Access
+from kernellab.ir.operations import Access
 from kernellab.views.cards.annotated_source import AnnotatedLine, annotated, source_table
 from kernellab.views.report import KernelReport
 

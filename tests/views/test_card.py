@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from kernellab.ir.effects import Access
+from kernellab.ir.operations import Access
 from kernellab.launch.run import Finding, FindingKind, Severity
 from kernellab.measure.comparison import Check
 from kernellab.views.cards.card import WIDTH, card_html, card_text

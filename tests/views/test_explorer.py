@@ -17,7 +17,7 @@ from kernellab.ir.instructions import InstructionKind
 from kernellab.ir.lines import StageLine
 from kernellab.views.explorers.exploration import Badge, Stage, badges_of, explore
 from kernellab.views.explorers.explorer import STAGE_BYTES_AT_MOST, explorer_html, explorer_page, fitted
-from kernellab.views.graphs.labels import SourceText
+from kernellab.views.graph.dataflow import SourceText
 from tests.kernels.elementwise import add_case
 from tests.kernels.matmul import grouped_tile, matmul_kernel
 from tests.views.test_card import Reader

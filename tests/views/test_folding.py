@@ -7,7 +7,7 @@ import pytest
 from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.views.graph import diagram_of, svg
-from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Diagram, Edge, Node, RegionFrame, fitting, folded
+from kernellab.views.graph.diagram import ArrowKind, BoxKind, Diagram, Edge, Node, RegionFrame, fitting, folded
 
 Kernels = Callable[[str], Compiled]
 

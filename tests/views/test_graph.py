@@ -16,9 +16,19 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError
 from kernellab.ir.graph import Graph
 from kernellab.views.graph import diagram_of, svg
-from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Diagram, Edge, Node
-from kernellab.views.graphs.drawing import draw_tree, picture, to_dot
-from kernellab.views.graphs.graphviz import MISSING, lay_out, program_engine, wasm_engine
+from kernellab.views.graph.diagram import (
+    MISSING,
+    ArrowKind,
+    BoxKind,
+    Diagram,
+    Edge,
+    Node,
+    lay_out,
+    program_engine,
+    to_dot,
+    wasm_engine,
+)
+from kernellab.views.graph.drawing import draw_tree, picture
 from tests.alone import run_with_lab
 from tests.views.reports import launches
 
@@ -227,7 +237,7 @@ def test_the_machine_code_of_the_engine_is_kept_and_where_it_cannot_be_graphs_ar
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (
-        "from kernellab.views.graphs.graphviz import lay_out, wasm_engine\n"
+        "from kernellab.views.graph.diagram import lay_out, wasm_engine\n"
         "print(sorted(lay_out('digraph g { a -> b }', (wasm_engine,)).nodes))"
     )
     (tmp_path / "file").touch()
@@ -266,6 +276,6 @@ def test_without_an_engine_the_graph_is_an_indented_list(compiled: Kernels) -> N
 
 
 def test_a_program_that_drew_a_graph_ends_without_a_word() -> None:
-    program = "from kernellab.views.graphs.graphviz import warm; warm()"
+    program = "from kernellab.views.graph.diagram import warm; warm()"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -12,7 +12,7 @@ import torch
 import kernellab
 from kernellab.capture.program import Program
 from kernellab.views.cards.program import AT_MOST, program_diagram, program_html, program_svg, program_text
-from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Diagram
+from kernellab.views.graph.diagram import ArrowKind, BoxKind, Diagram
 from tests import samples
 from tests.capture import kernels
 from tests.labs import shared_lab

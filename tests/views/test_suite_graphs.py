@@ -9,9 +9,8 @@ import pytest
 from kernellab.ir.effects import effects_of
 from kernellab.ir.graph import Graph
 from kernellab.views.graph import View, diagram_of
-from kernellab.views.graphs.diagram import BoxKind
-from kernellab.views.graphs.drawing import draw, to_dot
-from kernellab.views.graphs.graphviz import lay_out
+from kernellab.views.graph.diagram import BoxKind, lay_out, to_dot
+from kernellab.views.graph.drawing import draw
 from tests.ir.conftest import graphs_of_case
 from tests.ir.expected import Case, all_cases
 

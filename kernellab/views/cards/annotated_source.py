@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 
-from kernellab.ir.effects import Access
 from kernellab.ir.graph import Graph, Operation, main_file, place_of
-from kernellab.ir.operations import access_bytes
-from kernellab.views.elements import badge, code_line
-from kernellab.views.graphs.dataflow import YIELDS, MemoryTouch, merged, touches
+from kernellab.ir.operations import Access, access_bytes
+from kernellab.views.elements import badge, bytes_words, code_line
+from kernellab.views.graph.dataflow import YIELDS, MemoryTouch, merged, touches
 from kernellab.views.report import KernelReport
-from kernellab.views.wording import bytes_words
 
 _LOOP_TRIPS = 8  # what a loop whose trip count is not looked at counts for
 _TTIR_LINES = 24

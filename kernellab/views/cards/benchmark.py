@@ -12,8 +12,7 @@ from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
 from kernellab.errors import plural
 from kernellab.measure.config import Status
-from kernellab.measure.provenance import Ceilings
-from kernellab.views import elements, wording
+from kernellab.views import elements
 from kernellab.views.cards.diff import diff_html, diff_text
 from kernellab.views.elements import Table, interval, number
 from kernellab.views.figures.canvas import device_words, picture, value_text
@@ -205,7 +204,7 @@ def timing_words(comparison: Comparison) -> str:
     timing = comparison.timing
     if timing is None:
         return f"Not timed: {comparison.why_no_timing}."
-    times = f"{wording.seconds_words(timing.left_ms / 1e3)} and {wording.seconds_words(timing.right_ms / 1e3)}"
+    times = f"{elements.seconds_words(timing.left_ms / 1e3)} and {elements.seconds_words(timing.right_ms / 1e3)}"
     bounds = f"{timing.low:.3f} to {timing.high:.3f} times as long, 99 % interval of {timing.rounds} interleaved rounds"
     note = f" Note: {timing.note}." if timing.note else ""
     if timing.verdict == "no difference":
@@ -244,7 +243,7 @@ def _resources(comparison: Comparison) -> Iterator[str]:
         return
     for name, compiled in zip(comparison.names, comparison.compiled, strict=True):
         if compiled is not None:
-            shown = (f"{fact.name} {fact.value}" for fact in wording.resource_facts(compiled.resources))
+            shown = (f"{fact.name} {fact.value}" for fact in elements.resource_facts(compiled.resources))
             yield f"{name} takes: {', '.join(shown)}."
 
 

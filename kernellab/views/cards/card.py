@@ -7,23 +7,23 @@ from collections.abc import Iterator, Mapping
 from html import escape
 
 from kernellab.errors import plural
-from kernellab.ir.effects import Access, Effects
-from kernellab.launch.run import Run, Severity
-from kernellab.views import wording
+from kernellab.ir.effects import Effects
+from kernellab.ir.operations import Access
+from kernellab.launch.run import Finding, Run, Severity
+from kernellab.views import elements
 from kernellab.views.cards.annotated_source import annotated, source_table
 from kernellab.views.cards.check_picture import check_lines, check_picture
 from kernellab.views.cards.explanation import answer_html, answer_lines
-from kernellab.views.elements import badge, body, details, dim, framed, header, message, section
+from kernellab.views.elements import badge, body, details, dim, framed, header, message, section, shortened
 from kernellab.views.explorers.exploration import STAGE_NAMES, stage_text
 from kernellab.views.explorers.explorer import explorer_html
 from kernellab.views.graph import OPERATIONS_AT_MOST, View, shrinking, svg
 from kernellab.views.report import ArgumentReport, CellReport, KernelReport
-from kernellab.views.wording import shortened
 
 _OPEN_OPERATIONS_AT_MOST = 24
-PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
+_PLACES = {"interpreter": "on the interpreter", "gpu": "on the GPU"}
 _MOST_CHANGED = 3
-SEVERITY_STYLES = {Severity.ERROR: "kl-alert", Severity.WARNING: "kl-note kl-warn"}
+_SEVERITY_STYLES = {Severity.ERROR: "kl-alert", Severity.WARNING: "kl-note kl-warn"}
 WIDTH = 100
 _INDENT = "  "
 _COLUMN_LIMITS = (24, 26, 18)  # name, type, specialization; the rest wraps
@@ -40,12 +40,12 @@ def card_html(report: CellReport, *, graphs: bool = True) -> str:
 
 def _kernel(report: KernelReport, shown: frozenset[str], *, graphs: bool, alone: bool) -> str:
     return section(
-        header(report.label, _header_words(report), wording.compile_tips(report.compiled)),
+        header(report.label, _header_words(report), elements.compile_tips(report.compiled)),
         *messages(report),
         arguments(report),
         resources(report),
         *_why(report),
-        *_output(report),
+        printed(report.run),
         *(dataflow(report, shown, alone=alone) if graphs else ()),
         source(report, shown),
         *_stages(report, tuple(name for name in STAGE_NAMES if name in shown)),
@@ -63,18 +63,23 @@ def messages(report: KernelReport) -> Iterator[str]:
 
 def _alerts(report: KernelReport) -> Iterator[tuple[str, str]]:
     """Yield what must not be overlooked, each with its style."""
-    cannot_run = wording.cannot_run_words(report.compiled)
+    cannot_run = elements.cannot_run_words(report.compiled)
     if cannot_run:
         yield "kl-alert", cannot_run
     for finding in report.run.findings if report.run else ():
-        yield SEVERITY_STYLES.get(finding.severity, "kl-note"), f"{finding.severity}: {wording.finding_words(finding)}"
+        yield finding_alert(finding)
     for effect in report.compiled.effects.unknown:
-        yield "kl-note kl-warn", f"unknown: {wording.unknown_words(effect)}"
-    for equal, words in wording.check_words(report.checks):
+        yield "kl-note kl-warn", f"unknown: {elements.unknown_words(effect)}"
+    for equal, words in elements.check_words(report.checks):
         yield "kl-note kl-good" if equal else "kl-alert", words
     for check in report.checks:
         for hint in check.hints:
             yield "kl-note kl-hint", f"hint: {hint}"
+
+
+def finding_alert(finding: Finding) -> tuple[str, str]:
+    """Return the style and the words of what a run found."""
+    return _SEVERITY_STYLES.get(finding.severity, "kl-note"), f"{finding.severity}: {elements.finding_words(finding)}"
 
 
 def arguments(report: KernelReport) -> str:
@@ -111,9 +116,9 @@ def accesses(effects: Effects, argument: str, lines: Mapping[Access, tuple[int, 
     return "".join(
         badge(
             kind,
-            wording.lines_words(lines[kind]),
-            word=wording.PAST[kind],
-            tip=wording.sites_words(effects, argument, kind),
+            elements.lines_words(lines[kind]),
+            word=elements.PAST[kind],
+            tip=elements.sites_words(effects, argument, kind),
         )
         for kind in Access
         if kind in lines
@@ -123,7 +128,7 @@ def accesses(effects: Effects, argument: str, lines: Mapping[Access, tuple[int, 
 def resources(report: KernelReport) -> str:
     """Return registers, spills, stack, shared memory and occupancy as numbers in a row."""
     cells = []
-    for fact in wording.resource_facts(report.compiled.resources):
+    for fact in elements.resource_facts(report.compiled.resources):
         detail = f' <span class="kl-detail">{escape(fact.detail)}</span>' if fact.detail else ""
         alarm = " kl-alarm" if fact.alarm else ""
         bar = ""
@@ -142,9 +147,10 @@ def _why(report: KernelReport) -> Iterator[str]:
         yield details(title, answer_html(report.explanation), limit, is_open=True)
 
 
-def _output(report: KernelReport) -> Iterator[str]:
-    if report.run is not None and report.run.output:
-        yield details("Printed by the kernel", f'<pre class="kl-pre">\n{escape(report.run.output)}</pre>', is_open=True)
+def printed(run: Run | None) -> str:
+    """Return what a kernel printed; "" where it did not."""
+    text = f'<pre class="kl-pre">\n{escape(run.output)}</pre>' if run is not None and run.output else ""
+    return details("Printed by the kernel", text, is_open=True)
 
 
 def dataflow(report: KernelReport, shown: frozenset[str], *, alone: bool, by_line: bool = True) -> Iterator[str]:
@@ -223,7 +229,7 @@ def _kernel_lines(report: KernelReport, words: list[str]) -> Iterator[str]:
     yield from _argument_lines(report)
     facts = [
         f"{fact.name} {fact.value}" + (f" ({fact.detail})" if fact.detail.startswith("limited") else "")
-        for fact in wording.resource_facts(report.compiled.resources)
+        for fact in elements.resource_facts(report.compiled.resources)
     ]
     yield from _joined(facts, _INDENT, " · ")
     if report.explanation is not None:
@@ -266,7 +272,7 @@ def _argument_lines(report: KernelReport) -> Iterator[str]:
 def _effect_words(argument: ArgumentReport, *, complete: bool) -> str:
     """Return for instance ``read (line 8), written (line 9); 1,024 of 1,024 changed``."""
     lines = argument.lines or {}
-    words = wording.accesses_words(lines) or _untouched_words(argument, complete=complete)
+    words = elements.accesses_words(lines) or _untouched_words(argument, complete=complete)
     return "; ".join(part for part in (words, _changed_words(argument)) if part)
 
 
@@ -294,22 +300,26 @@ def _wrapped_rows(line: str, indent: str) -> list[str]:
 def _header_words(report: KernelReport) -> list[str]:
     """Return the facts of the card's second line, in order."""
     compiled = report.compiled
-    config = [report.config] if report.config else wording.option_words(compiled)
-    return [str(compiled.target), wording.compile_words(compiled), *config, *_run_words(report)]
+    config = [report.config] if report.config else elements.option_words(compiled)
+    return [str(compiled.target), elements.compile_words(compiled), *config, *_run_words(report)]
 
 
 def _run_words(report: KernelReport) -> list[str]:
     """Return how the kernel ran: where, how long, the grid and the number of launches."""
     words = []
     if report.run is not None:
-        place = PLACES.get(report.run.where, f"on {report.run.where}")
-        words.append(f"ran {place} in {wording.seconds_words(report.run.seconds)}")
+        words.append(ran_words(report.run))
     grid = report.grid or (report.run.grid if report.run else None)
     if grid is not None:
-        words.append(f"grid {wording.grid_words(grid)}")
+        words.append(f"grid {elements.grid_words(grid)}")
     if report.launches > 1:
         words.append(plural(report.launches, "launch"))
     return words or ["not launched"]
+
+
+def ran_words(run: Run) -> str:
+    """Return where a kernel ran, and how long."""
+    return f"ran {_PLACES.get(run.where, f'on {run.where}')} in {elements.seconds_words(run.seconds)}"
 
 
 def _untouched_words(argument: ArgumentReport, *, complete: bool) -> str:

@@ -7,7 +7,7 @@ from html import escape
 
 from kernellab.measure.comparison import EDGES, Check, ErrorDetail, ErrorHistogram, WorstElement
 from kernellab.views.elements import Table
-from kernellab.views.graphs.drawing import svg_element
+from kernellab.views.graph.drawing import svg_element
 
 _CELL_PX = 7
 _LEAST_OPACITY = 0.25  # a single wrong element among many must still be seen

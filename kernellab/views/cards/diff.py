@@ -15,9 +15,8 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import UsageError, choice_message, plural
 from kernellab.ir.instructions import Instruction, InstructionKind, profiles_of
 from kernellab.ir.lines import stage_lines
-from kernellab.views.elements import code_line, style
+from kernellab.views.elements import code_line, option_words, resource_facts, style
 from kernellab.views.explorers.exploration import STAGE_NAMES, explore, stage_text
-from kernellab.views.wording import option_words, resource_facts
 
 DIFF_STAGES = ("source", "resources", *STAGE_NAMES)
 

@@ -8,8 +8,7 @@ from html import escape
 
 from kernellab.explain.result import Explanation, PerformanceFinding, evidence_words
 from kernellab.views.cards.profile import profile_html
-from kernellab.views.elements import body, details, dim, framed, header, message, section
-from kernellab.views.wording import seconds_words
+from kernellab.views.elements import body, details, dim, framed, header, message, seconds_words, section
 
 _LEAST_SHOWN = 0.02
 _GAP = "  "

@@ -11,7 +11,7 @@ from kernellab.compile.types import Compiled
 from kernellab.errors import plural
 from kernellab.registry import Listing, LoadedVersion, RecordedVersion, VersionRow, config_words, texts_of
 from kernellab.store import Argument, LaunchRow, MeasurementRow, Version
-from kernellab.views import elements, wording
+from kernellab.views import elements
 from kernellab.views.cards.results import compiled_html
 from kernellab.views.elements import html_page
 
@@ -99,7 +99,7 @@ def _launched_words(row: VersionRow) -> str:
 
 def _time_words(row: VersionRow) -> str:
     """Return the best time where a GPU measured one; a time of the interpreter says nothing about the kernel."""
-    return "" if row.best_ms is None else f"{wording.seconds_words(row.best_ms / 1e3)} ({row.where})"
+    return "" if row.best_ms is None else f"{elements.seconds_words(row.best_ms / 1e3)} ({row.where})"
 
 
 def _html_row(row: VersionRow, now: float) -> str:
@@ -178,7 +178,7 @@ def _version_facts(row: VersionRow) -> str:
     launched = plural(row.launches, "time") if row.launches else ""
     facts += [("launched", launched), ("config", row.config), ("tags", ", ".join(row.tags))]
     if row.best_ms is not None:
-        facts.append(("best time", f"{wording.seconds_words(row.best_ms / 1e3)} on {row.where}"))
+        facts.append(("best time", f"{elements.seconds_words(row.best_ms / 1e3)} on {row.where}"))
     facts += [("note", note) for note in row.notes]
     cells = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts if value)
     return f'<table class="facts">{"".join(cells)}</table>'
@@ -189,9 +189,9 @@ def _launches(launches: list[LaunchRow]) -> Iterator[tuple[str, ...]]:
         yield (
             date_words(row.last),
             row.launch.where if row.launch.by == "launch" else f"{row.launch.by} on the {row.launch.where}",
-            "" if row.launch.grid is None else wording.grid_words(row.launch.grid),
+            "" if row.launch.grid is None else elements.grid_words(row.launch.grid),
             ", ".join(map(argument_words, row.launch.arguments)),
-            "" if row.seconds is None else wording.seconds_words(row.seconds),
+            "" if row.seconds is None else elements.seconds_words(row.seconds),
             f"{row.count:,}",
         )
 
@@ -199,7 +199,7 @@ def _launches(launches: list[LaunchRow]) -> Iterator[tuple[str, ...]]:
 def _measurements(rows: list[MeasurementRow]) -> Iterator[tuple[str, ...]]:
     for row in rows:
         made = row.measurement
-        time = "" if made.time_ms is None else wording.seconds_words(made.time_ms / 1e3)
+        time = "" if made.time_ms is None else elements.seconds_words(made.time_ms / 1e3)
         yield config_words(made.config), made.status, time, made.device, date_words(row.created)
 
 

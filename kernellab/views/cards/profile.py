@@ -8,10 +8,19 @@ from html import escape
 from kernellab.errors import plural
 from kernellab.explain.profile.result import Counters, LineSamples, Profile, calls_text
 from kernellab.ir.graph import short_file
-from kernellab.views.elements import Table, details, framed, header, message, section, warning
+from kernellab.views.elements import (
+    Table,
+    details,
+    framed,
+    grid_words,
+    header,
+    message,
+    seconds_words,
+    section,
+    warning,
+)
 from kernellab.views.explorers.explorer import explorer_html
 from kernellab.views.explorers.heat import heat_of, percent, reasons_words
-from kernellab.views.wording import grid_words, seconds_words
 
 _LINES = 12
 _ALIGNED = {"line": "left", "mostly": "left", "called from": "left"}

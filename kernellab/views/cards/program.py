@@ -11,10 +11,10 @@ from typing import Any
 from kernellab.capture.program import Program
 from kernellab.capture.tape import COPY, LAUNCH, WINDOW, KernelUse, Step, Tape, TensorLayout, refs_in
 from kernellab.errors import plural
-from kernellab.views import elements, wording
+from kernellab.views import elements
 from kernellab.views.cards.card import scrolling
-from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Diagram, Edge, Node
-from kernellab.views.graphs.drawing import picture
+from kernellab.views.graph.diagram import ArrowKind, BoxKind, Diagram, Edge, Node
+from kernellab.views.graph.drawing import picture
 
 _LINES_AT_MOST = 200
 
@@ -63,7 +63,7 @@ def _facts(program: Program) -> list[str]:
         f"{plural(len(tape.steps) - launches, 'operation')} of torch",
         plural(len(tape.outputs), "output"),
     ]
-    peak, whole = wording.size_words(plan.peak_bytes), wording.size_words(plan.unplanned_bytes)
+    peak, whole = elements.size_words(plan.peak_bytes), elements.size_words(plan.unplanned_bytes)
     facts.append(f"memory {peak} planned, {whole} unplanned")
     return facts
 

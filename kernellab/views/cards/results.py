@@ -10,13 +10,13 @@ from kernellab.export.write import Exported
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, main_file
 from kernellab.launch.run import Run
-from kernellab.views import wording
+from kernellab.views import elements
 from kernellab.views.cards import card
 from kernellab.views.cards.card import kernel_text
 from kernellab.views.elements import Table, body, details, dim, framed, header, message, section, warning
 from kernellab.views.explorers.explorer import FEW_TILES, explorer_html
 from kernellab.views.graph import diagram_of, svg
-from kernellab.views.graphs.drawing import tree_text
+from kernellab.views.graph.drawing import tree_text
 from kernellab.views.report import KernelReport, access_lines, argument_reports
 
 
@@ -29,7 +29,7 @@ def compiled_html(compiled: Compiled, *, uid: str = "") -> str:
     explorer = explorer_html(compiled, uid=uid, graph=True, tiles=FEW_TILES)
     return framed(
         section(
-            header(compiled.kernel, _words(compiled), wording.compile_tips(compiled)),
+            header(compiled.kernel, _words(compiled), elements.compile_tips(compiled)),
             *card.messages(report),
             card.arguments(report),
             card.resources(report),
@@ -46,7 +46,7 @@ def compiled_text(compiled: Compiled) -> str:
 
 
 def _words(compiled: Compiled) -> list[str]:
-    return [str(compiled.target), wording.compile_words(compiled), *wording.option_words(compiled)]
+    return [str(compiled.target), elements.compile_words(compiled), *elements.option_words(compiled)]
 
 
 def _as_report(compiled: Compiled) -> KernelReport:
@@ -71,7 +71,7 @@ def effects_html(effects: Effects) -> str:
         done = card.accesses(effects, argument, access_lines(effects, argument)) or dim(_nothing(effects))
         rows.append(f'<tr><th scope="row">{escape(argument)}</th><td>{done}</td></tr>')
     table = f'<table class="kl-args"><tbody>{"".join(rows)}</tbody></table>'
-    return framed(body(*(warning(f"unknown: {wording.unknown_words(each)}") for each in effects.unknown), table))
+    return framed(body(*(warning(f"unknown: {elements.unknown_words(each)}") for each in effects.unknown), table))
 
 
 def effects_text(effects: Effects) -> str:
@@ -79,10 +79,10 @@ def effects_text(effects: Effects) -> str:
     memories = _memories(effects)
     width = max(map(len, memories), default=0) + 2
     lines = [
-        argument.ljust(width) + (wording.accesses_words(access_lines(effects, argument)) or _nothing(effects))
+        argument.ljust(width) + (elements.accesses_words(access_lines(effects, argument)) or _nothing(effects))
         for argument in memories
     ]
-    return "\n".join([*lines, *(f"unknown: {wording.unknown_words(each)}" for each in effects.unknown)])
+    return "\n".join([*lines, *(f"unknown: {elements.unknown_words(each)}" for each in effects.unknown)])
 
 
 def _memories(effects: Effects) -> tuple[str, ...]:
@@ -109,43 +109,36 @@ def run_text(run: Run, reference: str | None = None) -> str:
 
     ``reference`` names what its outputs were compared with and equal, None where they were not.
     """
-    place = card.PLACES.get(run.where, f"on {run.where}")
-    lines = [f"{run.kernel}  ran {place} in {wording.seconds_words(run.seconds)}  grid {wording.grid_words(run.grid)}"]
+    lines = ["  ".join([run.kernel, *_run_words(run)])]
     width = max(map(len, run.changed), default=0) + 2
     for name, count in run.changed.items():
-        lines.append(
-            f"  {name.ljust(width)}{plural(count, 'element')} changed" if count else f"  {name.ljust(width)}unchanged"
-        )
-    lines += [f"  equals {reference}"] if reference is not None else []
-    lines += [f"  {each.severity}: {wording.finding_words(each)}" for each in run.findings]
+        change = f"{plural(count, 'element')} changed" if count else "unchanged"
+        lines.append(f"  {name.ljust(width)}{change}")
+    if reference is not None:
+        lines.append(f"  equals {reference}")
+    lines += [f"  {each.severity}: {elements.finding_words(each)}" for each in run.findings]
     lines += [f"  note: {note}" for note in run.notes]
-    lines += (
-        ["  printed by the kernel:", *(f"    {line}" for line in run.output.rstrip().splitlines())]
-        if run.output
-        else []
-    )
+    if run.output:
+        lines += ["  printed by the kernel:", *(f"    {line}" for line in run.output.rstrip().splitlines())]
     return "\n".join(lines)
 
 
 def run_html(run: Run) -> str:
     """Return the same as a card."""
-    place = card.PLACES.get(run.where, f"on {run.where}")
-    words = [f"ran {place} in {wording.seconds_words(run.seconds)}", f"grid {wording.grid_words(run.grid)}"]
     changed = [(name, f"{count:,}" if count else "unchanged") for name, count in run.changed.items()]
-    printed = f'<pre class="kl-pre">\n{escape(run.output)}</pre>' if run.output else ""
     return framed(
         section(
-            header(run.kernel, words),
-            *(
-                message(card.SEVERITY_STYLES.get(each.severity, "kl-note"), f"{each.severity}: {words}")
-                for each in run.findings
-                for words in [wording.finding_words(each)]
-            ),
+            header(run.kernel, _run_words(run)),
+            *(message(*card.finding_alert(each)) for each in run.findings),
             *(message("kl-note", note) for note in run.notes),
             Table(("argument", "elements changed"), changed).html({"argument": "left", "elements changed": "left"}),
-            details("Printed by the kernel", printed, is_open=True),
+            card.printed(run),
         )
     )
+
+
+def _run_words(run: Run) -> list[str]:
+    return [card.ran_words(run), f"grid {elements.grid_words(run.grid)}"]
 
 
 def exported_text(exported: Exported) -> str:

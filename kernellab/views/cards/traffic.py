@@ -10,24 +10,27 @@ from itertools import pairwise
 from kernellab.errors import plural
 from kernellab.explain.traffic.accesses import WarpExample
 from kernellab.explain.traffic.result import ArgumentTraffic, Traffic, TrafficRow
-from kernellab.ir.effects import Access
 from kernellab.ir.graph import short_file
+from kernellab.ir.operations import Access
 from kernellab.views.elements import (
+    MARKS,
     Table,
     badge,
+    bytes_words,
     code_line,
     details,
     framed,
+    grid_words,
     header,
     message,
     number,
     section,
+    size_words,
     style,
     title,
 )
 from kernellab.views.explorers.heat import percent
 from kernellab.views.figures.access_maps import mapped_programs, program_map, program_slider, warp_map, waste_class
-from kernellab.views.wording import MARKS, bytes_words, grid_words, size_words
 
 _MAPS_AT_MOST = 12
 _COLUMNS = (

@@ -17,7 +17,7 @@ from kernellab.errors import plural
 from kernellab.ir.graph import Location, calls_of, main_file, short_file
 from kernellab.ir.instructions import instruction_of
 from kernellab.ir.layouts import Layouts
-from kernellab.views.elements import code_line, file_text, html_page, style_sheet
+from kernellab.views.elements import code_line, file_text, html_page, seconds_words, size_words, style_sheet
 from kernellab.views.explorers.exploration import (
     Badge,
     Exploration,
@@ -31,9 +31,8 @@ from kernellab.views.explorers.exploration import (
 from kernellab.views.explorers.heat import Heat
 from kernellab.views.explorers.tiles import TilesPane
 from kernellab.views.graph import GraphPictures, View, graph_pane, graph_script
-from kernellab.views.graphs.diagram import Node
-from kernellab.views.graphs.labels import SourceText
-from kernellab.views.wording import seconds_words, size_words
+from kernellab.views.graph.dataflow import SourceText
+from kernellab.views.graph.diagram import Node
 
 
 def explorer_html(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kernellab.errors import UsageError, choice_message
 from kernellab.tune.dispatch.result import Dispatch, Regret
 from kernellab.tune.dispatch.rule import ALIGNMENT, Rule
+from kernellab.views.elements import shortened
 from kernellab.views.figures.canvas import (
     DARK,
     LIGHT,
@@ -24,7 +25,6 @@ from kernellab.views.figures.canvas import (
     series_style,
     use_logarithm,
 )
-from kernellab.views.wording import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

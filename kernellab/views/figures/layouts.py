@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from kernellab.ir.layouts import Index, Layout, MemoryLayout, TensorMemoryLayout
-from kernellab.views.graphs.drawing import svg_element
+from kernellab.views.graph.drawing import svg_element
 
 CORNER = (32, 32)  # rows and columns of the maps by lane, register and bank; more could not be read
 _CELL_PX, _MARGIN_PX, _TEXT_PX = 10, 24, 6.5

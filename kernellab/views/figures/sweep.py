@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kernellab.benchmark.spec import VARIANTS
 from kernellab.errors import UsageError, choice_message
+from kernellab.views.elements import shortened
 from kernellab.views.figures.canvas import (
     DARK,
     LIGHT,
@@ -21,7 +22,6 @@ from kernellab.views.figures.canvas import (
     value_text,
 )
 from kernellab.views.figures.tuning import heat_map
-from kernellab.views.wording import shortened
 
 if TYPE_CHECKING:
     import pandas

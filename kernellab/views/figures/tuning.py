@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernellab.errors import UsageError, plural
 from kernellab.measure.comparison import OutputDifference
+from kernellab.views.elements import shortened
 from kernellab.views.figures.canvas import (
     DARK,
     LIGHT,
@@ -25,7 +26,6 @@ from kernellab.views.figures.canvas import (
     use_plain_numbers,
     value_text,
 )
-from kernellab.views.wording import shortened
 
 if TYPE_CHECKING:
     import pandas

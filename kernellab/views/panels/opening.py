@@ -22,7 +22,7 @@ from kernellab.measure.reference import Reference, check_of
 from kernellab.registry import Registry
 from kernellab.source import Closure
 from kernellab.target import Target
-from kernellab.views.graphs.labels import SourceText
+from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.panels.panel import Panel
 from kernellab.workers.forks_and_interrupts import Interrupted
 

@@ -25,7 +25,7 @@ from kernellab.target import Target, known_targets, parse_target
 from kernellab.views.elements import style_sheet
 from kernellab.views.explorers.explorer import explorer_html, explorer_script
 from kernellab.views.figures.raster import with_fallbacks
-from kernellab.views.graphs.labels import SourceText
+from kernellab.views.graph.dataflow import SourceText
 from kernellab.views.panels.picture import PanelView, figures_html, picture_html, sentence, text
 
 if TYPE_CHECKING:

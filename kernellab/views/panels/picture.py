@@ -10,9 +10,16 @@ from kernellab.explore.controls import Control, label_of
 from kernellab.explore.points import Evaluation, PointHistory
 from kernellab.launch.run import Severity
 from kernellab.measure.timing import Interval
-from kernellab.views.elements import minified, style_sheet
+from kernellab.views.elements import (
+    Fact,
+    compile_words,
+    finding_words,
+    grid_words,
+    minified,
+    resource_facts,
+    style_sheet,
+)
 from kernellab.views.figures.charts import history_svg
-from kernellab.views.wording import Fact, compile_words, finding_words, grid_words, resource_facts
 
 _TIE = 0.01
 

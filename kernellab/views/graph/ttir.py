@@ -9,32 +9,30 @@ from itertools import pairwise
 
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, Location, Operation, Value, place_of
-from kernellab.views.graphs.dataflow import (
+from kernellab.views.elements import shortened
+from kernellab.views.graph.dataflow import (
     BRANCHES,
     FOLDED,
     YIELDS,
     Inflow,
     MemoryTouch,
+    SourceText,
+    constants,
     controlled,
     direct_operands,
     inflows,
     is_folded,
-    merged,
-    origins,
-    touches,
-)
-from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Diagram, Edge, Node, RegionFrame, merged_edges, occupied
-from kernellab.views.graphs.labels import (
-    SourceText,
-    constants,
     loop_variable,
+    merged,
     operation_tip,
     operation_title,
+    origins,
     plain_name,
     short_type,
+    touches,
     value_words,
 )
-from kernellab.views.wording import shortened
+from kernellab.views.graph.diagram import ArrowKind, BoxKind, Diagram, Edge, Node, RegionFrame, merged_edges, occupied
 
 
 def flow_of(value: Value) -> ArrowKind:

@@ -1,8 +1,4 @@
-"""The one way from a diagram to SVG: DOT for the layout, then a drawing; without a layout, an indented list.
-
-DOT (https://graphviz.org/doc/info/lang.html) carries sizes and structure, no colours. Sizes are computed here from a
-monospace font, since the layout engine has no fonts; one DOT point becomes one SVG pixel. Orthogonal splines are never
-used: they took a hundred times longer on large graphs.
+"""The one way from a diagram to SVG: a layout, then a drawing; without a layout, an indented list.
 
 In the SVG everything is said in presentation attributes, so the picture survives sanitizers that drop style sheets.
 Text takes the colour of its surroundings (``currentColor``); fills are translucent and strokes of medium lightness,
@@ -19,16 +15,29 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from kernellab.errors import plural
-from kernellab.views.graphs.diagram import ArrowKind, BoxKind, Diagram, Edge, Node, RegionFrame
-from kernellab.views.graphs.graphviz import ENGINES, MISSING, Engine, GraphLayout, Point, lay_out
+from kernellab.views.graph.diagram import (
+    CHARACTER_EM,
+    DETAIL_PX,
+    ENGINES,
+    LINE_EM,
+    MISSING,
+    PADDING_PX,
+    TITLE_PX,
+    ArrowKind,
+    BoxKind,
+    Diagram,
+    Edge,
+    Engine,
+    GraphLayout,
+    Node,
+    Point,
+    box_size,
+    lay_out,
+    to_dot,
+)
 
 BOXES_AT_MOST = 500  # beyond some thousand boxes a layout takes minutes, and nobody could read it
 FONT = "DejaVu Sans Mono,Menlo,Consolas,monospace"
-TITLE_PX = 11.0
-DETAIL_PX = 9.5
-CHARACTER_EM = 0.602  # the advance of DejaVu Sans Mono, Menlo and Consolas is 0.6 em or a little less
-LINE_EM = 1.35
-_POINTS_PER_INCH = 72.0
 _MARGIN_PX = 6.0
 # A document of its own brings its own background; inside a page the page decides.
 _ALONE = "<style>svg:root{color-scheme:light dark;color:CanvasText;background:Canvas}</style>"
@@ -36,10 +45,9 @@ _ALONE = "<style>svg:root{color-scheme:light dark;color:CanvasText;background:Ca
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """How a kind of box is drawn; ``padding_px`` is the room beside its text and above it, both sides together."""
+    """How a kind of box is drawn."""
 
     color: str
-    padding_px: tuple[float, float]
     fill: str = ".2"
     stroke: str = "1.6"
     is_strong: bool = True
@@ -48,25 +56,24 @@ class _Box:
 
 _GREY = "#8a8f98"
 _BOXES = {
-    BoxKind.ARGUMENT: _Box("#0f9d75", (22.0, 9.0)),
-    BoxKind.SCALAR: _Box(_GREY, (20.0, 9.0), ".1", "1", is_strong=False, is_dashed=True),
-    BoxKind.COMPUTE: _Box(_GREY, (16.0, 9.0), ".1", "1", is_strong=False),
-    BoxKind.CONTROL: _Box(_GREY, (16.0, 9.0), ".1", "1", is_strong=False, is_dashed=True),
-    BoxKind.READ: _Box("#2b83dc", (30.0, 9.0)),
-    BoxKind.WRITE: _Box("#e06c12", (30.0, 9.0)),
-    BoxKind.ATOMIC: _Box("#a855e8", (34.0, 9.0)),
-    BoxKind.UNKNOWN: _Box("#e03e4a", (16.0, 9.0)),
-    BoxKind.KERNEL: _Box("#2b83dc", (24.0, 11.0), ".34"),
-    BoxKind.TENSOR: _Box(_GREY, (8.0, 2.0), is_strong=False),
-    BoxKind.OUTPUT: _Box("#e06c12", (22.0, 9.0)),
+    BoxKind.ARGUMENT: _Box("#0f9d75"),
+    BoxKind.SCALAR: _Box(_GREY, ".1", "1", is_strong=False, is_dashed=True),
+    BoxKind.COMPUTE: _Box(_GREY, ".1", "1", is_strong=False),
+    BoxKind.CONTROL: _Box(_GREY, ".1", "1", is_strong=False, is_dashed=True),
+    BoxKind.READ: _Box("#2b83dc"),
+    BoxKind.WRITE: _Box("#e06c12"),
+    BoxKind.ATOMIC: _Box("#a855e8"),
+    BoxKind.UNKNOWN: _Box("#e03e4a"),
+    BoxKind.KERNEL: _Box("#2b83dc", ".34"),
+    BoxKind.TENSOR: _Box(_GREY, is_strong=False),
+    BoxKind.OUTPUT: _Box("#e06c12"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Arrow:
-    """How a flow is drawn; ``weight`` is how straight the layout keeps it."""
+    """How a flow is drawn."""
 
-    weight: int
     color: str
     opacity: str
     dashes: str = ""
@@ -75,13 +82,13 @@ class _Arrow:
 
 _PLAIN = "#80868f"
 _ARROWS = {
-    ArrowKind.VALUE: _Arrow(4, _PLAIN, ".95"),
-    ArrowKind.ADDRESS: _Arrow(2, "#0f9d75", ".75"),
-    ArrowKind.MASK: _Arrow(1, _PLAIN, ".55", "1.5 2.5"),
-    ArrowKind.CONTROL: _Arrow(1, _PLAIN, ".5", "1 3"),
-    ArrowKind.CHANGE: _Arrow(4, "#e06c12", "1", "5 3", "1.5"),
+    ArrowKind.VALUE: _Arrow(_PLAIN, ".95"),
+    ArrowKind.ADDRESS: _Arrow("#0f9d75", ".75"),
+    ArrowKind.MASK: _Arrow(_PLAIN, ".55", "1.5 2.5"),
+    ArrowKind.CONTROL: _Arrow(_PLAIN, ".5", "1 3"),
+    ArrowKind.CHANGE: _Arrow("#e06c12", "1", "5 3", "1.5"),
 }
-_BACK = _Arrow(1, _PLAIN, ".8", "5 3")
+_BACK = _Arrow(_PLAIN, ".8", "5 3")
 
 
 def picture(diagram: Diagram, classes: Mapping[str, str] | None = None, engines: tuple[Engine, ...] = ENGINES) -> str:
@@ -93,92 +100,6 @@ def picture(diagram: Diagram, classes: Mapping[str, str] | None = None, engines:
         return draw_tree(diagram)
     layout = lay_out(to_dot(diagram), engines)
     return draw_tree(diagram, MISSING) if layout is None else draw(diagram, layout, classes)
-
-
-def box_size(node: Node) -> tuple[float, float]:
-    """Return the width and height, in pixels, that hold the text of a node."""
-    title, *details = node.lines
-    text = max([len(title) * TITLE_PX, *(len(line) * DETAIL_PX for line in details)]) * CHARACTER_EM
-    across, down = _BOXES[node.kind].padding_px
-    return text + across, TITLE_PX * LINE_EM + len(details) * DETAIL_PX * LINE_EM + down
-
-
-def to_dot(diagram: Diagram) -> str:
-    """Return the DOT text of a diagram; edges carry ``id=e0``, ``e1``, ... in their order."""
-    lines = [
-        "digraph kernel {",
-        "newrank=true; ranksep=.28; nodesep=.16;",
-        'node [shape=box,fixedsize=true,label=""];',
-        "edge [arrowsize=.5];",
-    ]
-    _emit_cluster(diagram, None, _members(diagram), _children(diagram), lines)
-    lines += _ranks(diagram)
-    lines += [_edge(index, edge) for index, edge in enumerate(diagram.edges)]
-    lines += [f'"{above}" -> "{below}" [style=invis];' for above, below in diagram.order]
-    return "\n".join([*lines, "}"])
-
-
-def _members(diagram: Diagram) -> dict[str | None, list[Node]]:
-    members: dict[str | None, list[Node]] = defaultdict(list)
-    for node in diagram.nodes:
-        members[node.cluster].append(node)
-    return members
-
-
-def _children(diagram: Diagram) -> dict[str | None, list[RegionFrame]]:
-    children: dict[str | None, list[RegionFrame]] = defaultdict(list)
-    for cluster in diagram.clusters:
-        children[cluster.parent].append(cluster)
-    return children
-
-
-def _emit_cluster(
-    diagram: Diagram,
-    cluster: str | None,
-    members: dict[str | None, list[Node]],
-    children: dict[str | None, list[RegionFrame]],
-    lines: list[str],
-) -> None:
-    for node in members[cluster]:
-        width, height = box_size(node)
-        lines.append(f'"{node.id}" [width={width / _POINTS_PER_INCH:.3f},height={height / _POINTS_PER_INCH:.3f}];')
-    for child in children[cluster]:
-        # A label of the right width reserves the room; it is drawn by the SVG writer.
-        lines.append(f'subgraph "cluster_{child.id}" {{ margin=10; label="{"m" * len(child.label)}";')
-        lines.append('fontname="Courier"; fontsize=9.5; labeljust=l;')
-        _emit_cluster(diagram, child.id, members, children, lines)
-        lines.append("}")
-
-
-def _ranks(diagram: Diagram) -> list[str]:
-    """Return what puts arguments on top, unless tensors stand between the boxes, and stores at the bottom."""
-    arguments = [
-        node.id for node in diagram.nodes if node.kind in (BoxKind.ARGUMENT, BoxKind.SCALAR) and not node.cluster
-    ]
-    if any(node.kind is BoxKind.TENSOR for node in diagram.nodes):
-        arguments = []
-    tails = {edge.tail for edge in diagram.edges} | {above for above, _ in diagram.order}
-    stores = [
-        node.id
-        for node in diagram.nodes
-        if node.kind in (BoxKind.WRITE, BoxKind.ATOMIC) and node.cluster is None and node.id not in tails
-    ]
-    lines = []
-    for rank, ids in (("source", arguments), ("sink", stores)):
-        if ids:
-            lines.append(f"{{rank={rank}; " + " ".join(f'"{identity}";' for identity in ids) + "}")
-    # With newrank, "source" only makes the ranks equal; what depends on nothing is held below by unseen edges.
-    heads = {edge.head for edge in diagram.edges} | {below for _, below in diagram.order} | set(arguments)
-    roots = [node.id for node in diagram.nodes if node.id not in heads]
-    lines += [f'"{arguments[0]}" -> "{root}" [style=invis,weight=0];' for root in roots if arguments]
-    return lines
-
-
-def _edge(index: int, edge: Edge) -> str:
-    attributes = f'id="e{index}",weight={_ARROWS[edge.flow].weight}'
-    if edge.back:
-        attributes += ",constraint=false"
-    return f'"{edge.tail}" -> "{edge.head}" [{attributes}];'
 
 
 def draw(diagram: Diagram, layout: GraphLayout, classes: Mapping[str, str] | None = None) -> str:
@@ -306,7 +227,7 @@ def _outlined(node: Node, center: Point, marked: str) -> str:
 def _text(node: Node, x: float, y: float, height: float) -> str:
     title, *details = node.lines
     style = _BOXES[node.kind]
-    baseline = y - height / 2 + style.padding_px[1] / 2 + TITLE_PX
+    baseline = y - height / 2 + PADDING_PX[node.kind][1] / 2 + TITLE_PX
     weight = ' font-weight="600"' if style.is_strong else ""
     parts = [f'<text x="{_n(x)}" y="{_n(baseline)}"{weight}>{escape(title)}</text>']
     for detail in details:

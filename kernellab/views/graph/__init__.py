@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from html import escape
 from typing import NamedTuple
@@ -12,25 +13,13 @@ import traitlets
 from kernellab.errors import UsageError, choice_message, plural
 from kernellab.ir.effects import Effects
 from kernellab.ir.graph import Graph, main_file
-from kernellab.ir.uses import argument_slice
+from kernellab.ir.uses import Slice, argument_slice, operation_slice, value_slice
 from kernellab.views.elements import file_text, style
-from kernellab.views.graphs.diagram import (
-    Diagram,
-    Direction,
-    Node,
-    ancestors,
-    fitting,
-    folded,
-    nodes_of_slice,
-    restricted,
-    start_slice,
-)
-from kernellab.views.graphs.drawing import BOXES_AT_MOST, picture
-from kernellab.views.graphs.labels import SourceText
-from kernellab.views.graphs.ttir import operation_diagram, source_diagram
+from kernellab.views.graph.dataflow import SourceText
+from kernellab.views.graph.diagram import Diagram, Node, ancestors, fitting, folded, restricted
+from kernellab.views.graph.drawing import BOXES_AT_MOST, picture
+from kernellab.views.graph.ttir import operation_diagram, source_diagram
 from kernellab.workers.forks_and_interrupts import cached_property
-
-__all__ = ["BOXES_AT_MOST", "OPERATIONS_AT_MOST", "View", "diagram_of", "picture", "svg", "whole_diagram"]
 
 OPERATIONS_AT_MOST = 150
 
@@ -96,11 +85,7 @@ def diagram_of(
     """Return what `svg` draws, before it is laid out."""
     diagram = whole_diagram(graph, effects, view=view, text=text)
     if argument is not None:
-        kept = nodes_of_slice(
-            diagram,
-            argument_slice(graph, argument, None if effects is None else effects.touching(argument)),
-            _boxes_of(graph, argument),
-        )
+        kept = nodes_of_slice(diagram, *_slice_of_argument(graph, diagram, argument, effects))
         diagram = restricted(diagram, f"{diagram.title}: {argument}", kept)
     return folded(diagram, fitting(diagram, BOXES_AT_MOST) if collapsed is None else collapsed)
 
@@ -120,10 +105,78 @@ def whole_diagram(
     return build(graph, effects, SourceText(main_file(graph), text or {}))
 
 
-def _boxes_of(graph: Graph, argument: str) -> frozenset[str]:
+class Direction(StrEnum):
+    """Which half of a slice counts: what the start leads to, what leads to it, or both."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    BOTH = "both"
+
+
+def start_slice(graph: Graph, diagram: Diagram, start: str, effects: Effects | None) -> tuple[Slice, frozenset[str]]:
+    """Return the slice of an argument by its name, or of a box or frame by its id, and the boxes it starts from.
+
+    Raises:
+        UsageError: the kernel has no such argument, and the diagram no such box.
+    """
     kernel = graph.kernel
-    pairs = zip(kernel.arguments, kernel.parameters, strict=False)
-    return frozenset(f"v{value}" for value, name in pairs if name == argument)
+    boxes = {node.id: node for node in diagram.nodes}
+    inside = frozenset(node.id for node in diagram.nodes if node.cluster == start)
+    if inside:
+        operations = [index for name in inside for index in boxes[name].operations]
+        return operation_slice(graph, operations), inside
+    if start in boxes and boxes[start].operations:
+        return operation_slice(graph, boxes[start].operations), frozenset({start})
+    values = {f"v{value}": name for value, name in zip(kernel.arguments, kernel.parameters, strict=False)}
+    if start in boxes and start not in values:
+        return value_slice(graph, int(start.removeprefix("v"))), frozenset({start})
+    return _slice_of_argument(graph, diagram, values.get(start, start), effects)
+
+
+def _slice_of_argument(
+    graph: Graph, diagram: Diagram, argument: str, effects: Effects | None
+) -> tuple[Slice, frozenset[str]]:
+    part = argument_slice(graph, argument, None if effects is None else effects.touching(argument))
+    boxes = {node.id for node in diagram.nodes}
+    named = zip(graph.kernel.arguments, graph.kernel.parameters, strict=False)
+    return part, frozenset(boxes & {f"v{value}" for value, name in named if name == argument})
+
+
+def nodes_of_slice(
+    diagram: Diagram, part: Slice, starts: Collection[str], direction: Direction = Direction.BOTH
+) -> frozenset[str]:
+    """Return the boxes of a slice: those of its operations, and the values that pass between them.
+
+    A box without operations is a value: an argument of the kernel or one that a loop carries. It leads to the slice
+    if an arrow leads from it to what is backward of the start, and comes from it if one leads there from what is
+    forward of it.
+    """
+    found = set(starts)
+    for wanted, operations, back in (
+        (direction != Direction.BACKWARD, part.forward, False),
+        (direction != Direction.FORWARD, part.backward, True),
+    ):
+        if wanted:
+            boxes = {node.id for node in diagram.nodes if not operations.isdisjoint(node.operations)}
+            found |= boxes | _values_beside(diagram, boxes, follow_back=back)
+    return frozenset(found)
+
+
+def _values_beside(diagram: Diagram, boxes: Iterable[str], *, follow_back: bool) -> set[str]:
+    """Return the values that boxes lead to, directly or through other values, or that lead to them."""
+    values = {node.id for node in diagram.nodes if not node.operations}
+    next_of: dict[str, list[str]] = defaultdict(list)
+    for edge in diagram.edges:
+        tail, head = (edge.head, edge.tail) if follow_back else (edge.tail, edge.head)
+        if head in values:
+            next_of[tail].append(head)
+    found: set[str] = set()
+    waiting = list(boxes)
+    while waiting:
+        fresh = [value for value in next_of[waiting.pop()] if value not in found]
+        found.update(fresh)
+        waiting += fresh
+    return found
 
 
 _SHRINK_TO = 0.8  # smaller text could not be read
