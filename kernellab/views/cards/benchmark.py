@@ -12,6 +12,7 @@ from kernellab.benchmark.runner import AGREE
 from kernellab.benchmark.spec import VARIANTS
 from kernellab.errors import plural
 from kernellab.measure.config import Status
+from kernellab.measure.provenance import Ceilings
 from kernellab.views import elements
 from kernellab.views.cards.diff import diff_html, diff_text
 from kernellab.views.elements import Table, interval, number
