@@ -83,7 +83,7 @@ _LAZY = {
     "Benchmark": "kernellab.benchmark.result",
     "Capture": "kernellab.capture.block",
     "CapturedFunction": "kernellab.capture.captured_function",
-    "Ceilings": "kernellab.measure.ceilings",
+    "Ceilings": "kernellab.measure.provenance",
     "Comparison": "kernellab.benchmark.comparison",
     "Compiled": "kernellab.compile.types",
     "Dispatch": "kernellab.tune.dispatch.result",

@@ -12,10 +12,9 @@ import pytest
 from kernellab.errors import RunError
 
 if TYPE_CHECKING:
+    from kernellab import Benchmark, Lab
     from kernellab._triton.kernel import Kernel
     from kernellab.benchmark.baselines import Baseline, BaselineComparison, BaselineFile
-    from kernellab.benchmark.result import Benchmark
-    from kernellab.lab import Lab
     from kernellab.launch.calls import UserCall
 
 _PROPERTY = "kernellab"
@@ -34,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A `kernellab.Lab` for the session, which keeps compiled kernels in pytest's cache folder."""
-    from kernellab.lab import Lab
+    from kernellab import Lab
 
     cache = getattr(request.config, "cache", None)
     with Lab(store=":memory:" if cache is None else cache.mkdir("kernellab")) as opened:

@@ -18,7 +18,6 @@ from kernellab.measure.launches import Launches
 from kernellab.measure.provenance import Device, key_fields, key_of
 from kernellab.measure.timing import Interval
 from kernellab.registry import Registry
-from kernellab.store import Version
 from kernellab.target import Target
 from kernellab.tune.result import Row, Tuning, frame_of, measurement_of
 
@@ -256,7 +255,7 @@ class Keeper:
         """
         if evaluation.has_failed or evaluation.verdict.equal is False:
             raise UsageError(f"{evaluation.point.text} is not kept: {evaluation.row.reason or 'it failed'}.")
-        version = self.version
+        version = self.kernels.current(self.kernel)
         request = self.requests.of(evaluation.point, device.target)
         fields = key_fields(request.launches, request.config, device)
         if callable(self.requests.grid):  # a tuning has the grid that the function gives
@@ -273,14 +272,10 @@ class Keeper:
 
     def earlier(self) -> list[str]:
         """Return the points of this version that were kept before, the latest first, in words."""
-        found = [row.measurement for row in self.kernels.store.history.measurements(self.version.id)]
+        version = self.kernels.current(self.kernel)
+        found = [row.measurement for row in self.kernels.store.history.measurements(version.id)]
         kept = [m for m in reversed(found) if _KEPT in m.details]
         return list(dict.fromkeys(_line(str(m.details[_KEPT]), m.time_ms, m.device) for m in kept))
-
-    @property
-    def version(self) -> Version:
-        """The version of the kernel as it is now."""
-        return self.kernels.current(self.kernel)
 
 
 def earlier_words(kept: Iterable[str], most: int = 3) -> str:
