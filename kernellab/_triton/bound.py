@@ -16,6 +16,7 @@ from functools import partial
 from types import MappingProxyType, MethodType
 from typing import Any, Protocol, TypeGuard
 
+import triton.language as tl
 from triton import knobs
 from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner, Heuristics
@@ -35,8 +36,8 @@ from kernellab._triton.kernel import (
     require_not_given_twice,
     require_one_tuner,
 )
-from kernellab._triton.launcher.chain import choice_key, has_own_text, leaves
-from kernellab._triton.launcher.launcher import Launcher, Switch
+from kernellab._triton.launch_key import choice_key
+from kernellab._triton.launcher import Launcher, Switch
 from kernellab._triton.specialize import gluon_source, run_keywords
 from kernellab._triton.tracing import side_table_number, traced_on_grid
 from kernellab.errors import CannotRun, CompileError, LaunchError
@@ -48,6 +49,22 @@ _RESOURCES = {"shared memory": "bytes of shared memory", "tensor memory": "colum
 _THREAD = threading.local()
 
 
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield the members of nested tuples and lists."""
+    if isinstance(value, tuple | list):
+        for member in value:
+            yield from _leaves(member)
+    else:
+        yield value
+
+
+def _has_own_text(value: Any) -> bool:
+    """Tell whether the text of a value, as part of Triton's key, is that of no other value."""
+    if type(value) is tl.constexpr:
+        return type(value.value) in {int, bool, float, type(None)}
+    return type(value) in {int, bool, str, type(None), float, bytes, tl.dtype} or isinstance(value, JITFunction)
+
+
 class _Keys(dict[Any, Any]):
     """What Triton keys a specialization by: its text, or more where values that differ have one text.
 
@@ -56,8 +73,8 @@ class _Keys(dict[Any, Any]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         specialization, options = super().get(key, key)  # raises for a constant without a hash, as in Triton
-        values = list(leaves(specialization))
-        if all(map(has_own_text, values)):
+        values = list(_leaves(specialization))
+        if all(map(_has_own_text, values)):
             return default
         told = [(id(type(value)), value_key(value)) for value in values if value is not None]
         return f"{[*map(str, specialization)]}{options}{told}"

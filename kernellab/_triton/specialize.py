@@ -26,6 +26,9 @@ from kernellab.target import DEFAULT_TARGET, Target, parse_target
 
 Path = tuple[int, ...]
 
+RUN_KNOBS = [name for name in ("instrumentation_mode", "fpsan_homomorphic_casts") if hasattr(knobs.compilation, name)]
+"""The knobs of compiling that Triton's `run` adds to the options, in this version of it."""
+
 # What torch has and Triton has no type for, by how its name begins, with what to pass instead.
 _NO_TRITON_TYPE = {
     "complex": "torch.view_as_real({})",
@@ -96,12 +99,8 @@ def specialize(
 
 def run_keywords(function: Any, meta: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of a launch with those that Triton's `run` adds from its knobs."""
-    keywords = dict(meta)
-    keywords["debug"] = keywords.get("debug", function.debug) or knobs.runtime.debug
-    keywords["instrumentation_mode"] = knobs.compilation.instrumentation_mode
-    if hasattr(knobs.compilation, "fpsan_homomorphic_casts"):
-        keywords["fpsan_homomorphic_casts"] = knobs.compilation.fpsan_homomorphic_casts
-    return keywords
+    debug = meta.get("debug", function.debug) or knobs.runtime.debug
+    return {**meta, "debug": debug, **{name: getattr(knobs.compilation, name) for name in RUN_KNOBS}}
 
 
 class _SpecializationProxy(NamedTuple):

@@ -12,7 +12,7 @@ import torch
 
 import kernellab
 from kernellab._triton.bound import bound_copy
-from kernellab._triton.launcher.code import Style, style_of
+from kernellab._triton.launch_key import Style, style_of
 from kernellab._triton.offline import OfflineDriver, activate, deactivate
 from kernellab._triton.specialize import specialize
 from kernellab.compile.cache import triton_files

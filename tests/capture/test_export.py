@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab._triton.launcher.chain import choice_key
+from kernellab._triton.launch_key import choice_key
 from kernellab.capture.program import Program
 from kernellab.capture.writing import module_text
 from kernellab.errors import UsageError

@@ -1,13 +1,17 @@
-"""The decorators around a kernel, its arguments as these see them, and how each argument takes part in the key."""
+"""What a launch function goes by: the decorators around a kernel, and how each argument takes part in the key.
+
+A key is at least as fine as the one that Triton keeps compiled kernels by.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import triton
 import triton.language as tl
 from triton._C.libtriton import native_specialize_impl
 from triton.runtime.autotuner import Autotuner, Heuristics
@@ -17,7 +21,105 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernellab._triton.definitions import MISSING
 from kernellab._triton.kernel import OPTIONS, Kernel
-from kernellab._triton.launcher.code import ArgumentKind, Slot
+
+
+class Style(Enum):
+    """How the C function takes its arguments: not at all known, one by one (3.6), or as a tuple with types (3.7 on)."""
+
+    UNKNOWN = "unknown"
+    FLAT = "flat"
+    ANNOTATED = "annotated"
+
+
+_STYLES = {"3.6": Style.FLAT, "3.7": Style.ANNOTATED, "3.8": Style.ANNOTATED, "3.9": Style.ANNOTATED}
+
+
+class ArgumentKind(Enum):
+    """How an argument of one type takes part in the key.
+
+    Triton knows a tensor by its dtype and whether its address is divisible by 16, an integer by its width, divisibility
+    by 16 and whether it is 1, other run-time values by their type alone, constants by their value.
+    """
+
+    TENSOR = "tensor"
+    INTEGER = "integer"
+    TYPED = "typed"
+    NATIVE = "native"
+    CONSTANT = "constant"
+    RICH_CONSTANT = "rich constant"
+    CONFIG = "config"
+    HEURISTIC = "heuristic"
+    INNER_HEURISTIC = "inner heuristic"
+
+
+SUPPLIED = frozenset({ArgumentKind.CONFIG, ArgumentKind.HEURISTIC, ArgumentKind.INNER_HEURISTIC})
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One parameter: its name, its kind, whether it has a default, whether tuning goes by its value."""
+
+    name: str
+    kind: ArgumentKind
+    has_default: bool = False
+    is_tuning_key: bool = False
+
+    @property
+    def goes_by_value(self) -> bool:
+        """Whether its very value, and not only its type, decides what is launched."""
+        return self.is_tuning_key or self.kind in {ArgumentKind.CONSTANT, ArgumentKind.RICH_CONSTANT}
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentLayout:
+    """All that the text depends on.
+
+    ``heuristics`` and ``inner_heuristics`` are the parameters computed before and after the config is chosen, in order.
+    ``configs`` is the number of configs of an autotuned kernel, 0 of another one. ``scopes`` are the names of the
+    watched captures, each in a scope of its own. ``knobs`` are the expressions that Triton reads.
+    ``style`` tells how to call the function under the launcher, ``device_type`` where tensors lie, in torch's words.
+    """
+
+    name: str
+    slots: tuple[Slot, ...]
+    heuristics: tuple[str, ...]
+    inner_heuristics: tuple[str, ...]
+    configs: int
+    scopes: tuple[str, ...]
+    knobs: tuple[str, ...]
+    style: Style = Style.UNKNOWN
+    device_type: str = "cuda"
+
+    def names(self, *kinds: ArgumentKind) -> list[str]:
+        """Return the parameters of some kinds."""
+        return [slot.name for slot in self.slots if slot.kind in kinds]
+
+
+def style_of(driver: Any) -> Style:
+    """Return the style of the installed Triton, if ``driver`` is its driver of NVIDIA GPUs."""
+    kind = type(driver)
+    if (kind.__module__, kind.__name__) != ("triton.backends.nvidia.driver", "CudaDriver"):
+        return Style.UNKNOWN
+    return _STYLES.get(".".join(triton.__version__.split(".")[:2]), Style.UNKNOWN)
+
+
+def direct_launch(run: Any) -> tuple[Any, ...]:
+    """Return the C function under the launcher ``run`` of a kernel, with the arguments of it that belong to the kernel.
+
+    These are the flags of cooperative and of dependent launches, the types of the arguments, and the signature. All are
+    None where the kernel needs more than that function.
+    """
+    kind = type(run)
+    needs_more = (
+        (kind.__module__, kind.__name__) != ("triton.backends.nvidia.driver", "CudaLauncher")
+        or run.global_scratch_size
+        or run.profile_scratch_size
+        or getattr(run, "gsan_enabled", False)
+    )
+    if needs_more:
+        return (None,) * 5
+    annotations, signature = getattr(run, "arg_annotations", None), getattr(run, "kernel_signature", None)
+    return run.launch, run.launch_cooperative_grid, run.launch_pdl, annotations, signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,22 +293,6 @@ def constant_feature(value: Any) -> Any:
     raise TypeError(f"a constant of type {kind.__qualname__}")
 
 
-def leaves(value: Any) -> Iterator[Any]:
-    """Yield the members of nested tuples and lists."""
-    if isinstance(value, tuple | list):
-        for member in value:
-            yield from leaves(member)
-    else:
-        yield value
-
-
-def has_own_text(value: Any) -> bool:
-    """Tell whether the text of a value, as part of Triton's key, is that of no other value."""
-    if type(value) is tl.constexpr:
-        return type(value.value) in {int, bool, float, type(None)}
-    return type(value) in {*_PLAIN, float, bytes, tl.dtype} or isinstance(value, JITFunction)
-
-
 def argument_feature(backend: type, value: Any) -> Any:
     """Return the key of a tuple, a descriptor, or a tensor of a target without a shorter one."""
     import torch
@@ -221,3 +307,36 @@ def argument_feature(backend: type, value: Any) -> Any:
     if kind in {int, float, bool, type(None)}:
         return kind, native_specialize_impl(backend, value, False, True, True)
     raise TypeError(f"an argument of type {kind.__qualname__}")
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a key says of the arguments: of each tensor and each integer, in the order of the parameters.
+
+    An integer is ``1``, divisible by 16, or neither: True, 0 and 2, as in the key.
+    """
+
+    device: int
+    debug: Any
+    dtypes: tuple[Any, ...]
+    aligned: tuple[bool, ...]
+    integers: tuple[int, ...]
+    are_narrow: bool
+
+
+def features_in(layout: ArgumentLayout, key: tuple[Any, ...]) -> Features:
+    """Take a key of the launch function of a layout apart."""
+    tensors, integers = layout.names(ArgumentKind.TENSOR), layout.names(ArgumentKind.INTEGER)
+    rest = list(key[2 + len(layout.knobs) :])
+    aligned: Any = rest.pop(0) if tensors else ()
+    dtypes = tuple(rest.pop(0) for _ in tensors)
+    widths = rest.pop(0) if integers else 0
+    classes = tuple(rest.pop(0) for _ in integers)
+    return Features(
+        device=key[0],
+        debug=key[1],
+        dtypes=dtypes,
+        aligned=(True,) * len(tensors) if aligned is True else aligned,
+        integers=classes,
+        are_narrow=not widths,
+    )

@@ -1,125 +1,24 @@
-"""The text of a launch function: what one kernel does at each launch with arguments of one combination of types.
+"""The text of what a kernel does at a launch: of launch functions, and of the guarded functions in front of them.
 
-The function works out a key that is at least as fine as the one that Triton keeps compiled kernels by, looks the
-compiled kernel up, and calls its launcher. Whatever it is not sure of goes to ``_kl_miss``, the slow path.
+A launch function is for arguments of one combination of types. It works a key out, looks the compiled kernel up, and
+calls its launcher. Whatever it is not sure of goes to ``_kl_miss``, the slow path.
+
+A guarded function belongs to one entry, and asks in one expression whether the key would be that entry's: is each
+tensor of this dtype and alignment, each integer of this class, each constant this value, and have device, knobs, hooks
+and globals stayed the same? If so it launches; if not, or if it cannot tell, the launch function decides, which puts
+the guarded function of the entry that it finds in front of the kernel.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, NamedTuple
 
-import triton
-
-
-class Style(Enum):
-    """How the C function takes its arguments: not at all known, one by one (3.6), or as a tuple with types (3.7 on)."""
-
-    UNKNOWN = "unknown"
-    FLAT = "flat"
-    ANNOTATED = "annotated"
-
-
-_STYLES = {"3.6": Style.FLAT, "3.7": Style.ANNOTATED, "3.8": Style.ANNOTATED, "3.9": Style.ANNOTATED}
-
-
-class Direct(NamedTuple):
-    """The C function with the arguments of it that belong to the kernel; ``launch`` is None where it does not do."""
-
-    launch: Any = None
-    cooperative: Any = None
-    dependent: Any = None
-    annotations: Any = None
-    signature: Any = None
-
-
-def style_of(driver: Any) -> Style:
-    """Return the style of the installed Triton, if ``driver`` is its driver of NVIDIA GPUs."""
-    kind = type(driver)
-    if (kind.__module__, kind.__name__) != ("triton.backends.nvidia.driver", "CudaDriver"):
-        return Style.UNKNOWN
-    return _STYLES.get(".".join(triton.__version__.split(".")[:2]), Style.UNKNOWN)
-
-
-def direct_launch(run: Any) -> Direct:
-    """Return the C function under the launcher ``run`` of a kernel, if the kernel needs nothing else."""
-    kind = type(run)
-    needs_more = (
-        (kind.__module__, kind.__name__) != ("triton.backends.nvidia.driver", "CudaLauncher")
-        or run.global_scratch_size
-        or run.profile_scratch_size
-        or getattr(run, "gsan_enabled", False)
-    )
-    if needs_more:
-        return Direct()
-    annotations, signature = getattr(run, "arg_annotations", None), getattr(run, "kernel_signature", None)
-    return Direct(run.launch, run.launch_cooperative_grid, run.launch_pdl, annotations, signature)
-
-
-class ArgumentKind(Enum):
-    """How an argument of one type takes part in the key.
-
-    Triton knows a tensor by its dtype and whether its address is divisible by 16, an integer by its width, divisibility
-    by 16 and whether it is 1, other run-time values by their type alone, constants by their value.
-    """
-
-    TENSOR = "tensor"
-    INTEGER = "integer"
-    TYPED = "typed"
-    NATIVE = "native"
-    CONSTANT = "constant"
-    RICH_CONSTANT = "rich constant"
-    CONFIG = "config"
-    HEURISTIC = "heuristic"
-    INNER_HEURISTIC = "inner heuristic"
-
+from kernellab._triton.launch_key import SUPPLIED, ArgumentKind, ArgumentLayout, Features, Slot, Style
 
 COMPILED = (
     "_kl_handle, _kl_run, _kl_function, _kl_packed, "
     "_kl_launch, _kl_cooperative, _kl_dependent, _kl_annotations, _kl_signature"
 )
-SUPPLIED = frozenset({ArgumentKind.CONFIG, ArgumentKind.HEURISTIC, ArgumentKind.INNER_HEURISTIC})
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One parameter: its name, its kind, whether it has a default, whether tuning goes by its value."""
-
-    name: str
-    kind: ArgumentKind
-    has_default: bool = False
-    is_tuning_key: bool = False
-
-    @property
-    def goes_by_value(self) -> bool:
-        """Whether its very value, and not only its type, decides what is launched."""
-        return self.is_tuning_key or self.kind in {ArgumentKind.CONSTANT, ArgumentKind.RICH_CONSTANT}
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentLayout:
-    """All that the text depends on.
-
-    ``heuristics`` and ``inner_heuristics`` are the parameters computed before and after the config is chosen, in order.
-    ``configs`` is the number of configs of an autotuned kernel, 0 of another one. ``scopes`` are the names of the
-    watched captures, each in a scope of its own. ``knobs`` are the expressions that Triton reads.
-    ``style`` tells how to call the function under the launcher, ``device_type`` where tensors lie, in torch's words.
-    """
-
-    name: str
-    slots: tuple[Slot, ...]
-    heuristics: tuple[str, ...]
-    inner_heuristics: tuple[str, ...]
-    configs: int
-    scopes: tuple[str, ...]
-    knobs: tuple[str, ...]
-    style: Style = Style.UNKNOWN
-    device_type: str = "cuda"
-
-    def names(self, *kinds: ArgumentKind) -> list[str]:
-        """Return the parameters of some kinds."""
-        return [slot.name for slot in self.slots if slot.kind in kinds]
 
 
 def launch_source(layout: ArgumentLayout) -> str:
@@ -357,3 +256,148 @@ def leave(
     names = (slot.name if as_given or slot.kind not in SUPPLIED else "_kl_missing" for slot in layout.slots)
     given = "".join(f"{name}, " for name in names)
     return f"return _kl_miss(_kl_grid, ({given}), _kl_rest, _kl_options, {key}, {values}, {error})"
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What else the text of a guarded function depends on.
+
+    ``options`` are the options it is for, ``env_knobs`` the knobs that Triton reads from the environment at each
+    launch, and ``set_knobs`` the groups of knobs of which some were set. ``is_direct`` tells whether it calls the
+    function under the launcher, ``is_only_device`` that there is no other device to be on.
+    """
+
+    options: tuple[str, ...] = ()
+    env_knobs: tuple[str, ...] = ()
+    set_knobs: tuple[str, ...] = ()
+    is_direct: bool = False
+    is_only_device: bool = False
+
+
+KNOB_GROUPS = ("runtime", "compilation")
+
+
+_UNGUARDED = {ArgumentKind.NATIVE, ArgumentKind.HEURISTIC, ArgumentKind.INNER_HEURISTIC}
+
+
+def can_guard(layout: ArgumentLayout, features: Features) -> bool:
+    """Tell whether there is a guarded function for arguments like these."""
+    return features.are_narrow and not any(slot.kind in _UNGUARDED for slot in layout.slots)
+
+
+def guarded_source(layout: ArgumentLayout, features: Features, circumstances: Circumstances) -> str:
+    """Return the source of the guarded function for ``features``, which takes what the launch function takes."""
+    arguments = "".join(f"{slot.name}, " for slot in layout.slots)
+    defaults = [
+        f"if {slot.name} is _kl_missing: {slot.name} = _kl_default_{slot.name}"
+        for slot in layout.slots
+        if slot.has_default and slot.kind is not ArgumentKind.CONFIG
+    ]
+    chosen = [f"{name} = _kl_value_{name}" for name in layout.names(ArgumentKind.CONFIG)]
+    wanted = [*_constants(layout), *_integers(layout, features)]  # first of all what mostly tells launches apart
+    wanted += [*_surroundings(layout, circumstances), *_choice(layout), *_tensors(layout, features)]
+    body = [
+        *defaults,
+        "try:",
+        f"    _kl_known = {' and '.join(wanted)}",
+        "except (TypeError, AttributeError, OverflowError, RuntimeError): _kl_known = False",
+        "if not _kl_known:",
+        f"    if _kl_rest or _kl_options: return _kl_general(_kl_grid, {arguments}*_kl_rest, **_kl_options)",
+        f"    return _kl_general(_kl_grid, {arguments})",
+        *chosen,
+        *(["_kl_tuner.best_config = _kl_choice"] if layout.configs else []),
+        *grid_lines(layout),
+        "_kl_stream = _kl_current_stream(_kl_here)",
+        "try:",
+        f"    {direct_call(layout) if circumstances.is_direct else launch_call(layout, 'None, None, None')}",
+        f"except _kl_foreign as _kl_error: {leave(layout, error='_kl_error')}",
+        "return _kl_handle",
+    ]
+    return "\n".join([head_line(layout), *(f"    {line}" for line in body), ""])
+
+
+def _surroundings(layout: ArgumentLayout, found: Circumstances) -> list[str]:
+    """Return what is asked of everything but the arguments."""
+    options = [f"_kl_len(_kl_options) == {len(found.options)}"] if found.options else ["not _kl_options"]
+    options += [f"_kl_options.get({name!r}, _kl_missing) is _kl_option{i}" for i, name in enumerate(found.options)]
+    set_knobs = [
+        f"_kl_set_{group} == _kl_were_{group}" if group in found.set_knobs else f"not _kl_set_{group}"
+        for group in KNOB_GROUPS
+    ]
+    return [
+        "not _kl_switch.slow",
+        "not _kl_modes()",
+        "not _kl_rest",
+        *options,
+        "not _kl_kernel.pre_run_hooks",
+        "_kl_kernel.debug is _kl_debug",
+        "_kl_drivers._active is _kl_driver",
+        *set_knobs,
+        *(f"_kl_env_{name}() == _kl_was_{name}" for name in found.env_knobs),
+        "not _kl_enter_chain.calls",
+        "not _kl_leave_chain.calls",
+        *(f"_kl_scope{i}.get({name!r}, _kl_missing) is _kl_global{i}" for i, name in enumerate(layout.scopes)),
+        *([] if found.is_only_device else ["_kl_device() == _kl_here"]),
+    ]
+
+
+def _constants(layout: ArgumentLayout) -> list[str]:
+    return [found for slot in layout.slots for found in _constant(slot)]
+
+
+def _constant(slot: Slot) -> list[str]:
+    name = slot.name
+    is_same = f"{name} is _kl_value_{name}"
+    match slot.kind:
+        case ArgumentKind.CONFIG:
+            return [f"{name} is _kl_missing"]
+        case ArgumentKind.RICH_CONSTANT:
+            return [is_same]
+        case ArgumentKind.CONSTANT:
+            return [f"({is_same} or _kl_type({name}) is _kl_type_{name} and {name} == _kl_value_{name})"]
+        case ArgumentKind.TYPED:
+            return [is_same if slot.is_tuning_key else f"_kl_type({name}) is _kl_type_{name}"]
+        case ArgumentKind.INTEGER if slot.is_tuning_key:
+            return [f"({is_same} or _kl_type({name}) is _kl_int and {name} == _kl_value_{name})"]
+    return []
+
+
+def _integers(layout: ArgumentLayout, features: Features) -> list[str]:
+    """Return what is asked of integers: of each its class, and of all at once that they fit into 31 bits."""
+    slots = [slot for slot in layout.slots if slot.kind is ArgumentKind.INTEGER]
+    classes = [(s.name, c) for s, c in zip(slots, features.integers, strict=True) if not s.is_tuning_key]
+    ones = [name for name, found in classes if found is True]
+    divisible = [name for name, found in classes if found == 0]
+    others = [name for name, found in classes if found == 2]
+    wanted = [f"{name} is _kl_one" for name in ones]
+    wanted += [f"_kl_type({name}) is _kl_int" for name in (*divisible, *others)]
+    wanted += [f"{name} & 15 and {name} != 1" for name in others]
+    wanted += [f"not ({' | '.join(divisible)}) & 15"] if divisible else []
+    return [*wanted, f"not ({' | '.join((*divisible, *others))}) >> 31"] if divisible or others else wanted
+
+
+def _tensors(layout: ArgumentLayout, features: Features) -> list[str]:
+    """Return what is asked of tensors, and keep their addresses for the launch.
+
+    The function under the launcher takes any address, so each must be one of the device, which is known of those seen.
+    """
+    wanted = []
+    for name, is_aligned in zip(layout.names(ArgumentKind.TENSOR), features.aligned, strict=True):
+        address = f"(_kl_at_{name} := {name}.data_ptr())"
+        wanted.append(f"{name}.dtype is _kl_dtype_{name}")
+        if layout.style is Style.UNKNOWN:
+            wanted.append(f"not {address} & 15" if is_aligned else f"{address} & 15")
+        elif is_aligned:
+            wanted.append(is_seen(name, address))
+        else:
+            wanted.append(f"{address} & 15 and {name}.is_{layout.device_type}")
+    return wanted
+
+
+def _choice(layout: ArgumentLayout) -> list[str]:
+    """Return what is asked of a tuner: that it still has this config for these arguments."""
+    if not layout.configs:
+        return []
+    cached = chosen_config(layout)
+    is_alike = f"_kl_len(_kl_tuner.configs) == {layout.configs}"
+    return [is_alike, f"{cached} is _kl_choice", "_kl_choice.pre_hook is None"]

@@ -1,7 +1,7 @@
 """The launch path of bound kernels: known launches go straight to the compiled launcher, all others the slow way.
 
 A `Launcher` belongs to the outermost object of a kernel, tuner and heuristics included. It learns from launches that
-went the slow way: the types of their arguments give a launch function (see `code`), their key the entry that the
+went the slow way: the types of their arguments give a launch function (see `launch_text`), their key the entry that the
 function finds next time. All that it has learnt is dropped when a global that the kernel uses, or the driver, changes.
 """
 
@@ -21,28 +21,26 @@ from triton.runtime.driver import driver as drivers
 
 from kernellab._triton.definitions import MISSING, CapturedValue, is_immutable
 from kernellab._triton.kernel import Bound, by_position
-from kernellab._triton.launcher.chain import (
+from kernellab._triton.launch_key import (
+    ArgumentKind,
+    ArgumentLayout,
     Chain,
+    Slot,
     argument_feature,
     chain_of,
     constant_feature,
+    direct_launch,
+    features_in,
     given_by,
     layout_type,
     slots_of,
+    style_of,
     tuning_key,
     values_of,
     values_with_defaults,
 )
-from kernellab._triton.launcher.code import (
-    COMPILED,
-    ArgumentKind,
-    ArgumentLayout,
-    Slot,
-    direct_launch,
-    launch_source,
-    style_of,
-)
-from kernellab._triton.launcher.guarded import KNOB_GROUPS, Circumstances, can_guard, features_in, guarded_source
+from kernellab._triton.launch_text import COMPILED, KNOB_GROUPS, Circumstances, can_guard, guarded_source, launch_source
+from kernellab._triton.specialize import RUN_KNOBS
 from kernellab._triton.tracing import is_traced, traced_launch
 
 
@@ -138,7 +136,6 @@ _OF_RUN = {"self", "grid", "warmup"}  # what `run` takes by name besides the arg
 _Types = tuple[type, ...]
 _MOST_SEEN = 4096
 _COMPILED = tuple(COMPILED.split(", "))
-_READ_BY_TRITON = ("instrumentation_mode", "fpsan_homomorphic_casts")
 
 
 class Switch(Protocol):
@@ -181,11 +178,6 @@ class Launcher:
     def __post_init__(self) -> None:
         self.restart()
 
-    @property
-    def front(self) -> Any:
-        """What ``kernel[grid]`` calls, with the grid first: one attribute of the kernel away."""
-        return self.kernel.front
-
     def restart(self) -> None:
         """Go the slow way at the next launch, with its arguments just as they are given."""
         self.kernel.front = self.first
@@ -198,8 +190,8 @@ class Launcher:
         if self.switch.send is None and is_traced(args, meta):
             return traced_launch(self.kernel, args, grid, meta)
         handle = self._sent(grid, args, meta)
-        chain = chain_of(self.kernel)
-        if chain is not None and not self.switch.slow and not chain.function.pre_run_hooks:
+        chain = None if self.switch.slow else chain_of(self.kernel)
+        if chain is not None and not chain.function.pre_run_hooks:
             self._learn(chain, values_of(chain, args, meta))
         return handle
 
@@ -244,8 +236,8 @@ class Launcher:
         if blocked or self._context is None or not self._context.is_now(context_of(chain.function)):
             return None
         function = self._functions.get(tuple(map(layout_type, values_with_defaults(chain, values))))
-        behind = getattr(self.front, "__globals__", {}).get("_kl_general")  # a guarded function has asked it
-        return None if function in (self.front, behind) else function
+        behind = getattr(self.kernel.front, "__globals__", {}).get("_kl_general")  # a guarded function has asked it
+        return None if function in (self.kernel.front, behind) else function
 
     def _learn(self, chain: Chain, values: tuple[Any, ...]) -> None:
         """Make the launch function for these arguments, and forget all if the kernel's globals have changed."""
@@ -260,7 +252,7 @@ class Launcher:
         if types not in self._functions:
             slots = slots_of(chain, values)
             self._functions[types] = None if slots is None else self._function(chain, slots, values)
-        self.kernel.front = self._functions[types] or self.front
+        self.kernel.front = self._functions[types] or self.kernel.front
 
     def _enter(
         self, chain: Chain, key: Any, computed: Any, handle: Any, given: tuple[tuple[Any, ...], dict[str, Any]]
@@ -338,7 +330,6 @@ class Launcher:
 
     def _function(self, chain: Chain, slots: tuple[Slot, ...], values: tuple[Any, ...]) -> Any:
         assert self._context is not None
-        present = [name for name in _READ_BY_TRITON if hasattr(knobs.compilation, name)]
         layout = ArgumentLayout(
             name=chain.function.__name__,
             slots=slots,
@@ -348,7 +339,7 @@ class Launcher:
             scopes=tuple(capture.name for capture in self._context.captures),
             style=style_of(self._context.driver),
             device_type=drivers.active.get_active_torch_device().type,
-            knobs=("_kl_runtime.debug", *(f"_kl_compilation.{name}" for name in present)),
+            knobs=("_kl_runtime.debug", *(f"_kl_compilation.{name}" for name in RUN_KNOBS)),
         )
         scope = {
             **scope_of(
@@ -382,15 +373,14 @@ def _defined(name: str, source: str, scope: dict[str, Any]) -> Any:
 
 def _env_knobs() -> dict[str, Any]:
     """Return what Triton reads from the environment at each launch, as functions that read it."""
-    found = {name: vars(type(knobs.compilation)).get(name) for name in _READ_BY_TRITON}
+    found = {name: vars(type(knobs.compilation)).get(name) for name in RUN_KNOBS}
     return {name: knob.get for name, knob in found.items() if hasattr(knob, "get")}
 
 
 def _are_usual(scope: dict[str, Any], layout: ArgumentLayout, key: tuple[Any, ...]) -> bool:
     """Tell whether the knobs are those of a key, and no hook looks into compiling or stands in for Triton's chains."""
     runtime = knobs.runtime
-    present = [name for name in _READ_BY_TRITON if hasattr(knobs.compilation, name)]
-    now = (runtime.debug, *(getattr(knobs.compilation, name) for name in present))
+    now = (runtime.debug, *(getattr(knobs.compilation, name) for name in RUN_KNOBS))
     hooks = (scope["_kl_enter_chain"], scope["_kl_leave_chain"], None)
     is_as_known = hooks == (runtime.launch_enter_hook, runtime.launch_exit_hook, runtime.add_stages_inspection_hook)
     return is_as_known and now == key[2 : 2 + len(layout.knobs)]

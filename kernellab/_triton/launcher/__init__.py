@@ -1,1 +1,0 @@
-"""The launch path of bound kernels."""
