@@ -25,7 +25,7 @@ from kernellab.measure.checked_run import checks_of, require_equal
 from kernellab.measure.comparison import Check
 from kernellab.measure.reference import ReferenceFunction, check_in, expression_in, no_python, reference_of
 from kernellab.registry import launched_version, remember
-from kernellab.registry.launch_log import symbolic_expression
+from kernellab.registry.recorded_launches import symbolic_expression
 from kernellab.store import Version
 from kernellab.views.report import CellReport, KernelReport, argument_reports
 

@@ -1,7 +1,15 @@
 """Kernels by id, name and version, and what is known of their launches: the side table, listing, recorded launches."""
 
-from kernellab.registry.kernels import Registry, version_digest
-from kernellab.registry.launch_log import argument_of, keep, launch_of, launched_version, remember, result_of
+from kernellab.registry.kernels import (
+    Registry,
+    argument_of,
+    keep,
+    launch_of,
+    launched_version,
+    remember,
+    result_of,
+    version_digest,
+)
 from kernellab.registry.listing import Listing, LoadedVersion, VersionRow, config_words, define, texts_of
 from kernellab.registry.recorded_launches import (
     RecordedVersion,

@@ -1,12 +1,16 @@
-"""The side table: every kernel of the lab under an id, a name and a version, and the constant arguments of launches.
+"""The side table: every kernel of the lab under an id, a name and a version, and what is kept of its launches.
 
 Ids go to kernels and kernels to ids in constant time, as in the side tables that graph compilers keep beside a graph
-that can hold plain numbers only. What the table holds is also in the store, so a name outlives the session.
+that can hold plain numbers only. What the table holds is also in the store, so a name outlives the session. Of a launch
+it keeps enough to launch the kernel again on arguments of the same kind.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hashlib
+import itertools
 import json
 import threading
 import weakref
@@ -15,22 +19,23 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
-from kernellab._triton.closure import decorated_closure_of
+from kernellab._triton.closure import decorated_closure_of, value_closure_of
 from kernellab._triton.kernel import Kernel
-from kernellab.errors import SourceError, UnknownName, UsageError, value_message, value_text
+from kernellab.compile.types import Compiled
+from kernellab.errors import KernellabError, SourceError, UnknownName, UsageError, value_message, value_text
 from kernellab.launch.calls import require_kernel, verbs
-from kernellab.source import Closure, is_name, jsonable
-from kernellab.store import Store, Version
+from kernellab.launch.recording import LaunchRecord
+from kernellab.registry.recorded_launches import symbolic_grid
+from kernellab.source import Closure, is_formula, is_name, is_plain, jsonable
+from kernellab.store import Argument, LaunchedBy, RecordedLaunch, Result, Store, Version
+from kernellab.store.content import OPTIONS
+from kernellab.target import device_name
 from kernellab.workers.forks_and_interrupts import rlock
 
 Revive = Callable[[Version], Any]
 _NAMED_AT_MOST = 12
-_LARGEST = 2**63 - 1  # of SQLite's integers
-_EXAMPLE = "softmax_fp16"
-
-
-def _as_it_is(kernel: Kernel) -> Any:
-    return kernel
+_SMALL = 256  # a tensor of integers up to this size is kept as it is: offsets and lengths are no random numbers
+_RUNS, _RUN_LENGTH = 16, 2**10  # of a larger tensor, so many runs of so many elements are looked at for its bounds
 
 
 def revived(version: Version) -> Any:
@@ -62,7 +67,7 @@ class Registry:
 
     store: Store
     revive: Revive = revived
-    bind: Callable[[Any], Any] = _as_it_is
+    bind: Callable[[Any], Any] = lambda kernel: kernel
     _kernels: dict[int, Any] = field(default_factory=dict)
     _entries: dict[int, _Entry] = field(default_factory=dict)
     _current: dict[str, Version] = field(default_factory=dict)
@@ -82,11 +87,10 @@ class Registry:
         """
         require_kernel(kernel)
         closure = closure or decorated_closure_of(kernel)
-        if not is_name(name or closure.name):
-            raise UsageError(
-                f"{name or closure.name!r} cannot name a kernel; expected an identifier, such as {_EXAMPLE}."
-            )
-        version = self.store.add(closure, version_digest(closure), name or closure.name)
+        name = name or closure.name
+        if not is_name(name):
+            raise UsageError(f"{name!r} cannot name a kernel; expected an identifier, such as softmax_fp16.")
+        version = self.store.add(closure, version_digest(closure), name)
         self._enter(kernel, version)
         return version
 
@@ -101,7 +105,8 @@ class Registry:
         """
         before = self.known(kernel)
         if before is not None and self._entries[id(kernel)].epoch != self.store.database.epoch():
-            before = self._entered_again(kernel, before)
+            before = self.store.add(before.closure, version_digest(before.closure), before.name)
+            self._enter(self.owner_of(kernel), before)
         if before is None or closure is None:
             return before
         owner = self.owner_of(kernel)
@@ -111,17 +116,7 @@ class Registry:
         decorators = closure.decorators or before.closure.decorators  # a kernel that was revived has no text of its own
         closure = replace(closure, decorators=decorators)
         version = self.store.add(closure, version_digest(closure), before.name)
-        with self._lock:
-            self._kernels[version.id] = owner
-            self._enter_layers(owner, version)
-            if self._current.get(before.name) in (None, before):
-                self._current[version.name] = version
-        return version
-
-    def _entered_again(self, kernel: Kernel, before: Version) -> Version:
-        """Return the version of a kernel in the database that took the place of the one that it was entered into."""
-        version = self.store.add(before.closure, version_digest(before.closure), before.name)
-        self._enter(self.owner_of(kernel), version)
+        self._enter(owner, version, is_current=self._current.get(before.name) in (None, before))
         return version
 
     def current(self, kernel: Kernel) -> Version:
@@ -185,8 +180,8 @@ class Registry:
         with self._lock:
             kernel = self._kernels.get(version.id)
             if kernel is None or (key != version.name and not _is_still(kernel, version)):
-                kernel = self._kernels[version.id] = self.bind(self.revive(version))
-                self._enter_layers(kernel, version)
+                kernel = self.bind(self.revive(version))
+                self._enter(kernel, version, is_current=False)
             return self.bind(kernel)
 
     def version(self, key: str | int) -> Version:
@@ -245,19 +240,18 @@ class Registry:
                 raise UnknownName(f"No constant arguments have the id {number}; {len(self._constants)} are kept.")
             return self._constants[number]
 
-    def _enter(self, kernel: Kernel, version: Version) -> None:
+    def _enter(self, kernel: Kernel, version: Version, *, is_current: bool = True) -> None:
+        """Enter a kernel, and what its decorators wrap; ``is_current`` if its name stands for this version now."""
+        epoch = self.store.database.epoch()
         with self._lock:
             self._kernels[version.id] = kernel
-            self._enter_layers(kernel, version)
-            self._current[version.name] = version
-
-    def _enter_layers(self, kernel: Kernel, version: Version) -> None:
-        epoch = self.store.database.epoch()
-        for layer in _layers(kernel):
-            self._entries[id(layer)] = _Entry(weakref.ref(layer), weakref.ref(kernel), version, epoch)
+            for layer in _layers(kernel):
+                self._entries[id(layer)] = _Entry(weakref.ref(layer), weakref.ref(kernel), version, epoch)
+            if is_current:
+                self._current[version.name] = version
 
     def _by_id(self, number: int) -> Version:
-        version = self.store.by_id(number) if number <= _LARGEST else None
+        version = self.store.by_id(number)
         if version is None:
             raise UnknownName(f"No kernel has the id {value_text(number)}; %triton_ls lists them.")
         return version
@@ -268,7 +262,7 @@ class Registry:
         if not at:
             name = label
             version = self._current.get(name) or self.store.find(name)
-        elif number.isdecimal() and int(number) <= _LARGEST:
+        elif number.isdecimal() and len(number) < 20:
             version = self.store.find(name, int(number))
         if version is None:
             known = _known(name, [(v.name, v.label) for v in self])
@@ -320,3 +314,176 @@ def version_digest(closure: Closure) -> str:
     """Return the hash that tells versions apart: by what they compute, and how they are decorated (their configs)."""
     wrappers = json.dumps(jsonable(closure.wrappers))
     return hashlib.sha256(f"{closure.digest}\n{closure.decorators}\n{wrappers}".encode()).hexdigest()
+
+
+def launched_version(kernels: Registry, kernel: Kernel, record: LaunchRecord) -> Version | None:
+    """Return the version of ``kernel`` that a record launched, or None where it was never entered."""
+    return kernels.launched(kernel if kernels.known(record.owner) is None else record.owner, record.closure)
+
+
+def remember(
+    kernels: Registry, kernel: Kernel, record: LaunchRecord, check: str = "", by: LaunchedBy = "launch"
+) -> Version | None:
+    """Enter the launches of a record into the store, if ``kernel`` was entered; committed when this returns.
+
+    They belong to the version that was launched, which is returned. ``check`` is the reference of the outputs, as an
+    expression over the kernel's parameters; ``by`` tells a trial by `Lab.run` from a launch.
+    """
+    version = launched_version(kernels, kernel, record)
+    if version is None:
+        return None
+    kernels.mark_launched(version)
+    seconds = None if record.run is None else record.run.seconds
+    launch = dataclasses.replace(launch_of(kernels, record, check), by=by)
+    kernels.store.history.add_launch(
+        version.id, launch, seconds=seconds, count=record.launches, result=result_of(record.compiled)
+    )
+    return version
+
+
+def keep(kernels: Registry, record: LaunchRecord) -> None:
+    """Enter a launch of a kept kernel that nobody recorded; what is in its way here is no matter of the launch."""
+    if kernels.known(record.owner) is None and kernels.known(record.kernel) is None:
+        return
+    with contextlib.suppress(KernellabError, RuntimeError):  # a lab that was closed; a tensor that cannot be read
+        remember(kernels, record.kernel, record)
+
+
+def launch_of(kernels: Registry, record: LaunchRecord, check: str = "") -> RecordedLaunch:
+    """Return the launch that a record stands for."""
+    from kernellab._triton.kernel import best_config
+
+    compiled = record.compiled
+    constexprs = {parameter.name for parameter in record.kernel.params if parameter.is_constexpr}
+    arguments = [
+        dataclasses.replace(
+            argument_of(name, value), constexpr=name in constexprs, alias=_alias(name, record.arguments)
+        )
+        for name, value in record.arguments.items()
+    ]
+    options = {name: compiled.options.get(name) for name in OPTIONS if compiled.options.get(name) is not None}
+    config = best_config(record.owner or kernels.owner_of(record.kernel), compiled.options)
+    grid_text = symbolic_grid(record.given_grid, record.arguments)
+    where = record.where if record.run is None else record.run.where
+    return RecordedLaunch(
+        signature=tuple((parameter.name, parameter.type) for parameter in compiled.parameters),
+        arguments=tuple(arguments),
+        options=options,
+        grid=record.grid,
+        target=str(compiled.target),
+        where=where,
+        result=compiled.digest,
+        config=", ".join(part for part in config.split(", ") if part and not part.endswith(": None")),
+        grid_text=grid_text if is_formula(grid_text, record.arguments) else "",
+        device=device_name() if where == "gpu" else "",
+        check=check,
+    )
+
+
+def result_of(compiled: Compiled) -> Result:
+    """Return the summary of a compiled kernel."""
+    import triton
+
+    effects = compiled.effects
+    return Result(
+        digest=compiled.digest,
+        target=str(compiled.target),
+        options={name: compiled.options.get(name) for name in OPTIONS},
+        resources=dataclasses.asdict(compiled.resources),
+        reads=tuple(sorted(effects.reads)),
+        writes=tuple(sorted(effects.writes)),
+        atomics=tuple(sorted(effects.atomics)),
+        complete=not effects.unknown,
+        through=tuple(sorted(effects.through)),
+        seconds=compiled.seconds,
+        triton=str(triton.__version__),
+    )
+
+
+def argument_of(name: str, value: Any) -> Argument:
+    """Return the description of one argument."""
+    from kernellab._triton.kernel import constexpr_value, dtype_name, is_jit_function
+
+    _, value = constexpr_value(value)
+    if isinstance(value, tuple) and any(hasattr(member, "data_ptr") for member in value):
+        members = tuple(argument_of(f"{name}[{i}]", member) for i, member in enumerate(value))
+        return Argument(name, "tuple", members=members)
+    if is_plain(value):
+        return Argument(name, "scalar", value=value)
+    if (dtype := dtype_name(value)) is not None:
+        return Argument(name, "dtype", value=dtype)
+    if is_jit_function(value):
+        return Argument(name, "function", value=value.__name__, source=value_closure_of(value))
+    if hasattr(value, "untyped_storage"):
+        return _tensor(name, value)
+    if hasattr(getattr(value, "base", None), "untyped_storage") and hasattr(value, "block_shape"):
+        member = _tensor(f"{name}.base", value.base)
+        return Argument(name, "descriptor", value=_layout_of(value), members=(member,), block=tuple(value.block_shape))
+    source = value_closure_of(value)
+    if source is None:
+        return Argument(name, "other", value=type(value).__name__)
+    return Argument(name, "value", value=getattr(value, "__name__", type(value).__name__), source=source)
+
+
+def _layout_of(descriptor: Any) -> dict[str, Any] | None:
+    """Return the layout in shared memory that a descriptor of Gluon has, as its class and fields; else None."""
+    layout = getattr(descriptor, "layout", None)
+    if not dataclasses.is_dataclass(layout):
+        return None
+    fields = {each.name: getattr(layout, each.name) for each in dataclasses.fields(layout) if each.init}
+    return {"class": type(layout).__name__, **fields} if is_plain(fields) else None
+
+
+def _alias(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return the earlier argument that is the same memory in the same layout, or ""."""
+    layout = _layout(arguments[name])
+    earlier = itertools.takewhile(lambda other: other != name, arguments)
+    return next((other for other in earlier if layout is not None and _layout(arguments[other]) == layout), "")
+
+
+def _layout(value: Any) -> tuple[Any, ...] | None:
+    """Return where the elements of a tensor lie; None of what is none."""
+    if not hasattr(value, "untyped_storage"):
+        return None
+    return value.data_ptr(), value.dtype, tuple(value.shape), tuple(value.stride())
+
+
+def _tensor(name: str, tensor: Any) -> Argument:
+    low, high = _bounds(tensor)
+    return Argument(
+        name,
+        "tensor",
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        stride=tuple(tensor.stride()),
+        device=tensor.device.type,
+        low=low,
+        high=high,
+        values=_small_values(tensor),
+    )
+
+
+def _bounds(tensor: Any) -> tuple[float | None, float | None]:
+    """Return the least and the largest finite value among some runs of elements of a tensor, its ends included."""
+    import torch  # keeps `import kernellab` light
+
+    is_short = tensor.numel() <= _RUNS * _RUN_LENGTH
+    if tensor.numel() == 0 or tensor.is_complex() or not (is_short or tensor.is_contiguous()):
+        return None, None
+    flat, is_floating = tensor.detach().reshape(-1), tensor.is_floating_point()
+    last = flat.numel() - _RUN_LENGTH
+    runs = [flat] if is_short else [flat.narrow(0, last * i // (_RUNS - 1), _RUN_LENGTH) for i in range(_RUNS)]
+    copies = [run.cpu() for run in runs]  # no more than copies: a GPU would load a kernel for anything else
+    numbers = torch.cat([copy.float() if is_floating else copy.long() for copy in copies])
+    if is_floating:
+        numbers = numbers[torch.isfinite(numbers)]
+    if numbers.numel() == 0:
+        return None, None
+    low, high = torch.aminmax(numbers)
+    return low.item(), high.item()
+
+
+def _small_values(tensor: Any) -> tuple[int, ...] | None:
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.numel() > _SMALL:
+        return None
+    return tuple(map(int, tensor.detach().cpu().reshape(-1).tolist()))

@@ -12,7 +12,7 @@ import triton
 import kernellab
 from kernellab.notebook.cell import CellOptions, run_cell
 from kernellab.registry import argument_of
-from kernellab.registry.launch_log import symbolic_grid
+from kernellab.registry.recorded_launches import symbolic_grid
 from kernellab.store import RecordedLaunch
 from tests.labs import shared_lab
 

@@ -25,7 +25,7 @@ from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.launches import Implementation, Launches, implementation_of
 from kernellab.measure.provenance import can_time
 from kernellab.registry import RecordedVersion, Registry, made_inputs, recorded_version, values_of
-from kernellab.registry.launch_log import launch_of, result_of
+from kernellab.registry.kernels import launch_of, result_of
 from kernellab.store import Version
 from kernellab.target import Target, device_name
 
