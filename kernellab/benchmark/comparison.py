@@ -106,16 +106,8 @@ class _Outcome:
     failure: KernellabError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonEnvironment:
-    """What a comparison works with: the type of the device, and the runtime that compiles, launches and times."""
-
-    device: str
-    runtime: Runtime
-
-
 def compare_kernels(
-    kernels: Registry, environment: ComparisonEnvironment, left: str | int, right: str | int | Callable[..., Any]
+    kernels: Registry, runtime: Runtime, left: str | int, right: str | int | Callable[..., Any]
 ) -> Comparison:
     """Compare two kept kernels, or one with a function of torch, on the inputs of the latest recorded launch.
 
@@ -134,18 +126,18 @@ def compare_kernels(
     is_edited = other is not None and other.name == first.name and other.id != first.id
     try:
         launch = _common_launch(kernels, first, other)
-        arguments = made_inputs(launch, environment.device)
+        arguments = made_inputs(launch, runtime.device)
     except UsageError as exc:
         if other is None or not is_edited:
             raise
         names, why = (first.label, other.label), "nothing was run"
         return Comparison(names, (_text(first), _text(other)), (None, None), (), (), None, why, (exc, exc))
-    one = _kernel_side(kernels, environment, first, launch, is_edited=is_edited)
+    one = _kernel_side(kernels, runtime, first, launch, is_edited=is_edited)
     if other is None:
         two = _function_side(right, one)
     else:
-        two = _kernel_side(kernels, environment, other, launch, is_edited=is_edited)
-    return _compared(one, two, arguments, environment)
+        two = _kernel_side(kernels, runtime, other, launch, is_edited=is_edited)
+    return _compared(one, two, arguments, runtime)
 
 
 def _common_launch(kernels: Registry, first: Version, other: Version | None) -> RecordedLaunch:
@@ -158,7 +150,7 @@ def _common_launch(kernels: Registry, first: Version, other: Version | None) -> 
 
 
 def _kernel_side(
-    kernels: Registry, environment: ComparisonEnvironment, version: Version, shared: RecordedLaunch, *, is_edited: bool
+    kernels: Registry, runtime: Runtime, version: Version, shared: RecordedLaunch, *, is_edited: bool
 ) -> ComparedSide:
     """Return a kernel with constexprs and options of its own launches, where it has some."""
     from kernellab._triton.kernel import jit_function  # keeps `import kernellab` light
@@ -180,10 +172,10 @@ def _kernel_side(
     def implementation(arguments: Mapping[str, Any]) -> Implementation:
         named = given(arguments)
         grid = _grid(own, shared, kept.launches, named)
-        launch = Launches(function, grid, (), named, _target(environment.runtime)).of(NO_CONFIG)
-        return Implementation(version.label, launch, environment.runtime.compiler.compile(launch.job))
+        launch = Launches(function, grid, (), named, _target(runtime)).of(NO_CONFIG)
+        return Implementation(version.label, launch, runtime.compiler.compile(launch.job))
 
-    inputs = made_inputs(own, environment.device) if missing and kept.launch is not None else None
+    inputs = made_inputs(own, runtime.device) if missing and kept.launch is not None else None
     return ComparedSide(version.label, _text(version), implementation, arguments=inputs)
 
 
@@ -234,11 +226,9 @@ def _numbered(result: Any) -> dict[str, Any]:
     return {str(i): value for i, value in enumerate(result if isinstance(result, tuple) else (result,))}
 
 
-def _compared(
-    left: ComparedSide, right: ComparedSide, arguments: Mapping[str, Any], environment: ComparisonEnvironment
-) -> Comparison:
+def _compared(left: ComparedSide, right: ComparedSide, arguments: Mapping[str, Any], runtime: Runtime) -> Comparison:
     names, sources = (left.name, right.name), (left.source, right.source)
-    outcomes = _outcome(left, arguments, environment), _outcome(right, arguments, environment)
+    outcomes = _outcome(left, arguments, runtime), _outcome(right, arguments, runtime)
     pair = outcomes[0].compiled, outcomes[1].compiled
     failed = [name for name, outcome in zip(names, outcomes, strict=True) if outcome.failure is not None]
     checks: list[Check] = []
@@ -250,23 +240,23 @@ def _compared(
         why = "they take other arguments, and ran on inputs of their own"
     else:
         checks = _checks(left, right, outcomes, arguments)
-        if environment.device != "cpu":
-            timing, why = _timed(left, right, arguments, environment.runtime)
+        if runtime.device != "cpu":
+            timing, why = _timed(left, right, arguments, runtime)
     failures = outcomes[0].failure, outcomes[1].failure
     return Comparison(names, sources, pair, tuple(_effects(pair)), tuple(checks), timing, why, failures, same_inputs)
 
 
-def _outcome(side: ComparedSide, shared: Mapping[str, Any], environment: ComparisonEnvironment) -> _Outcome:
+def _outcome(side: ComparedSide, shared: Mapping[str, Any], runtime: Runtime) -> _Outcome:
     """Compile and launch one side, on copies that hold a pattern wherever a kernel only writes."""
     if side.bounded is not None:
         return _Outcome()
-    compiled, runtime = None, environment.runtime
+    compiled = None
     try:
         implementation = side.implementation(shared if side.arguments is None else side.arguments)
         launch, compiled = implementation.launch, implementation.kernel
         assert launch is not None, "what has no bounds is a kernel"
         with runtime.observers.withheld():
-            copies, poisoned = launched_on_copies(runtime, launch, compiled.effects, environment.device, _TIMEOUT_S)
+            copies, poisoned = launched_on_copies(runtime, launch, compiled.effects, runtime.device, _TIMEOUT_S)
     except KernellabError as exc:
         return _Outcome(compiled, failure=exc)
     return _Outcome(compiled, memory_of(copies.arguments), poisoned)

@@ -322,9 +322,9 @@ class Lab(Workspace):
         Raises:
             UnknownName, UsageError: there is no such kernel or launch, or the parameters differ.
         """
-        from kernellab.benchmark.comparison import ComparisonEnvironment, compare_kernels
+        from kernellab.benchmark.comparison import compare_kernels
 
-        return compare_kernels(self.kernels, ComparisonEnvironment(self.launches.device, self.launches), left, right)
+        return compare_kernels(self.kernels, self.launches, left, right)
 
     def frame(self, table: str) -> Any:
         """Return ``kernels``, ``launches`` or ``measurements`` of the whole history as a DataFrame.

@@ -299,27 +299,26 @@ def get_ready(job: Readiness, progress: object) -> None:
     driver.synchronize()
 
 
-def measure(job: MeasureJob, progress: object) -> BenchTiming:
-    """Answer a `MeasureJob` in the GPU worker."""
-    try:
-        bench = _only_bench().of(job.setup)
-    except TooLarge as exc:
-        return BenchTiming(no_room=exc.message)
-    return bench.measure(job)
-
-
 def measure_all(job: BatchJob, progress: object) -> list[BenchTiming]:
     """Answer a `BatchJob` in the GPU worker: the timings in order, fewer where one of them is the last."""
     found: list[BenchTiming] = []
     bound_ms = inf
     for each in job.jobs:
         limits_ms = [limit for limit in (each.stop_above_ms, bound_ms) if limit is not None and limit < inf]
-        found.append(measure(replace(each, stop_above_ms=min(limits_ms, default=None)), progress))
+        found.append(_measured(replace(each, stop_above_ms=min(limits_ms, default=None))))
         if found[-1].is_last:
             break
         if found[-1].times_ms:
             bound_ms = min(bound_ms, median(found[-1].times_ms) * job.loser_factor)
     return found
+
+
+def _measured(job: MeasureJob) -> BenchTiming:
+    try:
+        bench = _only_bench().of(job.setup)
+    except TooLarge as exc:
+        return BenchTiming(no_room=exc.message)
+    return bench.measure(job)
 
 
 def compare(job: CompareJob, progress: object) -> list[BenchTiming]:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from statistics import median
 from uuid import uuid4
 
@@ -34,7 +35,7 @@ from kernellab.measure.bench_jobs import (
     Setup,
     shipped_hooks,
 )
-from kernellab.measure.bench_setup import CommonMemory, bench_kernel, needs_torch, require_followed
+from kernellab.measure.bench_setup import CommonMemory, LocalBench, bench_kernel, entered, needs_torch, require_followed
 from kernellab.measure.comparison import OutputDifference
 from kernellab.measure.config import NO_CONFIG
 from kernellab.measure.launches import (
@@ -48,7 +49,6 @@ from kernellab.measure.launches import (
     on_device,
     require_good,
 )
-from kernellab.measure.local_bench import LocalBench, entered
 from kernellab.measure.reference import Reference
 from kernellab.workers.worker import Answer, Handler, Job, Request, Worker
 
@@ -154,7 +154,8 @@ class WorkerBench:
         if self._other is not None:
             return self._other.measure(implementation, runs, stop_above_ms)
         try:
-            timing, kernel = self._measured(implementation, runs, stop_above_ms)
+            timing, kernel = self._answers([implementation], runs, stop_above_ms)[0]
+            self._require_reached(timing)
         except CannotExport as exc:
             self._leave(str(exc))
             return self.measure(implementation, runs, stop_above_ms)
@@ -166,7 +167,8 @@ class WorkerBench:
         """Measure with one request; by themselves those that it gives no answer for. See `Bench.measure_all`."""
         found: list[Measured | KernellabError] = []
         try:
-            answers = self._batch(implementations, runs, stop_above_ms, loser_factor)
+            is_here = self._other is not None
+            answers = [] if is_here else self._answers(implementations, runs, stop_above_ms, loser_factor)
         except (CannotExport, WorkerTimeout, WorkerDied):  # which of them it is, each by itself will tell
             answers = []
         for implementation, (timing, kernel) in zip(implementations, answers, strict=False):
@@ -178,21 +180,49 @@ class WorkerBench:
                 found.append(exc)
         return found + measured_singly(self, implementations[len(found) :], runs, stop_above_ms)
 
-    def _batch(
-        self, implementations: Sequence[Implementation], runs: int, stop_above_ms: float | None, loser_factor: float
+    def _answers(
+        self,
+        implementations: Sequence[Implementation],
+        runs: int,
+        stop_above_ms: float | None,
+        loser_factor: float = inf,
     ) -> list[tuple[BenchTiming, BenchKernel]]:
-        if self._other is not None:
-            return []
-        for implementation in implementations:
-            self._take(implementation)
-            require_followed(implementation.kernel.effects)
-        setup, kernels = self._ready(), [self._kernel(each) for each in implementations]
-        references = tuple(self._kernel(founder) for founder in self._founders)
+        """Return what the worker answers, fewer where one of them is the last.
+
+        Raises:
+            CannotExport: it cannot reach what a launch needs.
+        """
+        setup, kernels = self._prepared(implementations)
+        references = tuple(map(self._kernel, self._founders))
         jobs = [MeasureJob(setup, each, runs, stop_above_ms, references, self.options.manner) for each in kernels]
         subject = f"{self.options.name} ({plural(len(jobs), 'config')})"
+        if len(implementations) == 1:
+            subject = implementations[0].name
         job = BatchJob(tuple(jobs), loser_factor)
         timings = self._asked(bench_worker.measure_all, job, subject, self.options.timeout_s * len(jobs))
         return list(zip(timings, kernels, strict=False))
+
+    def _prepared(self, implementations: Sequence[Implementation]) -> tuple[Setup, list[BenchKernel]]:
+        """Return some launches as data, with the memory that they work on.
+
+        Raises:
+            CannotExport: the worker cannot reach what a launch needs.
+        """
+        for implementation in implementations:
+            self._take(implementation)
+            require_followed(implementation.kernel.effects)
+        return self._ready(), [self._kernel(each) for each in implementations]
+
+    def _require_reached(self, timing: BenchTiming) -> None:
+        """Raise where the worker could not launch a kernel for want of something that this process has.
+
+        Raises:
+            CannotExport: it could not.
+        """
+        if timing.bad_hook:
+            raise CannotExport(f"a hook cannot be called in the GPU worker ({timing.bad_hook})")
+        if timing.no_room and self.instead is None:
+            raise CannotExport(timing.no_room)
 
     def _accepted(self, timing: BenchTiming, kernel: BenchKernel, implementation: Implementation) -> Measured:
         """Return what was measured; see `require_good` for what is raised."""
@@ -203,26 +233,6 @@ class WorkerBench:
         if not launch.has_hooks:  # a hook might have left other values for the launch to load
             self.trials.passed(kernel.digest, self._device, launch.arguments, launch.grid)
         return entered(timing, implementation, self.options, self._founders)
-
-    def _measured(
-        self, implementation: Implementation, runs: int, stop_above_ms: float | None
-    ) -> tuple[BenchTiming, BenchKernel]:
-        """Return what the worker answers.
-
-        Raises:
-            CannotExport: it cannot reach what the launch needs.
-        """
-        self._take(implementation)
-        require_followed(implementation.kernel.effects)
-        setup, kernel = self._ready(), self._kernel(implementation)
-        references = tuple(self._kernel(founder) for founder in self._founders)
-        job = MeasureJob(setup, kernel, runs, stop_above_ms, references, self.options.manner)
-        timing = self._asked(bench_worker.measure, job, implementation.name, self.options.timeout_s)
-        if timing.bad_hook:
-            raise CannotExport(f"a hook cannot be called in the GPU worker ({timing.bad_hook})")
-        if timing.no_room and self.instead is None:
-            raise CannotExport(timing.no_room)
-        return timing, kernel
 
     def compare(
         self, implementation: Implementation, others: Sequence[Implementation]
@@ -235,29 +245,16 @@ class WorkerBench:
         if self._other is not None:
             return self._other.compare(implementation, others)
         try:
-            timings = self._compared(implementation, others)
+            setup, (kernel, *rest) = self._prepared([implementation, *others])
+            job, count = CompareJob(setup, kernel, tuple(rest)), 1 + len(others)
+            subject = f"{self.options.name} (the outputs of {count} configs)"
+            timings = self._asked(bench_worker.compare, job, subject, self.options.timeout_s * count)
+            self._require_reached(timings[-1])
         except CannotExport as exc:
             self._leave(str(exc))
             return self.compare(implementation, others)
         self._require_good(timings[-1], others[len(timings) - 1])
         return [timing.differing for timing in timings]
-
-    def _compared(self, implementation: Implementation, others: Sequence[Implementation]) -> list[BenchTiming]:
-        """Return what the worker answers.
-
-        Raises:
-            CannotExport: it cannot reach what a launch needs.
-        """
-        for each in (implementation, *others):
-            self._take(each)
-            require_followed(each.kernel.effects)
-        setup, kernel = self._ready(), self._kernel(implementation)
-        job = CompareJob(setup, kernel, tuple(map(self._kernel, others)))
-        subject = f"{self.options.name} (the outputs of {1 + len(others)} configs)"
-        timings = self._asked(bench_worker.compare, job, subject, self.options.timeout_s * (1 + len(others)))
-        if timings[-1].bad_hook:
-            raise CannotExport(f"a hook cannot be called in the GPU worker ({timings[-1].bad_hook})")
-        return timings
 
     def _leave(self, why: str) -> None:
         """Time in the notebook's process from now on, if that is where the device is current.

@@ -295,12 +295,20 @@ def test_what_a_batch_gives_no_answer_for_is_measured_by_itself(
 ) -> None:
     monkeypatch.setattr("torch.cuda.synchronize", lambda device: None)
     is_error = isinstance(answer, Exception)
-    worker = FakeWorker({"measure_all": answer} if is_error else {}, answers={"measure": BenchTiming((2.0,))})
-    worker.answers["measure_all"] = answer
+
+    def measured(job: Job[Any, Any], timeout_s: float) -> Any:
+        asked = getattr(job.payload, "jobs", ())
+        if len(asked) == 3 and is_error:
+            raise answer
+        counts.append(len(asked))
+        return [BenchTiming((2.0,))] if len(asked) == 1 else answer
+
+    counts: list[int] = []
+    worker: Any = SimpleNamespace(pid=1, run=measured, prepare=measured, close=lambda: None)
     bench: Any = worker_bench(worker)
     bench.trials.passed = lambda *launch: None
     found = bench.measure_all([CANDIDATE] * 3, 4, None, 1.25)
-    assert [job.handler.__name__ for job in worker.asked].count("measure") == singly
+    assert counts.count(1) == singly
     wanted: list[Any] = [timing.times_ms or LaunchError for timing in ([] if is_error else answer)]
     for each, want in zip(found, wanted + [(2.0,)] * singly, strict=True):
         assert isinstance(each, KernellabError) if want is LaunchError else each.times_ms == want
@@ -319,7 +327,7 @@ def test_what_a_batch_gives_no_answer_for_is_measured_by_itself(
 def test_trials_are_told_of_launches_that_went_well(timing: BenchTiming, has_hooks: bool, told: list[Any]) -> None:
     found: list[Any] = []
     trials: Any = SimpleNamespace(
-        worker=lambda device, with_torch: SimpleNamespace(run=lambda job, timeout_s: timing, pid=1),
+        worker=lambda device, with_torch: SimpleNamespace(run=lambda job, timeout_s: [timing], pid=1),
         passed=lambda *launch: found.append(launch),
     )
     launch: Any = SimpleNamespace(
