@@ -11,11 +11,34 @@ from kernellab._triton.artifact import descriptor
 from kernellab.errors import LaunchError, first_line
 from kernellab.gpu.device_view import DeviceView
 from kernellab.gpu.driver import DeviceBytes, DriverError, IpcHandle, ipc_handle, mapped
-from kernellab.gpu.trial_job import Memory, Tables
 from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, ScalarSpec, TensorSpec, TupleSpec, spec_of
 from kernellab.launch.memory import NOTHING, Moves, Reached, move_addresses, moved_address, words_of
 
 _WORD_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One storage on the GPU.
+
+    ``handle`` is an `IpcHandle`, or what ``torch.multiprocessing`` makes a tensor of; None stands for no memory.
+    ``address`` is where it lies in its owner's process. ``is_mutated`` tells whether the kernel may write to it, and
+    ``holds_addresses`` whether it takes addresses out of it, which a copy has to hold others of.
+    """
+
+    handle: Any
+    size_bytes: int
+    address: int
+    is_mutated: bool
+    holds_addresses: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The addresses among the arguments of a launch: ``views`` of its memories hold them, and ``numbers`` are them."""
+
+    views: tuple[TensorSpec, ...] = ()
+    numbers: frozenset[str] = frozenset()
 
 
 class CannotExport(Exception):

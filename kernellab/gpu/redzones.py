@@ -10,7 +10,23 @@ from kernellab._triton.device_kernels import GOLDEN
 from kernellab.errors import plural
 from kernellab.gpu import device_view
 from kernellab.gpu.driver import DeviceBytes, allocated
-from kernellab.gpu.trial_job import Damage, Memory
+from kernellab.gpu.ipc import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that a launch wrote outside its arguments.
+
+    ``after`` is the index of the memory that ends before them, ``before`` of the one that begins behind them; they
+    begin ``past_end_bytes`` after the one and end ``ahead_bytes`` before the other. Where both indices are the same,
+    the bytes lie in that memory, which the kernel has no business to write to.
+    """
+
+    after: int | None
+    before: int | None
+    past_end_bytes: int
+    ahead_bytes: int
+    count: int
 
 
 def damage_text(damage: Damage, names: Mapping[int, Sequence[str]], mutated: frozenset[str]) -> tuple[str | None, str]:

@@ -1,4 +1,10 @@
-"""First launches on a GPU: in a worker process, which alone suffers when the kernel faults, hangs or runs wild."""
+"""First launches on a GPU: in a worker process, which alone suffers when the kernel faults, hangs or runs wild.
+
+What a launch that went well says of later ones is kept. A kernel whose loaded values decide what it touches is tried
+with some of them. `kernellab.ir.containment` shows whether others within the same ranges can lead it out of its
+arguments. If they cannot, the ranges are kept with the trial, and a later session need only look whether its own values
+lie within.
+"""
 
 from __future__ import annotations
 
@@ -7,43 +13,42 @@ import hashlib
 import json
 import numbers
 import threading
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kernellab.compile.types import Compiled
-from kernellab.errors import (
-    KernellabError,
-    LaunchError,
-    OutOfBounds,
-    Place,
-    RunError,
-    StoreError,
-    WorkerDied,
-    WorkerTimeout,
-    first_line,
-)
+from kernellab.errors import KernellabError, RunError, StoreError, WorkerDied, WorkerTimeout
 from kernellab.gpu.driver import uuid_of
 from kernellab.gpu.ipc import CannotExport, IpcExport, mapped_by_torch
-from kernellab.gpu.loaded_ranges import lasting_ranges, lie_within
-from kernellab.gpu.redzones import damage_text
-from kernellab.gpu.trial_job import Ending, Placing, TrialJob, TrialOutcome, WarmUp
-from kernellab.gpu.worker import try_launch, warm_up
-from kernellab.ir.effects import Site
-from kernellab.ir.operations import Access
+from kernellab.gpu.worker import (
+    UNTOUCHED,
+    Ending,
+    Placing,
+    TrialJob,
+    TrialOutcome,
+    WarmUp,
+    subject_of,
+    trial_error,
+    try_launch,
+    warm_up,
+)
+from kernellab.ir.containment import ArgumentMemory, KnownLaunch, NotContained, deciding_loads, require_contained
 from kernellab.ir.uses import depends_on_data
-from kernellab.launch.arguments import ArgumentSpec
-from kernellab.launch.calls import MAX_GRID, Grid3
-from kernellab.launch.memory import Reached, memory_of, reached
+from kernellab.launch.arguments import ArgumentSpec, ScalarSpec, TensorSpec, leaves_of, members_of, tensors_of
+from kernellab.launch.calls import Grid3
+from kernellab.launch.memory import Reached, memory_of, reached, span_of
 from kernellab.launch.run import TrialRequest, TrialResult
 from kernellab.settings import Settings
-from kernellab.store import PassedTrial, TrialLog
+from kernellab.store import PassedTrial, Ranges, TrialLog
 from kernellab.target import Target, device_name, driver_version
 from kernellab.workers.forks_and_interrupts import lock
 from kernellab.workers.process import ForkServer
 from kernellab.workers.worker import Job, Worker, WorkerKind
 
 _SCHEMA = 1
+
+Specs = tuple[tuple[str, ArgumentSpec], ...]
 
 
 def passed_trial(
@@ -66,7 +71,6 @@ def passed_trial(
 
 
 _WARM_S = 120.0
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 @dataclass(slots=True)
@@ -227,12 +231,12 @@ class GpuTrials:
             outcome = worker.run(work, timeout_s or self.timeout_s)
         except WorkerTimeout as exc:
             self.start(job.device, with_torch=with_torch)
-            text = f"{_subject(request)} did not end within {timeout_s or self.timeout_s:g} s and was stopped."
-            raise WorkerTimeout(f"{text} {_UNTOUCHED}", kernel=job.kernel) from exc
+            text = f"{subject_of(request)} did not end within {timeout_s or self.timeout_s:g} s and was stopped."
+            raise WorkerTimeout(f"{text} {UNTOUCHED}", kernel=job.kernel) from exc
         except WorkerDied as exc:
             self.start(job.device, with_torch=with_torch)
-            text = f"{_subject(request)} ended the GPU worker: {exc.message}"
-            raise RunError(f"{text} {_UNTOUCHED}", kernel=job.kernel, detail=exc.detail) from exc
+            text = f"{subject_of(request)} ended the GPU worker: {exc.message}"
+            raise RunError(f"{text} {UNTOUCHED}", kernel=job.kernel, detail=exc.detail) from exc
         if outcome.ending is Ending.FAULT:
             worker.close()
             self.start(job.device, with_torch=with_torch)
@@ -256,15 +260,6 @@ def trials_on(gpu: Target, settings: Settings, log: TrialLog | None, preload: st
     return GpuTrials(settings.timeout_s, settings.isolate and gpu.backend == "cuda", log, preload)
 
 
-# What the driver says of an access to a bad address; other faults are traps and asserts of the kernel itself.
-_ADDRESS_FAULTS = ("illegal memory access", "misaligned address", "address space", "invalid address space")
-_UNTOUCHED = "The notebook's tensors are unchanged."
-_PARTLY = "It ran on the notebook's own memory, which it may have changed: there was no room for copies."
-
-
-Specs = tuple[tuple[str, ArgumentSpec], ...]
-
-
 def _record(request: TrialRequest, exported: IpcExport, specs: Specs) -> PassedTrial:
     """Return what the launch is kept as once it went well."""
     name = device_name(exported.device)
@@ -281,18 +276,12 @@ def _launch_key(arguments: Mapping[str, Any], grid: Grid3) -> Hashable:
         (name, tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype))
         for name, tensor in sorted(memory_of(arguments).items())
     ]
-    return grid, tuple(views), tuple(_plain(arguments.items()))
-
-
-def _plain(arguments: Iterable[tuple[str, Any]]) -> Iterator[Hashable]:
-    """Yield the numbers among arguments, and the extents of descriptors."""
-    for name, value in arguments:
-        if isinstance(value, tuple):
-            yield from _plain((f"{name}[{i}]", member) for i, member in enumerate(value))
-        elif isinstance(value, numbers.Real):
-            yield name, str(value)
-        elif hasattr(value, "block_shape"):
-            yield name, tuple(value.shape), tuple(value.strides), tuple(value.block_shape)
+    members = list(members_of(arguments.items()))
+    numbers_given = [(name, str(value)) for name, value in members if isinstance(value, numbers.Real)]
+    blocks = [
+        (n, tuple(v.shape), tuple(v.strides), tuple(v.block_shape)) for n, v in members if hasattr(v, "block_shape")
+    ]
+    return grid, tuple(views), tuple(numbers_given), tuple(blocks)
 
 
 def _job(request: TrialRequest, exported: IpcExport, specs: Specs) -> TrialJob:
@@ -326,64 +315,85 @@ def _result(outcome: TrialOutcome) -> TrialResult:
     return TrialResult(notes[outcome.placing], outcome.placing is Placing.ORIGINALS, outcome.output)
 
 
-def _subject(request: TrialRequest) -> str:
-    options = request.compiled.options
-    config = ", ".join(f"{name}={options[name]}" for name in _OPTIONS if options.get(name) is not None)
-    constants = ", ".join(
-        f"{parameter.name}={parameter.specialization}"
-        for parameter in request.compiled.parameters
-        if parameter.type == "constexpr"
+_SIGNED = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
+
+
+def ranges_held(arguments: Mapping[str, Any], names: Iterable[str]) -> Ranges | None:
+    """Return the least and the greatest integer in each of some tensors, their bits read as signed.
+
+    Everything from the first element to the last counts, also what a view leaves out in between. Waits for the current
+    stream, once. None where one of the names is no tensor of integers with elements.
+    """
+    import torch  # only where there is a GPU
+
+    memory, found = memory_of(arguments), list[Any]()
+    for name in (names := list(names)):
+        tensor = memory.get(name)
+        if not isinstance(tensor, torch.Tensor) or not tensor.numel() or not _holds_integers(tensor):
+            return None
+        start, end = span_of(tensor)
+        signed = getattr(torch, _SIGNED[tensor.element_size()])
+        elements = tensor.detach().as_strided(((end - start) // tensor.element_size(),), (1,)).view(signed)
+        found += [each.to(torch.int64) for each in torch.aminmax(elements)]
+    values = torch.stack(found).tolist() if found else []
+    return {name: (values[2 * i], values[2 * i + 1]) for i, name in enumerate(names)}
+
+
+def lie_within(ranges: Ranges, arguments: Mapping[str, Any]) -> bool:
+    """Tell whether the tensors of a launch hold integers within some ranges."""
+    held = ranges_held(arguments, ranges)
+    return held is not None and all(
+        low <= held[name][0] and held[name][1] <= high for name, (low, high) in ranges.items()
     )
-    return f"{request.compiled.kernel} ({', '.join(filter(None, (constants, config)))}; grid {request.grid})"
 
 
-def trial_error(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -> KernellabError:
-    """Return the error for a trial that did not end well."""
-    if outcome.ending is Ending.FAULT:
-        return _fault(request, exported, outcome)
-    if outcome.ending is Ending.DAMAGE:
-        return _damage(request, exported, outcome)
-    text = f"{_subject(request)} was refused: {first_line(outcome.message)}."
-    if any(extent > limit for extent, limit in zip(request.grid, MAX_GRID, strict=True)):
-        text = f"{_subject(request)} was refused: a grid has at most {' x '.join(map(str, MAX_GRID))} programs."
-    return LaunchError(text, kernel=request.compiled.kernel, detail=outcome.message)
+def lasting_ranges(
+    compiled: Compiled,
+    arguments: Mapping[str, Any],
+    grid: Grid3,
+    specs: Specs,
+    sizes_bytes: tuple[int, ...],
+    before: Ranges | None,
+) -> Ranges | None:
+    """Return the ranges of loaded values that a launch which went well holds for, None where it says nothing of others.
 
-
-def _fault(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -> KernellabError:
-    """Return the error for a fault of the device: at the access that is found to be at fault, else the likely one."""
-    state = _PARTLY if outcome.placing is Placing.ORIGINALS else _UNTOUCHED
-    text = f"{_subject(request)} failed on the GPU: {first_line(outcome.message)}."
-    if not any(words in outcome.message for words in _ADDRESS_FAULTS):
-        said = next((f" {line.strip()}" for line in outcome.output.splitlines() if "ssertion" in line), "")
-        return RunError(f"{text}{said} {state}", detail=outcome.message, kernel=request.compiled.kernel)
-    found = request.look_closer()
-    if found is not None:
-        message = f"{text} {found.message.rstrip('.')}. {state}"
-        return type(found)(message, place=found.place, detail=outcome.message, kernel=request.compiled.kernel)
-    sites = request.compiled.effects.sites
-    null = exported.without_memory()
-    site = _likely(tuple(site for site in sites if site.argument in null)) or _likely(sites)
-    guess = "" if site is None else f" Most likely it is an access to {site.argument}."
-    place = None if site is None else _place(site)
-    return RunError(f"{text}{guess} {state}", place=place, detail=outcome.message, kernel=request.compiled.kernel)
-
-
-def _damage(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -> OutOfBounds:
-    mutated = request.compiled.effects.mutated | exported.behind.mutated
-    argument, what = damage_text(outcome.damages[0], exported.names, mutated)
-    sites = [site for site in request.compiled.effects.sites if site.kind is not Access.READ]
-    site = _likely(tuple(site for site in sites if site.goes_to(argument))) or _likely(tuple(sites))
-    text = f"{_subject(request)} wrote out of bounds: {what}. {_UNTOUCHED}"
-    place = None if site is None else _place(site)
-    return OutOfBounds(text, place=place, kernel=request.compiled.kernel)
-
-
-def _likely(sites: tuple[Site, ...]) -> Site | None:
-    """Return the site that goes out of bounds most easily: one without a mask, and a write before a read."""
-    return min(sites, key=lambda site: (site.masked, site.kind is Access.READ, site.line or 0), default=None)
-
-
-def _place(site: Site) -> Place | None:
-    if site.location.file is None or site.line is None:
+    ``specs`` are the arguments as data, ``sizes_bytes`` the storages by index. The ranges are those of the launch, wide
+    enough for those kept ``before`` it where that is shown, too.
+    """
+    leaves = [leaf for name, spec in specs for leaf in leaves_of(name, spec)]
+    views = {key: view for name, spec in leaves for key, view in tensors_of(name, spec)}
+    written = {views[name].storage for name in compiled.effects.mutated if name in views}
+    loads, memory = deciding_loads(compiled.graph), memory_of(arguments)
+    deciding = {site.argument for site in compiled.effects.sites if site.index in loads}
+    names = sorted(
+        name
+        for name in deciding
+        if name in views and name in memory and views[name].storage not in written and _holds_integers(memory[name])
+    )
+    held = ranges_held(arguments, names)
+    if held is None:
         return None
-    return Place(site.location.file, site.line)
+    wider = held if before is None or before.keys() != held.keys() else _joined(held, before)
+    numbers = {n: int(s.value) for n, s in leaves if isinstance(s, ScalarSpec) and isinstance(s.value, int)}
+    extents = {name: _extent(spec, sizes_bytes) for name, spec in leaves if isinstance(spec, TensorSpec)}
+    for ranges in (wider, held):
+        given = KnownLaunch(grid, numbers, extents, ranges)
+        try:
+            require_contained(compiled.graph, given)
+        except NotContained:
+            continue
+        return ranges
+    return None
+
+
+def _holds_integers(tensor: Any) -> bool:
+    return not tensor.dtype.is_floating_point and not tensor.dtype.is_complex and tensor.element_size() in _SIGNED
+
+
+def _joined(one: Ranges, other: Ranges) -> Ranges:
+    return {name: (min(low, other[name][0]), max(high, other[name][1])) for name, (low, high) in one.items()}
+
+
+def _extent(spec: TensorSpec, sizes_bytes: tuple[int, ...]) -> ArgumentMemory:
+    ahead = spec.offset_bytes
+    return ArgumentMemory(ahead, sizes_bytes[spec.storage] - ahead, spec.span_bytes, spec.itemsize)

@@ -1,6 +1,7 @@
-"""Inside the GPU worker: one launch of a compiled kernel, on copies of its arguments between redzones.
+"""One trial launch: what the GPU worker is asked, does and answers, and the error for a trial that did not end well.
 
-The notebook's memory is mapped only while it is copied, so that a kernel which runs wild has nothing of it to write to.
+A compiled kernel is launched on copies of its arguments between redzones. The notebook's memory is mapped only while it
+is copied, so that a kernel which runs wild has nothing of it to write to.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import os
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernellab._triton.artifact import (
     LAUNCH_ERRORS,
@@ -21,18 +23,90 @@ from kernellab._triton.artifact import (
     use_driver_without_torch,
 )
 from kernellab._triton.device_binaries import BASIC, Ahead, compile_ahead
-from kernellab.errors import UsageError
+from kernellab.errors import KernellabError, LaunchError, OutOfBounds, Place, RunError, UsageError, first_line
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import load_kernels
 from kernellab.gpu.driver import DeviceBytes
-from kernellab.gpu.ipc import argument_of, imported, move_tables, moves_of, with_moved_numbers
-from kernellab.gpu.redzones import Redzones, Span, redzones_of, spans_of
-from kernellab.gpu.trial_job import Ending, Memory, Placing, Tables, TrialJob, TrialOutcome, WarmUp
+from kernellab.gpu.ipc import (
+    IpcExport,
+    Memory,
+    Tables,
+    argument_of,
+    imported,
+    move_tables,
+    moves_of,
+    with_moved_numbers,
+)
+from kernellab.gpu.redzones import Damage, Redzones, Span, damage_text, redzones_of, spans_of
+from kernellab.ir.effects import Site
+from kernellab.ir.operations import Access
+from kernellab.launch.arguments import ArgumentSpec
+from kernellab.launch.calls import MAX_GRID
 from kernellab.launch.memory import Moves
+
+if TYPE_CHECKING:
+    from kernellab.launch.run import TrialRequest
 
 _WIDE_ZONE_BYTES = 32 << 20
 _NARROW_ZONE_BYTES = 1 << 20
 _OUTPUT_CHARS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """A device that a worker is to get ready for, its compute capability, (9, 0), and its UUID."""
+
+    device: int
+    capability: tuple[int, int]
+    uuid: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TrialJob:
+    """A launch of a compiled kernel.
+
+    ``files`` are those of Triton's handle, name and path; ``constants`` the index paths of compile-time arguments.
+    The dtypes of ``arguments`` are torch's names ("float32").
+    """
+
+    kernel: str
+    files: tuple[tuple[str, str], ...]
+    digest: str
+    signature: tuple[tuple[str, Any], ...]
+    constants: tuple[tuple[int, ...], ...]
+    device: int
+    grid: tuple[int, int, int]
+    arguments: tuple[tuple[str, ArgumentSpec], ...]
+    memories: tuple[Memory, ...]
+    tables: Tables
+
+
+class Ending(StrEnum):
+    """How a trial ended: well, without a launch, with a fault of the device, or with memory written out of bounds."""
+
+    CLEAN = "clean"
+    REFUSED = "refused"
+    FAULT = "fault"
+    DAMAGE = "damage"
+
+
+class Placing(StrEnum):
+    """Where the arguments lay: all copied, those that the kernel writes copied, or all in the notebook's own memory."""
+
+    COPIES = "copies"
+    WRITTEN_COPIES = "written copies"
+    ORIGINALS = "originals"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOutcome:
+    """What came of a trial. ``message`` is the driver's; ``output`` what the kernel printed."""
+
+    ending: Ending
+    placing: Placing
+    message: str = ""
+    damages: tuple[Damage, ...] = ()
+    output: str = ""
 
 
 @dataclass(slots=True)
@@ -216,3 +290,73 @@ def _printed_since(start: int) -> str:
         return os.pread(1, size, start).decode(errors="replace") if size > 0 else ""
     except OSError:
         return ""
+
+
+# What the driver says of an access to a bad address; other faults are traps and asserts of the kernel itself.
+_ADDRESS_FAULTS = ("illegal memory access", "misaligned address", "address space", "invalid address space")
+UNTOUCHED = "The notebook's tensors are unchanged."
+_PARTLY = "It ran on the notebook's own memory, which it may have changed: there was no room for copies."
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+def subject_of(request: TrialRequest) -> str:
+    """Return how messages call a launch: kernel, constants, options and grid."""
+    options = request.compiled.options
+    config = ", ".join(f"{name}={options[name]}" for name in _OPTIONS if options.get(name) is not None)
+    constants = ", ".join(
+        f"{parameter.name}={parameter.specialization}"
+        for parameter in request.compiled.parameters
+        if parameter.type == "constexpr"
+    )
+    return f"{request.compiled.kernel} ({', '.join(filter(None, (constants, config)))}; grid {request.grid})"
+
+
+def trial_error(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -> KernellabError:
+    """Return the error for a trial that did not end well."""
+    if outcome.ending is Ending.FAULT:
+        return _fault(request, exported, outcome)
+    if outcome.ending is Ending.DAMAGE:
+        return _damage(request, exported, outcome)
+    text = f"{subject_of(request)} was refused: {first_line(outcome.message)}."
+    if any(extent > limit for extent, limit in zip(request.grid, MAX_GRID, strict=True)):
+        text = f"{subject_of(request)} was refused: a grid has at most {' x '.join(map(str, MAX_GRID))} programs."
+    return LaunchError(text, kernel=request.compiled.kernel, detail=outcome.message)
+
+
+def _fault(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -> KernellabError:
+    """Return the error for a fault of the device: at the access that is found to be at fault, else the likely one."""
+    state = _PARTLY if outcome.placing is Placing.ORIGINALS else UNTOUCHED
+    text = f"{subject_of(request)} failed on the GPU: {first_line(outcome.message)}."
+    if not any(words in outcome.message for words in _ADDRESS_FAULTS):
+        said = next((f" {line.strip()}" for line in outcome.output.splitlines() if "ssertion" in line), "")
+        return RunError(f"{text}{said} {state}", detail=outcome.message, kernel=request.compiled.kernel)
+    found = request.look_closer()
+    if found is not None:
+        message = f"{text} {found.message.rstrip('.')}. {state}"
+        return type(found)(message, place=found.place, detail=outcome.message, kernel=request.compiled.kernel)
+    sites = request.compiled.effects.sites
+    null = exported.without_memory()
+    site = _likely(tuple(site for site in sites if site.argument in null)) or _likely(sites)
+    guess = "" if site is None else f" Most likely it is an access to {site.argument}."
+    place = _place_of(site)
+    return RunError(f"{text}{guess} {state}", place=place, detail=outcome.message, kernel=request.compiled.kernel)
+
+
+def _damage(request: TrialRequest, exported: IpcExport, outcome: TrialOutcome) -> OutOfBounds:
+    mutated = request.compiled.effects.mutated | exported.behind.mutated
+    argument, what = damage_text(outcome.damages[0], exported.names, mutated)
+    sites = [site for site in request.compiled.effects.sites if site.kind is not Access.READ]
+    site = _likely(tuple(site for site in sites if site.goes_to(argument))) or _likely(tuple(sites))
+    text = f"{subject_of(request)} wrote out of bounds: {what}. {UNTOUCHED}"
+    return OutOfBounds(text, place=_place_of(site), kernel=request.compiled.kernel)
+
+
+def _likely(sites: tuple[Site, ...]) -> Site | None:
+    """Return the site that goes out of bounds most easily: one without a mask, and a write before a read."""
+    return min(sites, key=lambda site: (site.masked, site.kind is Access.READ, site.line or 0), default=None)
+
+
+def _place_of(site: Site | None) -> Place | None:
+    if site is None or site.location.file is None or site.line is None:
+        return None
+    return Place(site.location.file, site.line)

@@ -181,15 +181,19 @@ def _is_descriptor(value: Any) -> bool:
     return all(hasattr(value, name) for name in ("base", "block_shape", "strides", "padding"))
 
 
-def tensors_of(name: str, spec: ArgumentSpec) -> list[tuple[str, TensorSpec]]:
-    """Return every tensor of an argument with its name: ``x``, or ``outs[1]`` for a member of a tuple."""
-    if isinstance(spec, TensorSpec):
-        return [(name, spec)]
-    if isinstance(spec, DescriptorSpec):
-        return [(name, spec.base)]
+def leaves_of(name: str, spec: ArgumentSpec) -> Iterator[tuple[str, ArgumentSpec]]:
+    """Yield an argument with its name, of a tuple its members: ``outs[1]``."""
     if isinstance(spec, TupleSpec):
-        return [found for i, item in enumerate(spec.items) for found in tensors_of(f"{name}[{i}]", item)]
-    return []
+        for i, item in enumerate(spec.items):
+            yield from leaves_of(f"{name}[{i}]", item)
+    else:
+        yield name, spec
+
+
+def tensors_of(name: str, spec: ArgumentSpec) -> list[tuple[str, TensorSpec]]:
+    """Return every tensor of an argument with its name, that of a descriptor too."""
+    bases = ((n, leaf.base if isinstance(leaf, DescriptorSpec) else leaf) for n, leaf in leaves_of(name, spec))
+    return [(n, tensor) for n, tensor in bases if isinstance(tensor, TensorSpec)]
 
 
 # Storages keep their alignment up to this many bytes, and lie at least that far apart.

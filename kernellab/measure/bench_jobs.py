@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from kernellab.gpu.ipc import CannotExport, argument_of
-from kernellab.gpu.trial_job import Damage, Memory, Tables
+from kernellab.gpu.ipc import CannotExport, Memory, Tables, argument_of
+from kernellab.gpu.redzones import Damage
 from kernellab.launch.arguments import ArgumentSpec, ScalarSpec, TensorSpec
 from kernellab.launch.memory import memory_of
 from kernellab.measure.comparison import OutputDifference

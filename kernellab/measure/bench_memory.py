@@ -10,8 +10,7 @@ from kernellab.errors import RunError
 from kernellab.gpu.device_view import DeviceView
 from kernellab.gpu.driver import DeviceBytes
 from kernellab.gpu.ipc import move_tables, moves_of, tensor_of, tensor_on
-from kernellab.gpu.redzones import Redzones, Span, redzones_of, room_like, spans_of
-from kernellab.gpu.trial_job import Damage
+from kernellab.gpu.redzones import Damage, Redzones, Span, redzones_of, room_like, spans_of
 from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
 from kernellab.launch.memory import Moves

@@ -15,8 +15,7 @@ from kernellab.compile.cache import triton_files
 from kernellab.compile.types import Compiled
 from kernellab.errors import KernellabError, UsageError
 from kernellab.gpu.device_view import is_comparable
-from kernellab.gpu.ipc import CannotExport, IpcExport, mapped_by_torch
-from kernellab.gpu.trial_job import Memory
+from kernellab.gpu.ipc import CannotExport, IpcExport, Memory, mapped_by_torch
 from kernellab.ir.effects import Effects
 from kernellab.launch.arguments import ArgumentSpec, DescriptorSpec, TensorSpec, TupleSpec
 from kernellab.launch.memory import NOTHING, Reached, memory_of, reached

@@ -14,9 +14,8 @@ from kernellab._triton.device_binaries import device_kernel
 from kernellab.gpu import driver
 from kernellab.gpu.device_view import COMPARED_DTYPES, DeviceView, keep_busy
 from kernellab.gpu.driver import DeviceBytes, DriverError, allocated, ipc_handle, use_device
-from kernellab.gpu.ipc import tensor_of, tensor_on
+from kernellab.gpu.ipc import Memory, tensor_of, tensor_on
 from kernellab.gpu.redzones import redzones_of, room_like, spans_of
-from kernellab.gpu.trial_job import Memory
 from kernellab.launch import poison
 from kernellab.launch.arguments import TensorSpec
 from kernellab.measure.comparison import agree, difference_of

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from kernellab.gpu.redzones import Redzones, redzones_of, spans_of
-from kernellab.gpu.trial_job import Damage, Memory
+from kernellab.gpu.ipc import Memory
+from kernellab.gpu.redzones import Damage, Redzones, redzones_of, spans_of
 
 ZONE = 64
 

@@ -12,8 +12,7 @@ import triton
 import triton.language as tl
 
 import kernellab
-from kernellab.gpu.loaded_ranges import lasting_ranges, lie_within, ranges_held
-from kernellab.gpu.trial import passed_trial
+from kernellab.gpu.trial import lasting_ranges, lie_within, passed_trial, ranges_held
 from kernellab.launch.arguments import ScalarSpec, TensorSpec
 from kernellab.store import PassedTrial, Ranges, Store
 

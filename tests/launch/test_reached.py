@@ -11,8 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import kernellab
-from kernellab.gpu.ipc import move_tables, moves_of, with_moved_numbers
-from kernellab.gpu.trial_job import Memory, Tables
+from kernellab.gpu.ipc import Memory, Tables, move_tables, moves_of, with_moved_numbers
 from kernellab.ir.effects import REACHED, Effects
 from kernellab.launch.arguments import ScalarSpec, TensorSpec, TupleSpec
 from kernellab.launch.memory import NOTHING, Copies, _live, apart, move_addresses, moved_address, reached, words_of

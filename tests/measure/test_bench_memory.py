@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernellab.gpu.driver import DeviceBytes
-from kernellab.gpu.trial_job import Memory
+from kernellab.gpu.ipc import Memory
 from kernellab.launch.arguments import TensorSpec
 from kernellab.launch.poison import fill
 from kernellab.measure.bench_jobs import ExpectedOutput, Setup

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kernellab.gpu.trial_job import Memory
+from kernellab.gpu.ipc import Memory
 from kernellab.launch.arguments import ScalarSpec, TensorSpec
 from kernellab.measure import bench_worker
 from kernellab.measure.bench_jobs import (

@@ -22,9 +22,9 @@ from kernellab.errors import (
     WorkerTimeout,
 )
 from kernellab.gpu.driver import IpcHandle
-from kernellab.gpu.ipc import IpcExport
-from kernellab.gpu.trial_job import Damage, Memory, WarmUp
-from kernellab.gpu.worker import warm_up
+from kernellab.gpu.ipc import IpcExport, Memory
+from kernellab.gpu.redzones import Damage
+from kernellab.gpu.worker import WarmUp, warm_up
 from kernellab.ir.effects import Effects, Site, UnknownEffect
 from kernellab.ir.graph import Location
 from kernellab.ir.operations import Access
